@@ -1,0 +1,54 @@
+# Every target sets up what it needs. The first set-up takes a minute or two, the next ones none.
+PYTHON ?= python3.11
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+PEERS  := .venv-peers
+
+.PHONY: setup demo test check lint bench docs clean
+
+setup: $(STAMP)
+
+# torch comes first and pinned: left to itself, pip would fetch gigabytes of CUDA libraries.
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found; install Python 3.11, or run: make PYTHON=python3 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV) (torch first; one to three minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/rlctl launch -f rl_orch/configs/cartpole.yaml
+
+test: setup
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n 2 tests
+
+check: setup
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n 2 tests/unit tests/contract
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Peers live in an environment of their own.
+bench: setup $(PEERS)/.ready
+	$(BIN)/python benchmarks/train_speed.py --peer-python $(PEERS)/bin/python
+
+$(PEERS)/.ready:
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@echo "Setting up $(PEERS) with Stable-Baselines3 ..."
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "stable-baselines3>=2.7"
+	@touch $@
+
+docs: setup
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

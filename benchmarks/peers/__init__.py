@@ -1,0 +1,1 @@
+"""Programs that train with another library, run by that library's own interpreter."""

@@ -1,0 +1,158 @@
+"""Writes `docs/reference/` from the program itself: `make docs`, or `python docs/generate.py`.
+
+A test fails where these pages are not what this script would write. Help is laid out here and not
+by typer, so that a new release of it does not change them.
+"""
+
+import inspect
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
+
+from typer.models import ArgumentInfo, OptionInfo
+
+from rl_orch.cli.rlctl import PANELS
+from rl_orch.spec.options import json_schema, table
+from rl_orch.spec.reference import markdown
+
+REFERENCE = Path(__file__).parent / "reference"
+WIDTH = 100
+COLUMN = 34
+SPEC_PANEL = "Options: "
+"""How the panels are called that hold the flags of a whole spec."""
+
+KINDS: dict[Any, str] = {Path: "PATH", str: "TEXT", int: "NUMBER", float: "NUMBER"}
+
+OPTIONS = """# Options
+
+*Made by `make docs` from the option table; `rlctl options` prints the same.*
+
+Every option can be set in a file, by a variable, by a flag and by an override.
+[Where values come from](../spec.md) says how they combine, and what *pending* means.
+
+"""
+
+COMMANDS = """# Commands
+
+*Made by `make docs` from the commands themselves.*
+
+`RUN` is an id, a unique beginning of one, a name (its newest run), or `last`. Exit codes: 0
+succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 stopped. With `--json`, standard
+output holds one document and nothing else; an error is `{"error": {"code", "message", …}}`.
+
+"""
+
+SPEC_FLAGS = "Besides these, every [option](options.md) of a spec is a flag."
+
+
+def documents() -> dict[Path, str]:
+    """Every generated page and what should be in it."""
+    return {
+        REFERENCE / "options.md": OPTIONS + markdown(list(table().values())).rstrip() + "\n",
+        REFERENCE / "commands.md": COMMANDS + "\n".join(_commands()),
+        REFERENCE / "spec.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+    }
+
+
+def main() -> None:
+    """Write the pages that have changed, and name them."""
+    REFERENCE.mkdir(exist_ok=True)
+    for path, text in documents().items():
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            sys.stdout.write(f"wrote {path.relative_to(REFERENCE.parents[1])}\n")
+
+
+def _commands() -> Iterator[str]:
+    for panel, commands in PANELS.items():
+        for name, (module, _) in commands.items():
+            function = import_module(f"rl_orch.cli.{module}").command
+            yield f"## rlctl {name}\n\n*{panel}*\n\n```text\n{_help(name, function)}\n```\n"
+            if _takes_a_spec(function):
+                yield SPEC_FLAGS + "\n"
+
+
+def _help(name: str, function: Callable[..., Any]) -> str:
+    """Usage, what the command does, and its own parameters."""
+    own = [p for p in _parameters(function) if not _is_spec_flag(p)]
+    arguments = [_metavar(p) for p in own if isinstance(_info(p), ArgumentInfo)]
+    usage = " ".join(["rlctl", name, *arguments, "[options]"])
+    rows = [_row(_label(p), _explained(p)) for p in own]
+    return "\n".join([usage, "", inspect.getdoc(function) or "", "", *rows])
+
+
+def _row(label: str, text: str) -> str:
+    if len(label) > COLUMN - 2:
+        return textwrap.indent(label, "  ") + "\n" + _row("", text)
+    lines = textwrap.wrap(text, WIDTH - COLUMN) or [""]
+    first = f"  {label:<{COLUMN - 2}}{lines[0]}".rstrip()
+    return "\n".join([first, *(" " * COLUMN + line for line in lines[1:])])
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo:
+    info = get_args(parameter.annotation)[1]
+    assert isinstance(info, OptionInfo | ArgumentInfo)
+    return info
+
+
+def _is_spec_flag(parameter: inspect.Parameter) -> bool:
+    return str(_info(parameter).rich_help_panel or "").startswith(SPEC_PANEL)
+
+
+def _takes_a_spec(function: Callable[..., Any]) -> bool:
+    return any(_is_spec_flag(parameter) for parameter in _parameters(function))
+
+
+def _label(parameter: inspect.Parameter) -> str:
+    info = _info(parameter)
+    if isinstance(info, ArgumentInfo):
+        return _metavar(parameter)
+    # In an annotation, typer keeps the first declaration where a default would stand.
+    given = [name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str)]
+    names = given or [f"--{parameter.name.replace('_', '-')}"]
+    return " ".join([", ".join(names), _metavar(parameter)]).strip()
+
+
+def _metavar(parameter: inspect.Parameter) -> str:
+    """What stands for the value: its given name, its kind, or nothing for a switch."""
+    given = _info(parameter).metavar
+    if given:
+        return given
+    kind = _kind(parameter.annotation)
+    word = parameter.name.upper() if isinstance(_info(parameter), ArgumentInfo) else ""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return word or "|".join(kind)
+    optional = f"[{word}]" if word and parameter.default is None else word
+    return optional or KINDS.get(kind, "")
+
+
+def _kind(annotation: Any) -> Any:
+    """The plain type in an annotation, without `Annotated`, None and list."""
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    inner = [part for part in get_args(annotation) if part is not NoneType]
+    return _kind(inner[0]) if inner else annotation
+
+
+def _explained(parameter: inspect.Parameter) -> str:
+    info = _info(parameter)
+    text = info.help or ""
+    if info.envvar:
+        text += f" Variable: {info.envvar}."
+    if parameter.default not in (None, False, inspect.Parameter.empty):
+        text += f" Default: {parameter.default}."
+    return text.strip()
+
+
+if __name__ == "__main__":
+    main()

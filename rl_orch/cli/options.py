@@ -1,0 +1,101 @@
+"""`rlctl options`: the option table, for people and for programs."""
+
+import difflib
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.errors import BadInput
+from rl_orch.spec.options import Option, groups, json_schema, table
+from rl_orch.spec.reference import default_text, markdown
+
+WIDE = 150
+"""Columns that the whole table takes."""
+
+
+class Format(StrEnum):
+    """How the table is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    SCHEMA = "schema"
+
+
+def command(
+    group: Annotated[
+        str | None, typer.Argument(help="Only this group, e.g. train.", show_default=False)
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="`schema` is JSON Schema for editors.")
+    ] = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """List every option with its type, default, variable and flag.
+
+    A value comes from override, flag, variable, file or default, the first of them that has one.
+    """
+    chosen = _chosen(group)
+    if format is Format.SCHEMA:
+        print_json(json_schema())
+    elif json or format is Format.JSON:
+        print_json({"options": [option.document() for option in chosen]})
+    elif format is Format.MARKDOWN:
+        print(markdown(chosen), end="")
+    else:
+        _print(chosen)
+
+
+def _chosen(group: str | None) -> list[Option]:
+    if group is None:
+        return list(table().values())
+    chosen = [option for option in table().values() if option.group == group]
+    if not chosen:
+        near = difflib.get_close_matches(group, groups(), n=1)
+        raise BadInput(
+            f"no option group {group!r}; there are: {', '.join(groups())}",
+            hint=f"Did you mean {near[0]!r}?" if near else None,
+        )
+    return chosen
+
+
+def _print(options: list[Option]) -> None:
+    console = out()
+    wide = not console.is_terminal or console.width >= WIDE
+    if not console.is_terminal:
+        console.width = WIDE
+    for group in dict.fromkeys(option.group for option in options):
+        console.print(f"[bold]{group}[/]")
+        inside = [option for option in options if option.group == group]
+        if wide:
+            console.print(_grid(inside))
+        else:
+            for option in inside:
+                _print_stacked(console, option)
+        console.print()
+
+
+def _grid(options: list[Option]) -> Table:
+    grid = Table(box=None, pad_edge=False)
+    for column in ("option", "type", "default", "variable", "flag"):
+        grid.add_column(column, header_style="dim", overflow="fold")
+    for option in options:
+        cells = (option.type, default_text(option), option.variables[0], option.flags[0])
+        grid.add_row(_name(option), *map(safe, cells))
+    return grid
+
+
+def _print_stacked(console: Console, option: Option) -> None:
+    console.print(f"  {_name(option)}  {safe(option.type)}, default {safe(default_text(option))}")
+    console.print(f"    {option.flags[0]}  {option.variables[0]}", style="dim")
+    console.print(f"    {safe(option.help)}", style="dim")
+
+
+def _name(option: Option) -> str:
+    pending = " [yellow](pending)[/]" if isinstance(option.pending, str) else ""
+    return f"[cyan]{option.path}[/]{pending}"

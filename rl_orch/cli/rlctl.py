@@ -1,0 +1,109 @@
+"""`rlctl`: the table of commands, and how errors and exit codes leave the program.
+
+A command's module is imported only when that command is asked for, so that help is instant.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+
+from rl_orch import __version__
+from rl_orch.cli.output import report_error
+from rl_orch.errors import BadInput, RlctlError
+
+PANELS = {
+    "Train": {
+        "launch": ("launch", "Train a policy, evaluate it, gate it and register it."),
+        "check": ("check", "Validate a spec and its environment without training."),
+        "options": ("options", "List every option with its type, default, variable and flag."),
+    },
+    "Look": {
+        "ls": ("ls", "List runs, newest first."),
+        "show": ("show", "Show one run: result, curve, checkpoints, models."),
+        "logs": ("logs", "Print a run's log; -f follows it."),
+        "compare": ("compare", "Put runs side by side: results, config difference, curves."),
+    },
+    "Manage": {
+        "stop": ("stop", "Ask a run to end after a last checkpoint."),
+        "wait": ("wait", "Wait until a run has ended and exit with its code."),
+        "rm": ("rm", "Delete runs that have ended."),
+    },
+}
+"""Panel → command → (module in this package, one line of help)."""
+
+HELP = """One control plane for the whole life of a policy:
+spec → run → evaluate → gate → register.
+
+Start with [bold]rlctl launch --env CartPole-v1[/bold]. Runs live in RLCTL_HOME (default ./rlruns).
+Exit codes: 0 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 stopped.
+"""
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line and return its exit code."""
+    as_json = "--json" in arguments
+    try:
+        asked = next((word for word in arguments if not word.startswith("-")), None)
+        code = build(asked)(list(arguments), standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except RlctlError as error:
+        return report_error(error, as_json=as_json)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except typer.Abort:
+        return report_error(BadInput("nothing was done"), as_json=as_json)
+    except typer.TyperException as error:
+        return report_error(BadInput(error.format_message()), as_json=as_json)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def build(asked: str | None) -> typer.Typer:
+    """The program, with the command that is asked for loaded and the others only named."""
+    app = typer.Typer(
+        name="rlctl",
+        help=HELP,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        add_completion=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for panel, commands in PANELS.items():
+        for name, (module, help) in commands.items():
+            function = _load(module) if name == asked else _unloaded
+            app.command(name, help=help, rich_help_panel=panel, no_args_is_help=False)(function)
+    return app
+
+
+def _load(module: str) -> Callable[..., Any]:
+    command: Callable[..., Any] = importlib.import_module(f"rl_orch.cli.{module}").command
+    return command
+
+
+def _unloaded() -> None:
+    """Stands for a command whose module is not needed to print its name."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rlctl {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    pass

@@ -1,0 +1,60 @@
+"""`rlctl show`: one run, whole."""
+
+from typing import Any
+
+from rich.table import Table
+
+from rl_orch import orchestrator
+from rl_orch.cli.arguments import Database, Home, Json, RunArgument
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.summary import print_summary
+from rl_orch.cli.words import plain
+from rl_orch.core.orchestrator import RunView
+from rl_orch.records import Verdict
+
+
+def command(
+    run: RunArgument, home: Home = None, database: Database = None, json: Json = False
+) -> None:
+    """Show one run: result, curve, checkpoints, models."""
+    shown = orchestrator.connect(home, database=database).show(run)
+    if json:
+        print_json(_document(shown))
+        return
+    console = out()
+    print_summary(console, shown, _verdict(shown))
+    grid = Table(box=None, pad_edge=False)
+    for column in ("checkpoint", "model", "evaluated", "validated", "integrity"):
+        grid.add_column(column, header_style="dim")
+    models = {model.model_path: model for model in shown.models}
+    for entry in shown.checkpoints:
+        model = models.get(str(entry.path))
+        measured = "–" if model is None or model.mean_reward is None else f"{model.mean_reward:.1f}"
+        grid.add_row(
+            entry.path.name,
+            "–" if model is None else f"#{model.id}",
+            measured,
+            "yes" if model is not None and model.validated else "no",
+            "[green]intact[/]" if entry.intact else f"[red]{safe(entry.problem)}[/]",
+        )
+    if shown.checkpoints:
+        console.print()
+        console.print(grid)
+
+
+def _verdict(shown: RunView) -> Verdict | None:
+    return next((m.verdict for m in shown.models if m.id == shown.run.model_id), None)
+
+
+def _document(shown: RunView) -> dict[str, Any]:
+    verdict = _verdict(shown)
+    return plain(shown.run) | {
+        "spec": plain(shown.spec),
+        "attempts": [plain(attempt) for attempt in shown.attempts],
+        "checkpoints": [
+            {"step": entry.step, "path": str(entry.path), "intact": entry.intact}
+            for entry in shown.checkpoints
+        ],
+        "models": [plain(model) for model in shown.models],
+        "checks": [] if verdict is None else [plain(check) for check in verdict.checks],
+    }

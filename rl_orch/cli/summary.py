@@ -1,0 +1,92 @@
+"""The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from rl_orch.cli.chart import Curve, draw
+from rl_orch.cli.output import safe
+from rl_orch.cli.words import state_text
+from rl_orch.core.orchestrator import RunView
+from rl_orch.io import history
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Evaluation, Run, State, Verdict
+
+
+def print_summary(console: Console, shown: RunView, verdict: Verdict | None) -> None:
+    """Everything one wants to know when a run has ended, or when one asks for it."""
+    run = shown.run
+    console.print()
+    print_curves(console, [run], target=shown.spec.gates.min_return)
+    _row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
+    speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
+    _row(console, "trained", f"{run.env_steps:,} of {run.total_timesteps:,} steps{speed}")
+    if run.eval is not None:
+        source = "final" if shown.report is not None else "during training"
+        _row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
+    if verdict is not None:
+        colour = "green" if verdict.passed else "red"
+        _row(console, "gate", f"[{colour}]{verdict.word}[/]")
+        for check in verdict.checks:
+            mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
+            _row(console, "", f"{mark} {check.rule}: {safe(check.sentence)}")
+    for model in shown.models:
+        if model.id == run.model_id:
+            word = "[green]validated[/]" if model.validated else "not validated"
+            _row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
+    _row(console, "folder", safe(short(run.path)))
+    _row(console, "next", "\n".join(_next_commands(run)))
+
+
+def evaluation_sentence(evaluation: Evaluation) -> str:
+    """An evaluation with its interval, unit and n."""
+    low, high = evaluation.ci95
+    return (
+        f"mean return {evaluation.mean:.1f}, 95 % interval {low:.1f} to {high:.1f}, "
+        f"IQM {evaluation.iqm:.1f}, std {evaluation.std:.1f}, "
+        f"n = {evaluation.n} {evaluation.unit}"
+    )
+
+
+def print_curves(console: Console, runs: list[Run], *, target: float | None = None) -> None:
+    """The training curves of some runs in one picture."""
+    curves = [_curve(run, label="return" if len(runs) == 1 else run.id) for run in runs]
+    drawn = draw(
+        curves, target=target, colour=console.color_system is not None, width=console.width - 2
+    )
+    if drawn:
+        console.print(Text.from_ansi(drawn))
+        console.print()
+
+
+def short(path: str) -> str:
+    """A path relative to the working directory where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path
+
+
+def _curve(run: Run, label: str) -> Curve:
+    seen = history.of_run(RunDir(Path(run.path)).events)
+    steps, returns = seen.returns()
+    return Curve(
+        label,
+        steps,
+        returns,
+        [step for step, _ in seen.evaluations],
+        [evaluation.mean for _, evaluation in seen.evaluations],
+    )
+
+
+def _next_commands(run: Run) -> list[str]:
+    commands = [f"rlctl show {run.id}", f"tensorboard --logdir {short(run.path)}/tensorboard"]
+    if run.state in (State.FAILED, State.LOST):
+        commands.insert(0, f"rlctl logs {run.id}")
+    return commands
+
+
+def _row(console: Console, name: str, text: str) -> None:
+    for index, line in enumerate(text.splitlines()):
+        label = name if index == 0 else ""
+        console.print(f"[dim]{label:>10}[/]  {line}", soft_wrap=True)

@@ -1,0 +1,50 @@
+"""Records in words and in colour, alike in every command."""
+
+import json
+import time
+from typing import Any
+
+from pydantic import BaseModel
+
+from rl_orch.records import Evaluation, Run, State
+
+STATE_STYLES = {
+    State.QUEUED: "dim",
+    State.STARTING: "cyan",
+    State.RUNNING: "cyan",
+    State.EVALUATING: "cyan",
+    State.SUCCEEDED: "green",
+    State.REJECTED: "yellow",
+    State.FAILED: "red",
+    State.STOPPED: "yellow",
+    State.LOST: "red",
+}
+
+
+def plain(record: BaseModel) -> dict[str, Any]:
+    """A record as JSON would hold it."""
+    document = json.loads(record.model_dump_json())
+    assert isinstance(document, dict)
+    return document
+
+
+def state_text(run: Run) -> str:
+    """The state of a run in its colour."""
+    return f"[{STATE_STYLES[run.state]}]{run.state}[/]"
+
+
+def evaluation_text(evaluation: Evaluation | None) -> str:
+    """A return with its interval, short enough for a table."""
+    if evaluation is None:
+        return "–"
+    low, high = evaluation.ci95
+    return f"{evaluation.mean:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def age_text(since: float) -> str:
+    """How long ago something was."""
+    seconds = max(0.0, time.time() - since)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,1 @@
+"""Orchestration: states, store, registry, supervision and the verbs. No torch, no HTTP."""

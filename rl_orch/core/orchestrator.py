@@ -1,0 +1,253 @@
+"""The verbs: launch, ls, show, stop, rm. One class that every surface calls.
+
+It knows the store and a runner, and nothing of terminals, HTTP or torch.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_orch import plugins
+from rl_orch.core.loop import Supervisor
+from rl_orch.core.ports import Runner
+from rl_orch.core.registry import Registry
+from rl_orch.core.store import Page, Store
+from rl_orch.errors import Conflict, NotFound, RlctlError
+from rl_orch.io import manifest, processes, shelf
+from rl_orch.io.rundir import RunDir
+from rl_orch.io.telemetry import Pump
+from rl_orch.records import Attempt, EvalReport, Event, ModelVersion, Run, State, Verdict
+from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.model import Spec
+
+TICK_S = 0.1
+DATABASE = "rlctl.db"
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Letters and digits that are not mistaken for each other."""
+
+Watch = Callable[[Run, Sequence[Event]], None]
+"""Called after each tick with the run as it is and the events that are new."""
+
+ActiveStates = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of a run: the run, the report that was judged, and the verdict on it."""
+
+    run: Run
+    report: EvalReport | None
+    verdict: Verdict | None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run ended well: it was trained, and passed every gate that was set."""
+        return self.run.state is State.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run with everything that belongs to it."""
+
+    run: Run
+    spec: Spec
+    attempts: tuple[Attempt, ...]
+    checkpoints: tuple[shelf.Entry, ...]
+    models: tuple[ModelVersion, ...]
+    report: EvalReport | None
+
+
+class Orchestrator:
+    """Everything that can be done with the runs of one home."""
+
+    def __init__(self, home: Path, runner: Runner, *, database: Path | None = None) -> None:
+        self.home = home.absolute()
+        self.database = (database or self.home / DATABASE).absolute()
+        self._runner = runner
+        self._opened: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """The database, made when it is first written to."""
+        if self._opened is None:
+            self._opened = Store(self.database)
+        return self._opened
+
+    @property
+    def registry(self) -> Registry:
+        """The models in the same database."""
+        return Registry(self.store)
+
+    def check(self, spec: Spec) -> None:
+        """Raise if the spec could not be carried out here."""
+        self._runner.check(spec)
+
+    def create(self, spec: Spec) -> Run:
+        """A queued run with its directory, durable before this returns."""
+        refuse_pending(spec)
+        self.check(spec)
+        now = time.time()
+        run_id = self._new_id(spec.label)
+        directory = RunDir(self.home / "runs" / run_id)
+        run = Run(
+            id=run_id,
+            name=spec.label,
+            env=spec.env.id,
+            algo=spec.agent.algorithm,
+            config_hash=spec.config_hash,
+            path=str(directory.path),
+            seed=spec.env.seed,
+            total_timesteps=spec.train.total_timesteps,
+            created_at=now,
+            updated_at=now,
+        )
+        facts = manifest.describe(spec, run_id=run_id, group=None, created_at=now)
+        try:
+            directory.create(spec, facts)
+        except OSError as error:
+            shutil.rmtree(directory.path, ignore_errors=True)
+            raise RlctlError(
+                f"run directory {str(directory.path)!r} cannot be made: {error.strerror}",
+                hint="Set RLCTL_HOME to a folder that can be written to.",
+            ) from None
+        self.store.add(run)
+        return run
+
+    def launch(
+        self,
+        spec: Spec,
+        *,
+        watch: Watch | None = None,
+        stop_requests: Callable[[], int] = lambda: 0,
+    ) -> RunResult:
+        """Carry a spec out in the foreground, from queued to its end.
+
+        `stop_requests` counts how often the user has asked to stop: once ends the run after a
+        last checkpoint, twice at once.
+        """
+        run = self.create(spec)
+        return self._supervise(run, watch or _nobody, stop_requests)
+
+    def _supervise(self, run: Run, watch: Watch, stop_requests: Callable[[], int]) -> RunResult:
+        lease = _lease()
+        if not self.store.take_lease(run.id, held_by=None, lease=lease):
+            raise Conflict(f"run {run.id} is supervised by another process")
+        supervisor = Supervisor(self.store, self.registry, self._runner, run, lease)
+        pumps = self._pumps(run)
+        asked = 0
+        try:
+            while supervisor.run.active:
+                events = supervisor.tick()
+                watch(supervisor.run, events)
+                if stop_requests() > asked:
+                    asked += 1
+                    supervisor.ask_to_stop()
+                elif supervisor.run.active:
+                    time.sleep(TICK_S)
+        finally:
+            for pump in pumps:
+                pump.stop()
+            self.store.release(run.id, lease=lease)
+        report = supervisor.directory.read_report("final")
+        return RunResult(supervisor.run, report, supervisor.verdict)
+
+    def _pumps(self, run: Run) -> list[Pump]:
+        directory = RunDir(Path(run.path))
+        tensorboard = plugins.load("trackers", "tensorboard")(directory.tensorboard)
+        return [Pump(directory.path, "tensorboard", tensorboard)]
+
+    def ls(
+        self, *, limit: int = 50, after: str | None = None, states: Sequence[State] = ()
+    ) -> Page:
+        """Runs, newest first, each as it really is at this moment."""
+        if not self.database.exists():
+            return Page((), None)
+        for run in self.store.page(limit=1000, states=ActiveStates).runs:
+            self._refreshed(run)
+        return self.store.page(limit=limit, after=after, states=states)
+
+    def get(self, reference: str) -> Run:
+        """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
+        if not self.database.exists():
+            raise NotFound(
+                f"no run {reference!r}: there are no runs in {str(self.home)!r} yet",
+                hint="`rlctl launch --env CartPole-v1` makes one; RLCTL_HOME says where to look.",
+            )
+        return self._refreshed(self.store.find(reference))
+
+    def show(self, reference: str) -> RunView:
+        """A run with its attempts, checkpoints, models and final report."""
+        run = self.get(reference)
+        directory = RunDir(Path(run.path))
+        return RunView(
+            run=run,
+            spec=directory.spec(),
+            attempts=tuple(self.store.attempts(run.id)),
+            checkpoints=tuple(shelf.listing(directory.checkpoints)),
+            models=tuple(self.registry.of_run(run.id)),
+            report=directory.read_report("final"),
+        )
+
+    def stop(self, reference: str, *, force: bool = False) -> Run:
+        """Ask a run to end; its supervisor sees to the rest, or this call does if there is none."""
+        run = self.get(reference)
+        if not run.active:
+            raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
+        attempts = self.store.attempts(run.id)
+        if attempts and attempts[-1].handle is not None:
+            self._runner.stop(attempts[-1].handle, force=force)
+        return run
+
+    def remove(self, reference: str) -> Run:
+        """Delete a run that has ended: its directory, its row and its models."""
+        run = self.get(reference)
+        if run.active:
+            raise Conflict(
+                f"run {run.id} is {run.state}; a run must end before it can be removed",
+                hint=f"rlctl stop {run.id}",
+            )
+        directory = Path(run.path)
+        self.registry.forget_run(run.id)
+        self.store.remove(run.id)
+        if directory.is_dir() and (directory / "spec.yaml").is_file():
+            doomed = directory.with_name(f".removing-{run.id}")
+            directory.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+        return run
+
+    def _refreshed(self, run: Run) -> Run:
+        """The run as it really is: a run whose supervisor died is looked at by whoever asks."""
+        if not run.active:
+            return run
+        held_by = self.store.lease_of(run.id)
+        if held_by is not None and processes.alive(held_by.rpartition("/")[0]):
+            return run
+        lease = _lease()
+        if not self.store.take_lease(run.id, held_by=held_by, lease=lease):
+            return self.store.get(run.id)
+        try:
+            supervisor = Supervisor(
+                self.store, self.registry, self._runner, run, lease, may_start=False
+            )
+            supervisor.tick()
+            return supervisor.run
+        finally:
+            self.store.release(run.id, lease=lease)
+
+    def _new_id(self, label: str) -> str:
+        slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
+        return f"{slug}-{''.join(secrets.choice(ALPHABET) for _ in range(6))}"
+
+
+def _lease() -> str:
+    """A token that also says which process holds it, so that others can see whether it lives."""
+    return f"{processes.identity(os.getpid())}/{secrets.token_hex(8)}"
+
+
+def _nobody(_run: Run, _events: Sequence[Event]) -> None:
+    """Watches nothing."""

@@ -1,0 +1,41 @@
+"""The seams that the orchestrator is extended at: how runs are executed, who is told of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rl_orch.io.telemetry import Sink
+from rl_orch.spec.model import Spec
+
+__all__ = ["Exit", "Runner", "Sink", "Task"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a root process is started for: training an attempt, or judging a checkpoint."""
+
+    attempt: int
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a root ended; the code is None where nobody could see it."""
+
+    code: int | None
+
+
+class Runner(Protocol):
+    """How a run is executed. A handle is an opaque string that outlives this process."""
+
+    def check(self, spec: Spec) -> None:
+        """Raise if the spec could not be carried out; change nothing."""
+
+    def start(self, directory: Path, task: Task) -> str:
+        """Start a root in the run directory and return its handle."""
+
+    def poll(self, handle: str) -> Exit | None:
+        """None while the root lives, whoever started it."""
+
+    def stop(self, handle: str, *, force: bool) -> None:
+        """Ask the root to end soon, or make it."""

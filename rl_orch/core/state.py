@@ -1,0 +1,31 @@
+"""Which state may follow which. Pure: a run goes in, a run in its next state comes out."""
+
+from rl_orch.errors import IllegalTransition
+from rl_orch.records import Run, State
+
+S = State
+
+NEXT: dict[State, frozenset[State]] = {
+    S.QUEUED: frozenset({S.STARTING, S.FAILED, S.STOPPED, S.LOST}),
+    S.STARTING: frozenset({S.RUNNING, S.FAILED, S.STOPPED, S.LOST}),
+    S.RUNNING: frozenset({S.EVALUATING, S.FAILED, S.STOPPED, S.LOST}),
+    S.EVALUATING: frozenset({S.SUCCEEDED, S.REJECTED, S.FAILED, S.STOPPED, S.LOST}),
+    S.SUCCEEDED: frozenset(),
+    S.REJECTED: frozenset(),
+    S.FAILED: frozenset({S.QUEUED}),
+    S.STOPPED: frozenset({S.QUEUED}),
+    S.LOST: frozenset({S.QUEUED}),
+}
+
+EXIT_CODES = {S.SUCCEEDED: 0, S.FAILED: 1, S.LOST: 1, S.REJECTED: 3, S.STOPPED: 4}
+"""What a command that waits for a run exits with."""
+
+
+def advance(run: Run, to: State, why: str) -> Run:
+    """The run in its next state. The only place a state changes."""
+    if to not in NEXT[run.state]:
+        allowed = ", ".join(sorted(NEXT[run.state])) or "nothing, it has ended"
+        raise IllegalTransition(
+            f"run {run.id} is {run.state} and cannot become {to}; allowed: {allowed}"
+        )
+    return run.model_copy(update={"state": to, "reason": why})

@@ -1,0 +1,236 @@
+"""The database: runs and attempts, and the guarded writes that keep two supervisors apart.
+
+SQLite with a rollback journal: every write is one immediate transaction, durable when it returns.
+"""
+
+import difflib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from rl_orch.core.tables import ATTEMPTS, HEAD, RUNS
+from rl_orch.errors import BadInput, LeaseLost, NotFound, RlctlError
+from rl_orch.records import Attempt, Evaluation, Run, State
+
+BUSY_TIMEOUT_S = 30.0
+SAFE_WAL = (3, 51, 3)
+"""Older SQLite can corrupt a write-ahead log under many writers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some runs, newest first, and the cursor that continues after them."""
+
+    runs: tuple[Run, ...]
+    next: str | None
+
+
+class Store:
+    """The runs and attempts of one home."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the database, made or brought up to date where needed."""
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(path)),
+            poolclass=sa.NullPool,
+            connect_args={"timeout": BUSY_TIMEOUT_S},
+        )
+        sa.event.listen(self._engine, "connect", _configure)
+        sa.event.listen(self._engine, "begin", _begin)
+        self._migrate()
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection that sees one consistent moment and blocks no writer for long."""
+        with _explained(self.path), self._engine.connect() as connection:
+            yield connection.execution_options(reading=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that holds the write lock from its first moment."""
+        with _explained(self.path), self._engine.begin() as connection:
+            yield connection
+
+    def add(self, run: Run, *, lease: str | None = None) -> None:
+        """Record a new run."""
+        with self.writing() as connection:
+            connection.execute(RUNS.insert().values(**_run_row(run), lease=lease))
+
+    def get(self, run_id: str) -> Run:
+        """The run of exactly that id."""
+        with self.reading() as connection:
+            row = connection.execute(sa.select(RUNS).where(RUNS.c.id == run_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"no run {run_id!r}")
+        return _run(row)
+
+    def find(self, reference: str) -> Run:
+        """The run meant by an id, a unique beginning of one, a name (its newest), or `last`."""
+        with self.reading() as connection:
+            newest = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
+            if reference == "last":
+                matches = connection.execute(newest.limit(1)).all()
+            else:
+                matches = connection.execute(newest.where(RUNS.c.id == reference)).all() or list(
+                    connection.execute(newest.where(RUNS.c.name == reference).limit(1))
+                )
+            if not matches:
+                starts = RUNS.c.id.startswith(reference, autoescape=True)
+                matches = connection.execute(newest.where(starts).limit(6)).all()
+            known = [] if matches else list(connection.execute(sa.select(RUNS.c.id)).scalars())
+        if len(matches) > 1:
+            ids = ", ".join(row.id for row in matches[:5])
+            raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
+        if not matches:
+            near = difflib.get_close_matches(reference, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
+            raise NotFound(f"no run {reference!r} in {str(self.path)!r}", hint=hint)
+        return _run(matches[0])
+
+    def page(
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        states: Sequence[State] = (),
+    ) -> Page:
+        """Runs, newest first, from a cursor on."""
+        query = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
+        if states:
+            query = query.where(RUNS.c.state.in_([state.value for state in states]))
+        if after is not None:
+            query = query.where(sa.tuple_(RUNS.c.created_at, RUNS.c.id) < _cursor(after))
+        with self.reading() as connection:
+            rows = connection.execute(query.limit(limit + 1)).all()
+        runs = tuple(_run(row) for row in rows[:limit])
+        more = len(rows) > limit
+        return Page(runs, f"{runs[-1].created_at!r}/{runs[-1].id}" if more else None)
+
+    def lease_of(self, run_id: str) -> str | None:
+        """Who supervises the run, if anyone."""
+        with self.reading() as connection:
+            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
+            lease: str | None = connection.execute(query).scalar_one_or_none()
+            return lease
+
+    def take_lease(self, run_id: str, *, held_by: str | None, lease: str) -> bool:
+        """Become the supervisor, if the lease is still what it was seen to be."""
+        seen = RUNS.c.lease.is_(None) if held_by is None else RUNS.c.lease == held_by
+        with self.writing() as connection:
+            statement = sa.update(RUNS).where(RUNS.c.id == run_id, seen).values(lease=lease)
+            return connection.execute(statement).rowcount == 1
+
+    def save(self, run: Run, *, lease: str) -> None:
+        """Write a run that this process supervises; refused if somebody else does by now."""
+        held = sa.update(RUNS).where(RUNS.c.id == run.id, RUNS.c.lease == lease)
+        with self.writing() as connection:
+            if connection.execute(held.values(**_run_row(run))).rowcount == 0:
+                raise LeaseLost(f"run {run.id} is supervised by another process now")
+
+    def release(self, run_id: str, *, lease: str) -> None:
+        """Give the lease back."""
+        held = sa.update(RUNS).where(RUNS.c.id == run_id, RUNS.c.lease == lease)
+        with self.writing() as connection:
+            connection.execute(held.values(lease=None))
+
+    def remove(self, run_id: str) -> None:
+        """Forget a run and its attempts."""
+        with self.writing() as connection:
+            connection.execute(RUNS.delete().where(RUNS.c.id == run_id))
+
+    def put_attempt(self, attempt: Attempt) -> None:
+        """Record an attempt, or what has become of it."""
+        values = attempt.model_dump()
+        with self.writing() as connection:
+            found = sa.and_(
+                ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number
+            )
+            if connection.execute(sa.update(ATTEMPTS).where(found).values(**values)).rowcount == 0:
+                connection.execute(ATTEMPTS.insert().values(**values))
+
+    def attempts(self, run_id: str) -> list[Attempt]:
+        """The attempts at a run, oldest first."""
+        with self.reading() as connection:
+            query = sa.select(ATTEMPTS).where(ATTEMPTS.c.run_id == run_id)
+            rows = connection.execute(query.order_by(ATTEMPTS.c.number))
+            return [Attempt.model_validate(dict(row._mapping)) for row in rows]
+
+    def _migrate(self) -> None:
+        with _explained(self.path), self._engine.connect() as connection:
+            connection = connection.execution_options(reading=True)
+            known = sa.inspect(connection).has_table("alembic_version")
+            query = sa.text("SELECT version_num FROM alembic_version")
+            version = connection.execute(query).scalar_one_or_none() if known else None
+        if version == HEAD:
+            return
+        if version is not None and version > HEAD:
+            raise BadInput(
+                f"database {str(self.path)!r} is at schema {version}, this rlctl knows {HEAD}",
+                hint="Use the newer rlctl that wrote it.",
+            )
+        # Alembic takes half a second to load and is needed once per database.
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", "rl_orch.core:migrations")
+        with self.writing() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
+    journal = "WAL" if sqlite3.sqlite_version_info >= SAFE_WAL else "DELETE"
+    for pragma in (f"journal_mode={journal}", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    reading = connection.get_execution_options().get("reading", False)
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite says into a sentence with the file in it."""
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.DatabaseError) as error:
+        if isinstance(error, sa.exc.IntegrityError):
+            raise
+        raise RlctlError(
+            f"database {str(path)!r}: {error.orig}",
+            hint="Check that the disk has space and that the file is a writable rlctl database.",
+        ) from error
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    row = run.model_dump(mode="json")
+    row["eval"] = None if run.eval is None else run.eval.model_dump_json()
+    return row
+
+
+def _run(row: sa.Row[Any]) -> Run:
+    values = {column.key: row._mapping[column] for column in RUNS.c}
+    if values["eval"] is not None:
+        values["eval"] = Evaluation.model_validate(json.loads(values["eval"]))
+    return Run.model_validate(values)
+
+
+def _cursor(text: str) -> sa.Tuple:
+    created_at, _, run_id = text.partition("/")
+    try:
+        return sa.tuple_(sa.literal(float(created_at)), sa.literal(run_id))
+    except ValueError:
+        raise BadInput(
+            f"cursor {text!r} is not one of ours", hint="Use the `next` of the page before."
+        ) from None

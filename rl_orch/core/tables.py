@@ -1,0 +1,73 @@
+"""The tables, as the newest migration leaves them; a test holds the two together."""
+
+import sqlalchemy as sa
+
+HEAD = "0001"
+"""The migration that these tables are at."""
+
+METADATA = sa.MetaData()
+
+RUNS = sa.Table(
+    "runs",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("group_name", sa.Text, key="group"),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("env", sa.Text, nullable=False),
+    sa.Column("algo", sa.Text, nullable=False),
+    sa.Column("env_steps", sa.BigInteger, nullable=False),
+    sa.Column("sps", sa.Float),
+    sa.Column("config_hash", sa.Text, nullable=False),
+    sa.Column("eval", sa.Text),
+    sa.Column("verdict", sa.Text),
+    sa.Column("model_id", sa.Integer),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("resume", sa.Text, nullable=False),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("total_timesteps", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("updated_at", sa.Float, nullable=False),
+    sa.Column("lease", sa.Text),
+    sa.Index("idx_runs_created", "created_at", "id"),
+    sa.Index("idx_runs_state", "state"),
+)
+
+ATTEMPTS = sa.Table(
+    "attempts",
+    METADATA,
+    sa.Column("run_id", sa.Text, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("handle", sa.Text),
+    sa.Column("started_at", sa.Float, nullable=False),
+    sa.Column("ended_at", sa.Float),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+)
+
+MODELS = sa.Table(
+    "models",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("model_path", sa.Text, nullable=False, unique=True),
+    sa.Column("algorithm", sa.Text, nullable=False),
+    sa.Column("env_id", sa.Text, nullable=False),
+    sa.Column("timestamp", sa.Integer, nullable=False),
+    sa.Column("total_timesteps", sa.Integer),
+    sa.Column("mean_reward", sa.REAL),
+    sa.Column("std_reward", sa.REAL),
+    sa.Column("mean_episode_length", sa.REAL),
+    sa.Column("hyperparams", sa.Text),
+    sa.Column("git_commit", sa.Text),
+    sa.Column("validated", sa.Boolean, server_default="0"),
+    sa.Column("run_id", sa.Text),
+    sa.Column("policy", sa.Text, nullable=False, server_default="default"),
+    sa.Column("verdict", sa.Text),
+    sa.Index("idx_timestamp", "timestamp"),
+    sa.Index("idx_mean_reward", "mean_reward"),
+    sa.Index("idx_validated", "validated"),
+    sa.Index("idx_models_run", "run_id"),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,130 @@
+"""Every error a user can meet. Each class maps once to a code, an exit code and an HTTP status.
+
+RlctlError                 exit 1  HTTP 500
+├── BadInput               exit 2  HTTP 400   what was asked for cannot be done as it was asked
+│   ├── SpecInvalid                           one or more problems in a spec
+│   ├── OptionPending                         an option whose part this release does not have
+│   ├── MissingExtra                          an optional dependency is not installed
+│   └── NotFound                   HTTP 404   no such run, model or file
+├── Conflict               exit 2  HTTP 409   true a moment ago, or true for somebody else
+│   ├── IllegalTransition                     the run is in a state that does not allow it
+│   ├── LeaseLost                             another process supervises the run
+│   └── RunLocked                             another process trains the run
+├── Damaged                exit 1  HTTP 500   a stored file fails its digest or its format
+└── Diverged               exit 1  HTTP 500   training produced a number that is not finite
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class RlctlError(Exception):
+    """Something failed; the message says what, and the hint what to do next."""
+
+    code: ClassVar[str] = "failed"
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, path: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+
+    def document(self) -> dict[str, Any]:
+        """The error as the one JSON document that every surface sends."""
+        fields = {
+            "code": self.code,
+            "message": self.message,
+            "path": self.path,
+            "hint": self.hint,
+        }
+        return {"error": {key: value for key, value in fields.items() if value is not None}}
+
+
+class BadInput(RlctlError):
+    """What was asked for cannot be done as it was asked."""
+
+    code = "bad_input"
+    exit_code = 2
+    http_status = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a spec: where, what was seen, and a whole sentence about it."""
+
+    path: str
+    value: Any
+    message: str
+    hint: str | None = None
+
+
+class SpecInvalid(BadInput):
+    """A spec has one or more problems; all of them are listed."""
+
+    code = "spec_invalid"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        first = problems[0]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(first.message + more, path=first.path, hint=first.hint)
+        self.problems = tuple(problems)
+
+
+class OptionPending(BadInput):
+    """An option is known, but the part that would read it is not in this release."""
+
+    code = "option_pending"
+
+
+class MissingExtra(BadInput):
+    """An optional dependency is not installed."""
+
+    code = "missing_extra"
+
+
+class NotFound(BadInput):
+    """There is no run, model or file of that name."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class Conflict(RlctlError):
+    """The request does not fit the present state, or somebody else was first."""
+
+    code = "conflict"
+    exit_code = 2
+    http_status = 409
+
+
+class IllegalTransition(Conflict):
+    """A run cannot go from its state to the one asked for."""
+
+    code = "illegal_transition"
+
+
+class LeaseLost(Conflict):
+    """Another process supervises the run now."""
+
+    code = "lease_lost"
+
+
+class RunLocked(Conflict):
+    """Another process holds the run directory."""
+
+    code = "run_locked"
+
+
+class Damaged(RlctlError):
+    """A stored file fails its digest or cannot be read."""
+
+    code = "damaged"
+
+
+class Diverged(RlctlError):
+    """Training produced a number that is not finite."""
+
+    code = "diverged"

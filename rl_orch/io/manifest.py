@@ -1,0 +1,79 @@
+"""The manifest: what a run was made from (commit, versions, hash) and on (the machine)."""
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import rl_orch
+from rl_orch.spec.model import Spec
+
+PACKAGES = ("torch", "numpy", "gymnasium", "numba", "mujoco", "box2d", "ale-py", "safetensors")
+
+
+def describe(spec: Spec, *, run_id: str, group: str | None, created_at: float) -> dict[str, Any]:
+    """The manifest of a run that is about to be made."""
+    return {
+        "version": 1,
+        "run_id": run_id,
+        "group": group,
+        "created_at": created_at,
+        "config_hash": spec.config_hash,
+        "clock": "env_steps",
+        "engine": "torch",
+        "env_backend": spec.env.backend,
+        "seeds": [spec.env.seed],
+        "git_commit": git_commit(Path.cwd()),
+        "working_directory": str(Path.cwd()),
+        "versions": {"rl-orch": rl_orch.__version__, "python": platform.python_version()}
+        | _versions(),
+        "fingerprint": fingerprint(spec),
+    }
+
+
+def fingerprint(spec: Spec) -> dict[str, Any]:
+    """What bit-for-bit repetition depends on besides the spec."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cpu": hashlib.sha256(_cpu_features().encode()).hexdigest()[:16],
+        "cores": os.cpu_count(),
+        "device": spec.resources.device,
+        "threads": spec.resources.threads,
+        "python": sys.version.split()[0],
+    } | _versions()
+
+
+def git_commit(folder: Path) -> str | None:
+    """The commit that is checked out in a folder, with `-dirty` after it if files differ."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    command += ["--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu_features() -> str:
+    """The processor's model and features; they decide which code paths numeric libraries take."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "Features", "CPU implementer")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))

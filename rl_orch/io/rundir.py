@@ -1,0 +1,128 @@
+"""The run directory: where each of its files is, and the lock that only one root can hold.
+
+A run can be understood and moved with its directory alone.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl_orch.errors import Damaged, NotFound, RunLocked
+from rl_orch.records import EvalReport
+from rl_orch.spec.model import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The directory of one run."""
+
+    path: Path
+
+    @property
+    def spec_file(self) -> Path:
+        """The resolved spec."""
+        return self.path / "spec.yaml"
+
+    @property
+    def manifest_file(self) -> Path:
+        """What the run was made from and on."""
+        return self.path / "manifest.json"
+
+    @property
+    def events(self) -> Path:
+        """The event file."""
+        return self.path / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What the run's processes printed."""
+        return self.path / "log.txt"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder that TensorBoard reads."""
+        return self.path / "tensorboard"
+
+    def report_file(self, name: str) -> Path:
+        """The evaluation report of that name: `final`, or the step it was made at."""
+        return self.path / "evals" / f"{name}.json"
+
+    def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
+        """Make the directory and write what does not change any more."""
+        for folder in (self.checkpoints, self.path / "evals"):
+            folder.mkdir(parents=True)
+        write_text(self.spec_file, yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False))
+        write_text(self.manifest_file, json.dumps(manifest, indent=2) + "\n")
+        self.log.touch()
+        self.events.touch()
+
+    def spec(self) -> Spec:
+        """The resolved spec, as it was written."""
+        try:
+            return Spec.model_validate(yaml.safe_load(self.spec_file.read_text("utf-8")))
+        except FileNotFoundError:
+            raise NotFound(f"{str(self.path)!r} is not a run directory: no spec.yaml") from None
+        except (yaml.YAMLError, ValueError) as error:
+            raise Damaged(f"{str(self.spec_file)!r} cannot be read: {error}") from None
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, as it was written."""
+        document = json.loads(self.manifest_file.read_text("utf-8"))
+        assert isinstance(document, dict)
+        return document
+
+    def write_report(self, name: str, report: EvalReport) -> None:
+        """Keep an evaluation report, by policy name."""
+        document = {report.policy: report.model_dump(mode="json")}
+        write_text(self.report_file(name), json.dumps(document) + "\n")
+
+    def read_report(self, name: str, policy: str = "default") -> EvalReport | None:
+        """An evaluation report, if there is one."""
+        try:
+            document = json.loads(self.report_file(name).read_text("utf-8"))
+            return EvalReport.model_validate(document[policy])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError) as error:
+            raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory; the kernel lets go of it when the process dies, however it dies."""
+        with (self.path / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise RunLocked(
+                    f"run directory {str(self.path)!r} is in use by process {holder}"
+                ) from None
+            # A forked environment process must not keep a dead run's directory locked.
+            os.register_at_fork(after_in_child=file.close)
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: temporary file, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

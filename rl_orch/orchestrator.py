@@ -1,0 +1,60 @@
+"""The Python surface: `from rl_orch import orchestrator`, then `orchestrator.run(cfg)`.
+
+Here the orchestrator meets its runners; nothing else in the package knows both.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_orch import plugins
+from rl_orch.core.orchestrator import Orchestrator, RunResult, RunView, Watch
+from rl_orch.spec.model import Spec
+from rl_orch.spec.reader import read_spec
+from rl_orch.spec.resolve import resolve
+
+__all__ = ["Orchestrator", "RunResult", "RunView", "Watch", "connect", "run", "to_spec"]
+
+Config = Spec | Mapping[str, Any] | str | Path
+"""A resolved spec, a document like the YAML, or the path of a spec file."""
+
+
+def connect(
+    home: str | Path | None = None,
+    *,
+    database: str | Path | None = None,
+    runner: str = "local",
+) -> Orchestrator:
+    """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named."""
+    folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns")
+    path = None if database is None else Path(database)
+    return Orchestrator(folder, plugins.load("runners", runner)(), database=path)
+
+
+def run(
+    cfg: Config,
+    *,
+    overrides: Sequence[str] = (),
+    home: str | Path | None = None,
+    in_process: bool = False,
+    watch: Watch | None = None,
+) -> RunResult:
+    """Train, evaluate, gate and register what `cfg` asks for, and return what became of it.
+
+    `in_process` runs the worker inside this process, so that a debugger can stop in it.
+    """
+    spec = to_spec(cfg, overrides)
+    runner = "inline" if in_process else "local"
+    return connect(home, database=spec.registry.db_path, runner=runner).launch(spec, watch=watch)
+
+
+def to_spec(cfg: Config, overrides: Sequence[str] = ()) -> Spec:
+    """The Spec that a configuration means. Environment variables are left to the command line."""
+    if isinstance(cfg, Spec):
+        document: Mapping[str, Any] = cfg.model_dump(mode="json")
+    elif isinstance(cfg, Mapping):
+        document = cfg
+    else:
+        document = read_spec(Path(cfg))
+    return resolve(document, overrides=overrides)

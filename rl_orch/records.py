@@ -1,0 +1,174 @@
+"""The records that cross processes, files and sockets: Run, Attempt, Event, EvalReport, Verdict,
+ModelVersion. Data only; what may happen to a run is in `core/state.py`.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """A frozen record; unknown fields are ignored, so that older programs read newer files."""
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+
+class State(StrEnum):
+    """Where a run is in its life; `core/state.py` says which state may follow which."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    EVALUATING = "evaluating"
+    SUCCEEDED = "succeeded"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class EventKind(StrEnum):
+    """What an event tells of."""
+
+    METRIC = "metric"
+    EPISODE = "episode"
+    EVAL = "eval"
+    CHECKPOINT = "checkpoint"
+    GUARDRAIL = "guardrail"
+    STATE = "state"
+    LOG = "log"
+    ARTIFACT = "artifact"
+
+
+class Event(Record):
+    """One line of a run's event file.
+
+    `seq` counts from 1 within an attempt. `value` is a number, a string or a JSON document;
+    numbers that are not finite are the strings NaN, Infinity and -Infinity.
+    """
+
+    v: Literal[1] = 1
+    seq: int
+    attempt: int
+    ts: float
+    run: str
+    step: int
+    kind: EventKind
+    key: str
+    value: Any = None
+    tags: dict[str, Any] = {}
+
+
+class Evaluation(Record):
+    """The numbers of an evaluation: `ci95` bounds the mean; `unit` is what was replicated."""
+
+    mean: float
+    std: float
+    iqm: float
+    ci95: tuple[float, float]
+    n: int
+    unit: Literal["episodes", "training runs"] = "episodes"
+
+
+class EvalReport(Record):
+    """What an evaluation of one policy found, episode by episode."""
+
+    env_id: str
+    policy: str = "default"
+    step: int
+    checkpoint: str | None = None
+    seed: int
+    deterministic: bool
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    summary: Evaluation
+
+    @property
+    def mean_length(self) -> float:
+        """The mean episode length in environment steps."""
+        return sum(self.lengths) / len(self.lengths)
+
+
+class Check(Record):
+    """One rule of a gate and how the report stood against it."""
+
+    rule: str
+    passed: bool
+    observed: float | None
+    limit: float | None
+    sentence: str
+
+
+class Verdict(Record):
+    """What a gate says of a report; it passed only if every check did."""
+
+    passed: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def word(self) -> Literal["passed", "failed"]:
+        """The verdict as the one word that every surface shows."""
+        return "passed" if self.passed else "failed"
+
+
+class Run(Record):
+    """A spec being carried out. Its JSON form is a contract: fields are added, never renamed."""
+
+    id: str
+    name: str
+    group: str | None = None
+    state: State = State.QUEUED
+    reason: str = ""
+    attempt: int = 0
+    env: str
+    algo: str
+    env_steps: int = 0
+    sps: float | None = None
+    config_hash: str
+    eval: Evaluation | None = None
+    verdict: Literal["passed", "failed"] | None = None
+    model_id: int | None = None
+    path: str
+    resume: Literal["bitwise", "approximate", "none"] = "none"
+    seed: int
+    total_timesteps: int
+    created_at: float
+    updated_at: float
+
+    @property
+    def active(self) -> bool:
+        """Whether the run has yet to end."""
+        return self.state in (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+
+
+class Attempt(Record):
+    """One try at carrying a run out. `handle` names its root process to the runner."""
+
+    run_id: str
+    number: int
+    handle: str | None = None
+    started_at: float
+    ended_at: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+
+class ModelVersion(Record):
+    """A policy the registry holds; the fields down to `validated` are the columns of `models`."""
+
+    id: int
+    model_path: str
+    algorithm: str
+    env_id: str
+    timestamp: int
+    total_timesteps: int | None = None
+    mean_reward: float | None = None
+    std_reward: float | None = None
+    mean_episode_length: float | None = None
+    hyperparams: str | None = None
+    git_commit: str | None = None
+    validated: bool = False
+    run_id: str | None = None
+    policy: str = "default"
+    verdict: Verdict | None = None

@@ -1,0 +1,5 @@
+"""Learning: environments, policies, algorithms and the training loop.
+
+Nothing here reads a file, opens a socket or knows a database; `train.Outlet` is how the loop
+reaches the world. `envs/` and `streams.py` do without torch, so that a spec is checked quickly.
+"""

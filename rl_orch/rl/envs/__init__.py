@@ -1,0 +1,1 @@
+"""Environments: make them, seed them, say what they are. No torch here: `check` must be quick."""

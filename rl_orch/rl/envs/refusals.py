@@ -1,0 +1,125 @@
+"""Why an environment could not be made, in sentences that say what to do next."""
+
+import difflib
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+import gymnasium
+from gymnasium import error as gym_error
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
+
+from rl_orch.errors import Problem
+from rl_orch.spec.model import Spec
+
+EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "atari": "atari", "ale_py": "atari"}
+"""What the path of an environment's code contains → the extra that brings what it needs."""
+
+ID_FORMS = "'Name-v0', 'namespace/Name-v0' or 'module:Name-v0'"
+
+
+def explain(spec: Spec, error: Exception) -> Problem:
+    """The problem behind an error that importing or making the spec's environment raised."""
+    env_id = spec.env.id
+    module, _, name = env_id.rpartition(":")
+    if isinstance(error, gym_error.DeprecatedEnv | gym_error.VersionNotFound):
+        return _moved_on(env_id, module, name)
+    if isinstance(error, gym_error.NamespaceNotFound) and name.startswith("ALE/"):
+        return _atari(env_id)
+    if isinstance(error, gym_error.UnregisteredEnv):
+        hint = _nearest(module, name)
+        return _about_id(env_id, "no such environment is registered", hint)
+    if isinstance(error, gym_error.DependencyNotInstalled):
+        return _missing_dependency(env_id, name, error)
+    if not _well_formed(module, name, env_id):
+        return _about_id(env_id, f"an id looks like {ID_FORMS}", _nearest("", name.strip()))
+    if module and name not in gymnasium.registry:
+        return _broken_module(env_id, module, error)
+    if isinstance(error, TypeError) and spec.env.kwargs:
+        message = f"env.kwargs is {spec.env.kwargs}; {env_id} refuses it: {_first_line(error)}"
+        return Problem("env.kwargs", spec.env.kwargs, message)
+    what = f"making it failed: {type(error).__name__}: {_first_line(error)}"
+    return _about_id(env_id, what, _newer(module, name))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A question that names the nearest known word, whatever the case; None if none is near."""
+    near = _close(word, known)
+    return f"Did you mean {near!r}?" if near else None
+
+
+def _about_id(env_id: str, what: str, hint: str | None) -> Problem:
+    return Problem("env.id", env_id, f"env.id is {env_id!r}; {what}", hint)
+
+
+def _nearest(module: str, name: str) -> str | None:
+    near = _close(name, gymnasium.registry)
+    return f"Did you mean {_with_module(module, near)!r}?" if near else None
+
+
+def _close(word: str, known: Iterable[str]) -> str | None:
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[near[0]] if near else None
+
+
+def _with_module(module: str, name: str) -> str:
+    return f"{module}:{name}" if module else name
+
+
+def _moved_on(env_id: str, module: str, name: str) -> Problem:
+    namespace, stem, version = parse_env_id(name)
+    latest = find_highest_version(namespace, stem)
+    newest = _with_module(module, get_env_id(namespace, stem, latest))
+    if latest is not None and version is not None and version < latest:
+        return _about_id(env_id, f"it has moved on to {newest!r}", f"Write {newest!r}.")
+    return _about_id(env_id, "no such version is registered", f"The newest is {newest!r}.")
+
+
+def _newer(module: str, name: str) -> str | None:
+    namespace, stem, version = parse_env_id(name)
+    latest = find_highest_version(namespace, stem)
+    if latest is None or latest == version:
+        return None
+    return f"The newest is {_with_module(module, get_env_id(namespace, stem, latest))!r}."
+
+
+def _atari(env_id: str) -> Problem:
+    if find_spec("ale_py") is None:
+        hint = "Install them with `pip install 'rl-orch[atari]'`."
+        return _about_id(env_id, "the Atari environments are not installed", hint)
+    hint = f"Write 'ale_py:{env_id}'."
+    return _about_id(env_id, "the package that registers it is not imported", hint)
+
+
+def _missing_dependency(env_id: str, name: str, error: Exception) -> Problem:
+    registered = gymnasium.registry.get(name)
+    code = str(registered.entry_point) if registered else ""
+    extra = next((extra for part, extra in EXTRAS.items() if part in code), None)
+    if extra is None:
+        return _about_id(env_id, f"it lacks a dependency: {_first_line(error)}", None)
+    hint = f"Install it with `pip install 'rl-orch[{extra}]'`."
+    return _about_id(env_id, f"it needs {extra}, which is not installed", hint)
+
+
+def _well_formed(module: str, name: str, env_id: str) -> bool:
+    if ":" in module or (":" in env_id and not module):
+        return False
+    try:
+        parse_env_id(name)
+    except gym_error.Error:
+        return False
+    return True
+
+
+def _broken_module(env_id: str, module: str, error: Exception) -> Problem:
+    cause = error.__cause__ or error
+    if isinstance(cause, ModuleNotFoundError) and cause.name == module.partition(".")[0]:
+        hint = "Run from the directory that holds it, or install it."
+        return _about_id(env_id, f"there is no module {module!r}", hint)
+    what = f"importing {module!r} failed: {type(cause).__name__}: {_first_line(cause)}"
+    return _about_id(env_id, what, None)
+
+
+def _first_line(error: BaseException) -> str:
+    source = error.__cause__ if isinstance(error.__cause__, TypeError) else error
+    return (str(source).strip().splitlines() or ["no message"])[0]

@@ -1,0 +1,166 @@
+"""Evaluation: seeded episodes in environments of their own, apart from all training.
+
+Every evaluation with one seed sees the same episodes, so that policies are compared on equal terms.
+"""
+
+import math
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+
+from rl_orch import stats
+from rl_orch.errors import Diverged, RlctlError
+from rl_orch.records import EvalReport
+from rl_orch.rl.envs import vector
+from rl_orch.rl.policy import ActorCritic
+from rl_orch.rl.seeding import isolated
+from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec.model import Spec
+
+LANES = 16
+"""Episodes that are played side by side; fixed, since the seeds of episodes follow from it."""
+
+ENDLESS = 100_000
+"""Steps after which an episode without a time limit counts as one that never ends."""
+
+
+def evaluation_seed(spec: Spec) -> int:
+    """The seed of evaluations during training."""
+    return derive(spec.env.seed, Stream.EVALUATION) if spec.eval.seed is None else spec.eval.seed
+
+
+def final_evaluation_seed(spec: Spec) -> int:
+    """The seed of the final evaluation, whose episodes training has never seen."""
+    base = spec.env.seed if spec.eval.seed is None else spec.eval.seed
+    return derive(base, Stream.FINAL_EVALUATION)
+
+
+def evaluate(
+    policy: ActorCritic,
+    spec: Spec,
+    *,
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    step: int,
+    checkpoint: str | None = None,
+) -> EvalReport:
+    """One evaluation; `Evaluator` keeps its environments for the next one."""
+    with closing(Evaluator(spec)) as evaluator:
+        return evaluator.evaluate(
+            policy,
+            episodes=episodes,
+            seed=seed,
+            deterministic=deterministic,
+            step=step,
+            checkpoint=checkpoint,
+        )
+
+
+class Evaluator:
+    """Evaluates policies of one spec. Leaves every random generator as it was."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._envs: vector.Envs | None = None
+
+    def evaluate(
+        self,
+        policy: ActorCritic,
+        *,
+        episodes: int,
+        seed: int,
+        deterministic: bool,
+        step: int,
+        checkpoint: str | None = None,
+    ) -> EvalReport:
+        """Play `episodes` episodes and report them.
+
+        Each lane plays a fixed share: were the first to finish counted, short episodes would be.
+        """
+        lanes = min(LANES, episodes)
+        shares = [len(range(lane, episodes, lanes)) for lane in range(lanes)]
+        with isolated(seed):
+            generator = None if deterministic else _generator(policy, seed)
+            played = self._play(policy, self._lanes(lanes), shares, seed, generator)
+        returns, lengths = zip(*played, strict=True)
+        return EvalReport(
+            env_id=self._spec.env.id,
+            step=step,
+            checkpoint=checkpoint,
+            seed=seed,
+            deterministic=deterministic,
+            returns=returns,
+            lengths=lengths,
+            summary=stats.summarize(returns, seed=seed),
+        )
+
+    def close(self) -> None:
+        """Close the environments; the next evaluation makes new ones."""
+        if self._envs is not None:
+            self._envs.close()
+            self._envs = None
+
+    def _lanes(self, lanes: int) -> vector.Envs:
+        if self._envs is not None and self._envs.num_envs == lanes:
+            return self._envs
+        self.close()
+        self._envs = vector.make(self._spec, num_envs=lanes)
+        return self._envs
+
+    def _play(
+        self,
+        policy: ActorCritic,
+        envs: vector.Envs,
+        shares: list[int],
+        seed: int,
+        generator: torch.Generator | None,
+    ) -> list[tuple[float, int]]:
+        """(return, length) of each episode, ordered by round and lane."""
+        resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
+        limit = self._patience(envs)
+        played: list[list[tuple[float, int]]] = [[] for _ in shares]
+        returns = np.zeros(len(shares))
+        lengths = np.zeros(len(shares), np.int64)
+        resetting = np.zeros(len(shares), np.bool_)
+        observations = vector.reset(envs, seed)
+        left = sum(shares)
+        while left:
+            actions = policy.to_env(policy.decide(observations, generator))
+            observations, rewards, terminated, truncated, _ = envs.step(actions)
+            returns += np.where(resetting, 0.0, rewards)
+            lengths += ~resetting
+            ended = np.logical_or(terminated, truncated)
+            for lane in np.flatnonzero(ended):
+                if len(played[lane]) < shares[lane]:
+                    played[lane].append((_finite(returns[lane]), int(lengths[lane])))
+                    left -= 1
+                returns[lane], lengths[lane] = 0.0, 0
+            if resets_next:
+                resetting = ended
+            if lengths.max() > limit:
+                raise RlctlError(
+                    f"an evaluation episode of {self._spec.env.id} has not ended after "
+                    f"{ENDLESS} steps, and the environment has no time limit",
+                    path="env.max_episode_steps",
+                    hint="Set env.max_episode_steps.",
+                )
+        rounds = range(max(shares))
+        return [lane[k] for k in rounds for lane in played if k < len(lane)]
+
+    def _patience(self, envs: vector.Envs) -> float:
+        declared = envs.spec.max_episode_steps if envs.spec else None
+        return math.inf if declared or self._spec.env.max_episode_steps else ENDLESS
+
+
+def _generator(policy: ActorCritic, seed: int) -> torch.Generator:
+    return torch.Generator(policy.device).manual_seed(derive(seed, Stream.ACTIONS))
+
+
+def _finite(ret: Any) -> float:
+    if not math.isfinite(ret):
+        raise Diverged(f"an evaluation episode has a return of {ret}")
+    return float(ret)

@@ -1,0 +1,244 @@
+"""The loop: collect → learn → evaluate → save, until the budget, a gate or a command ends it.
+
+It tells an `Outlet` what happened and asks it for commands; files and sockets are behind that.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+from numpy.typing import NDArray
+
+from rl_orch.gate import judge, rules_from
+from rl_orch.records import EvalReport, EventKind, Verdict
+from rl_orch.rl.batch import on_host
+from rl_orch.rl.envs import vector
+from rl_orch.rl.evaluate import Evaluator, evaluation_seed
+from rl_orch.rl.learner import build_learner
+from rl_orch.rl.policy import build_policy, policy_tensors
+from rl_orch.rl.rollout import LocalCollector
+from rl_orch.rl.seeding import rng_state, seed_all
+from rl_orch.spec.model import Spec
+
+Command: TypeAlias = Literal["stop", "checkpoint", "pause", "unpause"]
+Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything training remembers at a step: arrays by name, and a JSON document."""
+
+    step: int
+    tensors: dict[str, NDArray[Any]]
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Why training ended, after how many environment steps, and a sentence for people."""
+
+    reason: Reason
+    env_steps: int
+    detail: str
+
+
+class Outlet(Protocol):
+    """Whom the loop tells and asks."""
+
+    def emit(
+        self,
+        kind: EventKind,
+        key: str,
+        value: Any,
+        *,
+        step: int,
+        tags: dict[str, Any] | None = None,
+    ) -> None:
+        """Something happened. Only `log` events may carry a reading of the clock."""
+
+    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
+        """Keep a snapshot, and the evaluation that was made of it, if there was one."""
+
+    def command(self) -> Command | None:
+        """What is asked of the loop now; called once an iteration, and blocks while paused."""
+
+
+class Trainer(Protocol):
+    """Training in steps that somebody else may drive."""
+
+    def train_step(self) -> dict[str, float]:
+        """Collect and learn once; returns metrics."""
+
+    def eval_step(self) -> dict[str, float]:
+        """Evaluate once; returns metrics."""
+
+
+def train(spec: Spec, outlet: Outlet) -> Outcome:
+    """Carry out the training that the spec asks for, in a process of its own."""
+    torch.set_num_threads(spec.resources.threads)
+    seed_all(spec.env.seed)
+    with closing(Training(spec, outlet)) as training:
+        return training.run()
+
+
+class Training:
+    """A training under way."""
+
+    def __init__(
+        self, spec: Spec, outlet: Outlet, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._spec = spec
+        self._outlet = outlet
+        self._clock = clock
+        self._envs = vector.make(spec, num_envs=spec.env.num_envs)
+        spaces = self._envs.single_observation_space, self._envs.single_action_space
+        self.policy = build_policy(spec, *spaces)
+        self.learner = build_learner(self.policy, spec)
+        self.collector = LocalCollector(self._envs, seed=spec.env.seed, device=self.policy.device)
+        self._evaluator = Evaluator(spec)
+        self._rules = rules_from(spec.gates)
+        self._verdict: Verdict | None = None
+        self._failures = 0
+        self._saved_at: int | None = None
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps taken so far."""
+        return self.collector.env_steps
+
+    def run(self) -> Outcome:
+        """Train until something ends it. Rollouts are whole: the last may pass the budget."""
+        spec = self._spec
+        while self.env_steps < spec.train.total_timesteps:
+            command = self._outlet.command()
+            if command in ("stop", "checkpoint"):
+                self._save(None)
+            if command == "stop":
+                return self._outcome("stopped", "stopped by command")
+
+            before = self.env_steps
+            self.train_step()
+
+            if (
+                self._crossed(before, spec.eval.every)
+                or self.env_steps >= spec.train.total_timesteps
+            ):
+                self.eval_step()
+                ending = self._ended_by_gate()
+                if ending is not None:
+                    return ending
+            elif self._crossed(before, spec.checkpoint.every):
+                self._save(None)
+        return self._outcome(
+            "budget", f"trained for its budget of {spec.train.total_timesteps} steps"
+        )
+
+    def train_step(self) -> dict[str, float]:
+        """One rollout and the learner's passes over it."""
+        began, before = self._clock(), self.env_steps
+        batch = self.collector.collect(self.policy, self._spec.rollout.steps)
+        metrics = self.learner.update(batch)
+        # Only now: actions, log-probabilities and the update must see one normalisation.
+        valid = on_host(batch.column("valid"))
+        self.policy.pipeline.update(on_host(batch.column("observations"))[valid])
+
+        for episode in self.collector.drain_episodes():
+            tags = {"length": episode.length, "env": episode.env}
+            self._emit(EventKind.EPISODE, "charts/episodic_return", episode.ret, episode.step, tags)
+        for key, value in metrics.items():
+            self._emit(EventKind.METRIC, key, value)
+        steps_per_second = (self.env_steps - before) / max(self._clock() - began, 1e-9)
+        self._emit(EventKind.LOG, "charts/SPS", round(steps_per_second, 1))
+        return metrics
+
+    def eval_step(self) -> dict[str, float]:
+        """Evaluate the policy as it is, save it with the report, and hold it against the gate."""
+        options = self._spec.eval
+        report = self._evaluator.evaluate(
+            self.policy,
+            episodes=options.episodes,
+            seed=evaluation_seed(self._spec),
+            deterministic=options.deterministic,
+            step=self.env_steps,
+        )
+        mean = report.summary.mean
+        document = report.model_dump(mode="json")
+        self._emit(EventKind.EVAL, "eval/mean_return", mean, tags={"report": document})
+        self._save(report)
+        self._verdict = judge(report, None, self._rules, env_steps=self.env_steps)
+        failed = self._verdict is not None and not self._verdict.passed
+        self._failures = self._failures + 1 if failed else 0
+        return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
+
+    def snapshot(self) -> Snapshot:
+        """Everything training remembers now; copies."""
+        learner, process = self.learner.state(), rng_state()
+        actions = self.collector.generator.get_state().numpy().copy()
+        return Snapshot(
+            step=self.env_steps,
+            tensors={
+                **policy_tensors(self.policy),
+                **learner.tensors,
+                "rng/actions": actions,
+                "rng/torch": process.torch,
+            },
+            document={
+                "trainer_state": {
+                    "env_steps": self.env_steps,
+                    "failed_evaluations": self._failures,
+                    "learner": learner.document,
+                },
+                "replay_meta": {"size": 0},
+                "rng_state": {"python": process.python, "numpy": process.numpy},
+            },
+        )
+
+    def close(self) -> None:
+        """Close all environments."""
+        self._evaluator.close()
+        self._envs.close()
+
+    def _ended_by_gate(self) -> Outcome | None:
+        if self._verdict is None:
+            return None
+        gates, step = self._spec.gates, self.env_steps
+        if self._verdict.passed:
+            if not gates.stop_when_solved:
+                return None
+            return self._outcome("solved", f"the evaluation at step {step} passed the gate")
+        if gates.patience is None or self._failures < gates.patience:
+            return None
+        why = next(check.sentence for check in self._verdict.checks if not check.passed)
+        return self._outcome(
+            "gate_failed",
+            f"{self._failures} evaluations in a row failed the gate; at step {step}, {why}",
+        )
+
+    def _crossed(self, before: int, every: int | None) -> bool:
+        """Whether this iteration reached or passed a multiple of `every`."""
+        return every is not None and before // every < self.env_steps // every
+
+    def _save(self, report: EvalReport | None) -> None:
+        """Save once a step: a snapshot without a report never takes the place of one with it."""
+        if report is None and self._saved_at == self.env_steps:
+            return
+        self._outlet.save(self.snapshot(), report)
+        self._saved_at = self.env_steps
+
+    def _emit(
+        self,
+        kind: EventKind,
+        key: str,
+        value: Any,
+        step: int | None = None,
+        tags: dict[str, Any] | None = None,
+    ) -> None:
+        self._outlet.emit(
+            kind, key, value, step=self.env_steps if step is None else step, tags=tags
+        )
+
+    def _outcome(self, reason: Reason, detail: str) -> Outcome:
+        return Outcome(reason, self.env_steps, detail)

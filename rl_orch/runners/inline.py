@@ -1,0 +1,42 @@
+"""Runs inside the calling process, one after the other: for debuggers, not for production."""
+
+from pathlib import Path
+
+from rl_orch.core.ports import Exit, Task
+from rl_orch.errors import SpecInvalid
+from rl_orch.io.rundir import RunDir
+from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.spec.model import Spec
+from rl_orch.worker.evaluate import run_evaluation
+from rl_orch.worker.train import run_attempt
+
+
+class InlineRunner:
+    """Carries each task out before `start` returns; a handle is the number of the task."""
+
+    def __init__(self) -> None:
+        self._exits: list[Exit] = []
+
+    def check(self, spec: Spec) -> None:
+        """Make the environment here and look at it."""
+        found = problems(spec, describe(spec))
+        if found:
+            raise SpecInvalid(found)
+
+    def start(self, directory: Path, task: Task) -> str:
+        """Do all of the task's work, then return."""
+        run = RunDir(directory)
+        if task.checkpoint is None:
+            code = run_attempt(run, task.attempt)
+        else:
+            code = run_evaluation(run, task.checkpoint)
+        self._exits.append(Exit(code))
+        return str(len(self._exits) - 1)
+
+    def poll(self, handle: str) -> Exit | None:
+        """How the task ended; it always has."""
+        known = handle.isdigit() and int(handle) < len(self._exits)
+        return self._exits[int(handle)] if known else Exit(None)
+
+    def stop(self, handle: str, *, force: bool) -> None:
+        """Nothing runs between calls, so there is nothing to stop."""

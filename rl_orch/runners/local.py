@@ -1,0 +1,103 @@
+"""Runs as child processes of this machine. They outlive whoever started them: no pipes, a session
+of their own, everything they say goes to files.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rl_orch.core.ports import Exit, Task
+from rl_orch.errors import BadInput, Problem, SpecInvalid
+from rl_orch.io import processes
+from rl_orch.io.rundir import RunDir
+from rl_orch.spec.model import Spec
+
+CHECK_TIMEOUT_S = 120.0
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class LocalRunner:
+    """Starts workers with this interpreter; a handle is `pid:start`."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def check(self, spec: Spec) -> None:
+        """Ask a child whether the environment exists and suits the algorithm."""
+        reply = self._ask("check", input=spec.model_dump_json())
+        try:
+            document = json.loads(reply.stdout.splitlines()[-1])
+        except (IndexError, ValueError):
+            last = reply.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            raise BadInput(
+                f"env.id is {spec.env.id!r}; making it ended the process with exit code "
+                f"{reply.returncode}: {last[0]}",
+                path="env.id",
+            ) from None
+        if "error" in document:
+            raise BadInput(document["error"]["message"], hint=document["error"].get("hint"))
+        found = [Problem(**problem) for problem in document["problems"]]
+        found += self._device_problems(spec.resources.device)
+        if found:
+            raise SpecInvalid(found)
+
+    def start(self, directory: Path, task: Task) -> str:
+        """Start a worker in a session of its own, its output appended to the run's log."""
+        run = RunDir(directory)
+        if task.checkpoint is None:
+            arguments = ["rl_orch.worker.train", str(directory), str(task.attempt)]
+        else:
+            arguments = ["rl_orch.worker.evaluate", str(directory), task.checkpoint]
+        threads = dict.fromkeys(THREAD_VARIABLES, str(run.spec().resources.threads))
+        with run.log.open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | threads | {"PYTHONUNBUFFERED": "1"},
+            )
+        handle = processes.identity(child.pid) or f"{child.pid}:gone"
+        self._children[handle] = child
+        return handle
+
+    def poll(self, handle: str) -> Exit | None:
+        """None while the worker lives. Only its parent can see the exit code."""
+        child = self._children.get(handle)
+        if child is not None:
+            code = child.poll()
+            return None if code is None else Exit(code)
+        return None if processes.alive(handle) else Exit(None)
+
+    def stop(self, handle: str, *, force: bool) -> None:
+        """SIGTERM, which a worker takes as `stop`, or SIGKILL for it and its children."""
+        processes.signal_group(handle, signal.SIGKILL if force else signal.SIGTERM)
+
+    def _device_problems(self, device: str) -> list[Problem]:
+        if device == "cpu" or self._ask("device", device).returncode == 0:
+            return []
+        message = f"resources.device is {device!r}; torch cannot use it on this machine"
+        hint = "Use cpu, or install a torch build for your device (see the README)."
+        return [Problem("resources.device", device, message, hint)]
+
+    def _ask(
+        self, program: str, *arguments: str, input: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                [sys.executable, "-m", f"rl_orch.worker.{program}", *arguments],
+                input=input,
+                capture_output=True,
+                text=True,
+                timeout=CHECK_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise BadInput(
+                f"the {program} of the spec took longer than {CHECK_TIMEOUT_S:.0f} s",
+                hint="Make the environment by hand to see what it waits for.",
+            ) from None

@@ -1,0 +1,129 @@
+"""What options mean together: combinations that cannot work, and options that wait for a part.
+
+Whether an environment exists and suits the algorithm takes Gymnasium, and is asked in the worker.
+"""
+
+from typing import Any
+
+from rl_orch.errors import OptionPending, Problem
+from rl_orch.spec.model import Spec
+from rl_orch.spec.options import table
+
+ON_POLICY = frozenset({"ppo", "a2c"})
+
+
+def problems(spec: Spec) -> list[Problem]:
+    """Every combination of options in the spec that cannot work."""
+    found = [
+        _minibatches(spec),
+        _expected_policy_kind(spec),
+        _clip_bounds(spec),
+        *_gates_without_rules(spec),
+    ]
+    return [problem for problem in found if problem is not None]
+
+
+def pending(spec: Spec) -> list[str]:
+    """The paths that are set, but whose part is not in this release.
+
+    A group that is switched off by its `enable` is inert, and so is everything in it.
+    """
+    paths = []
+    for option in table().values():
+        if option.pending is None:
+            continue
+        value = value_at(spec, option.path)
+        group = getattr(spec, option.group)
+        waits = value in option.pending if isinstance(option.pending, dict) else True
+        if getattr(group, "enable", True) and waits and _plain(value) != option.default:
+            paths.append(option.path)
+    return paths
+
+
+def refuse_pending(spec: Spec) -> None:
+    """Raise if the spec asks for something that this release cannot do."""
+    paths = pending(spec)
+    if not paths:
+        return
+    value = value_at(spec, paths[0])
+    part = table()[paths[0]].pending
+    name = part[value] if isinstance(part, dict) else part
+    others = f"; the same goes for {', '.join(paths[1:])}" if paths[1:] else ""
+    raise OptionPending(
+        f"{paths[0]} is {value!r}, but {name} is not in this release{others}",
+        path=paths[0],
+        hint="Remove it to launch; `rlctl check` accepts it and lists what is pending.",
+    )
+
+
+def value_at(spec: Spec, path: str) -> Any:
+    """The value of an option."""
+    value: Any = spec
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _minibatches(spec: Spec) -> Problem | None:
+    size, rollout = spec.train.batch_size, spec.rollout_size
+    if spec.agent.algorithm not in ON_POLICY or rollout % size == 0:
+        return None
+    near = sorted(_divisors(rollout), key=lambda divisor: abs(divisor - size))[:2]
+    return Problem(
+        "train.batch_size",
+        size,
+        f"train.batch_size is {size}; must divide env.num_envs × rollout.steps = "
+        f"{spec.env.num_envs} × {spec.rollout.steps} = {rollout}",
+        f"Nearest that do: {', '.join(map(str, sorted(near)))}.",
+    )
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return small + [number // d for d in small]
+
+
+def _expected_policy_kind(spec: Spec) -> Problem | None:
+    expected, algorithm = spec.train.off_policy, spec.agent.algorithm
+    actual = algorithm not in ON_POLICY
+    if expected is None or expected == actual:
+        return None
+    kind = "off-policy" if actual else "on-policy"
+    return Problem(
+        "train.off_policy",
+        expected,
+        f"train.off_policy is {str(expected).lower()}, but agent.algorithm {algorithm!r} is {kind}",
+        f"Set it to {str(actual).lower()}, or leave it out.",
+    )
+
+
+def _clip_bounds(spec: Spec) -> Problem | None:
+    bounds = spec.obs.clip_range
+    if bounds is None or bounds[0] < bounds[1]:
+        return None
+    return Problem(
+        "obs.clip_range",
+        list(bounds),
+        f"obs.clip_range is {list(bounds)}; must be [low, high] with low below high",
+    )
+
+
+def _gates_without_rules(spec: Spec) -> list[Problem]:
+    gates = spec.gates
+    if not (gates.min_return is None and gates.min_episodes is None and gates.max_std is None):
+        return []
+    asked = {"gates.patience": gates.patience, "gates.stop_when_solved": gates.stop_when_solved}
+    return [
+        Problem(
+            path,
+            value,
+            f"{path} is {str(value).lower()}, but no gate is set that could pass or fail",
+            "Set gates.min_return as well.",
+        )
+        for path, value in asked.items()
+        if value
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

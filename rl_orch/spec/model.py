@@ -1,0 +1,83 @@
+"""The Spec as a whole, and the hash that says when two specs learn the same thing."""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rl_orch.spec.groups import (
+    AgentGroup,
+    CheckpointGroup,
+    EnvGroup,
+    EvalGroup,
+    FeatureGroup,
+    GatesGroup,
+    Group,
+    InferGroup,
+    LogsGroup,
+    MetricsGroup,
+    ObsGroup,
+    RegistryGroup,
+    ResourcesGroup,
+    RolloutGroup,
+    StoreGroup,
+    TracesGroup,
+    TrainGroup,
+    Word,
+    option,
+)
+
+NOT_LEARNED = ("name", "resources", "infer", "store", "registry", "metrics", "traces", "logs")
+"""Groups that do not change the learned policy."""
+
+EXPECTATIONS = {"env": {"seed"}, "agent": {"discrete"}, "train": {"off_policy"}}
+"""Options outside the hash: the seed, and those that only state what the user expects."""
+
+
+class Spec(Group):
+    """What is wanted: one resolved specification of a run."""
+
+    spec_version: Literal[1] = option(1, "Version of this format.")
+    name: Annotated[Word, Field(max_length=100)] | None = option(
+        None,
+        "A name for people; by default algorithm and environment.",
+        flag="--name",
+        env="RL_NAME",
+    )
+    env: EnvGroup
+    obs: ObsGroup = ObsGroup()
+    feature: FeatureGroup = FeatureGroup()
+    agent: AgentGroup = AgentGroup()
+    train: TrainGroup = TrainGroup()
+    rollout: RolloutGroup = RolloutGroup()
+    eval: EvalGroup = EvalGroup()
+    gates: GatesGroup = GatesGroup()
+    checkpoint: CheckpointGroup = CheckpointGroup()
+    resources: ResourcesGroup = ResourcesGroup()
+    infer: InferGroup = InferGroup()
+    store: StoreGroup = StoreGroup()
+    registry: RegistryGroup = RegistryGroup()
+    metrics: MetricsGroup = MetricsGroup()
+    traces: TracesGroup = TracesGroup()
+    logs: LogsGroup = LogsGroup()
+
+    @property
+    def label(self) -> str:
+        """The name, or what stands for it."""
+        return self.name or f"{self.agent.algorithm}-{self.env.id}"
+
+    @property
+    def rollout_size(self) -> int:
+        """Transitions in one rollout over all environment copies."""
+        return self.env.num_envs * self.rollout.steps
+
+    @property
+    def config_hash(self) -> str:
+        """SHA-256 over what changes the learned policy; runs that differ in seed alone share it."""
+        document = self.model_dump(mode="json", exclude=set(NOT_LEARNED))
+        for group, names in EXPECTATIONS.items():
+            for name in names:
+                del document[group][name]
+        canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,225 @@
+"""The option table: each leaf of the Spec with its path, type, default, variables and flags.
+
+Files, variables, flags, overrides, `rlctl options`, the docs and every error message read it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from rl_orch.spec.aliases import ALIASES, FACTORS, GROUPS, PRODUCT, VARIABLE_PREFIXES
+from rl_orch.spec.model import Spec
+
+KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `type` reads well in a table, `allowed` in a sentence after "must be"."""
+
+    path: str
+    type: str
+    allowed: str
+    default: Any
+    required: bool
+    nullable: bool
+    choices: tuple[str, ...]
+    structured: bool
+    help: str
+    pending: str | dict[str, str] | None
+    variables: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    @property
+    def group(self) -> str:
+        """The first part of the path; options outside a group have the group `spec`."""
+        return self.path.split(".")[0] if "." in self.path else "spec"
+
+    @property
+    def switch(self) -> bool:
+        """Whether the option is on or off, so that its flag takes no value."""
+        return self.type.startswith(KINDS[bool])
+
+    def document(self) -> dict[str, Any]:
+        """The option as `rlctl options --json` shows it."""
+        return {
+            "path": self.path,
+            "type": self.type,
+            "default": self.default,
+            "env": self.variables[0],
+            "flag": self.flags[0],
+            "help": self.help,
+            "required": self.required,
+            "pending": self.pending,
+            "aliases": aliases_of(self.path),
+            "env_aliases": list(self.variables[1:]),
+            "flag_aliases": list(self.flags[1:]),
+        }
+
+
+@cache
+def table() -> dict[str, Option]:
+    """Every option by its canonical path, in the order of the Spec."""
+    options = {option.path: option for option in _leaves(Spec, "")}
+    for path in FACTORS:
+        options[path] = _factor(path)
+    return options
+
+
+def groups() -> list[str]:
+    """The names of the groups, in the order of the Spec."""
+    return list(dict.fromkeys(option.group for option in table().values()))
+
+
+def aliases_of(path: str) -> list[str]:
+    """The other paths of an option."""
+    paths = [alias for alias, target in ALIASES.items() if target == path]
+    for alias, group in GROUPS.items():
+        paths += [alias + p[len(group) :] for p in (path, *paths) if p.startswith(group + ".")]
+    return paths
+
+
+def json_schema() -> dict[str, Any]:
+    """The Spec as JSON Schema, for editors that complete and check YAML."""
+    schema = Spec.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Option]:
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _leaves(field.annotation, f"{path}.")
+        else:
+            yield _option(path, field)
+
+
+def _option(path: str, field: FieldInfo) -> Option:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    kind = _Kind.of(field)
+    allowed = str(extra.get("allowed") or kind.allowed)
+    missing = field.default is PydanticUndefined
+    pending: Any = extra.get("pending")
+    return Option(
+        path=path,
+        type=kind.type,
+        allowed=allowed + (" or null" if kind.nullable else ""),
+        default=None if missing else _plain(field.default),
+        required=missing,
+        nullable=kind.nullable,
+        choices=kind.choices,
+        structured=kind.structured,
+        help=field.description or "",
+        pending=pending,
+        variables=_variables(path, extra.get("env")),
+        flags=_flags(path, extra.get("flag")),
+    )
+
+
+def _factor(path: str) -> Option:
+    other = next(factor for factor in FACTORS if factor != path)
+    return Option(
+        path=path,
+        type="whole number ≥ 1 or null",
+        allowed="a whole number ≥ 1",
+        default=None,
+        required=False,
+        nullable=True,
+        choices=(),
+        structured=False,
+        help=f"Times `{other}`, another way to give `{PRODUCT}`.",
+        pending=None,
+        variables=_variables(path, None),
+        flags=_flags(path, None),
+    )
+
+
+def _variables(path: str, given: object) -> tuple[str, ...]:
+    """The variables that are read for an option; the first that is set wins."""
+    found = [str(given)] if given else []
+    for name in (path, *aliases_of(path)):
+        group, _, rest = name.partition(".")
+        found.append("RL_" + name.replace(".", "_").upper())
+        if rest and group in VARIABLE_PREFIXES:
+            found.append(VARIABLE_PREFIXES[group] + rest.replace(".", "_").upper())
+    return tuple(dict.fromkeys(found))
+
+
+def _flags(path: str, given: object) -> tuple[str, ...]:
+    found = [str(given)] if given else []
+    found += ["--" + p.replace(".", "-").replace("_", "-") for p in (path, *aliases_of(path))]
+    return tuple(dict.fromkeys(found))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a field's annotation says, in words."""
+
+    type: str
+    allowed: str
+    nullable: bool
+    choices: tuple[str, ...]
+    structured: bool
+
+    @classmethod
+    def of(cls, field: FieldInfo) -> "_Kind":
+        annotation, nullable = _without_none(field.annotation)
+        bounds = _bounds(field.metadata)
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        choices: tuple[str, ...] = ()
+        structured = False
+        if origin is Literal:
+            choices = tuple(str(value) for value in arguments)
+            words, allowed = " | ".join(choices), _one_of(choices)
+        elif origin is tuple and arguments[-1] is ...:
+            structured = True
+            words, allowed = "list of whole numbers", "a list of whole numbers ≥ 1, e.g. [64, 64]"
+        elif origin is tuple:
+            structured = True
+            words, allowed = "pair of numbers", "a pair of numbers [low, high], or one number"
+        elif origin is dict:
+            structured = True
+            words, allowed = "map", "a map of names to values"
+        else:
+            words = KINDS[annotation] + bounds
+            article = "" if annotation in (bool, str) else "a "
+            allowed = article + words
+        return cls(words + (" or null" if nullable else ""), allowed, nullable, choices, structured)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """The annotation without `Annotated` and without None, and whether None was allowed."""
+    if get_origin(annotation) is Annotated:
+        return _without_none(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        some = [part for part in get_args(annotation) if part is not NoneType]
+        return _without_none(some[0])[0], len(some) < len(get_args(annotation))
+    return annotation, False
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
+
+
+def _bounds(metadata: list[Any]) -> str:
+    at_least = next((bound.ge for bound in metadata if isinstance(bound, Ge)), None)
+    above = next((bound.gt for bound in metadata if isinstance(bound, Gt)), None)
+    at_most = next((bound.le for bound in metadata if isinstance(bound, Le)), None)
+    low = above if at_least is None else at_least
+    if low is None:
+        return ""
+    if at_most is None:
+        return f" {'>' if at_least is None else '≥'} {low}"
+    return f" in {'(' if at_least is None else '['}{low}, {at_most}]"

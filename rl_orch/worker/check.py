@@ -1,0 +1,35 @@
+"""`python -m rl_orch.worker.check < spec.json`: does the environment exist and suit the algorithm?
+
+Importing somebody's environment may do anything, so it happens here and not in the command that
+asks. The answer is the last line of standard output.
+"""
+
+import contextlib
+import json
+import sys
+from typing import Any
+
+from rl_orch.errors import RlctlError, SpecInvalid
+from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.spec.model import Spec
+
+
+def answer(spec: Spec) -> dict[str, Any]:
+    """The problems that only the environment itself can tell of."""
+    try:
+        found = problems(spec, describe(spec))
+    except SpecInvalid as error:
+        found = list(error.problems)
+    except RlctlError as error:
+        return error.document()
+    return {
+        "problems": [
+            {"path": p.path, "value": p.value, "message": p.message, "hint": p.hint} for p in found
+        ]
+    }
+
+
+if __name__ == "__main__":
+    with contextlib.redirect_stdout(sys.stderr):
+        reply = answer(Spec.model_validate_json(sys.stdin.read()))
+    sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")

@@ -1,0 +1,110 @@
+"""The real command, started as a user starts it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+RLCTL = [sys.executable, "-c", "from rl_orch.cli.rlctl import main; main()"]
+
+SMALL = (
+    "env.num_envs=4",
+    "rollout.steps=64",
+    "train.batch_size=64",
+    "train.update_epochs=2",
+    "eval.episodes=4",
+    "eval.final_episodes=10",
+)
+"""Overrides that make a launch take seconds."""
+
+
+@dataclass
+class Shell:
+    """A home, and `rlctl` in it."""
+
+    home: Path
+    folder: Path
+    _children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that `rlctl` is started with."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RL_", "RLCTL_"))}
+        return inherited | {"RLCTL_HOME": str(self.home), "PYTHONPATH": str(self.folder)}
+
+    def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+        """Carry a command out."""
+        return subprocess.run(
+            [*RLCTL, *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def json(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """The document that a command prints; its exit code must be the given one."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == code, done.stderr + done.stdout
+        document = json.loads(done.stdout)
+        assert isinstance(document, dict)
+        return document
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command and return at once."""
+        child = subprocess.Popen(
+            [*RLCTL, *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._children.append(child)
+        return child
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that works in this home."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            words = process.info["cmdline"] or []
+            dead = process.info["status"] == psutil.STATUS_ZOMBIE
+            if not dead and any(str(self.home) in word for word in words):
+                found.append(process)
+        return found
+
+    def close(self) -> None:
+        """End whatever a test has left behind."""
+        for child in self._children:
+            child.kill()
+            child.communicate()
+        for process in self.processes():
+            process.kill()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path / "home", tmp_path)
+    yield made
+    made.close()
+
+
+def until(condition: Callable[[], Any], *, timeout_s: float = 30.0) -> Any:
+    """What the condition says as soon as it says something true."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        pause.wait(0.05)
+    return answer

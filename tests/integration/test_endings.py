@@ -1,0 +1,115 @@
+"""How runs end when somebody ends them: the truth is told, nothing is left behind."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_orch.io import commands, shelf
+from tests.integration.conftest import SMALL, Shell, until
+
+LONG = ("train.total_timesteps=1e9", "eval.every=1e9", *SMALL)
+
+
+def launched(shell: Shell) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """A long run that has been trained for a while."""
+    child = shell.start("launch", "--env", "CartPole-v1", *LONG, "--json")
+
+    def running() -> dict[str, Any] | None:
+        runs: list[dict[str, Any]] = shell.json("ls")["runs"]
+        return next((run for run in runs if run["env_steps"] > 0), None)
+
+    found: dict[str, Any] = until(running)
+    return child, found
+
+
+def worker_pid(run: dict[str, Any]) -> int:
+    """The pid of the run's root, by the lock it holds."""
+    return int((Path(run["path"]) / "lock").read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_after_a_last_checkpoint(
+    shell: Shell, number: signal.Signals
+) -> None:
+    child, run = launched(shell)
+    child.send_signal(number)
+    child.communicate(timeout=30)
+    assert child.returncode == 4
+    shown = shell.json("show", run["id"])
+    assert shown["state"] == "stopped"
+    saved = shelf.listing(Path(run["path"]) / "checkpoints")
+    assert saved[-1].intact
+    assert saved[-1].step == shown["env_steps"]
+    assert shell.processes() == []
+
+
+def test_stop_from_elsewhere_ends_the_run_and_the_launch(shell: Shell) -> None:
+    child, run = launched(shell)
+    stopped = shell.json("stop", run["id"])
+    assert stopped["state"] == "stopped"
+    child.communicate(timeout=30)
+    assert child.returncode == 4
+    assert shell.processes() == []
+
+
+def test_a_killed_worker_is_a_failed_run_that_says_so(shell: Shell) -> None:
+    child, run = launched(shell)
+    os.kill(worker_pid(run), signal.SIGKILL)
+    child.communicate(timeout=30)
+    assert child.returncode == 1
+    shown = shell.json("show", run["id"])
+    assert shown["state"] == "failed"
+    assert "SIGKILL" in shown["reason"]
+    assert shown["attempts"][0]["exit_code"] == -signal.SIGKILL
+
+
+def test_a_run_outlives_its_killed_supervisor_and_can_still_be_talked_to(shell: Shell) -> None:
+    child, run = launched(shell)
+    child.kill()
+    child.communicate(timeout=30)
+    before = shell.json("show", run["id"])
+    assert before["state"] == "running"
+    folder = Path(run["path"])
+    assert commands.send(folder, "checkpoint")["ok"]
+    until(lambda: shelf.listing(folder / "checkpoints"))
+    assert commands.send(folder, "pause")["ok"]
+    refused = commands.send(folder, "render")
+    assert not refused["ok"]
+    assert "stop, checkpoint, pause, unpause" in refused["error"]
+    stopped = shell.json("stop", run["id"])
+    assert stopped["state"] == "stopped"
+    assert stopped["env_steps"] >= before["env_steps"]
+    assert shell.processes() == []
+
+
+def test_a_run_that_misses_its_gate_is_rejected_with_exit_code_three(shell: Shell) -> None:
+    budget = ("train.total_timesteps=512", "eval.every=256", "gates.patience=1")
+    arguments = ("launch", "--env", "CartPole-v1", "--min-reward", "490", *SMALL, *budget)
+    run = shell.json(*arguments, code=3)
+    assert (run["state"], run["verdict"]) == ("rejected", "failed")
+    assert run["env_steps"] == 256
+    assert not shell.json("show", "last")["models"][0]["validated"]
+
+
+def test_an_environment_that_breaks_fails_the_run_with_its_reason(shell: Shell) -> None:
+    (shell.folder / "breaking.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Breaking(CartPoleEnv):\n"
+        "    steps = 0\n"
+        "    def step(self, action):\n"
+        "        Breaking.steps += 1\n"
+        "        if Breaking.steps > 100:\n"
+        "            raise RuntimeError('the simulator tripped')\n"
+        "        return super().step(action)\n"
+        "gym.register('Breaking-v0', Breaking, max_episode_steps=50)\n"
+    )
+    budget = ("train.total_timesteps=2048", "eval.every=1024")
+    run = shell.json("launch", "--env", "breaking:Breaking-v0", *SMALL, *budget, code=1)
+    assert run["state"] == "failed"
+    assert run["reason"] == "RuntimeError: the simulator tripped"
+    assert "Traceback" in shell.run("logs", "last").stdout

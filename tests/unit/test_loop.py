@@ -1,0 +1,289 @@
+"""Supervision, a tick at a time, with roots that are functions and clocks that are told."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rl_orch.core.loop import STOP_GRACE_S, Progress, Supervisor, after_training
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.ports import Exit, Task
+from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending
+from rl_orch.io import processes
+from rl_orch.io.events import EventWriter
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Event, EventKind, State
+from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
+
+GATED = ("gates.min_return=400",)
+
+
+def orchestrator_with(home: Path, script: Script, *, at_once: bool = True) -> Orchestrator:
+    """An orchestrator whose roots are that script."""
+    return Orchestrator(home, FakeRunner(script, at_once=at_once))
+
+
+def a_supervisor(home: Path, runner: FakeRunner, clock: FakeClock, *overrides: str) -> Supervisor:
+    """A supervisor of a queued run."""
+    made = Orchestrator(home, runner)
+    run = made.create(a_spec(*overrides))
+    made.store.take_lease(run.id, held_by=None, lease="mine")
+    return Supervisor(made.store, made.registry, runner, run, "mine", clock=clock, timer=clock)
+
+
+def an_event(kind: EventKind, key: str, value: object = None, **tags: object) -> Event:
+    """An event at step 70."""
+    fields = {"kind": kind, "key": key, "value": value, "tags": tags}
+    return Event.model_validate(
+        fields | {"seq": 1, "attempt": 1, "ts": 0.0, "run": "r", "step": 70}
+    )
+
+
+def test_a_run_that_passes_its_gate_succeeds_and_its_model_is_validated(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0, 500.0]))
+    result = made.launch(a_spec(*GATED))
+    assert result.succeeded
+    assert (result.run.verdict, result.run.env_steps) == ("passed", 100)
+    assert result.run.model_id is not None
+    model = made.registry.get(result.run.model_id)
+    assert model.validated
+    assert (model.mean_reward, model.mean_episode_length, model.total_timesteps) == (
+        500.0,
+        10.0,
+        100,
+    )
+
+
+def test_a_run_that_fails_its_gate_is_rejected_and_its_model_is_not_validated(
+    tmp_path: Path,
+) -> None:
+    made = orchestrator_with(tmp_path, trains_to([300.0, 310.0]))
+    result = made.launch(a_spec(*GATED))
+    assert result.run.state is State.REJECTED
+    assert "at least 400 is asked" in result.run.reason
+    assert result.run.model_id is not None
+    assert not made.registry.get(result.run.model_id).validated
+
+
+def test_without_a_gate_a_run_succeeds_without_a_verdict_and_validates_nothing(
+    tmp_path: Path,
+) -> None:
+    made = orchestrator_with(tmp_path, trains_to([300.0]))
+    result = made.launch(a_spec())
+    assert result.succeeded
+    assert result.run.verdict is None
+    assert result.run.model_id is not None
+    assert not made.registry.get(result.run.model_id).validated
+
+
+def test_what_training_says_of_itself_does_not_pass_the_gate(tmp_path: Path) -> None:
+    boast, truth = trains_to([500.0, 500.0]), trains_to([20.0, 21.0])
+
+    def script(directory: RunDir, task: Task) -> int:
+        return (boast if task.checkpoint is None else truth)(directory, task)
+
+    result = orchestrator_with(tmp_path, script).launch(a_spec(*GATED))
+    assert result.run.state is State.REJECTED
+    assert result.run.eval is not None
+    assert result.run.eval.mean == 20.5
+
+
+def test_with_the_registry_off_nothing_is_registered(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    result = made.launch(a_spec("registry.enable=false", *GATED))
+    assert result.succeeded
+    assert result.run.model_id is None
+    assert made.registry.of_run(result.run.id) == []
+
+
+def test_a_pruned_checkpoint_leaves_the_registry(tmp_path: Path) -> None:
+    def script(directory: RunDir, task: Task) -> int:
+        code = trains_to([500.0])(directory, task)
+        if task.checkpoint is None:
+            with EventWriter(directory.events, run="r", attempt=1) as writer:
+                tags = {"best": False, "evaluated": False, "removed": ["step_000000000100"]}
+                writer.emit(EventKind.CHECKPOINT, "saved", "step_000000000200", step=200, tags=tags)
+        return code
+
+    made = orchestrator_with(tmp_path, script)
+    result = made.launch(a_spec())
+    assert made.registry.of_run(result.run.id) == []
+
+
+def test_an_evaluation_that_leaves_no_report_fails_the_run(tmp_path: Path) -> None:
+    def script(directory: RunDir, task: Task) -> int:
+        return 1 if task.checkpoint is not None else trains_to([500.0])(directory, task)
+
+    result = orchestrator_with(tmp_path, script).launch(a_spec())
+    assert result.run.state is State.FAILED
+    assert "final evaluation failed" in result.run.reason
+
+
+def test_training_without_an_evaluated_checkpoint_fails_the_run(tmp_path: Path) -> None:
+    def script(directory: RunDir, task: Task) -> int:
+        with EventWriter(directory.events, run="r", attempt=task.attempt) as writer:
+            writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+            writer.emit(EventKind.STATE, "ended", "trained", step=1, tags={"reason": "done"})
+        return 0
+
+    result = orchestrator_with(tmp_path, script).launch(a_spec())
+    assert (result.run.state, result.run.reason) == (
+        State.FAILED,
+        "training ended without an evaluated checkpoint",
+    )
+
+
+def test_a_root_that_dies_without_a_word_fails_the_run_with_its_exit_code(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, lambda _directory, _task: 1)
+    result = made.launch(a_spec())
+    assert result.run.state is State.FAILED
+    assert "exit code 1" in result.run.reason
+    assert made.store.attempts(result.run.id)[0].exit_code == 1
+
+
+def test_the_end_of_training_follows_from_its_last_words_and_its_exit() -> None:
+    ended = EventKind.STATE, "ended"
+    trained = Progress().after(an_event(*ended, "trained", reason="done"))
+    stopped = Progress().after(an_event(*ended, "stopped", reason="asked"))
+    failed = Progress().after(an_event(*ended, "failed", reason="boom"))
+    silent = Progress().after(an_event(EventKind.LOG, "charts/SPS", 10.0))
+    cases = [
+        (trained, Exit(0), False, State.EVALUATING, "done"),
+        (trained, Exit(None), False, State.EVALUATING, "done"),
+        (stopped, Exit(0), True, State.STOPPED, "asked"),
+        (failed, Exit(1), False, State.FAILED, "boom"),
+        (silent, Exit(-9), False, State.FAILED, "SIGKILL at step 70"),
+        (silent, Exit(7), False, State.FAILED, "exit code 7"),
+        (silent, Exit(None), False, State.LOST, "vanished at step 70"),
+        (silent, Exit(-9), True, State.STOPPED, "did not stop within"),
+    ]
+    for progress, gone, stopping, state, words in cases:
+        to, why = after_training(progress, gone, stopping=stopping)
+        assert to is state
+        assert words in why
+
+
+def test_stopping_asks_kindly_first_and_forces_after_the_grace(tmp_path: Path) -> None:
+    clock, runner = FakeClock(), FakeRunner(trains_to([1.0]), at_once=False)
+    supervisor = a_supervisor(tmp_path, runner, clock)
+    supervisor.tick()
+    supervisor.ask_to_stop()
+    supervisor.tick()
+    assert runner.stopped == [False]
+    clock.advance(STOP_GRACE_S + 1)
+    supervisor.tick()
+    assert runner.stopped == [False, True]
+    supervisor.tick()
+    assert supervisor.run.state is State.STOPPED
+    assert "did not stop within" in supervisor.run.reason
+
+
+def test_asking_twice_forces_at_once(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]), at_once=False)
+    supervisor = a_supervisor(tmp_path, runner, FakeClock())
+    supervisor.tick()
+    supervisor.ask_to_stop()
+    supervisor.ask_to_stop()
+    assert runner.stopped == [False, True]
+
+
+def test_a_clock_that_jumps_a_day_forces_nothing(tmp_path: Path) -> None:
+    wall, runner = FakeClock(), FakeRunner(trains_to([1.0]), at_once=False)
+    supervisor = a_supervisor(tmp_path, runner, FakeClock())
+    supervisor.clock = wall
+    supervisor.tick()
+    supervisor.ask_to_stop()
+    wall.advance(86_400)
+    supervisor.tick()
+    assert runner.stopped == [False]
+    assert supervisor.run.active
+
+
+def test_a_queued_run_that_is_stopped_never_starts(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]))
+    supervisor = a_supervisor(tmp_path, runner, FakeClock())
+    supervisor.ask_to_stop()
+    assert supervisor.run.state is State.STOPPED
+    assert runner.started == []
+
+
+def test_a_supervisor_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]), at_once=False)
+    supervisor = a_supervisor(tmp_path, runner, FakeClock())
+    supervisor.tick()
+    supervisor.store.take_lease(supervisor.run.id, held_by="mine", lease="theirs")
+    runner.finish()
+    with pytest.raises(LeaseLost):
+        supervisor.tick()
+    assert supervisor.store.get(supervisor.run.id).state is State.STARTING
+
+
+def test_events_of_another_attempt_do_not_count(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]), at_once=False)
+    supervisor = a_supervisor(tmp_path, runner, FakeClock())
+    supervisor.tick()
+    with EventWriter(supervisor.directory.events, run="r", attempt=7) as writer:
+        writer.emit(EventKind.METRIC, "charts/x", 1.0, step=999)
+    supervisor.tick()
+    assert supervisor.run.env_steps == 0
+
+
+def test_a_run_whose_supervisor_died_is_lost_once_its_root_is_gone(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, lambda _directory, _task: 0, at_once=False)
+    run = made.create(a_spec())
+    made.store.take_lease(run.id, held_by=None, lease="999999999:1/dead")
+    assert made.get(run.id).state is State.LOST
+    assert [seen.state for seen in made.ls().runs] == [State.LOST]
+
+
+def test_a_run_whose_supervisor_lives_is_left_alone(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]), at_once=False)
+    made = Orchestrator(tmp_path, runner)
+    run = made.create(a_spec())
+    assert made.store.take_lease(run.id, held_by=None, lease=_my_lease())
+    assert made.get(run.id).state is State.QUEUED
+
+
+def test_an_active_run_cannot_be_removed(tmp_path: Path) -> None:
+    made = Orchestrator(tmp_path, FakeRunner(trains_to([1.0])))
+    run = made.create(a_spec())
+    made.store.take_lease(run.id, held_by=None, lease=_my_lease())
+    with pytest.raises(Conflict, match="must end before"):
+        made.remove(run.id)
+
+
+def test_removing_a_run_removes_directory_row_and_models(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    run = made.launch(a_spec(*GATED)).run
+    made.remove(run.id)
+    assert not Path(run.path).exists()
+    assert list(Path(run.path).parent.iterdir()) == []
+    assert made.registry.of_run(run.id) == []
+    with pytest.raises(NotFound):
+        made.get(run.id)
+
+
+def test_an_ended_run_cannot_be_stopped(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    run = made.launch(a_spec()).run
+    with pytest.raises(Conflict, match="nothing to stop"):
+        made.stop(run.id)
+
+
+def test_a_spec_with_pending_options_makes_no_run(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([1.0]))
+    with pytest.raises(OptionPending, match=r"agent\.algorithm is 'sac'"):
+        made.launch(a_spec("agent.algorithm=sac"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_looking_into_a_home_without_runs_makes_nothing_there(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path / "home", trains_to([1.0]))
+    assert made.ls().runs == ()
+    with pytest.raises(NotFound, match="no runs"):
+        made.get("last")
+    assert not (tmp_path / "home").exists()
+
+
+def _my_lease() -> str:
+    return f"{processes.identity(os.getpid())}/test"
