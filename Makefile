@@ -10,12 +10,13 @@ PEERS  := .venv-peers
 
 setup: $(STAMP)
 
-# torch comes first and pinned: left to itself, pip would fetch gigabytes of CUDA libraries.
+# torch comes first and pinned, so that nothing later fetches another build of it. For another
+# build: make TORCH="torch==2.13.0 --index-url URL", with the URL that pytorch.org gives for it.
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found; install Python 3.11, or run: make PYTHON=python3 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV) (torch first; one to three minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $(STAMP)
 
@@ -43,7 +44,7 @@ bench: setup $(PEERS)/.ready
 $(PEERS)/.ready:
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo "Setting up $(PEERS) with Stable-Baselines3 ..."
-	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "stable-baselines3>=2.7"
 	@touch $@
 

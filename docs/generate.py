@@ -24,9 +24,6 @@ from rl_orch.spec.reference import markdown
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 100
 COLUMN = 34
-SPEC_PANEL = "Options: "
-"""How the panels are called that hold the flags of a whole spec."""
-
 KINDS: dict[Any, str] = {Path: "PATH", str: "TEXT", int: "NUMBER", float: "NUMBER"}
 
 OPTIONS = """# Options
@@ -44,7 +41,8 @@ COMMANDS = """# Commands
 
 `RUN` is an id, a unique beginning of one, a name (its newest run), or `last`. Exit codes: 0
 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 stopped. With `--json`, standard
-output holds one document and nothing else; an error is `{"error": {"code", "message", …}}`.
+output holds one document and nothing else (`logs`: one event a line); an error is
+`{"error": {"code", "message", …}}`.
 
 """
 
@@ -72,15 +70,17 @@ def main() -> None:
 def _commands() -> Iterator[str]:
     for panel, commands in PANELS.items():
         for name, (module, _) in commands.items():
-            function = import_module(f"rl_orch.cli.{module}").command
+            command = import_module(f"rl_orch.cli.{module}").command
+            # What takes a whole spec wraps a function that has the command's own parameters.
+            function = inspect.unwrap(command)
             yield f"## rlctl {name}\n\n*{panel}*\n\n```text\n{_help(name, function)}\n```\n"
-            if _takes_a_spec(function):
+            if function is not command:
                 yield SPEC_FLAGS + "\n"
 
 
 def _help(name: str, function: Callable[..., Any]) -> str:
     """Usage, what the command does, and its own parameters."""
-    own = [p for p in _parameters(function) if not _is_spec_flag(p)]
+    own = [p for p in inspect.signature(function).parameters.values() if p.name != "flags"]
     arguments = [_metavar(p) for p in own if isinstance(_info(p), ArgumentInfo)]
     usage = " ".join(["rlctl", name, *arguments, "[options]"])
     rows = [_row(_label(p), _explained(p)) for p in own]
@@ -95,22 +95,10 @@ def _row(label: str, text: str) -> str:
     return "\n".join([first, *(" " * COLUMN + line for line in lines[1:])])
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())
-
-
 def _info(parameter: inspect.Parameter) -> OptionInfo | ArgumentInfo:
     info = get_args(parameter.annotation)[1]
     assert isinstance(info, OptionInfo | ArgumentInfo)
     return info
-
-
-def _is_spec_flag(parameter: inspect.Parameter) -> bool:
-    return str(_info(parameter).rich_help_panel or "").startswith(SPEC_PANEL)
-
-
-def _takes_a_spec(function: Callable[..., Any]) -> bool:
-    return any(_is_spec_flag(parameter) for parameter in _parameters(function))
 
 
 def _label(parameter: inspect.Parameter) -> str:
@@ -125,15 +113,19 @@ def _label(parameter: inspect.Parameter) -> str:
 
 def _metavar(parameter: inspect.Parameter) -> str:
     """What stands for the value: its given name, its kind, or nothing for a switch."""
-    given = _info(parameter).metavar
-    if given:
-        return given
-    kind = _kind(parameter.annotation)
-    word = parameter.name.upper() if isinstance(_info(parameter), ArgumentInfo) else ""
+    given, kind = _info(parameter).metavar, _kind(parameter.annotation)
+    if isinstance(_info(parameter), ArgumentInfo):
+        return _shape(given or parameter.name.upper(), parameter)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return word or "|".join(kind)
-    optional = f"[{word}]" if word and parameter.default is None else word
-    return optional or KINDS.get(kind, "")
+        return given or "|".join(kind)
+    return given or KINDS.get(kind, "")
+
+
+def _shape(word: str, parameter: inspect.Parameter) -> str:
+    """An argument as usage lines have it: in brackets if optional, with dots if repeated."""
+    many = "..." if "list[" in str(parameter.annotation) and not word.endswith("...") else ""
+    optional = parameter.default is None and not word.startswith("[")
+    return (f"[{word}]" if optional else word) + many
 
 
 def _kind(annotation: Any) -> Any:

@@ -1,5 +1,6 @@
 """Curves in the terminal: the one place that touches plotext, which has no types."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,30 +44,35 @@ def draw(
             plotext.scatter(
                 list(curve.eval_steps),
                 list(curve.eval_returns),
-                marker="dot",
+                marker="●",
                 color=f"{tint}+",
                 label=label,
             )
     if target is not None:
         plotext.hline(target, color="gray")
-    ticks = _ticks(max(step for curve in curves for step in (*curve.steps, *curve.eval_steps)))
-    plotext.xticks(ticks, [_short(tick) for tick in ticks])
+    steps = [step for curve in curves for step in (*curve.steps, *curve.eval_steps)]
+    returns = [ret for curve in curves for ret in (*curve.returns, *curve.eval_returns)]
+    across = ticks(0, max(steps))
+    up = ticks(min(returns), max(returns) if target is None else max(*returns, target))
+    plotext.xticks(across, [_short(tick) for tick in across])
+    plotext.xlim(0, max(steps))
+    plotext.yticks(up, [f"{tick:g}" for tick in up])
     plotext.xlabel("environment steps")
     text = str(plotext.build())
     return text if colour else str(plotext.uncolorize(text))
 
 
-def _ticks(last: int) -> list[int]:
-    """Round numbers of steps along the axis."""
-    size = 10 ** (len(str(last)) - 1)
-    step = next(
-        size * part // 10 for part in (1, 2, 5, 10, 20, 50) if size * part // 10 * 6 >= last
-    )
-    return list(range(0, last + 1, max(step, 1)))
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, six at the most."""
+    span = max(high - low, 1e-9)
+    size = 10.0 ** math.floor(math.log10(span))
+    step = next(size * part for part in (0.1, 0.2, 0.5, 1, 2, 5) if span / (size * part) <= 5)
+    first = math.ceil(low / step)
+    return [round(step * k, 10) for k in range(first, math.floor(high / step) + 1)]
 
 
-def _short(steps: int) -> str:
+def _short(steps: float) -> str:
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if steps >= size:
             return f"{steps / size:g}{unit}"
-    return str(steps)
+    return f"{steps:g}"

@@ -1,5 +1,6 @@
 """`rlctl compare`: runs side by side, what their specs differ in, and their curves."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.summary import print_curves
-from rl_orch.cli.words import evaluation_text, plain, state_text
+from rl_orch.cli.words import evaluation_text, figure, plain, state_text
 from rl_orch.errors import BadInput
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run
@@ -20,7 +21,7 @@ from rl_orch.spec.options import table
 
 CAVEAT = (
     "Intervals are over evaluation episodes of one training run each: they say how good these "
-    "policies are, not which spec is better. That takes several seeds of each."
+    "policies are, not which spec is better. For that, launch each spec with several seeds."
 )
 
 
@@ -28,7 +29,7 @@ def command(
     runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or more.")],
     home: Home = None,
     database: Database = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Put runs side by side: results, config difference, curves."""
     if len(runs) < 2:
@@ -36,11 +37,13 @@ def command(
     connected = orchestrator.connect(home, database=database)
     found = [connected.get(reference) for reference in runs]
     difference = differences([RunDir(Path(run.path)).spec() for run in found])
-    if json:
+    if as_json:
         rows = [{"path": path, "values": values} for path, values in difference.items()]
         print_json({"runs": [plain(run) for run in found], "difference": rows, "note": CAVEAT})
         return
     console = out()
+    if not console.is_terminal:
+        console.width = 160
     print_curves(console, found)
     console.print(_results(found))
     console.print()
@@ -75,7 +78,7 @@ def _results(runs: list[Run]) -> Table:
             f"{run.env_steps:,}",
             "–" if run.sps is None else f"{run.sps:,.0f}",
             safe(evaluation_text(run.eval)),
-            "–" if run.eval is None else f"{run.eval.iqm:.1f}",
+            "–" if run.eval is None else figure(run.eval.iqm),
             "–" if run.eval is None else f"{run.eval.n} {run.eval.unit}",
             run.verdict or "–",
         )
@@ -88,5 +91,5 @@ def _difference_table(runs: list[Run], difference: dict[str, list[Any]]) -> Tabl
     for run in runs:
         grid.add_column(safe(run.id), header_style="dim", overflow="fold")
     for path, values in difference.items():
-        grid.add_row(f"[cyan]{path}[/]", *(safe(value) for value in values))
+        grid.add_row(f"[cyan]{path}[/]", *(safe(json.dumps(value)) for value in values))
     return grid

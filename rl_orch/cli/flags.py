@@ -3,15 +3,20 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
+from rl_orch.cli.output import warn
+from rl_orch.errors import BadInput
+from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
-from rl_orch.spec.options import Option, table
+from rl_orch.spec.options import Option, groups, table
 from rl_orch.spec.reader import read_spec
+from rl_orch.spec.reference import default_text
 from rl_orch.spec.resolve import resolve
 
 SpecFile = Annotated[
@@ -20,26 +25,31 @@ SpecFile = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[GROUP.OPTION=VALUE]...",
+        metavar="GROUP.OPTION=VALUE",
         help="Overrides in Hydra's grammar; they beat flags, variables and the file.",
         show_default=False,
     ),
 ]
 
 
+ABOUT_FLAGS = (
+    "Every option of a spec is a flag, listed below by group; --no-FLAG turns a switch off. "
+    "The same options are keys of the file, variables and overrides: `rlctl options` names them."
+)
+
+
 def with_spec_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command that takes every option as a flag and passes them on as `flags`, path → text."""
-    parameters = {_parameter_name(path): option for path, option in table().items()}
     signature = inspect.signature(command)
     own = [p for name, p in signature.parameters.items() if name != "flags"]
+    added = [p for option in _in_help_order() for p in _parameters(option)]
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> Any:
-        values = {option.path: given.pop(name) for name, option in parameters.items()}
-        flags = {path: _text(value) for path, value in values.items() if value is not None}
-        return command(**given, flags=flags)
+        flags = dict(_given_flags(given))
+        return command(**{p.name: given[p.name] for p in own}, flags=flags)
 
-    added = [_parameter(name, option) for name, option in parameters.items()]
+    wrapper.__doc__ = (command.__doc__ or "").rstrip() + f"\n\n    {ABOUT_FLAGS}\n"
     wrapper.__dict__["__signature__"] = signature.replace(parameters=[*own, *added])
     wrapper.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
     return wrapper
@@ -47,40 +57,81 @@ def with_spec_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str, str]) -> Spec:
     """The spec that was typed: file, variables, flags and overrides."""
+    for sentence in stray_variables(os.environ):
+        warn(sentence)
     document = None if file is None else read_spec(file)
     return resolve(document, variables=os.environ, flags=flags, overrides=overrides or ())
 
 
-def _parameter_name(path: str) -> str:
-    return "flag_" + path.replace(".", "__")
+def _given_flags(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for option in table().values():
+        names = (_name(option), _name(option, other=True))
+        values = [given[name] for name in names if given.get(name) is not None]
+        texts = dict.fromkeys(str(v).lower() if isinstance(v, bool) else v for v in values)
+        if len(texts) > 1:
+            seen = " and as ".join(texts)
+            message = f"{option.flags[0]} is given twice, as {seen}"
+            raise BadInput(message, path=option.path, hint="Keep one; aliases count as the same.")
+        if texts:
+            yield option.path, next(iter(texts))
 
 
-def _parameter(name: str, option: Option) -> inspect.Parameter:
-    note = " [dim](pending)[/dim]" if isinstance(option.pending, str) else ""
-    default = "" if option.default is None else f" [default: {option.default}]".replace("[", r"\[")
-    declared = [_switched(flag) for flag in option.flags] if option.switch else option.flags
-    info = typer.Option(
-        *declared,
-        help=f"{option.help}{default}{note}",
-        rich_help_panel=f"Options: {option.group}",
+def _in_help_order() -> list[Option]:
+    """What this release can do comes before what is pending."""
+    return sorted(table().values(), key=lambda option: _waits(option.group))
+
+
+def _waits(group: str) -> bool:
+    inside = [option for option in table().values() if option.group == group]
+    return all(isinstance(option.pending, str) for option in inside)
+
+
+def _parameters(option: Option) -> Iterator[inspect.Parameter]:
+    """One parameter that help shows, and one that takes the other spellings."""
+    first, *others = option.flags
+    if option.switch:
+        others = [f" /--no-{first[2:]}", *(f"{flag}/--no-{flag[2:]}" for flag in others)]
+    kind: Any = bool | None if option.switch else str | None
+    shown = typer.Option(
+        first,
+        help=_help(option),
+        rich_help_panel=_panel(option.group),
         metavar=None if option.switch else _metavar(option),
         show_default=False,
     )
-    annotation = Annotated[bool | None if option.switch else str | None, info]  # type: ignore[valid-type]
+    yield _parameter(_name(option), Annotated[kind, shown])
+    if others:
+        hidden = typer.Option(*others, hidden=True)
+        yield _parameter(_name(option, other=True), Annotated[kind, hidden])
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=annotation)
 
 
-def _switched(flag: str) -> str:
-    return f"{flag}/--no-{flag.removeprefix('--')}"
+def _name(option: Option, *, other: bool = False) -> str:
+    return ("other_" if other else "flag_") + option.path.replace(".", "__")
+
+
+def _panel(group: str) -> str:
+    about = groups()[group].partition(". ")[0].rstrip(".")
+    return f"{group} (pending): {about}" if _waits(group) else f"{group}: {about}"
+
+
+def _help(option: Option) -> str:
+    parts = [option.help]
+    if len(option.choices) > 1:
+        parts.append(f"One of {', '.join(option.choices)}.")
+    if option.default is not None:
+        parts.append(f"[default: {default_text(option)}]")
+    if isinstance(option.pending, str) and not _waits(option.group):
+        parts.append("(pending)")
+    return escape(" ".join(parts))
 
 
 def _metavar(option: Option) -> str:
     if option.choices:
-        return "|".join(option.choices)
+        return "NAME" if len(option.choices) > 1 else option.choices[0]
     words = ("list", "pair", "map", "whole", "number")
     return next((word.upper() for word in words if option.type.startswith(word)), "TEXT")
-
-
-def _text(value: str | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else value

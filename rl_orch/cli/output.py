@@ -1,9 +1,11 @@
 """How commands speak: one JSON document on standard output, or text for people.
 
-Progress and errors go to standard error. What came from files or users is shown without escapes.
+Progress, warnings and errors go to standard error. What came from files or users is shown without
+terminal escapes.
 """
 
 import json
+import math
 import os
 import re
 from typing import Any
@@ -11,10 +13,12 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from rl_orch.errors import RlctlError, SpecInvalid
+from rl_orch.errors import Problem, RlctlError, SpecInvalid
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])?")
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+PROBLEMS_SHOWN = 2
+"""Each takes two lines; with one more for the rest, an error never passes five."""
 
 
 def out() -> Console:
@@ -33,8 +37,8 @@ def live() -> bool:
 
 
 def print_json(document: Any) -> None:
-    """Print the one document of a `--json` command."""
-    print(json.dumps(document, ensure_ascii=False))
+    """Print the one document of a `--json` command; numbers that JSON lacks become text."""
+    print(json.dumps(_plain(document), ensure_ascii=False, allow_nan=False))
 
 
 def clean(text: str) -> str:
@@ -47,21 +51,39 @@ def safe(text: object) -> str:
     return escape(clean(str(text)))
 
 
+def warn(sentence: str) -> None:
+    """Say something that is worth knowing and stops nothing."""
+    err().print(f"[yellow]warning:[/yellow] {safe(sentence)}", soft_wrap=True)
+
+
 def report_error(error: RlctlError, *, as_json: bool) -> int:
     """Show an error where its reader looks for it, and return its exit code."""
     if as_json:
         print_json(error.document())
         return error.exit_code
-    console = err()
+    problems = [Problem(error.path or "", None, error.message, error.hint)]
     if isinstance(error, SpecInvalid):
-        for problem in error.problems[:3]:
-            console.print(f"[red]error:[/red] {safe(problem.message)}", soft_wrap=True)
-            if problem.hint:
-                console.print(f"  {safe(problem.hint)}", soft_wrap=True, style="dim")
-        if len(error.problems) > 3:
-            console.print(f"  and {len(error.problems) - 3} more", style="dim")
-    else:
-        console.print(f"[red]error:[/red] {safe(error.message)}", soft_wrap=True)
-        if error.hint:
-            console.print(f"  {safe(error.hint)}", soft_wrap=True, style="dim")
+        problems = list(error.problems)
+    console = err()
+    for problem in problems[:PROBLEMS_SHOWN]:
+        console.print(f"[red]error:[/red] {_line(problem.message)}", soft_wrap=True)
+        if problem.hint:
+            console.print(f"  {_line(problem.hint)}", soft_wrap=True, style="dim")
+    rest = [problem.path for problem in problems[PROBLEMS_SHOWN:]]
+    if rest:
+        console.print(f"  and {len(rest)} more: {_line(', '.join(rest))}", soft_wrap=True)
     return error.exit_code
+
+
+def _line(text: str) -> str:
+    return safe(" ".join(text.split()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from rl_orch.cli.output import err, live, safe
+from rl_orch.cli.words import figure, short
 from rl_orch.core.orchestrator import Watch
 from rl_orch.records import EvalReport, Event, EventKind, Run, State
 
@@ -108,13 +109,14 @@ class Panel:
             self._task = self._bar.add_task(run.state, total=run.total_timesteps)
         done = min(run.env_steps, run.total_timesteps)
         self._bar.update(self._task, completed=done, description=f"[cyan]{run.state}[/]")
-        self.live.update(Group(self._bar, self._grid(run)))
+        title = f"[bold]{safe(run.id)}[/]  [dim]{safe(short(run.path))}[/]"
+        self.live.update(Group(title, self._bar, self._grid(run)))
 
     def _grid(self, run: Run) -> Table:
         numbers = self._numbers
         cells = {
-            "return": f"{numbers.episode_return:.1f}",
-            "evaluated": "–" if numbers.report is None else f"{numbers.report.summary.mean:.1f}",
+            "return": figure(numbers.episode_return),
+            "evaluated": "–" if numbers.report is None else figure(numbers.report.summary.mean),
             "steps/s": "–" if run.sps is None else f"{run.sps:,.0f}",
         }
         cells |= {
@@ -145,14 +147,14 @@ class Lines:
             self._say(
                 run,
                 report.step,
-                f"evaluated {report.summary.mean:.1f}, 95 % [{low:.1f}, {high:.1f}], "
+                f"evaluated {figure(report.summary.mean)}, 95 % [{figure(low)}, {figure(high)}], "
                 f"{report.summary.n} episodes",
             )
         if run.state is not self._state:
             self._state = run.state
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
         elif time.monotonic() - self._said_at >= PLAIN_EVERY_S:
-            self._say(run, run.env_steps, f"return {self._numbers.episode_return:.1f}")
+            self._say(run, run.env_steps, f"return {figure(self._numbers.episode_return)}")
 
     def _say(self, run: Run, step: int, what: str) -> None:
         self._said_at = time.monotonic()

@@ -3,6 +3,7 @@
 A command's module is imported only when that command is asked for, so that help is instant.
 """
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ PANELS = {
 }
 """Panel → command → (module in this package, one line of help)."""
 
+COMMANDS = {name: row for commands in PANELS.values() for name, row in commands.items()}
+
 HELP = """One control plane for the whole life of a policy:
 spec → run → evaluate → gate → register.
 
@@ -52,7 +55,10 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         asked = next((word for word in arguments if not word.startswith("-")), None)
-        code = build(asked)(list(arguments), standalone_mode=False)
+        if arguments and arguments[0] == asked and asked not in COMMANDS:
+            raise _unknown_command(asked)
+        words = list(arguments) or ["--help"]
+        code = build(asked)(words, prog_name="rlctl", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except RlctlError as error:
         return report_error(error, as_json=as_json)
@@ -61,10 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return report_error(BadInput("nothing was done"), as_json=as_json)
     except typer.TyperException as error:
-        return report_error(BadInput(error.format_message()), as_json=as_json)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        return report_error(_usage_error(error), as_json=as_json)
 
 
 def build(asked: str | None) -> typer.Typer:
@@ -72,7 +75,6 @@ def build(asked: str | None) -> typer.Typer:
     app = typer.Typer(
         name="rlctl",
         help=HELP,
-        no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         add_completion=True,
@@ -81,8 +83,10 @@ def build(asked: str | None) -> typer.Typer:
     app.callback()(_root)
     for panel, commands in PANELS.items():
         for name, (module, help) in commands.items():
-            function = _load(module) if name == asked else _unloaded
-            app.command(name, help=help, rich_help_panel=panel, no_args_is_help=False)(function)
+            if name == asked:
+                app.command(name, rich_help_panel=panel)(_load(module))
+            else:
+                app.command(name, help=help, rich_help_panel=panel)(_unloaded)
     return app
 
 
@@ -93,6 +97,24 @@ def _load(module: str) -> Callable[..., Any]:
 
 def _unloaded() -> None:
     """Stands for a command whose module is not needed to print its name."""
+
+
+def _unknown_command(word: str) -> BadInput:
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    return BadInput(
+        f"no command {word!r}; there are: {', '.join(COMMANDS)}",
+        hint=f"Did you mean `rlctl {near[0]}`?" if near else "`rlctl --help` explains them.",
+    )
+
+
+def _usage_error(error: typer.TyperException) -> BadInput:
+    """What the parser says, as an error of ours."""
+    near = getattr(error, "possibilities", None)
+    context = getattr(error, "ctx", None)
+    hint = f"`{context.command_path} --help` lists what it takes." if context else ""
+    if near:
+        return BadInput(error.message, hint=f"Did you mean {' or '.join(near)}? {hint}".strip())
+    return BadInput(error.format_message(), hint=hint or None)
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json, RunArgument
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.summary import print_summary
-from rl_orch.cli.words import plain
+from rl_orch.cli.words import figure, plain
 from rl_orch.core.orchestrator import RunView
 from rl_orch.records import Verdict
 
@@ -29,7 +29,7 @@ def command(
     models = {model.model_path: model for model in shown.models}
     for entry in shown.checkpoints:
         model = models.get(str(entry.path))
-        measured = "–" if model is None or model.mean_reward is None else f"{model.mean_reward:.1f}"
+        measured = "–" if model is None or model.mean_reward is None else figure(model.mean_reward)
         grid.add_row(
             entry.path.name,
             "–" if model is None else f"#{model.id}",

@@ -1,6 +1,5 @@
 """The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
 
-import os
 from pathlib import Path
 
 from rich.console import Console
@@ -8,7 +7,7 @@ from rich.text import Text
 
 from rl_orch.cli.chart import Curve, draw
 from rl_orch.cli.output import safe
-from rl_orch.cli.words import state_text
+from rl_orch.cli.words import figure, short, state_text
 from rl_orch.core.orchestrator import RunView
 from rl_orch.io import history
 from rl_orch.io.rundir import RunDir
@@ -22,7 +21,8 @@ def print_summary(console: Console, shown: RunView, verdict: Verdict | None) -> 
     print_curves(console, [run], target=shown.spec.gates.min_return)
     _row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
-    _row(console, "trained", f"{run.env_steps:,} of {run.total_timesteps:,} steps{speed}")
+    budget = f"{run.env_steps:,} steps (budget {run.total_timesteps:,}){speed}"
+    _row(console, "trained", budget)
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"
         _row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
@@ -44,8 +44,8 @@ def evaluation_sentence(evaluation: Evaluation) -> str:
     """An evaluation with its interval, unit and n."""
     low, high = evaluation.ci95
     return (
-        f"mean return {evaluation.mean:.1f}, 95 % interval {low:.1f} to {high:.1f}, "
-        f"IQM {evaluation.iqm:.1f}, std {evaluation.std:.1f}, "
+        f"mean return {figure(evaluation.mean)}, 95 % interval {figure(low)} to {figure(high)}, "
+        f"IQM {figure(evaluation.iqm)}, std {figure(evaluation.std)}, "
         f"n = {evaluation.n} {evaluation.unit}"
     )
 
@@ -59,12 +59,6 @@ def print_curves(console: Console, runs: list[Run], *, target: float | None = No
     if drawn:
         console.print(Text.from_ansi(drawn))
         console.print()
-
-
-def short(path: str) -> str:
-    """A path relative to the working directory where that is shorter."""
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(path) else path
 
 
 def _curve(run: Run, label: str) -> Curve:

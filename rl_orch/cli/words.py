@@ -1,6 +1,8 @@
 """Records in words and in colour, alike in every command."""
 
 import json
+import math
+import os
 import time
 from typing import Any
 
@@ -33,12 +35,19 @@ def state_text(run: Run) -> str:
     return f"[{STATE_STYLES[run.state]}]{run.state}[/]"
 
 
+def figure(value: float) -> str:
+    """A return with as many digits as it takes: 489.7, 12.34, 0.0512."""
+    if not math.isfinite(value) or value == 0 or abs(value) >= 100:
+        return f"{value:,.1f}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
 def evaluation_text(evaluation: Evaluation | None) -> str:
     """A return with its interval, short enough for a table."""
     if evaluation is None:
         return "–"
     low, high = evaluation.ci95
-    return f"{evaluation.mean:.1f} [{low:.1f}, {high:.1f}]"
+    return f"{figure(evaluation.mean)} [{figure(low)}, {figure(high)}]"
 
 
 def age_text(since: float) -> str:
@@ -48,3 +57,9 @@ def age_text(since: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def short(path: str) -> str:
+    """A path relative to the working directory where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path

@@ -30,7 +30,8 @@ class Progress:
     """What a run's events add up to so far."""
 
     env_steps: int = 0
-    sps: float | None = None
+    paced_steps: int = 0
+    paced_s: float = 0.0
     started: bool = False
     ended: Event | None = None
     report: EvalReport | None = None
@@ -42,9 +43,10 @@ class Progress:
         seen = replace(self, env_steps=step)
         match event.kind, event.key:
             case EventKind.LOG, "charts/SPS":
-                return replace(seen, sps=float(event.value))
+                return seen._paced(event.step, float(event.value))
             case EventKind.STATE, "started":
-                return replace(seen, env_steps=event.step, started=True, ended=None)
+                at = event.step
+                return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
             case EventKind.STATE, "ended":
                 return replace(seen, ended=event)
             case EventKind.EVAL, _:
@@ -53,6 +55,15 @@ class Progress:
                 return replace(seen, best=str(event.value))
             case _:
                 return seen
+
+    @property
+    def sps(self) -> float | None:
+        """Environment steps a second over all of training, evaluations left out."""
+        return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
+
+    def _paced(self, step: int, steps_per_second: float) -> "Progress":
+        seconds = (step - self.paced_steps) / max(steps_per_second, 1e-9)
+        return replace(self, paced_steps=step, paced_s=self.paced_s + seconds)
 
 
 def after_training(progress: Progress, ended: Exit, *, stopping: bool) -> tuple[State, str]:
@@ -66,7 +77,7 @@ def after_training(progress: Progress, ended: Exit, *, stopping: bool) -> tuple[
         return State.FAILED, str(last.tags["reason"])
     where = f"at step {progress.env_steps:,}"
     if stopping:
-        return State.STOPPED, f"killed {where}: it did not stop within {STOP_GRACE_S:.0f} s"
+        return State.STOPPED, f"killed {where}, before a last checkpoint"
     if ended.code is None:
         return State.LOST, f"its process vanished {where} while nobody watched"
     if ended.code < 0:
@@ -106,7 +117,7 @@ class Supervisor:
     def tick(self) -> list[Event]:
         """Look once and act once; returns the events that were new."""
         before = self.run.state
-        gone = None if self._handle is None else self.runner.poll(self._handle)
+        gone = self._poll()
         events = self._read_events()
         self._follow()
         match self.run.state:
@@ -120,6 +131,12 @@ class Supervisor:
         self._save(force=self.run.state is not before)
         return events
 
+    def _poll(self) -> Exit | None:
+        """How the root ended, if it has. Without a handle there is nobody to wait for."""
+        if self._handle is not None:
+            return self.runner.poll(self._handle)
+        return None if self.run.state is State.QUEUED else Exit(None)
+
     def ask_to_stop(self) -> None:
         """Ask the run to end: the first time kindly, the second time at once."""
         if self.run.state is State.QUEUED:
@@ -128,6 +145,7 @@ class Supervisor:
         elif self._handle is not None and self.run.active:
             force = self._stop_asked_at is not None or self.run.state is State.EVALUATING
             self._stop_asked_at = self._stop_asked_at or self.timer()
+            self.directory.request_stop()
             self._forced = self._forced or force
             self.runner.stop(self._handle, force=force)
 
@@ -185,19 +203,18 @@ class Supervisor:
         self.run = self.run.model_copy(update={"attempt": number})
         self._become(State.STARTING, "starting its process")
         self._save(force=True)
+        self._note_attempt()
         self._start(Task(number))
 
     def _start(self, task: Task) -> None:
         """Start a root; its handle is durable before anything else happens."""
         self._handle = self.runner.start(Path(self.run.path), task)
-        now = self.clock()
-        self.store.put_attempt(
-            Attempt(run_id=self.run.id, number=task.attempt, handle=self._handle, started_at=now)
-        )
+        self._note_attempt(handle=self._handle)
 
     def _after_training(self, gone: Exit) -> None:
-        to, why = after_training(self._progress, gone, stopping=self._stop_asked_at is not None)
-        self._end_attempt(gone, why)
+        stopping = self.directory.stop_requested
+        to, why = after_training(self._progress, gone, stopping=stopping)
+        self._note_attempt(ended_at=self.clock(), exit_code=gone.code, reason=why)
         if to is not State.EVALUATING:
             self._become(to, why)
         elif self._progress.best is None:
@@ -213,7 +230,7 @@ class Supervisor:
         best = self._progress.best
         report = self.directory.read_report(FINAL)
         if report is None or best is None or report.checkpoint != best:
-            stopped = self._stop_asked_at is not None
+            stopped = self.directory.stop_requested
             to = State.STOPPED if stopped else State.FAILED
             self._become(to, "the final evaluation was stopped" if stopped else _EVAL_FAILED)
             return
@@ -236,15 +253,16 @@ class Supervisor:
         if self.verdict is None:
             self._become(State.SUCCEEDED, f"{trained}; no gate was set")
         elif self.verdict.passed:
-            self._become(State.SUCCEEDED, f"{trained}; the gate passed")
+            self._become(State.SUCCEEDED, f"{trained}; the final evaluation passed the gate")
         else:
             failed = next(check for check in self.verdict.checks if not check.passed)
             self._become(State.REJECTED, f"{trained}; {failed.sentence}")
 
-    def _end_attempt(self, gone: Exit, why: str) -> None:
-        attempts = self.store.attempts(self.run.id)
-        update = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
-        self.store.put_attempt(attempts[-1].model_copy(update=update))
+    def _note_attempt(self, **news: Any) -> None:
+        number = self.run.attempt
+        known = [a for a in self.store.attempts(self.run.id) if a.number == number]
+        fresh = Attempt(run_id=self.run.id, number=number, started_at=self.clock())
+        self.store.put_attempt((known or [fresh])[0].model_copy(update=news))
 
     def _become(self, to: State, why: str) -> None:
         self.run = advance(self.run, to, why)

@@ -87,7 +87,7 @@ class Orchestrator:
         """Raise if the spec could not be carried out here."""
         self._runner.check(spec)
 
-    def create(self, spec: Spec) -> Run:
+    def create(self, spec: Spec, *, lease: str | None = None) -> Run:
         """A queued run with its directory, durable before this returns."""
         refuse_pending(spec)
         self.check(spec)
@@ -115,7 +115,7 @@ class Orchestrator:
                 f"run directory {str(directory.path)!r} cannot be made: {error.strerror}",
                 hint="Set RLCTL_HOME to a folder that can be written to.",
             ) from None
-        self.store.add(run)
+        self.store.add(run, lease=lease)
         return run
 
     def launch(
@@ -130,25 +130,12 @@ class Orchestrator:
         `stop_requests` counts how often the user has asked to stop: once ends the run after a
         last checkpoint, twice at once.
         """
-        run = self.create(spec)
-        return self._supervise(run, watch or _nobody, stop_requests)
-
-    def _supervise(self, run: Run, watch: Watch, stop_requests: Callable[[], int]) -> RunResult:
         lease = _lease()
-        if not self.store.take_lease(run.id, held_by=None, lease=lease):
-            raise Conflict(f"run {run.id} is supervised by another process")
+        run = self.create(spec, lease=lease)
         supervisor = Supervisor(self.store, self.registry, self._runner, run, lease)
         pumps = self._pumps(run)
-        asked = 0
         try:
-            while supervisor.run.active:
-                events = supervisor.tick()
-                watch(supervisor.run, events)
-                if stop_requests() > asked:
-                    asked += 1
-                    supervisor.ask_to_stop()
-                elif supervisor.run.active:
-                    time.sleep(TICK_S)
+            _carry_out(supervisor, watch or _nobody, stop_requests)
         finally:
             for pump in pumps:
                 pump.stop()
@@ -198,6 +185,7 @@ class Orchestrator:
         run = self.get(reference)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
+        RunDir(Path(run.path)).request_stop()
         attempts = self.store.attempts(run.id)
         if attempts and attempts[-1].handle is not None:
             self._runner.stop(attempts[-1].handle, force=force)
@@ -225,7 +213,8 @@ class Orchestrator:
         if not run.active:
             return run
         held_by = self.store.lease_of(run.id)
-        if held_by is not None and processes.alive(held_by.rpartition("/")[0]):
+        waiting = held_by is None and run.state is State.QUEUED
+        if waiting or (held_by is not None and processes.alive(held_by.rpartition("/")[0])):
             return run
         lease = _lease()
         if not self.store.take_lease(run.id, held_by=held_by, lease=lease):
@@ -242,6 +231,19 @@ class Orchestrator:
     def _new_id(self, label: str) -> str:
         slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
         return f"{slug}-{''.join(secrets.choice(ALPHABET) for _ in range(6))}"
+
+
+def _carry_out(supervisor: Supervisor, watch: Watch, stop_requests: Callable[[], int]) -> None:
+    """Tick until the run has ended."""
+    heeded = 0
+    while supervisor.run.active:
+        if stop_requests() > heeded:
+            heeded += 1
+            supervisor.ask_to_stop()
+        events = supervisor.tick()
+        watch(supervisor.run, events)
+        if supervisor.run.active:
+            time.sleep(TICK_S)
 
 
 def _lease() -> str:

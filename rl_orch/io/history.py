@@ -25,7 +25,7 @@ class History:
     episodes: tuple[EpisodeSummary, ...]
     evaluations: tuple[tuple[int, Evaluation], ...]
 
-    def returns(self, points: int = 200) -> tuple[list[int], list[float]]:
+    def returns(self, points: int = 80) -> tuple[list[int], list[float]]:
         """Training returns averaged over `points` equal stretches of steps: steps and means."""
         if not self.episodes:
             return [], []

@@ -98,6 +98,15 @@ class RunDir:
         except (ValueError, KeyError) as error:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
 
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody has asked this run to end, in whatever way it then did."""
+        return (self.path / "stop").exists()
+
+    def request_stop(self) -> None:
+        """Note durably that the run was asked to end."""
+        (self.path / "stop").touch()
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory; the kernel lets go of it when the process dies, however it dies."""

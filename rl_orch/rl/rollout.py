@@ -12,13 +12,13 @@ import torch
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rl_orch.errors import Diverged
+from rl_orch.errors import BadInput, Diverged
 from rl_orch.rl.batch import Batch
 from rl_orch.rl.envs import vector
 from rl_orch.rl.streams import Stream, derive
 
 Finals: TypeAlias = dict[tuple[int, int], NDArray[Any]]
-"""Final observations of episodes, by (step, copy)."""
+"""The final observations of episodes that were cut short, by (step, copy)."""
 
 
 class Actor(Protocol):
@@ -111,7 +111,7 @@ class LocalCollector:
         return episodes
 
     def _step_through(self, policy: Actor, columns: _Columns) -> Finals:
-        """Fill the columns; returns the final observations that infos gave, by (step, copy)."""
+        """Fill the columns; returns the final observations of episodes that were cut short."""
         finals: Finals = {}
         observations = self._observations
         for t in range(len(columns.rewards)):
@@ -126,8 +126,14 @@ class LocalCollector:
             columns.terminated[t] = terminated
             columns.truncated[t] = truncated
             if not self._resets_next and "final_obs" in infos:
-                for env in np.flatnonzero(infos["_final_obs"]):
-                    finals[t, int(env)] = infos["final_obs"][env]
+                for env in np.flatnonzero(truncated):
+                    finals[t, int(env)] = np.array(infos["final_obs"][env])
+        if not self._resets_next and len(finals) < np.count_nonzero(columns.truncated):
+            raise BadInput(
+                "the environment resets in the step that cuts an episode short, but gives no "
+                "infos['final_obs'] to estimate the rest of it from",
+                path="env.backend",
+            )
         self._observations = observations
         return finals
 
@@ -139,6 +145,7 @@ class LocalCollector:
             valid[0] = ~self._ended
             valid[1:] = ~dones[:-1]
             self._ended = dones[-1]
+            columns.rewards[~valid] = 0.0
         return valid
 
     def _refuse_non_finite(
@@ -202,9 +209,9 @@ class LocalCollector:
         next_values = np.empty(columns.rewards.shape, np.float32)
         next_values[:-1] = values.reshape(columns.rewards.shape[::-1]).T[1:]
         next_values[-1] = policy.values(self._observations)
-        cut = {at: final for at, final in finals.items() if columns.truncated[at]}
-        if cut:
-            next_values[tuple(zip(*cut, strict=True))] = policy.values(np.stack([*cut.values()]))
+        if finals:
+            at = tuple(np.array([*finals]).T)
+            next_values[at] = policy.values(np.stack([*finals.values()]))
         next_values[columns.terminated] = 0.0
         return next_values
 

@@ -117,7 +117,7 @@ class Training:
             if command in ("stop", "checkpoint"):
                 self._save(None)
             if command == "stop":
-                return self._outcome("stopped", "stopped by command")
+                return self._outcome("stopped", f"stopped at step {self.env_steps:,}")
 
             before = self.env_steps
             self.train_step()
@@ -133,7 +133,7 @@ class Training:
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
         return self._outcome(
-            "budget", f"trained for its budget of {spec.train.total_timesteps} steps"
+            "budget", f"trained for its budget of {spec.train.total_timesteps:,} steps"
         )
 
     def train_step(self) -> dict[str, float]:
@@ -208,13 +208,13 @@ class Training:
         if self._verdict.passed:
             if not gates.stop_when_solved:
                 return None
-            return self._outcome("solved", f"the evaluation at step {step} passed the gate")
+            return self._outcome("solved", f"solved at step {step:,}")
         if gates.patience is None or self._failures < gates.patience:
             return None
         why = next(check.sentence for check in self._verdict.checks if not check.passed)
         return self._outcome(
             "gate_failed",
-            f"{self._failures} evaluations in a row failed the gate; at step {step}, {why}",
+            f"{self._failures} evaluations in a row failed the gate; at step {step:,}, {why}",
         )
 
     def _crossed(self, before: int, every: int | None) -> bool:

@@ -78,11 +78,13 @@ class LocalRunner:
         processes.signal_group(handle, signal.SIGKILL if force else signal.SIGTERM)
 
     def _device_problems(self, device: str) -> list[Problem]:
-        if device == "cpu" or self._ask("device", device).returncode == 0:
+        if device == "cpu":
             return []
-        message = f"resources.device is {device!r}; torch cannot use it on this machine"
+        reply = self._ask("device", device)
+        if reply.returncode == 0:
+            return []
         hint = "Use cpu, or install a torch build for your device (see the README)."
-        return [Problem("resources.device", device, message, hint)]
+        return [Problem("resources.device", device, reply.stderr.strip(), hint)]
 
     def _ask(
         self, program: str, *arguments: str, input: str = ""

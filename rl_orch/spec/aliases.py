@@ -28,7 +28,8 @@ PRODUCT = "train.total_timesteps"
 """The two factors may stand in place of their product, and only together."""
 
 WRAPPER = "rl"
-"""A document may be wrapped in this key, with `enable: true` inside, as in a nix module."""
+ENABLE = "enable"
+"""A nix module wraps its options in the one and switches them on with the other."""
 
 VARIABLE_PREFIXES = {
     "feature": "RL_FEAT_",
@@ -42,6 +43,8 @@ VARIABLE_PREFIXES = {
 def canonical(path: str) -> str:
     """The one path that a path in any spelling stands for, whether or not it is known."""
     head, *rest = (snake(part) for part in path.split("."))
+    if head == WRAPPER and rest:
+        head, *rest = rest
     joined = ".".join([GROUPS.get(head, head), *rest])
     return ALIASES.get(joined, joined)
 

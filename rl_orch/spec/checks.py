@@ -3,6 +3,7 @@
 Whether an environment exists and suits the algorithm takes Gymnasium, and is asked in the worker.
 """
 
+import json
 from typing import Any
 
 from rl_orch.errors import OptionPending, Problem
@@ -45,13 +46,16 @@ def refuse_pending(spec: Spec) -> None:
     paths = pending(spec)
     if not paths:
         return
-    value = value_at(spec, paths[0])
-    part = table()[paths[0]].pending
-    name = part[value] if isinstance(part, dict) else part
+    first = table()[paths[0]]
+    value, allowed = value_at(spec, first.path), ""
+    part = first.pending
+    if isinstance(part, dict):
+        built = [choice for choice in first.choices if choice not in part]
+        part, allowed = part[value], f" (only {', '.join(built)} is)"
     others = f"; the same goes for {', '.join(paths[1:])}" if paths[1:] else ""
     raise OptionPending(
-        f"{paths[0]} is {value!r}, but {name} is not in this release{others}",
-        path=paths[0],
+        f"{first.path} is {json.dumps(value)}, but {part} is not in this release{allowed}{others}",
+        path=first.path,
         hint="Remove it to launch; `rlctl check` accepts it and lists what is pending.",
     )
 

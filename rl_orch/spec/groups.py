@@ -7,15 +7,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from rl_orch.spec.spelling import lower, number, pair, strategy, switch, whole
+from rl_orch.spec.spelling import lower, number, pair, plain_map, strategy, switch, whole
 
 Whole = Annotated[int, BeforeValidator(whole)]
 Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(switch)]
-Word = Annotated[
-    str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
-]
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
+"""No control characters, and none that end a line or turn the direction of reading."""
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=ONE_LINE)]
+Location = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=ONE_LINE)]
+PlainMap = Annotated[dict[str, Any], BeforeValidator(plain_map)]
 
+STEPS = 10**13
+"""More environment steps than any run will take; they still fit every database."""
 ENCODERS = "the encoder library"
 OTEL = "OpenTelemetry export"
 
@@ -67,9 +71,12 @@ class EnvGroup(Group):
         "sync", "How copies are stepped: `sync`, `async` (a process each), or a vector-env plugin."
     )
     max_episode_steps: Whole | None = option(
-        None, "Cut episodes after so many steps; null keeps the environment's own limit.", ge=1
+        None,
+        "Cut episodes after so many steps; null keeps the environment's own limit.",
+        ge=1,
+        le=STEPS,
     )
-    kwargs: dict[str, Any] = option({}, "Keyword arguments for the environment's constructor.")
+    kwargs: PlainMap = option({}, "Keyword arguments for the environment's constructor.")
 
 
 class ObsGroup(Group):
@@ -97,14 +104,19 @@ class FeatureGroup(Group):
         "The network that turns observations into features.",
         pending=dict.fromkeys(("cnn", "transformer", "gru", "lstm", "custom"), ENCODERS),
     )
-    embed_dim: Whole | None = option(None, "Width of the feature vector.", pending=ENCODERS, ge=1)
+    embed_dim: Whole | None = option(
+        None, "Width of the feature vector.", pending=ENCODERS, ge=1, le=16384
+    )
 
 
 class NetworkGroup(Group):
     """The layers behind the policy and the value function."""
 
     hidden_sizes: tuple[Annotated[Whole, Field(ge=1, le=16384)], ...] = option(
-        (64, 64), "Width of each hidden layer.", max_length=32
+        (64, 64),
+        "Width of each hidden layer.",
+        allowed="a list of up to 32 whole numbers in [1, 16384], e.g. [64, 64]",
+        max_length=32,
     )
     activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = option(
         "tanh", "Non-linearity between layers."
@@ -125,7 +137,7 @@ class AgentGroup(Group):
         "ppo",
         "The learning algorithm.",
         flag="--algo",
-        pending=dict.fromkeys(("a2c", "dqn", "qrdqn", "sac", "td3"), "its algorithm"),
+        pending={name: f"the algorithm {name}" for name in ("a2c", "dqn", "qrdqn", "sac", "td3")},
     )
     policy_type: Literal["MlpPolicy", "CnnPolicy", "MultiInputPolicy"] = option(
         "MlpPolicy",
@@ -146,13 +158,15 @@ class TrainGroup(Group):
         "Environment steps to train for, all copies counted.",
         flag="--total-timesteps",
         ge=1,
-        le=10**13,
+        le=STEPS,
     )
     lr: Number = option(3e-4, "Learning rate.", flag="--lr", gt=0, le=10)
     lr_schedule: Literal["constant", "linear", "cosine"] = option(
         "constant", "How the learning rate falls to zero over the run."
     )
-    batch_size: Whole = option(64, "Transitions in one minibatch.", flag="--batch-size", ge=1)
+    batch_size: Whole = option(
+        64, "Transitions in one minibatch.", flag="--batch-size", ge=1, le=10**9
+    )
     gamma: Number = option(0.99, "Discount factor.", flag="--gamma", gt=0, le=1)
     gae_lambda: Number = option(0.95, "Lambda of generalised advantage estimation.", ge=0, le=1)
     update_epochs: Whole = option(10, "Passes over each rollout.", ge=1, le=1000)
@@ -193,7 +207,7 @@ class EvalGroup(Group):
         ge=1,
         le=100_000,
     )
-    every: Whole = option(10_000, "Environment steps between evaluations.", ge=1)
+    every: Whole = option(10_000, "Environment steps between evaluations.", ge=1, le=STEPS)
     deterministic: Switch = option(
         True, "Take the policy's most likely action instead of a sampled one."
     )
@@ -220,6 +234,7 @@ class GatesGroup(Group):
         flag="--min-episodes",
         env="RL_REGISTRY_MIN_EPISODES",
         ge=0,
+        le=STEPS,
     )
     stability: Switch = option(
         True,
@@ -231,7 +246,7 @@ class GatesGroup(Group):
         ge=0,
     )
     patience: Whole | None = option(
-        None, "Stop after so many evaluations in a row that fail the gate.", ge=1
+        None, "Stop after so many evaluations in a row that fail the gate.", ge=1, le=10**6
     )
     stop_when_solved: Switch = option(
         False, "Stop as soon as an evaluation during training passes the gate."
@@ -247,6 +262,7 @@ class CheckpointGroup(Group):
         env="RL_STORE_CHECKPOINT_FREQ",
         flag="--checkpoint-freq",
         ge=1,
+        le=STEPS,
     )
     keep_last: Whole = option(
         3, "How many of the newest to keep; the best one is always kept.", ge=1, le=100_000
@@ -267,7 +283,7 @@ class ResourcesGroup(Group):
 class InferGroup(Group):
     """Serving a trained policy."""
 
-    model_path: Word | None = option(None, "Path of a trained model.", pending="policy serving")
+    model_path: Location | None = option(None, "Path of a trained model.", pending="policy serving")
     device: Literal["cpu", "cuda", "mps"] = option(
         "cpu", "Where inference runs.", pending="policy serving"
     )
@@ -280,15 +296,15 @@ class StoreGroup(Group):
         "local",
         "Where experiments are tracked besides the run directory.",
         flag="--backend",
-        pending=dict.fromkeys(("s3", "mlflow", "wandb"), "its tracker"),
+        pending={name: f"the {name} tracker" for name in ("s3", "mlflow", "wandb")},
     )
-    tracking_uri: Word | None = option(
+    tracking_uri: Location | None = option(
         None, "Address of the tracking server.", flag="--tracking-uri", pending="remote tracking"
     )
     experiment_name: Word | None = option(
         None, "Experiment name at the tracker.", flag="--experiment-name", pending="remote tracking"
     )
-    model_dir: Word | None = option(
+    model_dir: Location | None = option(
         None, "Directory that models are copied to.", pending="model export"
     )
 
@@ -297,14 +313,14 @@ class RegistryGroup(Group):
     """The model registry: a table in the one database."""
 
     enable: Switch = option(True, "Register kept, evaluated checkpoints.", flag="--registry")
-    db_path: Word | None = option(
+    db_path: Location | None = option(
         None,
         "The database; null is `rlctl.db` in RLCTL_HOME.",
         env="RL_REGISTRY_DB",
         flag="--registry-db",
     )
     keep_top_n: Whole | None = option(
-        None, "Keep only the best n models.", pending="registry retention", ge=1
+        None, "Keep only the best n models.", pending="registry retention", ge=1, le=10**6
     )
     max_age: Number | None = option(
         None, "Drop models older than so many days.", pending="registry retention", gt=0
@@ -315,7 +331,7 @@ class MetricsGroup(Group):
     """Runtime metrics over OpenTelemetry."""
 
     enable: Switch = option(False, "Export metrics.", flag="--metrics", pending=OTEL)
-    endpoint: Word | None = option(
+    endpoint: Location | None = option(
         None,
         "Collector endpoint.",
         env="OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -333,7 +349,7 @@ class TracesGroup(Group):
     """Spans over OpenTelemetry."""
 
     enable: Switch = option(False, "Export traces.", flag="--traces", pending=OTEL)
-    endpoint: Word | None = option(None, "Collector endpoint.", pending=OTEL)
+    endpoint: Location | None = option(None, "Collector endpoint.", pending=OTEL)
     sample_rate: Number = option(
         1.0,
         "Share of episodes that are traced.",
@@ -351,7 +367,7 @@ class LogsGroup(Group):
     """Log records over OpenTelemetry."""
 
     enable: Switch = option(False, "Export logs.", flag="--logs", pending=OTEL)
-    endpoint: Word | None = option(None, "Collector endpoint.", pending=OTEL)
+    endpoint: Location | None = option(None, "Collector endpoint.", pending=OTEL)
     level: Literal["debug", "info", "warn", "error"] = option(
         "info", "Least severe level to export.", flag="--log-level", pending=OTEL
     )

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator
 
 from rl_orch.spec.groups import (
     AgentGroup,
@@ -27,6 +27,7 @@ from rl_orch.spec.groups import (
     Word,
     option,
 )
+from rl_orch.spec.spelling import whole
 
 NOT_LEARNED = ("name", "resources", "infer", "store", "registry", "metrics", "traces", "logs")
 """Groups that do not change the learned policy."""
@@ -38,10 +39,13 @@ EXPECTATIONS = {"env": {"seed"}, "agent": {"discrete"}, "train": {"off_policy"}}
 class Spec(Group):
     """What is wanted: one resolved specification of a run."""
 
-    spec_version: Literal[1] = option(1, "Version of this format.")
-    name: Annotated[Word, Field(max_length=100)] | None = option(
+    spec_version: Annotated[Literal[1], BeforeValidator(whole)] = option(
+        1, "Version of this format."
+    )
+    name: Word | None = option(
         None,
         "A name for people; by default algorithm and environment.",
+        max_length=100,
         flag="--name",
         env="RL_NAME",
     )

@@ -3,7 +3,8 @@
 Files, variables, flags, overrides, `rlctl options`, the docs and every error message read it.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -18,6 +19,13 @@ from rl_orch.spec.aliases import ALIASES, FACTORS, GROUPS, PRODUCT, VARIABLE_PRE
 from rl_orch.spec.model import Spec
 
 KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+ALLOWED: dict[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "one line of printable text",
+}
+BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,11 @@ class Option:
         """Whether the option is on or off, so that its flag takes no value."""
         return self.type.startswith(KINDS[bool])
 
+    @property
+    def textual(self) -> bool:
+        """Whether any text will do, so that a number may be meant as text."""
+        return self.type.startswith(KINDS[str])
+
     def document(self) -> dict[str, Any]:
         """The option as `rlctl options --json` shows it."""
         return {
@@ -73,9 +86,22 @@ def table() -> dict[str, Option]:
     return options
 
 
-def groups() -> list[str]:
-    """The names of the groups, in the order of the Spec."""
-    return list(dict.fromkeys(option.group for option in table().values()))
+def groups() -> dict[str, str]:
+    """The names of the groups, in the order of the Spec, each with a line about it."""
+    names = dict.fromkeys(option.group for option in table().values())
+    return {name: _about(name) for name in names}
+
+
+def is_group(path: str) -> bool:
+    """Whether a path is that of a group, or of a group in a group."""
+    return any(known.startswith(f"{path}.") for known in table())
+
+
+def names_in(group: str) -> list[str]:
+    """The options and groups that stand in a group; the empty path is the whole spec."""
+    prefix = f"{group}." if group else ""
+    inside = (path[len(prefix) :] for path in table() if path.startswith(prefix))
+    return list(dict.fromkeys(name.split(".")[0] for name in inside))
 
 
 def aliases_of(path: str) -> list[str]:
@@ -88,9 +114,27 @@ def aliases_of(path: str) -> list[str]:
 
 def json_schema() -> dict[str, Any]:
     """The Spec as JSON Schema, for editors that complete and check YAML."""
-    schema = Spec.model_json_schema()
+    schema: dict[str, Any] = _with_standard_bounds(Spec.model_json_schema())
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
+
+
+def _with_standard_bounds(node: Any) -> Any:
+    """The schema with bounds under the names that JSON Schema has for them.
+
+    Inside `X | None`, pydantic leaves them as `ge`, `gt` and `le`, which no editor understands.
+    """
+    if isinstance(node, list):
+        return [_with_standard_bounds(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    return {BOUNDS.get(key, key): _with_standard_bounds(part) for key, part in node.items()}
+
+
+def _about(group: str) -> str:
+    field = Spec.model_fields.get(group)
+    model = Spec if field is None else field.annotation
+    return (model.__doc__ or "").strip().splitlines()[0]
 
 
 def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Option]:
@@ -111,7 +155,7 @@ def _option(path: str, field: FieldInfo) -> Option:
     return Option(
         path=path,
         type=kind.type,
-        allowed=allowed + (" or null" if kind.nullable else ""),
+        allowed=allowed + (", or null" if kind.nullable else ""),
         default=None if missing else _plain(field.default),
         required=missing,
         nullable=kind.nullable,
@@ -128,8 +172,8 @@ def _factor(path: str) -> Option:
     other = next(factor for factor in FACTORS if factor != path)
     return Option(
         path=path,
-        type="whole number ≥ 1 or null",
-        allowed="a whole number ≥ 1",
+        type="whole number in [1, 10^13] or null",
+        allowed="a whole number in [1, 10^13]",
         default=None,
         required=False,
         nullable=True,
@@ -177,6 +221,7 @@ class _Kind:
     def of(cls, field: FieldInfo) -> "_Kind":
         annotation, nullable = _without_none(field.annotation)
         bounds = _bounds(field.metadata)
+        longest = min(_lengths(field.annotation, field.metadata), default=None)
         origin, arguments = get_origin(annotation), get_args(annotation)
         choices: tuple[str, ...] = ()
         structured = False
@@ -188,14 +233,14 @@ class _Kind:
             words, allowed = "list of whole numbers", "a list of whole numbers ≥ 1, e.g. [64, 64]"
         elif origin is tuple:
             structured = True
-            words, allowed = "pair of numbers", "a pair of numbers [low, high], or one number"
+            words, allowed = "pair of numbers", "a pair of numbers [low, high], one number"
         elif origin is dict:
             structured = True
-            words, allowed = "map", "a map of names to values"
+            words, allowed = "map", "a map of names to JSON values, all numbers finite"
         else:
             words = KINDS[annotation] + bounds
-            article = "" if annotation in (bool, str) else "a "
-            allowed = article + words
+            allowed = ALLOWED[annotation] + bounds
+            allowed += f" of 1 to {longest} characters" if longest else ""
         return cls(words + (" or null" if nullable else ""), allowed, nullable, choices, structured)
 
 
@@ -207,6 +252,16 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
         some = [part for part in get_args(annotation) if part is not NoneType]
         return _without_none(some[0])[0], len(some) < len(get_args(annotation))
     return annotation, False
+
+
+def _lengths(annotation: Any, metadata: Iterable[Any]) -> Iterator[int]:
+    """Every bound on the length of a text, wherever in the annotation it stands."""
+    for part in metadata:
+        longest = getattr(part, "max_length", None)
+        if longest is not None:
+            yield longest
+    for inner in get_args(annotation):
+        yield from _lengths(inner, getattr(inner, "__metadata__", ()))
 
 
 def _one_of(choices: tuple[str, ...]) -> str:
@@ -221,5 +276,16 @@ def _bounds(metadata: list[Any]) -> str:
     if low is None:
         return ""
     if at_most is None:
-        return f" {'>' if at_least is None else '≥'} {low}"
-    return f" in {'(' if at_least is None else '['}{low}, {at_most}]"
+        return f" {'>' if at_least is None else '≥'} {_amount(low)}"
+    return f" in {'(' if at_least is None else '['}{_amount(low)}, {_amount(at_most)}]"
+
+
+def _amount(number: Any) -> str:
+    """A bound, where long rows of digits would have to be counted as a power."""
+    for base in (10, 2):
+        power = round(math.log(number, base)) if number > 10**5 else 0
+        if power and base**power == number:
+            return f"{base}^{power}"
+        if power and base**power == number + 1:
+            return f"{base}^{power} - 1"
+    return str(number)

@@ -1,5 +1,6 @@
 """`group.option=value`, read by Hydra's own grammar: one typed seam around that library."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_orch.errors import BadInput
@@ -7,24 +8,41 @@ from rl_orch.errors import BadInput
 RESET: Final = object()
 """Stands for the default: what `~group.option` asks for."""
 
+HINT = "Write group.option=value, e.g. train.lr=1e-3 or 'env.kwargs={gravity:9.8}'."
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """The path and the plain value of one override."""
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A path, its plain value, and how a value was typed that might also be meant as text."""
+
+    path: str
+    value: Any
+    text: str | None
+
+
+def parse_override(typed: str) -> Override:
+    """One override; `BadInput` if it is not one, or names several values."""
     # Hydra takes a quarter of a second to load and is needed only where something is overridden.
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        override = OverridesParser.create().parse_override(text)
+        override = OverridesParser.create().parse_override(typed)
     except HydraException as error:
         raise BadInput(
-            f"override {text!r} is not understood: {str(error).splitlines()[0]}",
-            hint="Write group.option=value, e.g. train.lr=1e-3 or 'env.kwargs={gravity:9.8}'.",
+            f"override {typed!r} is not understood: {str(error).splitlines()[0]}",
+            hint=HINT,
         ) from None
+    if not override.key_or_group:
+        raise BadInput(f"override {typed!r} names no option", hint=HINT)
     if override.is_sweep_override():
         raise BadInput(
-            f"override {text!r} names several values; a run takes one",
+            f"override {typed!r} names several values; a run takes one",
             hint="Write a single value; launch once for each of them.",
         )
-    value = RESET if override.is_delete() else override.value()
-    return override.key_or_group, value
+    if override.is_delete():
+        return Override(override.key_or_group, RESET, None)
+    value = override.value()
+    unquoted = isinstance(value, bool | int | float)
+    text = typed.partition("=")[2].strip() if unquoted else None
+    return Override(override.key_or_group, value, text)

@@ -3,7 +3,11 @@
 Each function returns what pydantic should check, or the value unchanged where it cannot tell.
 """
 
+import math
 from typing import Any
+
+MAX_DEPTH = 30
+"""Maps and lists may be nested so deep, and no deeper."""
 
 SWITCHES = {
     "1": True,
@@ -63,6 +67,30 @@ def strategy(value: Any) -> Any:
 def lower(value: Any) -> Any:
     """A name in any case, with or without hyphens: `QR-DQN` is `qrdqn`."""
     return value.strip().lower().replace("-", "") if isinstance(value, str) else value
+
+
+def plain_map(value: Any) -> Any:
+    """A map that JSON can hold, so that it can be stored, sent and hashed."""
+    if isinstance(value, dict):
+        _refuse_odd(value, MAX_DEPTH)
+    return value
+
+
+def _refuse_odd(value: Any, levels: int) -> None:
+    if levels == 0:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("a name that is not text")
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            _refuse_odd(part, levels - 1)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a number that is not finite")
+    elif not isinstance(value, str | int | bool | None):
+        raise ValueError(f"a {type(value).__name__}")
 
 
 def _parsed(text: str) -> Any:

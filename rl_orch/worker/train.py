@@ -54,9 +54,9 @@ def _trained(spec: Spec, outlet: FileOutlet, writer: EventWriter) -> int:
 
 
 def _ended(writer: EventWriter, step: int, how: str, why: str) -> None:
+    log.info("attempt ended", how=how, step=step, why=why)
     writer.emit(EventKind.STATE, "ended", how, step=step, tags={"reason": why})
     writer.sync()
-    log.info("attempt ended", how=how, step=step, why=why)
 
 
 @contextmanager

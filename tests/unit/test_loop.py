@@ -155,7 +155,7 @@ def test_the_end_of_training_follows_from_its_last_words_and_its_exit() -> None:
         (silent, Exit(-9), False, State.FAILED, "SIGKILL at step 70"),
         (silent, Exit(7), False, State.FAILED, "exit code 7"),
         (silent, Exit(None), False, State.LOST, "vanished at step 70"),
-        (silent, Exit(-9), True, State.STOPPED, "did not stop within"),
+        (silent, Exit(-9), True, State.STOPPED, "killed at step 70"),
     ]
     for progress, gone, stopping, state, words in cases:
         to, why = after_training(progress, gone, stopping=stopping)
@@ -175,7 +175,7 @@ def test_stopping_asks_kindly_first_and_forces_after_the_grace(tmp_path: Path) -
     assert runner.stopped == [False, True]
     supervisor.tick()
     assert supervisor.run.state is State.STOPPED
-    assert "did not stop within" in supervisor.run.reason
+    assert "killed" in supervisor.run.reason
 
 
 def test_asking_twice_forces_at_once(tmp_path: Path) -> None:
@@ -242,6 +242,34 @@ def test_a_run_whose_supervisor_lives_is_left_alone(tmp_path: Path) -> None:
     run = made.create(a_spec())
     assert made.store.take_lease(run.id, held_by=None, lease=_my_lease())
     assert made.get(run.id).state is State.QUEUED
+
+
+def test_a_queued_run_that_nobody_has_taken_yet_is_left_alone(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([1.0]))
+    run = made.create(a_spec())
+    assert made.get(run.id).state is State.QUEUED
+
+
+def test_a_run_whose_supervisor_died_while_starting_it_is_lost(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([1.0]))
+    run = made.create(a_spec(), lease="999999999:1/dead")
+    starting = run.model_copy(update={"state": State.STARTING, "attempt": 1})
+    made.store.save(starting, lease="999999999:1/dead")
+    assert made.get(run.id).state is State.LOST
+
+
+def test_an_evaluation_that_is_stopped_from_elsewhere_is_a_stopped_run(tmp_path: Path) -> None:
+    def script(directory: RunDir, task: Task) -> int:
+        if task.checkpoint is None:
+            return trains_to([500.0])(directory, task)
+        directory.request_stop()
+        return -15
+
+    result = orchestrator_with(tmp_path, script).launch(a_spec())
+    assert (result.run.state, result.run.reason) == (
+        State.STOPPED,
+        "the final evaluation was stopped",
+    )
 
 
 def test_an_active_run_cannot_be_removed(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""What each source gives: a file, variables, flags and overrides, each read into one layer.
+
+A layer maps canonical paths to values as they were typed. What a value must be is checked once,
+after the layers are merged, in `resolve.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_orch.errors import BadInput, Problem
+from rl_orch.spec import mistakes, reader, spelling
+from rl_orch.spec.aliases import ENABLE, WRAPPER, canonical
+from rl_orch.spec.mistakes import Given
+from rl_orch.spec.options import Option, is_group, table
+from rl_orch.spec.overrides import parse_override
+
+
+@dataclass(slots=True)
+class Layer:
+    """Values by canonical path, problems with the rest, and the paths that wrong names resemble."""
+
+    values: dict[str, Given] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    meant: set[str] = field(default_factory=set)
+
+    def put(self, path: str, given: Given) -> None:
+        """Take a value; the same option twice is a problem unless both say the same."""
+        before = self.values.get(path)
+        if before is not None and before.value != given.value:
+            self.problems.append(mistakes.given_twice(path, before, given))
+        self.values[path] = given
+
+
+def from_document(document: Mapping[str, Any]) -> Layer:
+    """A file: nested maps or dotted keys, snake_case or camelCase, with aliases."""
+    layer = Layer()
+    _flatten(document, "", layer)
+    return layer
+
+
+def from_variables(variables: Mapping[str, str]) -> Layer:
+    """Environment variables. An empty one counts as not set."""
+    layer = Layer()
+    for option in table().values():
+        names = [name for name in option.variables if variables.get(name)]
+        # A variable that other programs read too gives way to ours.
+        for name in [name for name in names if name.startswith("RL_")] or names:
+            _put_text(layer, option, variables[name], name)
+    return layer
+
+
+def from_flags(flags: Mapping[str, str]) -> Layer:
+    """Command-line flags, given by canonical path."""
+    layer = Layer()
+    for path, text in flags.items():
+        _put_text(layer, table()[path], text, table()[path].flags[0])
+    return layer
+
+
+def from_overrides(overrides: Sequence[str]) -> Layer:
+    """`group.option=value` in Hydra's grammar; `~group.option` means its default.
+
+    As in Hydra, the last of several for one option counts.
+    """
+    layer = Layer()
+    for text in overrides:
+        single = Layer()
+        try:
+            override = parse_override(text)
+        except BadInput as error:
+            layer.problems.append(Problem(text, text, error.message, error.hint))
+            continue
+        option = table().get(canonical(override.path))
+        typed = override.text if option is not None and option.textual else None
+        value = override.value if typed is None else typed
+        _flatten({override.path: value}, "", single)
+        layer.values |= single.values
+        layer.problems += single.problems
+        layer.meant |= single.meant
+    return layer
+
+
+def _flatten(node: Mapping[Any, Any], prefix: str, layer: Layer) -> None:
+    for key, value in node.items():
+        typed = f"{prefix}{key}"
+        path = canonical(typed)
+        if path in table():
+            layer.put(path, Given(value, typed))
+        elif path == ENABLE:
+            if spelling.switch(value) is not True:
+                layer.problems.append(mistakes.not_enabled(typed, value))
+        elif not (path == WRAPPER or is_group(path)):
+            problem, near = mistakes.unknown(typed, value)
+            layer.problems.append(problem)
+            layer.meant.add(near)
+        elif isinstance(value, Mapping):
+            _flatten(value, f"{typed}.", layer)
+        elif value is not None:
+            layer.problems.append(mistakes.not_a_group(path, Given(value, typed)))
+
+
+def _put_text(layer: Layer, option: Option, text: str, source: str) -> None:
+    """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing."""
+    value: Any = text
+    if option.nullable and text.strip().lower() in ("null", "none"):
+        value = None
+    elif option.structured:
+        try:
+            value = reader.parse_json(text, source=source)
+        except BadInput:
+            layer.problems.append(mistakes.wrong(option, Given(text, source), "JSON: "))
+            return
+    layer.put(option.path, Given(value, source))

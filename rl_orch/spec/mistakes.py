@@ -1,0 +1,157 @@
+"""What is wrong in a spec, in sentences: the path, the value, what is allowed, the nearest name."""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_orch.errors import Problem
+from rl_orch.spec.aliases import ALIASES, GROUPS, VARIABLE_PREFIXES, canonical
+from rl_orch.spec.options import Option, is_group, names_in, table
+
+SHOWN = 60
+"""Characters of a value that a sentence has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was typed, and the key, variable or flag that it was typed for."""
+
+    value: Any
+    source: str
+
+    def at(self, path: str) -> str:
+        """The beginning of a sentence about the value."""
+        origin = "" if self.source == path else f" (from {self.source})"
+        return f"{path} is {show(self.value)}{origin}"
+
+
+def wrong(option: Option, given: Given, form: str = "") -> Problem:
+    """A value that the option cannot take."""
+    message = f"{given.at(option.path)}; must be {form}{option.allowed}"
+    return Problem(option.path, given.value, message, _correction(option, given.value))
+
+
+def missing(option: Option) -> Problem:
+    """A required option that nobody gave."""
+    message = f"{option.path} is missing; a spec must say which environment to learn in"
+    hint = (
+        f"Add `env: {{id: CartPole-v1}}` to the file, or type {option.flags[0]} CartPole-v1, "
+        f"or set {option.variables[0]}."
+    )
+    return Problem(option.path, None, message, hint)
+
+
+def unknown(typed: str, value: Any) -> tuple[Problem, str]:
+    """A key that no option has, and the path it seems to mean, empty if it resembles none."""
+    parts = canonical(typed).split(".")
+    known = 0
+    while is_group(".".join(parts[: known + 1])):
+        known += 1
+    group, name, rest = ".".join(parts[:known]), parts[known], parts[known + 1 :]
+    near = _nearest_name(group, name)
+    whole = ".".join(part for part in (near, *rest) if part)
+    if near and rest and canonical(whole) in table():
+        near = whole
+    inside = ", ".join(names_in(group))
+    message = f"{typed} is unknown; {group or 'a spec'} has: {inside}"
+    return Problem(typed, value, message, f"Did you mean {near}?" if near else None), near
+
+
+def not_a_group(path: str, given: Given) -> Problem:
+    """A plain value where a group of options belongs."""
+    inside = ", ".join(names_in(path))
+    return Problem(path, given.value, f"{given.at(path)}; must be a group with any of: {inside}")
+
+
+def not_enabled(typed: str, value: Any) -> Problem:
+    """A nix module that is switched off."""
+    message = f"{typed} is {show(value)}; must be true for the spec to be used"
+    return Problem(typed, value, message)
+
+
+def given_twice(path: str, first: Given, second: Given) -> Problem:
+    """Two values for one option in one place."""
+    message = (
+        f"{path} is given twice, as {show(first.value)} by {first.source} "
+        f"and as {show(second.value)} by {second.source}"
+    )
+    return Problem(path, second.value, message, "Keep one; aliases count as the same option.")
+
+
+def stray_variables(variables: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that looks like one of ours, but that no option reads."""
+    known = [name for option in table().values() for name in option.variables]
+    sentences = []
+    for name in sorted(set(variables) - set(known)):
+        ours = next((prefix for prefix in _variable_prefixes() if name.startswith(prefix)), None)
+        if ours is not None:
+            rests = [k.removeprefix(ours) for k in known if k.startswith(ours)]
+            rest = _closest(name.removeprefix(ours), rests)
+            advice = f"did you mean {ours}{rest}?" if rest else "`rlctl options` lists those in use"
+        elif name.startswith("RL_") and (near := _closest(name, known, cutoff=0.85)):
+            advice = f"did you mean {near}?"
+        else:
+            continue
+        sentences.append(f"{name} is set, but no option reads it; {advice}")
+    return sentences
+
+
+def show(value: Any) -> str:
+    """A value as one would type it, short enough for a sentence."""
+    if isinstance(value, str) and _is_number(value):
+        text = value.strip()
+    else:
+        try:
+            text = json.dumps(value, default=str, ensure_ascii=False, skipkeys=True)
+        except (ValueError, RecursionError):
+            text = f"a {type(value).__name__} without end"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _correction(option: Option, value: Any) -> str | None:
+    if option.choices and isinstance(value, str):
+        near = _closest(value, option.choices)
+        return f"Did you mean {near}?" if near else None
+    if option.textual and isinstance(value, bool | int | float):
+        return "Put it in quotes to make it text."
+    return None
+
+
+def _nearest_name(group: str, name: str) -> str:
+    """The path that an unknown name in a group resembles most."""
+    paths = [*table(), *ALIASES]
+    if not group and (same := [path for path in paths if path.endswith(f".{name}")]):
+        return same[0]
+    prefix = f"{group}." if group else ""
+    inside = {path[len(prefix) :].split(".")[0] for path in paths if path.startswith(prefix)}
+    near = _closest(name, sorted(inside | (set() if group else set(GROUPS))))
+    if near:
+        return prefix + near
+    same = [path for path in paths if path.endswith(f".{name}")]
+    if same:
+        return same[0]
+    leaves = {path.rpartition(".")[2]: path for path in reversed(paths)}
+    near = _closest(name, sorted(leaves), cutoff=0.8)
+    return leaves[near] if near else ""
+
+
+def _closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[near[0]] if near else None
+
+
+def _variable_prefixes() -> list[str]:
+    groups = {path.partition(".")[0] for path in (*table(), *ALIASES) if "." in path}
+    prefixes = [f"RL_{group.upper()}_" for group in (*groups, *GROUPS)]
+    return prefixes + [p for p in VARIABLE_PREFIXES.values() if p.startswith("RL_")]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""An outlet that remembers what the loop said and plays back commands."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rl_orch.records import EvalReport, EventKind
+from rl_orch.rl.train import Command, Snapshot
+
+
+class Said(NamedTuple):
+    """An event as the loop emitted it."""
+
+    kind: EventKind
+    key: str
+    value: Any
+    step: int
+    tags: dict[str, Any] | None
+
+
+class MemoryOutlet:
+    """Keeps events and snapshots; gives one command an iteration, then none."""
+
+    def __init__(self, commands: Sequence[Command | None] = ()) -> None:
+        self.events: list[Said] = []
+        self.saved: list[tuple[Snapshot, EvalReport | None]] = []
+        self._commands = list(commands)
+
+    def emit(
+        self,
+        kind: EventKind,
+        key: str,
+        value: Any,
+        *,
+        step: int,
+        tags: dict[str, Any] | None = None,
+    ) -> None:
+        """Remember an event."""
+        self.events.append(Said(kind, key, value, step, tags))
+
+    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
+        """Remember a snapshot."""
+        self.saved.append((snapshot, report))
+
+    def command(self) -> Command | None:
+        """The next command."""
+        return self._commands.pop(0) if self._commands else None
+
+    def of(self, kind: EventKind) -> list[Said]:
+        """The events of one kind."""
+        return [event for event in self.events if event.kind is kind]

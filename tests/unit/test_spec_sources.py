@@ -1,0 +1,265 @@
+"""One option, one value, many names: every way of setting it gives the same spec and hash."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject, SearchStrategy
+from typer.main import get_command
+
+from rl_orch.cli import check, launch
+from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.spec import reader
+from rl_orch.spec.aliases import FACTORS, PRODUCT, camel
+from rl_orch.spec.checks import value_at
+from rl_orch.spec.model import Spec
+from rl_orch.spec.options import Option, aliases_of, json_schema, table
+from rl_orch.spec.resolve import resolve
+
+BASE = {"env.id": "CartPole-v1", "train.batch_size": 1, "gates.min_return": 0.0}
+"""A spec in which any single option may take any of its values."""
+
+PARTNER = dict(zip(FACTORS, reversed(FACTORS), strict=True))
+"""A factor is given together with the other one."""
+
+SCHEMA = json_schema()
+SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text("ab 'é€", max_size=5)
+MAPS = st.dictionaries(
+    st.from_regex(r"k[a-z0-9_]{0,6}", fullmatch=True), SCALARS | st.lists(SCALARS, max_size=3)
+)
+NAMED = {
+    "train.batch_size": st.sampled_from([2**power for power in range(12)]),
+    "train.off_policy": st.sampled_from([False, None]),
+    "resources.device": st.sampled_from(["cpu", "mps", "cuda", "cuda:3"]),
+    "obs.clip_range": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
+    "agent.network.hidden_sizes": st.lists(st.integers(1, 16384), max_size=32),
+    "env.kwargs": MAPS,
+}
+"""Values of options whose schema does not say all of what they may be."""
+
+
+def values(option: Option) -> SearchStrategy[Any]:
+    """Any value that the option may take, in the form that JSON has for it."""
+    if option.path in NAMED:
+        return NAMED[option.path]
+    if option.path in FACTORS:
+        return st.integers(1, 10**6)
+    schema = schema_of(option.path)
+    return st.one_of([from_schema(part) for part in schema.get("anyOf", [schema])])
+
+
+def schema_of(path: str) -> dict[str, Any]:
+    """What the JSON Schema says of an option."""
+    node = SCHEMA
+    for part in path.split("."):
+        node = node["properties"][part]
+        if "$ref" in node:
+            node = SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+def from_schema(schema: dict[str, Any]) -> SearchStrategy[Any]:
+    if "const" in schema or "enum" in schema:
+        return st.sampled_from(schema.get("enum") or [schema["const"]])
+    if schema["type"] == "integer":
+        return st.integers(schema["minimum"], schema["maximum"])
+    if schema["type"] == "number":
+        low = schema.get("exclusiveMinimum", schema.get("minimum", -1e12))
+        bare = "exclusiveMinimum" in schema
+        return st.floats(low, schema.get("maximum", 1e12), exclude_min=bare, allow_subnormal=False)
+    if schema["type"] == "string":
+        signs = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf"])
+        words = st.text(signs, min_size=1, max_size=20)
+        return words.filter(lambda word: word.strip().lower() not in ("null", "none"))
+    return {"boolean": st.booleans(), "null": st.none()}[schema["type"]]
+
+
+def base_for(option: Option) -> dict[str, Any]:
+    """What else the file says, by path."""
+    partner = {PARTNER[option.path]: 3} if option.path in FACTORS else {}
+    return {path: value for path, value in (BASE | partner).items() if path != option.path}
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Maps in maps from dotted paths."""
+    document: dict[str, Any] = {}
+    for path, value in flat.items():
+        *groups, name = path.split(".")
+        node = document
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[name] = value
+    return document
+
+
+def in_camel_case(path: str) -> str:
+    return ".".join(camel(part) for part in path.split("."))
+
+
+def from_file(flat: dict[str, Any], *, dotted: bool = False) -> Spec:
+    """The spec of a file that says this."""
+    document = flat if dotted else nested(flat)
+    data = yaml.safe_dump(document, allow_unicode=True).encode()
+    return resolve(reader.parse(data, source="test"))
+
+
+def as_text(value: Any) -> str:
+    """A value as a variable or a flag holds it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def as_override(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if isinstance(value, str):
+        escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)
+        return "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"
+    if isinstance(value, list):
+        return "[" + ",".join(map(as_override, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{as_override(part)}" for key, part in value.items()) + "}"
+    return json.dumps(value)
+
+
+def as_flag(option: Option, flag: str, value: Any) -> str:
+    if option.switch:
+        return flag if value else flag.replace("--", "--no-", 1)
+    return f"{flag}={as_text(value)}"
+
+
+class Typed:
+    """The command-line parser of `rlctl check` and `launch`, in front of nothing."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._app = typer.Typer()
+        self._app.command()(with_spec_flags(self._capture()))
+        self._command = get_command(self._app)
+        self._specs: list[Spec] = []
+
+    def spec(self, *words: str) -> Spec:
+        """The spec that is typed by some words, after the file of `base_for`."""
+        self._command.main(["-f", str(self._file), *words], standalone_mode=False)
+        return self._specs[-1]
+
+    def write(self, flat: dict[str, Any]) -> None:
+        """Put something into the file."""
+        self._file.write_text(yaml.safe_dump(nested(flat)), "utf-8")
+
+    def flags(self) -> set[str]:
+        """Every flag that is understood."""
+        return flags_of(self._app) - {"--help"}
+
+    def _capture(self) -> Callable[..., None]:
+        def capture(
+            overrides: Overrides = None, file: SpecFile = None, *, flags: dict[str, str]
+        ) -> None:
+            self._specs.append(spec_from(file, overrides, flags))
+
+        return capture
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Typed]:
+    with pytest.MonkeyPatch.context() as patch:
+        for option in table().values():
+            for name in option.variables:
+                patch.delenv(name, raising=False)
+        yield Typed(tmp_path_factory.mktemp("specs") / "base.yaml")
+
+
+every_option = pytest.mark.parametrize("option", table().values(), ids=lambda option: option.path)
+a_few = settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+)
+
+
+@every_option
+@a_few
+@given(data=st.data())
+def test_every_way_of_setting_an_option_gives_the_same_spec(
+    option: Option, typed: Typed, data: DataObject
+) -> None:
+    value = data.draw(values(option))
+    base = base_for(option)
+    wanted = resolve(nested(base | {option.path: value}))
+    assert meaning(wanted, option) == (3 * value if option.path in FACTORS else value)
+
+    for path in (option.path, *aliases_of(option.path)):
+        for key in (path, in_camel_case(path)):
+            override = f"{key}={as_override(value)}"
+            assert same(from_file(base | {key: value}), wanted), key
+            assert same(from_file(base | {key: value}, dotted=True), wanted), key
+            assert same(resolve(nested(base), overrides=[override]), wanted), override
+    for name in option.variables:
+        assert same(resolve(nested(base), variables={name: as_text(value)}), wanted), name
+    typed.write(base)
+    for flag in option.flags:
+        if not (option.switch and value is None):
+            assert same(typed.spec(as_flag(option, flag, value)), wanted), flag
+
+
+@every_option
+@a_few
+@given(data=st.data())
+def test_an_override_beats_a_flag_beats_a_variable_beats_the_file_beats_the_default(
+    option: Option, data: DataObject
+) -> None:
+    in_file, in_variable, in_flag, in_override = (data.draw(values(option)) for _ in range(4))
+    document = nested(base_for(option) | {option.path: in_file})
+    variables = {option.variables[-1]: as_text(in_variable)}
+    flags = {option.path: as_text(in_flag)}
+    overrides = [f"{option.path}={as_override(in_override)}"]
+
+    def seen(spec: Spec) -> Any:
+        times = 3 if option.path in FACTORS else 1
+        found = meaning(spec, option)
+        return found // times if times > 1 else found
+
+    assert seen(resolve(document)) == in_file
+    assert seen(resolve(document, variables=variables)) == in_variable
+    assert seen(resolve(document, variables=variables, flags=flags)) == in_flag
+    assert (
+        seen(resolve(document, variables=variables, flags=flags, overrides=overrides))
+        == in_override
+    )
+    if option.path not in (*FACTORS, *BASE):
+        reset = resolve(document, variables=variables, overrides=[f"~{option.path}"])
+        assert meaning(reset, option) == option.default
+
+
+def test_check_and_launch_take_the_flags_that_are_tested_here(typed: Typed) -> None:
+    tested = typed.flags()
+    for command in (check.command, launch.command):
+        app = typer.Typer()
+        app.command()(command)
+        assert tested <= flags_of(app)
+
+
+def test_every_flag_and_every_variable_belongs_to_one_option() -> None:
+    flags = [flag for option in table().values() for flag in option.flags]
+    variables = [name for option in table().values() for name in option.variables]
+    assert len(flags) == len(set(flags))
+    assert len(variables) == len(set(variables))
+
+
+def same(spec: Spec, wanted: Spec) -> bool:
+    return spec == wanted and spec.config_hash == wanted.config_hash
+
+
+def meaning(spec: Spec, option: Option) -> Any:
+    """The value of an option, or what a factor brings about, in the form that JSON has for it."""
+    value = value_at(spec, PRODUCT if option.path in FACTORS else option.path)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def flags_of(app: typer.Typer) -> set[str]:
+    """Every spelling of every flag that a command takes."""
+    parameters = get_command(app).params
+    return {flag for each in parameters for flag in (*each.opts, *each.secondary_opts)}

@@ -1,0 +1,338 @@
+"""How values are spelled, what the hash covers, and what options mean together."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from rl_orch.errors import OptionPending, SpecInvalid
+from rl_orch.spec.aliases import ALIASES, FACTORS, camel, canonical, snake
+from rl_orch.spec.checks import pending, refuse_pending, value_at
+from rl_orch.spec.model import Spec
+from rl_orch.spec.options import Option, groups, table
+from rl_orch.spec.resolve import resolve
+
+NOT_LEARNED = ("name", "resources", "store", "registry", "metrics", "traces", "logs", "infer")
+EXPECTATIONS = ("env.seed", "agent.discrete", "train.off_policy")
+OTHER_VALUES: dict[str, Any] = {
+    "name": "another",
+    "env.id": "Pendulum-v1",
+    "env.backend": "async",
+    "env.max_episode_steps": 7,
+    "env.kwargs": {"gravity": 1},
+    "obs.clip_range": [-1, 1],
+    "train.batch_size": 32,
+    "train.off_policy": False,
+    "agent.network.hidden_sizes": [3],
+    "gates.min_return": 1,
+    "rollout.steps": 512,
+    "resources.device": "mps",
+    "resources.threads": 2,
+}
+"""Values unlike the default, where one cannot be made from the option alone."""
+
+
+def spec(**values: Any) -> Spec:
+    """A small spec with some options set, `__` for the dots in their paths."""
+    return resolve({"env.id": "CartPole-v1", "gates.min_return": 0} | dotted(values))
+
+
+def dotted(values: dict[str, Any]) -> dict[str, Any]:
+    return {path.replace("__", "."): value for path, value in values.items()}
+
+
+def problems(**values: Any) -> dict[str, str]:
+    """What is wrong with a spec, by path."""
+    with pytest.raises(SpecInvalid) as caught:
+        resolve({"env.id": "CartPole-v1"} | dotted(values))
+    return {problem.path: problem.message for problem in caught.value.problems}
+
+
+def another_value(option: Option) -> Any:
+    if option.path in OTHER_VALUES:
+        return OTHER_VALUES[option.path]
+    if option.switch:
+        return not option.default
+    if option.choices:
+        return option.choices[-1]
+    if option.default is None:
+        return "text" if option.textual else 5
+    return option.default / 2 if option.type.startswith("number") and option.default else 1
+
+
+@pytest.mark.parametrize("true", [True, 1, "1", "true", "True", "yes", "YES", "on", " on "])
+def test_a_switch_is_on_in_all_its_spellings(true: Any) -> None:
+    assert spec(eval__deterministic=true, gates__stop_when_solved=true).gates.stop_when_solved
+
+
+@pytest.mark.parametrize("false", [False, 0, "0", "false", "no", "off", "OFF"])
+def test_a_switch_is_off_in_all_its_spellings(false: Any) -> None:
+    assert not spec(eval__deterministic=false).eval.deterministic
+
+
+@pytest.mark.parametrize("other", [2, "maybe", None, 0.5, [True]])
+def test_nothing_else_is_a_switch(other: Any) -> None:
+    assert "true or false" in problems(eval__deterministic=other)["eval.deterministic"]
+
+
+@pytest.mark.parametrize("million", [1_000_000, 1e6, "1e6", "1_000_000", "1000000", " 1E6 "])
+def test_a_whole_number_may_be_written_with_an_exponent(million: Any) -> None:
+    made = spec(train__total_timesteps=million)
+    assert made.train.total_timesteps == 1_000_000
+    assert type(made.train.total_timesteps) is int
+
+
+@pytest.mark.parametrize("rate", [3e-4, "3e-4", "0.0003", "3E-4"])
+def test_a_number_may_be_written_as_text(rate: Any) -> None:
+    assert spec(train__lr=rate).train.lr == 3e-4
+
+
+@pytest.mark.parametrize("bad", [True, "x", [1], {}, 1.5, "1.5", None, float("nan"), "inf", 2**63])
+def test_nothing_else_is_a_whole_number(bad: Any) -> None:
+    assert "a whole number in [1, 65536]" in problems(env__num_envs=bad)["env.num_envs"]
+
+
+@pytest.mark.parametrize("bad", [True, "x", [1], {}, None, float("nan"), float("inf"), "1e400", 0])
+def test_nothing_else_is_a_learning_rate(bad: Any) -> None:
+    assert "a finite number in (0, 10]" in problems(train__lr=bad)["train.lr"]
+
+
+def test_every_whole_number_has_bounds_so_that_no_database_overflows() -> None:
+    whole = [option for option in table().values() if option.type.startswith("whole number")]
+    assert [option.path for option in whole if " in [" not in option.type] == []
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "ppo", " Ppo "])
+def test_an_algorithm_is_found_in_any_case(algorithm: str) -> None:
+    assert spec(agent__algorithm=algorithm).agent.algorithm == "ppo"
+    assert spec(policy__algo="QR-DQN").agent.algorithm == "qrdqn"
+
+
+def test_one_number_clips_to_both_sides() -> None:
+    assert spec(obs__clip_range=10).obs.clip_range == (-10, 10)
+    assert resolve({"env.id": "x"}, flags={"obs.clip_range": "10"}).obs.clip_range == (-10, 10)
+
+
+def test_a_switch_stands_for_a_normalisation_strategy() -> None:
+    assert spec(obs__normalize=True).obs.normalize == "running"
+    assert spec(obs__normalize="off").obs.normalize == "none"
+
+
+def test_null_is_nothing_in_every_source() -> None:
+    for made in (
+        spec(train__max_grad_norm=None),
+        resolve({"env.id": "x"}, variables={"RL_TRAIN_MAX_GRAD_NORM": "null"}),
+        resolve({"env.id": "x"}, flags={"train.max_grad_norm": "None"}),
+        resolve({"env.id": "x"}, overrides=["train.max_grad_norm=null"]),
+    ):
+        assert made.train.max_grad_norm is None
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert resolve({"env.id": "x"}, variables={"RL_TRAIN_LR": ""}).train.lr == 3e-4
+
+
+def test_a_number_typed_for_a_name_is_text() -> None:
+    assert resolve({"env.id": "x"}, overrides=["name=007"]).name == "007"
+    assert resolve({"env.id": "x"}, overrides=["name=1e3"]).name == "1e3"
+    assert resolve({"env.id": "x"}, overrides=["name=true"]).name == "true"
+
+
+def test_the_last_of_several_overrides_counts() -> None:
+    assert resolve({"env.id": "x"}, overrides=["train.lr=1", "train.learningRate=2"]).train.lr == 2
+
+
+def test_an_override_may_set_a_whole_group() -> None:
+    made = resolve({"env.id": "x"}, overrides=["agent.network={activation:relu,shared:true}"])
+    assert (made.agent.network.activation, made.agent.network.shared) == ("relu", True)
+
+
+def test_a_variable_of_other_programs_gives_way_to_ours() -> None:
+    generic = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://generic"}
+    assert resolve({"env.id": "x"}, variables=generic).metrics.endpoint == "http://generic"
+    both = generic | {"RL_METRICS_ENDPOINT": "http://ours"}
+    assert resolve({"env.id": "x"}, variables=both).metrics.endpoint == "http://ours"
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("store.tracking_uri", ("RL_STORE_TRACKING_URI", "--tracking-uri")),
+        ("store.experiment_name", ("RL_STORE_EXPERIMENT_NAME", "--experiment-name")),
+        ("store.backend", ("RL_STORE_BACKEND", "--backend")),
+        ("registry.db_path", ("RL_REGISTRY_DB", "--registry-db")),
+        ("gates.min_return", ("RL_REGISTRY_MIN_REWARD", "--min-reward")),
+        ("metrics.enable", ("RL_METRICS_ENABLE", "--metrics")),
+        ("metrics.endpoint", ("OTEL_EXPORTER_OTLP_ENDPOINT", "--metrics-endpoint")),
+        ("traces.sample_rate", ("RL_TRACES_SAMPLE_RATE", "--trace-sample-rate")),
+        ("logs.level", ("RL_LOGS_LEVEL", "--log-level")),
+        ("feature.encoder", ("RL_FEAT_ENCODER", "--feature-encoder")),
+        ("traces.enable", ("OTEL_TRACES_ENABLE", "--traces")),
+    ],
+)
+def test_the_names_of_the_declarative_module_are_kept(path: str, names: tuple[str, str]) -> None:
+    assert names[0] in table()[path].variables
+    assert names[1] in table()[path].flags
+
+
+def test_every_name_in_camel_case_comes_back_in_snake_case() -> None:
+    names = {part for path in (*table(), *ALIASES) for part in path.split(".")}
+    assert [name for name in names if snake(camel(name)) != name] == []
+    assert [name for name in names if snake(name) != name] == []
+
+
+def test_every_spelling_of_a_path_has_one_canonical_path() -> None:
+    for typed in ("policy.netArch", "rl.agent.net_arch", "agent.network.hiddenSizes"):
+        assert canonical(typed) == "agent.network.hidden_sizes"
+
+
+def test_epochs_times_steps_per_epoch_is_the_total() -> None:
+    product = spec(train__epochs="5e1", train__steps_per_epoch=4096)
+    total = spec(train__total_timesteps=204_800)
+    assert product == total
+    assert product.config_hash == total.config_hash
+
+
+def test_the_two_factors_may_come_from_two_places() -> None:
+    document = {"env.id": "x", "train.epochs": 5, "train.steps_per_epoch": 10}
+    assert resolve(document, flags={"train.epochs": "7"}).train.total_timesteps == 70
+    assert resolve(document, overrides=["train.stepsPerEpoch=3"]).train.total_timesteps == 15
+    half = {"env.id": "x", "train.epochs": 5}
+    made = resolve(half, variables={"RL_TRAIN_STEPS_PER_EPOCH": "2"})
+    assert made.train.total_timesteps == 10
+
+
+def test_a_total_from_above_beats_the_factors() -> None:
+    document = {"env.id": "x", "train.epochs": 5, "train.steps_per_epoch": 10}
+    assert resolve(document, flags={"train.total_timesteps": "9"}).train.total_timesteps == 9
+    assert resolve(document, overrides=["~train.total_timesteps"]).train.total_timesteps == 100_000
+
+
+def test_both_factors_taken_back_leave_the_default() -> None:
+    document = {"env.id": "x", "train.epochs": 5, "train.steps_per_epoch": 10}
+    made = resolve(document, overrides=["~train.epochs", "train.steps_per_epoch=null"])
+    assert made.train.total_timesteps == 100_000
+    assert resolve({"env.id": "x", "train.epochs": None}).train.total_timesteps == 100_000
+
+
+def test_one_factor_alone_is_refused() -> None:
+    assert "needs it" in problems(train__epochs=5)["train.steps_per_epoch"]
+    assert "needs it" in problems(train__steps_per_epoch=5)["train.epochs"]
+
+
+def test_factors_that_contradict_the_total_are_refused() -> None:
+    found = problems(train__epochs=5, train__steps_per_epoch=3, train__total_timesteps=16)
+    assert "as 16 by train.total_timesteps and as 15" in found["train.total_timesteps"]
+    agreed = spec(train__epochs=5, train__steps_per_epoch=3, train__total_timesteps="15")
+    assert agreed.train.total_timesteps == 15
+
+
+def test_factors_must_be_counts_with_a_product_in_bounds() -> None:
+    found = problems(train__epochs="x", train__steps_per_epoch=0)
+    assert set(found) == {"train.epochs", "train.steps_per_epoch"}
+    assert (
+        "[1, 10^13]"
+        in problems(train__epochs=1e10, train__steps_per_epoch=1e10)["train.total_timesteps"]
+    )
+
+
+@pytest.mark.parametrize("option", table().values(), ids=lambda option: option.path)
+def test_the_hash_changes_with_what_changes_the_policy_and_with_nothing_else(
+    option: Option,
+) -> None:
+    if option.path in ("spec_version", *FACTORS):
+        return
+    base = spec()
+    other = spec(**{option.path: another_value(option)})
+    assert value_at(other, option.path) != value_at(base, option.path)
+    outside = option.path.split(".")[0] in NOT_LEARNED or option.path in EXPECTATIONS
+    assert (other.config_hash == base.config_hash) is outside
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
+    one = spec(env__kwargs={"a": 1, "b": 2})
+    other = spec(env__kwargs={"b": 2, "a": 1})
+    assert one.config_hash == other.config_hash
+
+
+def test_a_resolved_spec_written_down_resolves_to_itself() -> None:
+    made = spec(agent__network__hidden_sizes=[3, 4], obs__clip_range=5, env__kwargs={"a": [1.5]})
+    assert resolve(made.model_dump(mode="json")) == made
+    assert Spec.model_validate_json(made.model_dump_json()) == made
+
+
+def test_a_spec_is_frozen_in_all_its_groups() -> None:
+    made = spec()
+    for name in groups():
+        group: BaseModel = made if name == "spec" else getattr(made, name)
+        field = next(iter(type(group).model_fields))
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(group, field, getattr(group, field))
+    with pytest.raises(ValidationError, match="frozen"):
+        made.agent.network.shared = True  # type: ignore[misc]
+
+
+def test_an_unknown_key_is_refused_in_every_group() -> None:
+    for name in groups():
+        path = "nonsense" if name == "spec" else f"{name}.nonsense"
+        assert path in problems(**{path: 1})
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        Spec.model_validate({"env": {"id": "x"}, "nonsense": 1})
+
+
+def test_a_minibatch_must_divide_the_rollout() -> None:
+    assert "8 × 256 = 2048" in problems(train__batch_size=100)["train.batch_size"]
+    assert spec(train__batch_size=100, agent__algorithm="dqn").train.batch_size == 100
+
+
+def test_an_expectation_of_off_policy_learning_is_checked() -> None:
+    assert "on-policy" in problems(train__off_policy=True)["train.off_policy"]
+    assert (
+        "off-policy"
+        in problems(train__off_policy=False, agent__algorithm="sac")["train.off_policy"]
+    )
+
+
+def test_patience_without_a_gate_is_refused() -> None:
+    found = problems(gates__patience=3, gates__stop_when_solved=True)
+    assert set(found) == {"gates.patience", "gates.stop_when_solved"}
+    assert spec(gates__patience=3).gates.patience == 3
+
+
+def test_clip_bounds_must_be_in_order() -> None:
+    assert "low below high" in problems(obs__clip_range=[1, -1])["obs.clip_range"]
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"a": float("nan")}, {"a": [float("inf")]}, {1: 2}, {"a": {None: 1}}, {"a": object()}, [1]],
+)
+def test_keyword_arguments_are_what_json_can_hold(kwargs: Any) -> None:
+    assert "JSON values" in problems(env__kwargs=kwargs)["env.kwargs"]
+
+
+def test_keyword_arguments_are_not_nested_without_end() -> None:
+    deep: dict[str, Any] = {}
+    deep["a"] = deep
+    assert "env.kwargs" in problems(env__kwargs=deep)
+
+
+def test_pending_options_are_listed_and_refused_in_one_sentence() -> None:
+    made = spec(agent__algorithm="dqn", store__backend="mlflow", registry__keep_top_n=3)
+    assert pending(made) == ["agent.algorithm", "store.backend", "registry.keep_top_n"]
+    with pytest.raises(OptionPending) as caught:
+        refuse_pending(made)
+    assert caught.value.message == (
+        'agent.algorithm is "dqn", but the algorithm dqn is not in this release (only ppo is); '
+        "the same goes for store.backend, registry.keep_top_n"
+    )
+
+
+def test_a_group_that_is_switched_off_is_not_pending() -> None:
+    assert pending(spec(metrics__endpoint="http://x", metrics__protocol="http")) == []
+    on = pending(spec(metrics__enable=True, metrics__endpoint="http://x"))
+    assert on == ["metrics.enable", "metrics.endpoint"]
+
+
+def test_the_default_spec_is_not_pending() -> None:
+    refuse_pending(spec())
