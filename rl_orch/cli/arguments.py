@@ -13,7 +13,10 @@ Home = Annotated[
 Database = Annotated[
     Path | None,
     typer.Option(
-        "--registry-db", envvar="RL_REGISTRY_DB", help="The database.", show_default=False
+        "--registry-db",
+        envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"],
+        help="The database.",
+        show_default=False,
     ),
 ]
 RunArgument = Annotated[

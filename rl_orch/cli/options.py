@@ -1,6 +1,5 @@
 """`rlctl options`: the option table, for people and for programs."""
 
-import difflib
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,7 +10,9 @@ from rich.table import Table
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.errors import BadInput
-from rl_orch.spec.options import Option, groups, json_schema, table
+from rl_orch.spec.aliases import canonical
+from rl_orch.spec.mistakes import unknown
+from rl_orch.spec.options import Option, aliases_of, groups, json_schema, table
 from rl_orch.spec.reference import default_text, markdown
 
 WIDE = 150
@@ -29,7 +30,10 @@ class Format(StrEnum):
 
 def command(
     group: Annotated[
-        str | None, typer.Argument(help="Only this group, e.g. train.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Only this group or option, e.g. train or train.lr.", show_default=False
+        ),
     ] = None,
     format: Annotated[
         Format, typer.Option(help="`schema` is JSON Schema for editors.")
@@ -54,29 +58,31 @@ def command(
 def _chosen(group: str | None) -> list[Option]:
     if group is None:
         return list(table().values())
-    chosen = [option for option in table().values() if option.group == group]
+    path = canonical(group)
+    chosen = [
+        option
+        for option in table().values()
+        if path in (option.group, option.path) or option.path.startswith(f"{path}.")
+    ]
     if not chosen:
-        near = difflib.get_close_matches(group, groups(), n=1)
-        raise BadInput(
-            f"no option group {group!r}; there are: {', '.join(groups())}",
-            hint=f"Did you mean {near[0]!r}?" if near else None,
-        )
+        problem, _ = unknown(group, None)
+        raise BadInput(problem.message, path=problem.path, hint=problem.hint)
     return chosen
 
 
 def _print(options: list[Option]) -> None:
     console = out()
-    wide = not console.is_terminal or console.width >= WIDE
+    wide = len(options) > 1 and (not console.is_terminal or console.width >= WIDE)
     if not console.is_terminal:
         console.width = WIDE
     for group in dict.fromkeys(option.group for option in options):
-        console.print(f"[bold]{group}[/]")
+        console.print(f"[bold]{group}[/]  {safe(groups()[group])}")
         inside = [option for option in options if option.group == group]
         if wide:
             console.print(_grid(inside))
         else:
             for option in inside:
-                _print_stacked(console, option)
+                _print_stacked(console, option, all_names=len(options) == 1)
         console.print()
 
 
@@ -90,10 +96,15 @@ def _grid(options: list[Option]) -> Table:
     return grid
 
 
-def _print_stacked(console: Console, option: Option) -> None:
+def _print_stacked(console: Console, option: Option, *, all_names: bool) -> None:
     console.print(f"  {_name(option)}  {safe(option.type)}, default {safe(default_text(option))}")
-    console.print(f"    {option.flags[0]}  {option.variables[0]}", style="dim")
-    console.print(f"    {safe(option.help)}", style="dim")
+    console.print(f"    {safe(option.help)}")
+    if not all_names:
+        console.print(f"    {option.flags[0]}  {option.variables[0]}", style="dim")
+        return
+    for names in (option.flags, option.variables, aliases_of(option.path)):
+        if names:
+            console.print(f"    {'  '.join(names)}", style="dim")
 
 
 def _name(option: Option) -> str:

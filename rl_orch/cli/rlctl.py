@@ -5,6 +5,7 @@ A command's module is imported only when that command is asked for, so that help
 
 import difflib
 import importlib
+import io
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +48,10 @@ Exit codes: 0 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a terminal cannot show is escaped, as JSON would, and never an error.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -258,14 +258,11 @@ def _known(batch: Batch) -> Array:
 
 def _joined_infos(batches: Sequence[Batch]) -> Infos | None:
     """Mappings stay mappings if all are and share their keys; otherwise one entry a row."""
-    infos = [batch.infos for batch in batches]
-    if all(part is None for part in infos):
+    if all(batch.infos is None for batch in batches):
         return None
-    first = infos[0]
-    if isinstance(first, Mapping) and all(
-        isinstance(part, Mapping) and part.keys() == first.keys() for part in infos
-    ):
-        return {key: [row for part in infos for row in part[key]] for key in first}  # type: ignore[call-overload, index]
+    mappings = [batch.infos for batch in batches if isinstance(batch.infos, Mapping)]
+    if len(mappings) == len(batches) and all(m.keys() == mappings[0].keys() for m in mappings):
+        return {key: [row for m in mappings for row in m[key]] for key in mappings[0]}
     return [row for batch in batches for row in _info_rows(batch)]
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -50,7 +51,7 @@ class Categorical:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """log π(a), shape (B,); `actions` (B,) are integers."""
-        return self.log_p.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        return -F.nll_loss(self.log_p, actions, reduction="none")
 
     def entropy(self) -> Tensor:
         """H, shape (B,)."""

@@ -129,7 +129,7 @@ class Evaluator:
         observations = vector.reset(envs, seed)
         left = sum(shares)
         while left:
-            actions = policy.to_env(policy.decide(observations, generator))
+            actions = policy.to_env(policy.decide(np.asarray(observations), generator))
             observations, rewards, terminated, truncated, _ = envs.step(actions)
             returns += np.where(resetting, 0.0, rewards)
             lengths += ~resetting

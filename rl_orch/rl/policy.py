@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.distributions import Categorical, DiagGaussian, Distribution
-from rl_orch.rl.nets import MLP, initialize
+from rl_orch.rl.nets import HIDDEN_GAIN, MLP, initialize
 from rl_orch.rl.observations import ObservationPipeline
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.groups import NetworkGroup
@@ -154,7 +154,7 @@ def build_policy(
     policy = ActorCritic(observation_space, action_space, pipeline, network)
     generator = torch.Generator().manual_seed(derive(spec.env.seed, Stream.WEIGHTS))
     gains = (
-        (policy.trunk, math.sqrt(2.0)),
+        (policy.trunk, HIDDEN_GAIN),
         (policy.actor, POLICY_HEAD_GAIN),
         (policy.critic, VALUE_HEAD_GAIN),
     )

@@ -37,5 +37,7 @@ def gae(
 
 def explained_variance(predictions: Floats, targets: Floats) -> float:
     """1 - Var(targets - predictions) / Var(targets); 0 where the targets do not vary."""
-    variance = float(np.var(targets))
-    return 1.0 - float(np.var(targets - predictions)) / variance if variance > 0.0 else 0.0
+    variance = float(np.var(targets, dtype=np.float64))
+    if variance == 0.0:
+        return 0.0
+    return 1.0 - float(np.var(targets - predictions, dtype=np.float64)) / variance

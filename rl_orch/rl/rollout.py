@@ -134,7 +134,7 @@ class LocalCollector:
                 "infos['final_obs'] to estimate the rest of it from",
                 path="env.backend",
             )
-        self._observations = observations
+        self._observations = np.asarray(observations)
         return finals
 
     def _valid(self, columns: _Columns) -> NDArray[np.bool_]:

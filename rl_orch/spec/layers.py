@@ -12,8 +12,8 @@ from rl_orch.errors import BadInput, Problem
 from rl_orch.spec import mistakes, reader, spelling
 from rl_orch.spec.aliases import ENABLE, WRAPPER, canonical
 from rl_orch.spec.mistakes import Given
-from rl_orch.spec.options import Option, is_group, table
-from rl_orch.spec.overrides import parse_override
+from rl_orch.spec.options import Option, is_group, names_in, table
+from rl_orch.spec.overrides import RESET, parse_override
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ def from_flags(flags: Mapping[str, str]) -> Layer:
 
 
 def from_overrides(overrides: Sequence[str]) -> Layer:
-    """`group.option=value` in Hydra's grammar; `~group.option` means its default.
+    """`group.option=value` in Hydra's grammar; `~group.option` and `~group` mean the default.
 
     As in Hydra, the last of several for one option counts.
     """
@@ -96,6 +96,8 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: Layer) -> None:
             layer.meant.add(near)
         elif isinstance(value, Mapping):
             _flatten(value, f"{typed}.", layer)
+        elif value is RESET:
+            _flatten(dict.fromkeys(names_in(path), RESET), f"{path}.", layer)
         elif value is not None:
             layer.problems.append(mistakes.not_a_group(path, Given(value, typed)))
 

@@ -122,14 +122,14 @@ def _correction(option: Option, value: Any) -> str | None:
 def _nearest_name(group: str, name: str) -> str:
     """The path that an unknown name in a group resembles most."""
     paths = [*table(), *ALIASES]
-    if not group and (same := [path for path in paths if path.endswith(f".{name}")]):
+    same = [path for path in paths if path.endswith(f".{name}")]
+    if same and not group:
         return same[0]
     prefix = f"{group}." if group else ""
     inside = {path[len(prefix) :].split(".")[0] for path in paths if path.startswith(prefix)}
     near = _closest(name, sorted(inside | (set() if group else set(GROUPS))))
     if near:
         return prefix + near
-    same = [path for path in paths if path.endswith(f".{name}")]
     if same:
         return same[0]
     leaves = {path.rpartition(".")[2]: path for path in reversed(paths)}
@@ -138,8 +138,10 @@ def _nearest_name(group: str, name: str) -> str:
 
 
 def _closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like a word, or the one that a longer word begins with."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    near += [name for name in by_lower if len(name) > 2 and word.lower().startswith(name)]
     return by_lower[near[0]] if near else None
 
 

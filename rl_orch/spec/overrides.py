@@ -5,8 +5,15 @@ from typing import Any, Final
 
 from rl_orch.errors import BadInput
 
-RESET: Final = object()
-"""Stands for the default: what `~group.option` asks for."""
+
+class _Reset:
+    """Stands for the default: what `~group.option` asks for."""
+
+    def __repr__(self) -> str:
+        return "its default"
+
+
+RESET: Final = _Reset()
 
 HINT = "Write group.option=value, e.g. train.lr=1e-3 or 'env.kwargs={gravity:9.8}'."
 

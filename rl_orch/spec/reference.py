@@ -3,14 +3,15 @@
 import json
 from collections.abc import Sequence
 
-from rl_orch.spec.options import Option, aliases_of
+from rl_orch.spec.options import Option, aliases_of, groups
 
 
 def markdown(options: Sequence[Option]) -> str:
     """A section for each group, a row for each option."""
     lines: list[str] = []
     for group in dict.fromkeys(option.group for option in options):
-        lines += [f"## {group}", "", "| option | type | default | variable | flag | |"]
+        lines += [f"## {group}", "", groups()[group], ""]
+        lines += ["| option | type | default | variable | flag | |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [_row(option) for option in options if option.group == group]
         lines.append("")

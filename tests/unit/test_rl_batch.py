@@ -105,7 +105,7 @@ def test_an_episode_is_done_for_either_reason() -> None:
 def test_a_column_of_another_length_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"column rewards has 2 rows, observations have 3"):
         Batch(observations=np.zeros(3), rewards=np.zeros(2))
-    with pytest.raises(ValueError, match=r"column extras\.x|column x has 1 rows"):
+    with pytest.raises(ValueError, match="column x has 1 rows"):
         Batch(observations=np.zeros(3), extras={"x": np.zeros(1)})
     with pytest.raises(ValueError, match=r"column observations\.b has 2 rows"):
         Batch(observations={"a": np.zeros(3), "b": np.zeros(2)})
@@ -125,7 +125,7 @@ def test_what_is_not_an_array_is_refused_by_name() -> None:
 def test_asking_for_a_column_that_is_not_there_says_what_is() -> None:
     batch = Batch(observations=np.zeros(3), extras={"values": np.zeros(3)})
     with pytest.raises(
-        ValueError, match="column rewards is not there; the batch has obs.*, values"
+        ValueError, match=r"column rewards is not there; the batch has obs.*, values"
     ):
         batch.column("rewards")
 

@@ -92,8 +92,10 @@ def test_a_plugin_steps_the_environments_in_gymnasiums_place(
 
     monkeypatch.setattr(plugins, "load", lambda kind, name: made)
     envs = vector.make(a_spec(env={"backend": "fast"}), num_envs=4)
-    assert envs.num_envs == 4
     assert vector.autoreset(envs) is AutoresetMode.NEXT_STEP
+    first = vector.reset(envs, 3).copy()
+    assert first.shape == (4, 4)
+    assert np.array_equal(vector.reset(envs, 3), first)
 
 
 def test_a_plugin_that_leaves_resets_to_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

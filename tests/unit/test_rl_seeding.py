@@ -35,7 +35,15 @@ def test_streams_of_one_seed_do_not_meet() -> None:
 
 
 def test_what_a_seed_means_does_not_change_between_releases() -> None:
-    assert [derive(42, stream) for stream in Stream] == KNOWN
+    assert [derive(42, stream) for stream in Stream] == [
+        2684470948,
+        4091952314,
+        233227757,
+        3276785861,
+        3644269654,
+        1206282609,
+        3543069911,
+    ]
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
@@ -74,6 +82,3 @@ def test_isolation_is_repeatable_inside_and_invisible_outside() -> None:
     assert np.array_equal(rng_state().torch, before.torch)
     with isolated(9):
         assert throw() == inside
-
-
-KNOWN = [0]

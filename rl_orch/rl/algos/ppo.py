@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from rl_orch.errors import Diverged
 from rl_orch.rl.batch import Array, Batch, on_host
@@ -41,6 +42,7 @@ from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
 
 LOSSES = ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm")
+DIVERGENCES = ("losses/approx_kl", "losses/clipfrac")
 
 
 class Rollout(NamedTuple):
@@ -84,12 +86,9 @@ class PPO:
             divergences.append(self._divergence(torch.cat(log_ratios)))
             if self._moved_too_far(divergences[-1]):
                 break
-        means = dict(zip(LOSSES, self._finite_means(losses), strict=True))
-        approx_kl, clipfrac = torch.stack(divergences).mean(0).tolist()
         return {
-            **means,
-            "losses/approx_kl": approx_kl,
-            "losses/clipfrac": clipfrac,
+            **self._finite_means(LOSSES, losses),
+            **self._finite_means(DIVERGENCES, divergences),
             "losses/explained_variance": explained_variance(
                 on_host(rollout.values), on_host(rollout.returns)
             ),
@@ -159,14 +158,16 @@ class PPO:
         log_ratio = distribution.log_prob(minibatch.actions) - minibatch.log_probs
         policy_loss = -clipped_surrogate(log_ratio.exp(), advantages, options.clip_range)
         value_loss = value_error(values, minibatch.values, minibatch.returns, options.clip_range_vf)
-        entropy = distribution.entropy().mean()
+        # Where entropy earns nothing it is only measured, and takes no gradient.
+        with torch.set_grad_enabled(options.ent_coef > 0.0):
+            entropy = distribution.entropy().mean()
         loss = policy_loss + options.vf_coef * value_loss - options.ent_coef * entropy
         grad_norm = self._optimizer.step(loss, learning_rate)
         terms = torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
         return terms, log_ratio.detach()
 
     def _divergence(self, log_ratio: Tensor) -> Tensor:
-        """How far a pass moved the policy: the k3 estimate, and the share of clipped ratios."""
+        """How far a pass moved the policy: the terms named in DIVERGENCES."""
         ratio = log_ratio.exp()
         clipped = (ratio - 1.0).abs() > self._options.clip_range
         return torch.stack((approximate_kl(log_ratio), clipped.float().mean()))
@@ -175,19 +176,18 @@ class PPO:
         target = self._options.target_kl
         return target is not None and divergence[0].item() > target
 
-    def _finite_means(self, losses: list[Tensor]) -> list[float]:
-        """The mean of each term; raises on the first number that is not finite."""
-        table = torch.stack(losses).cpu()
+    def _finite_means(self, names: tuple[str, ...], rows: list[Tensor]) -> dict[str, float]:
+        """The mean of each term over the update; raises on the first that is not finite."""
+        table = torch.stack(rows).cpu()
         bad = torch.nonzero(~table.isfinite())
         if len(bad):
             row, column = bad[0].tolist()
             raise Diverged(
-                f"{LOSSES[column]} is {table[row, column].item()} at step {self._env_steps}, "
-                f"in minibatch {row + 1} of the update",
+                f"{names[column]} became {table[row, column].item()} in the update at step "
+                f"{self._env_steps}",
                 hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
             )
-        means: list[float] = table.mean(0).tolist()
-        return means
+        return dict(zip(names, table.mean(0).tolist(), strict=True))
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
@@ -199,12 +199,11 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_range: float) -> T
 def value_error(
     values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | None
 ) -> Tensor:
-    """E[(V - R)²]; with a clip range, the larger of it and E[(V_old + clip(V - V_old) - R)²]."""
-    error = (values - returns).square()
+    """E[(V - R)²]; with a clip range, E[max((V - R)², (V_old + clip(V - V_old) - R)²)]."""
     if clip_range is None:
-        return error.mean()
+        return F.mse_loss(values, returns)
     clipped = old_values + (values - old_values).clamp(-clip_range, clip_range)
-    return torch.maximum(error, (clipped - returns).square()).mean()
+    return torch.maximum((values - returns).square(), (clipped - returns).square()).mean()
 
 
 def standardized(advantages: Tensor) -> Tensor:

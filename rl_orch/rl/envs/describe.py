@@ -119,11 +119,11 @@ def _observation_kind(spec: Spec, env: EnvDescription) -> Problem | None:
             f"{env.id} has Discrete ones",
             "Leave it out.",
         )
-    what = "images" if seen.kind == "Box" else f"{seen.kind} observations"
+    what = f"images ({seen})" if seen.kind == "Box" else f"{seen.kind} observations"
     return Problem(
         "env.id",
         spec.env.id,
-        f"env.id is {spec.env.id!r}, which has {what} ({seen}); {spec.agent.algorithm} learns "
+        f"env.id is {spec.env.id!r}, which has {what}; {spec.agent.algorithm} learns "
         "from Box observations that are not images, and from Discrete ones",
         "Flatten them in an environment of your own, registered as `module:Name-v0`.",
     )
@@ -142,7 +142,7 @@ def _action_kind(env: EnvDescription) -> Problem | None:
     return Problem(
         "env.id",
         env.id,
-        f"env.id is {env.id!r}, which takes {action.kind} actions ({action}); "
+        f"env.id is {env.id!r}, which takes actions of {action}; "
         "must be Discrete, or Box of floats",
     )
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 
@@ -44,8 +44,13 @@ def make(spec: Spec, *, num_envs: int, backend: str | None = None) -> Envs:
 
 
 def reset(envs: Envs, seed: int) -> NDArray[Any]:
-    """First observations; copy i starts from `derive(seed, i)`, and its later episodes follow."""
-    seeds: Any = [derive(seed, index) for index in range(envs.num_envs)]
+    """First observations; copy i starts from `derive(seed, i)`, and its later episodes follow.
+
+    A vector environment that is not made of single ones takes one seed, and splits it itself.
+    """
+    seeds: Any = seed
+    if isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+        seeds = [derive(seed, index) for index in range(envs.num_envs)]
     observations, _ = envs.reset(seed=seeds)
     return np.asarray(observations)
 

@@ -1,0 +1,129 @@
+"""Evaluation: fair, repeatable, and without a trace in the generators of training."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from rl_orch import plugins
+from rl_orch.errors import RlctlError
+from rl_orch.rl import evaluate as evaluation
+from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.episodes import SeededEpisodes
+from rl_orch.rl.evaluate import Evaluator, evaluate, evaluation_seed, final_evaluation_seed
+from rl_orch.rl.policy import ActorCritic, build_policy, policy_tensors
+from rl_orch.rl.seeding import rng_state, seed_all
+from rl_orch.spec.model import Spec
+from tests.learning import known_envs
+
+
+def a_spec(name: str = "Dice", **groups: Any) -> Spec:
+    options = {"id": f"{known_envs.MODULE}:{name}-v0"} | groups.pop("env", {})
+    return Spec.model_validate({"env": options, **groups})
+
+
+def a_policy(spec: Spec) -> ActorCritic:
+    envs = vector.make(spec, num_envs=1)
+    policy = build_policy(spec, envs.single_observation_space, envs.single_action_space)
+    envs.close()
+    return policy
+
+
+def returns(spec: Spec, episodes: int = 20, seed: int = 3, deterministic: bool = False) -> Any:
+    policy = a_policy(spec)
+    options: Any = {"episodes": episodes, "seed": seed, "deterministic": deterministic}
+    return evaluate(policy, spec, step=0, **options).returns
+
+
+def test_a_report_says_what_was_evaluated_and_how() -> None:
+    spec = a_spec("Ladder", env={"kwargs": {"length": 3}})
+    report = evaluate(
+        a_policy(spec), spec, episodes=5, seed=3, deterministic=True, step=9, checkpoint="step_9"
+    )
+    assert report.returns == (6.0,) * 5
+    assert report.lengths == (3,) * 5
+    assert (report.step, report.checkpoint, report.seed) == (9, "step_9", 3)
+    assert (report.summary.mean, report.summary.n, report.summary.unit) == (6.0, 5, "episodes")
+
+
+def test_one_seed_gives_one_report_and_another_seed_another() -> None:
+    assert returns(a_spec()) == returns(a_spec())
+    assert returns(a_spec()) != returns(a_spec(), seed=4)
+
+
+def test_sampling_is_repeatable_and_differs_from_the_mode() -> None:
+    assert returns(a_spec(), deterministic=True) == returns(a_spec(), deterministic=True)
+    assert returns(a_spec(), deterministic=True) != returns(a_spec())
+
+
+def test_every_generator_is_left_as_it_was_and_the_normaliser_too() -> None:
+    spec = a_spec(obs={"normalize": "running"})
+    policy = a_policy(spec)
+    policy.pipeline.update(np.random.default_rng(0).random((9, 2)))
+    seed_all(1)
+    before, tensors = rng_state(), policy_tensors(policy)
+    evaluate(policy, spec, episodes=4, seed=3, deterministic=False, step=0)
+    after = rng_state()
+    assert (after.python, after.numpy) == (before.python, before.numpy)
+    assert np.array_equal(after.torch, before.torch)
+    assert all(np.array_equal(tensors[k], v) for k, v in policy_tensors(policy).items())
+
+
+def test_environments_that_are_used_again_give_the_same_report() -> None:
+    spec = a_spec()
+    policy, evaluator = a_policy(spec), Evaluator(spec)
+    options: Any = {"seed": 3, "deterministic": True, "step": 0}
+    first = evaluator.evaluate(policy, episodes=20, **options)
+    evaluator.evaluate(policy, episodes=3, **options)
+    assert evaluator.evaluate(policy, episodes=20, **options) == first
+    evaluator.close()
+
+
+def test_short_episodes_are_not_favoured() -> None:
+    lengths = np.array(returns_lengths(episodes=400))
+    assert lengths.mean() == pytest.approx(5.0, abs=0.7)
+
+
+def returns_lengths(episodes: int) -> tuple[int, ...]:
+    """Lengths of the dice's episodes, which last five steps on average."""
+    spec = a_spec()
+    return evaluate(
+        a_policy(spec), spec, episodes=episodes, seed=1, deterministic=True, step=0
+    ).lengths
+
+
+def test_an_environment_that_resets_in_the_next_step_gives_the_same_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def next_step(spec: Spec, num_envs: int) -> Any:
+        return gymnasium.make_vec(
+            spec.env.id,
+            num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+            wrappers=[SeededEpisodes],
+        )
+
+    monkeypatch.setattr(plugins, "load", lambda kind, name: next_step)
+    seeded = {"id": "CartPole-v1"}
+    there = returns(a_spec(env=seeded | {"backend": "other"}), deterministic=True)
+    assert there == returns(a_spec(env=seeded), deterministic=True)
+
+
+def test_an_episode_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "ENDLESS", 50)
+    spec = a_spec("Ladder", env={"kwargs": {"length": 10**9}})
+    with pytest.raises(RlctlError, match="has not ended after 50 steps") as caught:
+        returns(spec)
+    assert caught.value.hint == "Set env.max_episode_steps."
+    limited = a_spec("Ladder", env={"kwargs": {"length": 10**9}, "max_episode_steps": 60})
+    assert returns(limited, episodes=1) == (1830.0,)
+
+
+def test_seeds_of_evaluations_are_apart_from_each_other_and_can_be_set() -> None:
+    derived, given = a_spec(), a_spec(eval={"seed": 5})
+    assert evaluation_seed(derived) != final_evaluation_seed(derived)
+    assert evaluation_seed(given) == 5
+    assert final_evaluation_seed(given) not in (5, final_evaluation_seed(derived))

@@ -1,0 +1,203 @@
+"""Policies: what they see, what they do, and that what is saved is what was there."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_orch.errors import BadInput, Damaged
+from rl_orch.rl.batch import Batch, on_host
+from rl_orch.rl.observations import ObservationPipeline, RunningNormalizer
+from rl_orch.rl.policy import (
+    ActorCritic,
+    RLModule,
+    build_policy,
+    load_policy,
+    policy_tensors,
+    usable_device,
+)
+from rl_orch.spec.groups import ObsGroup
+from rl_orch.spec.model import Spec
+
+BOX = spaces.Box(-10.0, 10.0, (3,))
+CHOICES = spaces.Discrete(4, start=2)
+PUSH = spaces.Box(np.array([-1.0, -2.0], np.float32), np.array([1.0, 2.0], np.float32))
+
+
+def a_spec(seed: int = 0, **groups: Any) -> Spec:
+    return Spec.model_validate({"env": {"id": "Any-v0", "seed": seed}, **groups})
+
+
+def a_policy(action_space: Space[Any] = CHOICES, **groups: Any) -> ActorCritic:
+    return build_policy(a_spec(**groups), BOX, action_space)
+
+
+def some_observations(rows: int = 6) -> Any:
+    return np.random.default_rng(0).normal(3.0, 5.0, (rows, 3)).astype(np.float32)
+
+
+def test_acting_adds_actions_and_their_log_probabilities() -> None:
+    policy = a_policy()
+    module: RLModule = policy
+    acted = module.act(Batch(observations=some_observations()))
+    distribution, _ = policy(policy.to_inputs(some_observations()))
+    theirs = torch.distributions.Categorical(logits=distribution.logits)
+    assert np.array_equal(acted.column("actions"), theirs.probs.argmax(-1))
+    taken = torch.as_tensor(acted.column("actions"))
+    expected = theirs.log_prob(taken).detach()  # type: ignore[no-untyped-call]
+    assert on_host(acted.column("log_probs")) == pytest.approx(expected.numpy(), abs=1e-6)
+
+
+def test_a_generator_makes_the_policy_sample() -> None:
+    policy, batch = a_policy(), Batch(observations=some_observations(200))
+    sampled = policy.act(batch, torch.Generator().manual_seed(1))
+    again = policy.act(batch, torch.Generator().manual_seed(1))
+    assert len(set(on_host(sampled.column("actions")).tolist())) == 4
+    assert np.array_equal(sampled.column("actions"), again.column("actions"))
+
+
+def test_values_are_added_to_a_batch_and_do_not_depend_on_its_size() -> None:
+    policy, observations = a_policy(), some_observations()
+    module: RLModule = policy
+    values = on_host(module.value(Batch(observations=observations).to("cpu")).column("values"))
+    alone = [policy.values(row[None])[0] for row in observations]
+    assert values == pytest.approx(np.array(alone), abs=1e-5)
+
+
+def test_gaussian_actions_are_clipped_for_the_environment_only() -> None:
+    policy = a_policy(PUSH, agent={"network": {"log_std_init": 2.0}})
+    actions = policy.decide(some_observations(100), torch.Generator().manual_seed(0))
+    assert np.abs(actions).max() > 2.0
+    sent = policy.to_env(actions)
+    assert sent.dtype == PUSH.dtype
+    assert all(PUSH.contains(action) for action in sent)
+
+
+def test_discrete_actions_are_counted_from_the_spaces_start() -> None:
+    assert a_policy().to_env(np.array([0, 3])).tolist() == [2, 5]
+
+
+def test_actions_have_the_shape_of_their_space() -> None:
+    grid = spaces.Box(-1.0, 1.0, (2, 2))
+    policy = a_policy(grid)
+    actions = policy.decide(some_observations(5), None)
+    assert actions.shape == (5, 2, 2)
+    log_probs, values = policy.assess(some_observations(5), actions)
+    assert log_probs.shape == values.shape == (5,)
+
+
+def test_discrete_observations_become_one_hot() -> None:
+    pipeline = ObservationPipeline(spaces.Discrete(3, start=1), ObsGroup())
+    assert pipeline.process(np.array([3, 1])).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_observations_are_normalised_then_clipped_then_flattened() -> None:
+    options = ObsGroup.model_validate({"normalize": "running", "clip_range": [-1, 1]})
+    pipeline = ObservationPipeline(spaces.Box(-99.0, 99.0, (2, 2)), options)
+    pipeline.update(np.array([[[0.0, 0.0], [0.0, 0.0]], [[2.0, 2.0], [2.0, 2.0]]]))
+    seen = pipeline.process(np.array([[[1.0, 1.5], [9.0, -9.0]]]))
+    assert seen.dtype == np.float32
+    assert seen == pytest.approx(np.array([[0.0, 0.5, 1.0, -1.0]]), abs=1e-6)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 99))
+def test_the_running_statistics_are_those_of_all_rows_at_once(sizes: list[int], seed: int) -> None:
+    parts = [np.random.default_rng([seed, i]).normal(1e4, 3.0, (n, 2)) for i, n in enumerate(sizes)]
+    normalizer = RunningNormalizer((2,))
+    for part in parts:
+        normalizer.update(part)
+    everything = np.concatenate(parts)
+    expected = (everything - everything.mean(0)) / np.sqrt(everything.var(0) + 1e-8)
+    assert normalizer.normalize(everything) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_the_normaliser_is_the_identity_before_it_has_seen_anything() -> None:
+    normalizer = RunningNormalizer((1,))
+    normalizer.update(np.empty((0, 1)))
+    assert normalizer.normalize(np.array([[7.0]])) == 7.0
+
+
+def test_the_normaliser_stays_in_double_precision() -> None:
+    policy = a_policy(obs={"normalize": "running"}).to(torch.float32)
+    assert policy.state_dict()["pipeline.normalizer.mean"].dtype == torch.float64
+
+
+def test_a_policy_comes_back_from_its_tensors_with_its_normaliser() -> None:
+    spec = a_spec(obs={"normalize": "running"})
+    policy = build_policy(spec, BOX, PUSH)
+    policy.pipeline.update(some_observations(50))
+    tensors = policy_tensors(policy)
+    assert "policies/default/pipeline.normalizer.mean" in tensors
+    back = load_policy(a_spec(seed=9, obs={"normalize": "running"}), BOX, PUSH, tensors)
+    for name in ("decide", "values"):
+        arguments = (some_observations(), None) if name == "decide" else (some_observations(),)
+        assert np.array_equal(getattr(back, name)(*arguments), getattr(policy, name)(*arguments))
+
+
+def test_saved_tensors_do_not_change_with_the_policy() -> None:
+    policy = a_policy(obs={"normalize": "running"})
+    tensors = policy_tensors(policy)
+    copies = {name: tensor.copy() for name, tensor in tensors.items()}
+    policy.pipeline.update(some_observations())
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(1.0)
+    assert all(np.array_equal(tensors[name], copies[name]) for name in tensors)
+
+
+def test_tensors_of_another_shape_are_refused() -> None:
+    tensors = policy_tensors(a_policy())
+    with pytest.raises(Damaged, match="does not fit its spec"):
+        load_policy(a_spec(), BOX, PUSH, tensors)
+
+
+def test_weights_follow_from_the_seed_and_leave_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    first, same, other = (policy_tensors(build_policy(a_spec(s), BOX, PUSH)) for s in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(np.array_equal(first[name], same[name]) for name in first)
+    assert not np.array_equal(
+        first["policies/default/actor.layers.0.weight"],
+        other["policies/default/actor.layers.0.weight"],
+    )
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "gelu", "silu"])
+def test_every_network_of_a_spec_can_be_built(shared: bool, activation: str) -> None:
+    network = {
+        "shared": shared,
+        "activation": activation,
+        "hidden_sizes": [8, 8],
+        "ortho_init": shared,
+    }
+    policy = a_policy(agent={"network": network})
+    assert (len(policy.trunk.layers), len(policy.actor.layers)) == ((2, 1) if shared else (0, 3))
+    distribution, values = policy(policy.to_inputs(some_observations()))
+    assert distribution.entropy().shape == values.shape == (6,)
+
+
+def test_orthogonal_layers_are_orthogonal_and_the_policy_starts_almost_uniform() -> None:
+    policy = a_policy()
+    weight = policy.actor.layers[1].weight
+    assert isinstance(weight, torch.Tensor)
+    product = (weight @ weight.T).detach()
+    assert product.numpy() == pytest.approx(2.0 * np.eye(64), abs=1e-4)
+    distribution, _ = policy(policy.to_inputs(some_observations()))
+    assert distribution.entropy().detach().numpy() == pytest.approx(np.log(4.0), abs=1e-3)
+
+
+def test_a_network_without_hidden_layers_is_linear() -> None:
+    policy = a_policy(agent={"network": {"hidden_sizes": []}})
+    assert len(policy.actor.layers) == 1
+
+
+def test_a_device_that_is_not_there_is_refused_in_a_sentence() -> None:
+    missing = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(BadInput, match=f"resources.device is '{missing}'; torch"):
+        usable_device(missing)
+    assert usable_device("cpu") == torch.device("cpu")

@@ -1,0 +1,210 @@
+"""The loop: what it says and saves, when, and that a seed decides all of it."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_orch.errors import Diverged
+from rl_orch.records import EventKind
+from rl_orch.rl.evaluate import evaluate, evaluation_seed
+from rl_orch.rl.policy import load_policy
+from rl_orch.rl.train import Command, Outcome, Outlet, Trainer, Training, train
+from rl_orch.spec.model import Spec
+from rl_orch.testing import FakeClock
+from tests.learning import known_envs
+from tests.learning.outlet import MemoryOutlet, Said
+
+
+def a_spec(**groups: Any) -> Spec:
+    """Six rollouts of 64 steps; evaluations at 128, 256 and the end."""
+    document: dict[str, Any] = {
+        "env": {"id": "CartPole-v1", "num_envs": 4, "seed": 1},
+        "agent": {"network": {"hidden_sizes": [8]}},
+        "rollout": {"steps": 16},
+        "train": {"total_timesteps": 384, "batch_size": 32, "update_epochs": 2},
+        "eval": {"every": 128, "episodes": 3},
+    }
+    return Spec.model_validate(
+        document | {name: document.get(name, {}) | options for name, options in groups.items()}
+    )
+
+
+def trained(spec: Spec, *commands: Command | None) -> tuple[Outcome, MemoryOutlet]:
+    outlet = MemoryOutlet(commands)
+    return train(spec, outlet), outlet
+
+
+def told(outlet: MemoryOutlet) -> list[Said]:
+    """What was said but for readings of the clock."""
+    return [event for event in outlet.events if event.kind is not EventKind.LOG]
+
+
+def test_training_ends_with_its_budget() -> None:
+    outcome, _ = trained(a_spec())
+    assert outcome == Outcome("budget", 384, "trained for its budget of 384 steps")
+
+
+def test_rollouts_are_whole_and_the_last_may_pass_the_budget() -> None:
+    outcome, outlet = trained(a_spec(train={"total_timesteps": 100}))
+    assert outcome.env_steps == 128
+    assert [snapshot.step for snapshot, _ in outlet.saved] == [128]
+
+
+def test_evaluations_come_at_the_first_boundary_past_each_multiple_and_at_the_end() -> None:
+    _, outlet = trained(a_spec(eval={"every": 100}))
+    assert [event.step for event in outlet.of(EventKind.EVAL)] == [128, 256, 320, 384]
+    _, outlet = trained(a_spec(eval={"every": 10**6}))
+    assert [event.step for event in outlet.of(EventKind.EVAL)] == [384]
+
+
+def test_an_evaluation_is_told_and_saved_with_its_report() -> None:
+    _, outlet = trained(a_spec())
+    for (snapshot, report), event in zip(outlet.saved, outlet.of(EventKind.EVAL), strict=True):
+        assert report is not None
+        assert event.key == "eval/mean_return"
+        assert event.value == report.summary.mean
+        assert event.tags == {"report": report.model_dump(mode="json")}
+        assert event.step == snapshot.step == report.step
+
+
+def test_checkpoints_come_between_evaluations_without_a_report() -> None:
+    _, outlet = trained(a_spec(checkpoint={"every": 64}))
+    saved = [(snapshot.step, report is not None) for snapshot, report in outlet.saved]
+    assert saved == [(64, False), (128, True), (192, False), (256, True), (320, False), (384, True)]
+
+
+def test_every_iteration_tells_its_metrics_and_its_speed() -> None:
+    outlet, clock = MemoryOutlet(), FakeClock()
+    training = Training(a_spec(), outlet, clock=clock)
+    learn = training.learner.update
+
+    def slowly(batch: Any) -> dict[str, float]:
+        clock.advance(2.0)
+        return learn(batch)
+
+    training.learner.update = slowly  # type: ignore[method-assign]
+    metrics = training.train_step()
+    training.close()
+    assert {e.key: e.value for e in outlet.of(EventKind.METRIC)} == metrics
+    assert [(e.key, e.value, e.step) for e in outlet.of(EventKind.LOG)] == [
+        ("charts/SPS", 32.0, 64)
+    ]
+
+
+def test_episodes_are_told_at_the_step_they_ended_with_length_and_copy() -> None:
+    _, outlet = trained(a_spec())
+    episodes = outlet.of(EventKind.EPISODE)
+    assert len(episodes) > 5
+    assert all(event.key == "charts/episodic_return" for event in episodes)
+    assert all(event.tags and event.tags["length"] == event.value for event in episodes)
+    assert [event.step for event in episodes] == sorted(event.step for event in episodes)
+    assert all(event.step % 4 == 0 for event in episodes)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", f"{known_envs.MODULE}:Dice-v0"])
+def test_a_seed_decides_every_event_and_every_tensor(env_id: str) -> None:
+    spec = a_spec(env={"id": env_id}, obs={"normalize": "running"})
+    (first_outcome, first), (second_outcome, second) = trained(spec), trained(spec)
+    assert first_outcome == second_outcome
+    assert told(first) == told(second)
+    for (before, _), (after, _) in zip(first.saved, second.saved, strict=True):
+        assert before.document == after.document
+        assert before.tensors.keys() == after.tensors.keys()
+        assert all(np.array_equal(before.tensors[k], after.tensors[k]) for k in before.tensors)
+    _, other = trained(a_spec(env={"id": env_id, "seed": 2}, obs={"normalize": "running"}))
+    assert told(other) != told(first)
+
+
+def test_how_often_is_evaluated_does_not_change_what_is_learned() -> None:
+    spec = {"env": {"id": f"{known_envs.MODULE}:Dice-v0"}}
+    (_, often), (_, seldom) = trained(a_spec(eval={"every": 64}, **spec)), trained(a_spec(**spec))
+    first, second = often.saved[-1][0].tensors, seldom.saved[-1][0].tensors
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_snapshot_is_json_and_arrays_and_names_its_parts() -> None:
+    _, outlet = trained(a_spec(obs={"normalize": "running"}))
+    snapshot, _ = outlet.saved[-1]
+    document = json.loads(json.dumps(snapshot.document, allow_nan=False))
+    assert document == snapshot.document
+    assert set(document) == {"trainer_state", "replay_meta", "rng_state"}
+    assert document["trainer_state"]["env_steps"] == 384
+    assert document["replay_meta"] == {"size": 0}
+    assert set(document["rng_state"]) == {"python", "numpy"}
+    roots = {name.partition("/")[0] for name in snapshot.tensors}
+    assert roots == {"policies", "optimizer", "rng"}
+    rng = {name for name in snapshot.tensors if name.startswith("rng/")}
+    assert rng == {"rng/torch", "rng/actions", "rng/minibatches"}
+
+
+def test_what_was_saved_is_what_was_evaluated() -> None:
+    spec = a_spec(obs={"normalize": "running"})
+    outlet = MemoryOutlet()
+    training = Training(spec, outlet)
+    training.run()
+    spaces = training.policy.observation_space, training.policy.action_space
+    for snapshot, report in outlet.saved:
+        policy = load_policy(spec, *spaces, snapshot.tensors)
+        again = evaluate(
+            policy,
+            spec,
+            episodes=3,
+            seed=evaluation_seed(spec),
+            deterministic=True,
+            step=snapshot.step,
+        )
+        assert again == report
+    training.close()
+
+
+def test_stop_saves_a_last_snapshot_and_ends() -> None:
+    outcome, outlet = trained(a_spec(), None, "stop")
+    assert outcome == Outcome("stopped", 64, "stopped at step 64")
+    assert [(snapshot.step, report) for snapshot, report in outlet.saved] == [(64, None)]
+
+
+def test_stop_right_after_an_evaluation_keeps_the_report() -> None:
+    _, outlet = trained(a_spec(), None, None, "stop")
+    assert [(snapshot.step, report is not None) for snapshot, report in outlet.saved] == [
+        (128, True)
+    ]
+
+
+def test_checkpoint_saves_now_and_goes_on() -> None:
+    outcome, outlet = trained(a_spec(), None, "checkpoint", "pause", "unpause")
+    assert outcome.reason == "budget"
+    assert [snapshot.step for snapshot, _ in outlet.saved] == [64, 128, 256, 384]
+
+
+def test_training_stops_when_solved() -> None:
+    gates = {"min_return": 1.0, "stop_when_solved": True, "stability": False}
+    outcome, _ = trained(a_spec(gates=gates))
+    assert outcome == Outcome("solved", 128, "solved at step 128")
+
+
+def test_a_passed_gate_alone_does_not_stop_training() -> None:
+    outcome, _ = trained(a_spec(gates={"min_return": 1.0}))
+    assert outcome.reason == "budget"
+
+
+def test_patience_ends_with_evaluations_that_keep_failing() -> None:
+    outcome, _ = trained(a_spec(gates={"min_return": 1e6, "patience": 2}))
+    assert (outcome.reason, outcome.env_steps) == ("gate_failed", 256)
+    assert "2 evaluations in a row failed the gate; at step 256, lower bound" in outcome.detail
+
+
+def test_a_reward_that_is_not_a_number_ends_training_with_its_name() -> None:
+    ladder = {"id": f"{known_envs.MODULE}:Ladder-v0", "kwargs": {"length": 5, "poison": 3}}
+    with pytest.raises(Diverged, match="non-finite reward at step 12"):
+        trained(a_spec(env=ladder))
+
+
+def test_training_fits_the_protocol_of_a_trainer() -> None:
+    outlet: Outlet = MemoryOutlet()
+    training = Training(a_spec(), outlet)
+    trainer: Trainer = training
+    assert "losses/policy_loss" in trainer.train_step()
+    assert set(trainer.eval_step()) == {"eval/mean_return", "eval/mean_length"}
+    training.close()
