@@ -11,6 +11,7 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json, RunArgument
 from rl_orch.cli.output import clean
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.errors import NotFound
 from rl_orch.io.rundir import RunDir
 
 LOOK_EVERY_S = 0.2
@@ -36,6 +37,8 @@ def command(
     found = connected.get(run)
     directory = RunDir(Path(found.path))
     file = directory.events if events or json else directory.log
+    if not file.exists():
+        raise NotFound(f"run {found.id} has no {file.name}: {found.path!r} is gone or was moved")
     for text in _parts(connected, found.id, file, follow=follow):
         print(text if events or json else clean(text), end="", flush=True)
 

@@ -32,11 +32,11 @@ class LocalRunner:
             document = json.loads(reply.stdout.splitlines()[-1])
         except (IndexError, ValueError):
             last = reply.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise BadInput(
+            message = (
                 f"env.id is {spec.env.id!r}; making it ended the process with exit code "
-                f"{reply.returncode}: {last[0]}",
-                path="env.id",
-            ) from None
+                f"{reply.returncode}: {last[0]}"
+            )
+            raise SpecInvalid([Problem("env.id", spec.env.id, message)]) from None
         if "error" in document:
             raise BadInput(document["error"]["message"], hint=document["error"].get("hint"))
         found = [Problem(**problem) for problem in document["problems"]]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
@@ -78,10 +78,13 @@ class Spec(Group):
 
     @property
     def config_hash(self) -> str:
-        """SHA-256 over what changes the learned policy; runs that differ in seed alone share it."""
-        document = self.model_dump(mode="json", exclude=set(NOT_LEARNED))
-        for group, names in EXPECTATIONS.items():
-            for name in names:
-                del document[group][name]
+        """SHA-256 over what changes the learned policy; runs that differ in seed alone share it.
+
+        Values at their defaults are left out, so that a new option changes no hash; a release that
+        changes a default raises `spec_version`, which is in it.
+        """
+        left_out: dict[str, Any] = dict.fromkeys(NOT_LEARNED, True) | EXPECTATIONS
+        chosen = self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+        document = {"spec_version": self.spec_version} | {k: v for k, v in chosen.items() if v}
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -80,7 +80,7 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
     registered = gymnasium.registry.get(envs.spec.id) if envs.spec else None
     limit = registered.max_episode_steps if registered else None
     return EnvDescription(
-        id=envs.spec.id if envs.spec else spec.env.id,
+        id=spec.env.id,
         observation=_space(envs.single_observation_space),
         action=_space(envs.single_action_space),
         max_episode_steps=spec.env.max_episode_steps or limit,

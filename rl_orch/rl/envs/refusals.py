@@ -26,7 +26,7 @@ def explain(spec: Spec, error: Exception) -> Problem:
     if isinstance(error, gym_error.NamespaceNotFound) and name.startswith("ALE/"):
         return _atari(env_id)
     if isinstance(error, gym_error.UnregisteredEnv):
-        hint = _nearest(module, name)
+        hint = _nearest(module, name) or f"An id looks like {ID_FORMS}."
         return _about_id(env_id, "no such environment is registered", hint)
     if isinstance(error, gym_error.DependencyNotInstalled):
         return _missing_dependency(env_id, name, error)
