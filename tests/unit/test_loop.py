@@ -300,7 +300,7 @@ def test_an_ended_run_cannot_be_stopped(tmp_path: Path) -> None:
 
 def test_a_spec_with_pending_options_makes_no_run(tmp_path: Path) -> None:
     made = orchestrator_with(tmp_path, trains_to([1.0]))
-    with pytest.raises(OptionPending, match=r"agent\.algorithm is 'sac'"):
+    with pytest.raises(OptionPending, match=r'agent\.algorithm is "sac"'):
         made.launch(a_spec("agent.algorithm=sac"))
     assert not (tmp_path / "runs").exists()
 
