@@ -32,14 +32,20 @@ class Evidence:
 
 
 def rules_from(gates: GatesGroup) -> tuple[Rule, ...]:
-    """The rules a spec asks for; none, if it asks for no return, episodes or deviation."""
-    asked = {"min_return": gates.min_return, "min_episodes": gates.min_episodes}
-    rules = [Rule(name, float(limit)) for name, limit in asked.items() if limit is not None]
-    if gates.max_std is not None:
-        rules.append(Rule("stability", gates.max_std))
-    elif rules and gates.stability:
-        rules.append(Rule("stability", math.inf))
-    return tuple(rules)
+    """The rules a spec asks for; none, if it asks for no return, episodes or deviation.
+
+    `stability` takes `max_std` in as the limit for means that are not above zero; switched off, it
+    leaves `max_std` to stand alone.
+    """
+    options = {
+        "min_return": gates.min_return,
+        "min_episodes": gates.min_episodes,
+        "max_std": gates.max_std,
+    }
+    asked = {name: float(limit) for name, limit in options.items() if limit is not None}
+    if asked and gates.stability:
+        asked["stability"] = asked.pop("max_std", math.inf)
+    return tuple(Rule(name, limit) for name, limit in asked.items())
 
 
 def judge(
@@ -81,14 +87,23 @@ def _min_episodes(evidence: Evidence, limit: float) -> Check:
     )
 
 
+def _max_std(evidence: Evidence, limit: float) -> Check:
+    std = evidence.report.summary.std
+    sentence = f"standard deviation is {std:.2f}; at most {limit:g} is asked"
+    return Check(rule="max_std", passed=std <= limit, observed=std, limit=limit, sentence=sentence)
+
+
 def _stability(evidence: Evidence, limit: float) -> Check:
     """Deviation below half the mean. That says nothing for means at or below zero: there
     `gates.max_std` decides, and without it the rule abstains and says so."""
     mean, std = evidence.report.summary.mean, evidence.report.summary.std
     if mean > 0:
+        aside = "; gates.max_std is for means not above zero" if math.isfinite(limit) else ""
         limit = STABLE_SHARE * mean
         passed = std < limit
-        sentence = f"standard deviation is {std:.2f}; below half the mean, {limit:.2f}, is asked"
+        sentence = (
+            f"standard deviation is {std:.2f}; below half the mean, {limit:.2f}, is asked{aside}"
+        )
     elif math.isfinite(limit):
         passed = std <= limit
         sentence = (
@@ -112,5 +127,6 @@ def _stability(evidence: Evidence, limit: float) -> Check:
 RULES: dict[str, Callable[[Evidence, float], Check]] = {
     "min_return": _min_return,
     "min_episodes": _min_episodes,
+    "max_std": _max_std,
     "stability": _stability,
 }

@@ -1,7 +1,8 @@
 """The one extension mechanism: Python entry points, loaded only when asked for by name.
 
-A package adds an algorithm with an entry point in the group `rl_orch.algorithms`; the other kinds
-work alike. What each kind must provide is the protocol named in `KINDS`.
+A package adds a vector environment with an entry point in the group `rl_orch.vector_envs`, which a
+spec then names. Our own algorithms, runners and trackers are found the same way, by the names that
+this release offers. What each kind must provide is the protocol named in `KINDS`.
 """
 
 import difflib

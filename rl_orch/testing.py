@@ -6,9 +6,11 @@ A plugin's test subclasses the suite of its protocol and says how one is made; p
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rl_orch.core.ports import Exit, Runner, Sink, Task
 from rl_orch.io.events import EventWriter
@@ -20,6 +22,9 @@ from rl_orch.stats import summarize
 
 Script = Callable[[RunDir, Task], int]
 """What a fake root does in its directory; returns the exit code."""
+
+LONG = ("train.total_timesteps=1e9", "eval.every=1e9")
+"""Overrides of a training that somebody else has to end."""
 
 
 class FakeClock:
@@ -77,6 +82,13 @@ class FakeRunner:
         if force:
             self._exits.setdefault(handle, Exit(-9))
 
+    def adopt(self, directory: Path) -> str | None:
+        """The root that was started in the directory and has not ended."""
+        for handle, (run, _) in self._roots.items():
+            if run.path == directory and handle not in self._exits:
+                return handle
+        return None
+
 
 def a_spec(*overrides: str, env_id: str = "CartPole-v1") -> Spec:
     """A small valid spec."""
@@ -108,9 +120,14 @@ def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100"
             return 0
         with EventWriter(directory.events, run=directory.path.name, attempt=task.attempt) as writer:
             writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
-            report = json.loads(a_report(returns).model_dump_json())
+            report = a_report(returns, checkpoint=checkpoint)
+            directory.write_report(checkpoint, report)
+            summary = report.summary.model_dump(mode="json")
+            tags = {"summary": summary, "mean_length": report.mean_length}
+            writer.emit(
+                EventKind.EVAL, "eval/mean_return", report.summary.mean, step=100, tags=tags
+            )
             tags = {"best": True, "evaluated": True, "removed": []}
-            writer.emit(EventKind.EVAL, "eval/mean_return", step=100, tags={"report": report})
             writer.emit(EventKind.CHECKPOINT, "saved", checkpoint, step=100, tags=tags)
             writer.emit(EventKind.STATE, "ended", "trained", step=100, tags={"reason": "trained"})
         return 0
@@ -119,14 +136,18 @@ def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100"
 
 
 class RunnerContract(ABC):
-    """What every runner does. `make_runner` and `make_directory` say what it is given."""
+    """What every runner does. `make_runner` says what is tested, `make_directory` on what."""
+
+    background = True
+    """Whether a root lives on when `start` has returned. One that never does cannot be stopped,
+    seen or adopted while it lives; what is said of living roots then says nothing of it."""
 
     @abstractmethod
     def make_runner(self) -> Runner:
-        """The runner under test."""
+        """The runner under test; each call makes another instance."""
 
-    def make_directory(self, folder: Path) -> Path:
-        """A run directory whose training ends well within seconds."""
+    def make_directory(self, folder: Path, *overrides: str) -> Path:
+        """A run directory whose training ends well within seconds, unless overridden."""
         directory = RunDir(folder / "run")
         spec = a_spec(
             "env.num_envs=2",
@@ -136,16 +157,36 @@ class RunnerContract(ABC):
             "train.total_timesteps=64",
             "eval.episodes=1",
             "eval.final_episodes=2",
+            *overrides,
         )
         directory.create(spec, {"run_id": "run"})
         return directory.path
 
+    @contextmanager
+    def living_root(self, folder: Path) -> Iterator[tuple[Runner, Path, str]]:
+        """A runner, a directory and the handle of a root that trains there for hours."""
+        runner = self.make_runner()
+        directory = self.make_directory(folder, *LONG)
+        handle = runner.start(directory, Task(attempt=1))
+        try:
+            self.wait_for(lambda: b'"kind":"metric"' in RunDir(directory).events.read_bytes())
+            yield runner, directory, handle
+        finally:
+            runner.stop(handle, force=True)
+            self.wait(runner, handle)
+
+    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+        """Return once the condition holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"it did not happen within {timeout_s} s"
+            time.sleep(0.02)
+
     def wait(self, runner: Runner, handle: str, *, timeout_s: float = 60.0) -> Exit:
         """How the root ends."""
-        deadline = time.monotonic() + timeout_s
-        while (ended := runner.poll(handle)) is None:
-            assert time.monotonic() < deadline, f"{handle} still runs after {timeout_s} s"
-            time.sleep(0.02)
+        self.wait_for(lambda: runner.poll(handle) is not None, timeout_s=timeout_s)
+        ended = runner.poll(handle)
+        assert ended is not None
         return ended
 
     def test_a_good_spec_passes_the_check(self) -> None:
@@ -159,8 +200,7 @@ class RunnerContract(ABC):
         runner, directory = self.make_runner(), self.make_directory(tmp_path)
         handle = runner.start(directory, Task(attempt=1))
         assert self.wait(runner, handle) == Exit(0)
-        last = json.loads(RunDir(directory).events.read_text().splitlines()[-1])
-        assert (last["kind"], last["key"], last["value"]) == ("state", "ended", "trained")
+        assert _last_words(directory) == ("state", "ended", "trained")
 
     def test_an_evaluation_leaves_a_report_on_its_checkpoint(self, tmp_path: Path) -> None:
         """The report names the checkpoint that was judged."""
@@ -190,6 +230,68 @@ class RunnerContract(ABC):
         runner.stop(handle, force=False)
         assert runner.poll(handle) == ended
 
+    def test_a_root_lives_between_calls_if_the_runner_says_so(self, tmp_path: Path) -> None:
+        """`start` returns at once, or when all is done."""
+        if self.background:
+            with self.living_root(tmp_path) as (runner, _, handle):
+                assert runner.poll(handle) is None
+        else:
+            runner, directory = self.make_runner(), self.make_directory(tmp_path)
+            assert runner.poll(runner.start(directory, Task(attempt=1))) == Exit(0)
+
+    def test_a_living_root_that_is_asked_to_stop_ends_by_itself(self, tmp_path: Path) -> None:
+        """It saves, says that it was stopped, and exits as it should."""
+        if self.background:
+            with self.living_root(tmp_path) as (runner, directory, handle):
+                runner.stop(handle, force=False)
+                assert self.wait(runner, handle) == Exit(0)
+                assert _last_words(directory) == ("state", "ended", "stopped")
+
+    def test_a_living_root_that_is_forced_to_stop_is_gone(self, tmp_path: Path) -> None:
+        """It has no time for last words."""
+        if self.background:
+            with self.living_root(tmp_path) as (runner, directory, handle):
+                runner.stop(handle, force=True)
+                assert self.wait(runner, handle) != Exit(0)
+                assert _last_words(directory)[1] != "ended"
+
+    def test_another_instance_sees_a_living_root_and_can_stop_it(self, tmp_path: Path) -> None:
+        """A handle outlives the process that got it."""
+        if self.background:
+            with self.living_root(tmp_path) as (runner, directory, handle):
+                other = self.make_runner()
+                assert other.poll(handle) is None
+                other.stop(handle, force=False)
+                self.wait(runner, handle)
+                assert _last_words(directory) == ("state", "ended", "stopped")
+                assert other.poll(handle) is not None
+
+    def test_another_instance_sees_that_a_root_has_ended(self, tmp_path: Path) -> None:
+        """It may not know the code."""
+        runner, directory = self.make_runner(), self.make_directory(tmp_path)
+        handle = runner.start(directory, Task(attempt=1))
+        self.wait(runner, handle)
+        assert self.make_runner().poll(handle) in (Exit(0), Exit(None))
+
+    def test_a_living_root_is_found_by_its_directory(self, tmp_path: Path) -> None:
+        """Whoever started it may have died before the handle was noted."""
+        if self.background:
+            with self.living_root(tmp_path) as (_, directory, handle):
+                assert self.make_runner().adopt(directory) == handle
+
+    def test_there_is_nobody_to_adopt_where_nothing_lives(self, tmp_path: Path) -> None:
+        """Neither before a root starts nor after it has ended."""
+        runner, directory = self.make_runner(), self.make_directory(tmp_path)
+        assert runner.adopt(directory) is None
+        self.wait(runner, runner.start(directory, Task(attempt=1)))
+        assert runner.adopt(directory) is None
+
+
+def _last_words(directory: Path) -> tuple[str, str, Any]:
+    """Kind, key and value of the newest event."""
+    last = json.loads(RunDir(directory).events.read_text().splitlines()[-1])
+    return last["kind"], last["key"], last["value"]
+
 
 class SinkContract(ABC):
     """What every sink does."""
@@ -198,23 +300,29 @@ class SinkContract(ABC):
     def make_sink(self, folder: Path) -> Sink:
         """The sink under test, keeping what it keeps in the folder."""
 
+    @abstractmethod
+    def read_back(self, folder: Path) -> dict[str, list[tuple[int, float]]]:
+        """The numbers that the sink keeps in the folder: by key, (step, value), oldest first."""
+
+    def test_numbers_come_back_once_they_are_flushed(self, tmp_path: Path) -> None:
+        """Every metric that is a number, in order; binary fractions, so that none is rounded."""
+        sink = self.make_sink(tmp_path)
+        told = {"losses/value_loss": [(8, 1.5), (16, 0.25)], "charts/learning_rate": [(8, 2.0)]}
+        for key, points in told.items():
+            for step, value in points:
+                sink.write(_event(EventKind.METRIC, key, value, step=step))
+        sink.write(_event(EventKind.METRIC, "losses/value_loss", "text", step=24))
+        sink.flush()
+        kept = self.read_back(tmp_path)
+        assert {key: kept.get(key) for key in told} == told
+        sink.close()
+
     def test_every_kind_of_event_is_taken(self, tmp_path: Path) -> None:
         """A sink may ignore an event, but never refuses one."""
         sink = self.make_sink(tmp_path)
-        for number, kind in enumerate(EventKind, start=1):
+        for kind in EventKind:
             for value in (1.5, "text", None, {"nested": [1]}):
-                sink.write(
-                    Event(
-                        seq=number,
-                        attempt=1,
-                        ts=1.0,
-                        run="r",
-                        step=1,
-                        kind=kind,
-                        key="k",
-                        value=value,
-                    )
-                )
+                sink.write(_event(kind, "k", value, step=1))
         sink.flush()
         sink.close()
 
@@ -223,3 +331,7 @@ class SinkContract(ABC):
         sink = self.make_sink(tmp_path)
         sink.flush()
         sink.close()
+
+
+def _event(kind: EventKind, key: str, value: Any, *, step: int) -> Event:
+    return Event(seq=1, attempt=1, ts=1.0, run="r", step=step, kind=kind, key=key, value=value)

@@ -1,8 +1,9 @@
 """`rlctl launch`: one run in the foreground, from spec to verdict."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated
 
@@ -11,11 +12,18 @@ import typer
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Home, Json
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
-from rl_orch.cli.output import err, out, print_json, safe
+from rl_orch.cli.output import out, print_json
 from rl_orch.cli.progress import watching
-from rl_orch.cli.summary import print_summary
+from rl_orch.cli.summary import place_flags, print_summary
 from rl_orch.cli.words import plain
 from rl_orch.core.state import EXIT_CODES
+from rl_orch.records import Event, Run
+
+ANSWERS = (
+    "stopping after a last checkpoint; Ctrl-C again ends it at once",
+    "ending it at once",
+)
+"""What the first request to stop does, and the second; further ones change nothing."""
 
 
 @with_spec_flags
@@ -39,39 +47,54 @@ def command(
       rlctl launch -f spec.yaml train.lr=1e-3 env.seed=7
     """
     spec = spec_from(file, overrides, flags)
-    connected = orchestrator.connect(home, database=spec.registry.db_path)
-    with stop_requests() as requests, watching(quiet=quiet) as watch:
+    database = spec.registry.db_path
+    connected = orchestrator.connect(home, database=database)
+    with stop_requests() as requests, watching(quiet=quiet) as show:
+
+        def watch(run: Run, events: Sequence[Event]) -> None:
+            requests.answer(run)
+            show(run, events)
+
         result = connected.launch(spec, watch=watch, stop_requests=requests.count)
     if json:
         print_json(plain(result.run))
     else:
-        print_summary(out(), connected.show(result.run.id), result.verdict)
+        shown = connected.show(result.run.id)
+        print_summary(out(), shown, result.verdict, flags=place_flags(home, database))
     return EXIT_CODES[result.run.state]
 
 
 class Requests:
-    """How often the user has asked to stop."""
+    """How often the user has asked to stop, and how often that was answered."""
 
     def __init__(self) -> None:
         self._count = 0
+        self._answered = 0
 
     def count(self) -> int:
         """The number of requests so far."""
         return self._count
 
-    def add(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal as a request."""
+    def add(self, _number: int, _frame: FrameType | None) -> None:
+        """Take a signal as a request. Only that: it may come in the middle of any output."""
         self._count += 1
-        name = signal.Signals(number).name
-        wait = "again to end it at once" if self._count == 1 else "ending it at once"
-        err().print(f"[yellow]{safe(name)}[/]: stopping after a last checkpoint ({wait})")
+
+    def answer(self, run: Run) -> None:
+        """Say what becomes of the requests that are new, as long as there is a run to stop."""
+        news, self._answered = ANSWERS[self._answered : self._count], self._count
+        for sentence in news if run.active else ():
+            # Not by a console of ours: the live panel puts what goes to sys.stderr above itself.
+            with suppress(OSError):  # After SIGHUP there may be no terminal left.
+                print(sentence, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def stop_requests() -> Iterator[Requests]:
-    """Ctrl-C and SIGTERM become requests instead of ending this process."""
+    """Ctrl-C, SIGTERM and a closed terminal become requests instead of ending this process."""
     requests = Requests()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, requests.add) for number in numbers}
     try:
         yield requests

@@ -20,9 +20,10 @@ from rich.progress import (
 from rich.table import Table
 
 from rl_orch.cli.output import err, live, safe
-from rl_orch.cli.words import figure, short
+from rl_orch.cli.words import figure, interval_text, short
 from rl_orch.core.orchestrator import Watch
-from rl_orch.records import EvalReport, Event, EventKind, Run, State
+from rl_orch.io.history import evaluation_of, number_of
+from rl_orch.records import Evaluation, Event, EventKind, Run, State
 
 PLAIN_EVERY_S = 10.0
 WINDOW = 100
@@ -55,23 +56,24 @@ class Numbers:
     def __init__(self) -> None:
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self.metrics: dict[str, float] = {}
-        self.report: EvalReport | None = None
+        self.evaluation: Evaluation | None = None
         self.guardrail: str | None = None
 
-    def take(self, events: Sequence[Event]) -> list[EvalReport]:
-        """Take events in; returns the evaluations among them."""
-        reports = []
+    def take(self, events: Sequence[Event]) -> list[tuple[int, Evaluation]]:
+        """Take events in; returns the evaluations among them, each with its step."""
+        evaluations = []
         for event in events:
-            if event.kind is EventKind.EPISODE:
-                self.returns.append(float(event.value))
-            elif event.kind is EventKind.METRIC:
-                self.metrics[event.key] = float(event.value)
+            number, evaluation = number_of(event), evaluation_of(event)
+            if evaluation is not None:
+                self.evaluation = evaluation
+                evaluations.append((event.step, evaluation))
+            elif event.kind is EventKind.EPISODE and number is not None:
+                self.returns.append(number)
+            elif event.kind is EventKind.METRIC and number is not None:
+                self.metrics[event.key] = number
             elif event.kind is EventKind.GUARDRAIL:
                 self.guardrail = f"{event.key}: {event.value}"
-            elif event.kind is EventKind.EVAL:
-                self.report = EvalReport.model_validate(event.tags["report"])
-                reports.append(self.report)
-        return reports
+        return evaluations
 
     @property
     def episode_return(self) -> float:
@@ -116,7 +118,7 @@ class Panel:
         numbers = self._numbers
         cells = {
             "return": figure(numbers.episode_return),
-            "evaluated": "–" if numbers.report is None else figure(numbers.report.summary.mean),
+            "evaluated": "–" if numbers.evaluation is None else figure(numbers.evaluation.mean),
             "steps/s": "–" if run.sps is None else f"{run.sps:,.0f}",
         }
         cells |= {
@@ -142,14 +144,10 @@ class Lines:
 
     def watch(self, run: Run, events: Sequence[Event]) -> None:
         """Say what is new."""
-        for report in self._numbers.take(events):
-            low, high = report.summary.ci95
-            self._say(
-                run,
-                report.step,
-                f"evaluated {figure(report.summary.mean)}, 95 % [{figure(low)}, {figure(high)}], "
-                f"{report.summary.n} episodes",
-            )
+        for step, evaluation in self._numbers.take(events):
+            interval = interval_text(evaluation)
+            what = f"evaluated {figure(evaluation.mean)}, 95 % {interval}, n = {evaluation.n}"
+            self._say(run, step, what)
         if run.state is not self._state:
             self._state = run.state
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")

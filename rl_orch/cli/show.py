@@ -7,7 +7,7 @@ from rich.table import Table
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json, RunArgument
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.summary import print_summary
+from rl_orch.cli.summary import place_flags, print_summary
 from rl_orch.cli.words import figure, plain
 from rl_orch.core.orchestrator import RunView
 from rl_orch.records import Verdict
@@ -22,7 +22,7 @@ def command(
         print_json(_document(shown))
         return
     console = out()
-    print_summary(console, shown, _verdict(shown))
+    print_summary(console, shown, _verdict(shown), flags=place_flags(home, database))
     grid = Table(box=None, pad_edge=False)
     for column in ("checkpoint", "model", "evaluated", "validated", "integrity"):
         grid.add_column(column, header_style="dim")

@@ -7,7 +7,6 @@ import typer
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json, RunArgument
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.wait import until_ended
 from rl_orch.cli.words import plain, state_text
 
 
@@ -19,9 +18,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Ask a run to end after a last checkpoint, and wait until it has."""
-    connected = orchestrator.connect(home, database=database)
-    asked = connected.stop(run, force=force)
-    ended = until_ended(connected, asked.id)
+    ended = orchestrator.connect(home, database=database).stop(run, force=force)
     if json:
         print_json(plain(ended))
     else:

@@ -1,5 +1,6 @@
 """The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -7,15 +8,20 @@ from rich.text import Text
 
 from rl_orch.cli.chart import Curve, draw
 from rl_orch.cli.output import safe
-from rl_orch.cli.words import figure, short, state_text
+from rl_orch.cli.words import figure, interval_text, short, state_text
 from rl_orch.core.orchestrator import RunView
 from rl_orch.io import history
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Evaluation, Run, State, Verdict
 
 
-def print_summary(console: Console, shown: RunView, verdict: Verdict | None) -> None:
-    """Everything one wants to know when a run has ended, or when one asks for it."""
+def print_summary(
+    console: Console, shown: RunView, verdict: Verdict | None, *, flags: str = ""
+) -> None:
+    """Everything one wants to know when a run has ended, or when one asks for it.
+
+    `flags` are what the next commands need to find the run: see `place_flags`.
+    """
     run = shown.run
     console.print()
     print_curves(console, [run], target=shown.spec.gates.min_return)
@@ -37,14 +43,19 @@ def print_summary(console: Console, shown: RunView, verdict: Verdict | None) -> 
             word = "[green]validated[/]" if model.validated else "not validated"
             _row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
     _row(console, "folder", safe(short(run.path)))
-    _row(console, "next", "\n".join(_next_commands(run)))
+    _row(console, "next", safe("\n".join(_next_commands(run, flags))))
+
+
+def place_flags(home: Path | None, database: Path | str | None) -> str:
+    """The flags that lead another command to the same home and database, as a shell reads them."""
+    given = {"--home": home, "--registry-db": database}
+    return "".join(f" {flag} {shlex.quote(str(at))}" for flag, at in given.items() if at)
 
 
 def evaluation_sentence(evaluation: Evaluation) -> str:
     """An evaluation with its interval, unit and n."""
-    low, high = evaluation.ci95
     return (
-        f"mean return {figure(evaluation.mean)}, 95 % interval {figure(low)} to {figure(high)}, "
+        f"mean return {figure(evaluation.mean)}, 95 % interval {interval_text(evaluation)}, "
         f"IQM {figure(evaluation.iqm)}, std {figure(evaluation.std)}, "
         f"n = {evaluation.n} {evaluation.unit}"
     )
@@ -73,10 +84,11 @@ def _curve(run: Run, label: str) -> Curve:
     )
 
 
-def _next_commands(run: Run) -> list[str]:
-    commands = [f"rlctl show {run.id}", f"tensorboard --logdir {short(run.path)}/tensorboard"]
+def _next_commands(run: Run, flags: str) -> list[str]:
+    scalars = shlex.quote(f"{short(run.path)}/tensorboard")
+    commands = [f"rlctl show {run.id}{flags}", f"tensorboard --logdir {scalars}"]
     if run.state in (State.FAILED, State.LOST):
-        commands.insert(0, f"rlctl logs {run.id}")
+        commands.insert(0, f"rlctl logs {run.id}{flags}")
     return commands
 
 

@@ -46,8 +46,13 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
     """A return with its interval, short enough for a table."""
     if evaluation is None:
         return "–"
+    return f"{figure(evaluation.mean)} {interval_text(evaluation)}"
+
+
+def interval_text(evaluation: Evaluation) -> str:
+    """The 95 % interval; a single episode has none."""
     low, high = evaluation.ci95
-    return f"{figure(evaluation.mean)} [{figure(low)}, {figure(high)}]"
+    return f"[{figure(low)}, {figure(high)}]" if evaluation.n > 1 else "[unknown]"
 
 
 def age_text(since: float) -> str:

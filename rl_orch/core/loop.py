@@ -1,23 +1,23 @@
 """Supervision: one tick reads what a run has told, looks at its root, and takes the next step.
 
-Decisions (`Progress`, `after_training`) are pure; `Supervisor` carries them out.
+What follows from what is decided in `progress.py` and `gate.py`; `Supervisor` carries it out.
 """
 
-import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rl_orch import gate
 from rl_orch.core.ports import Exit, Runner, Task
+from rl_orch.core.progress import Progress, after_training, checkpoint_name
 from rl_orch.core.registry import Registry
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
 from rl_orch.io.events import tail
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State, Verdict
+from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
 
 STOP_GRACE_S = 30.0
 SAVE_EVERY_S = 1.0
@@ -25,69 +25,12 @@ FINAL = "final"
 """The name of the report that the gate reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a run's events add up to so far."""
-
-    env_steps: int = 0
-    paced_steps: int = 0
-    paced_s: float = 0.0
-    started: bool = False
-    ended: Event | None = None
-    report: EvalReport | None = None
-    best: str | None = None
-
-    def after(self, event: Event) -> "Progress":
-        """The progress once an event is known."""
-        step = max(self.env_steps, event.step)
-        seen = replace(self, env_steps=step)
-        match event.kind, event.key:
-            case EventKind.LOG, "charts/SPS":
-                return seen._paced(event.step, float(event.value))
-            case EventKind.STATE, "started":
-                at = event.step
-                return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
-            case EventKind.STATE, "ended":
-                return replace(seen, ended=event)
-            case EventKind.EVAL, _:
-                return replace(seen, report=EvalReport.model_validate(event.tags["report"]))
-            case EventKind.CHECKPOINT, "saved" if event.tags.get("best"):
-                return replace(seen, best=str(event.value))
-            case _:
-                return seen
-
-    @property
-    def sps(self) -> float | None:
-        """Environment steps a second over all of training, evaluations left out."""
-        return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
-
-    def _paced(self, step: int, steps_per_second: float) -> "Progress":
-        seconds = (step - self.paced_steps) / max(steps_per_second, 1e-9)
-        return replace(self, paced_steps=step, paced_s=self.paced_s + seconds)
-
-
-def after_training(progress: Progress, ended: Exit, *, stopping: bool) -> tuple[State, str]:
-    """The state that follows once the root of a training attempt is gone, and why."""
-    last = progress.ended
-    if last is not None and last.value == "trained":
-        return State.EVALUATING, str(last.tags["reason"])
-    if last is not None and last.value == "stopped":
-        return State.STOPPED, str(last.tags["reason"])
-    if last is not None:
-        return State.FAILED, str(last.tags["reason"])
-    where = f"at step {progress.env_steps:,}"
-    if stopping:
-        return State.STOPPED, f"killed {where}, before a last checkpoint"
-    if ended.code is None:
-        return State.LOST, f"its process vanished {where} while nobody watched"
-    if ended.code < 0:
-        return State.FAILED, f"its process was killed by {_signal_name(-ended.code)} {where}"
-    return State.FAILED, f"its process ended with exit code {ended.code} {where}; see its log"
-
-
 @dataclass(slots=True)
 class Supervisor:
-    """Carries one run from where it is to its end, a tick at a time."""
+    """Carries one run from where it is to its end, a tick at a time.
+
+    Every write is made as the holder of the run's lease, and refused if somebody else holds it.
+    """
 
     store: Store
     registry: Registry
@@ -98,7 +41,7 @@ class Supervisor:
     clock: Callable[[], float] = time.time
     timer: Callable[[], float] = time.monotonic
     verdict: Verdict | None = None
-    _progress: Progress = Progress()
+    _progress: Progress = field(default_factory=Progress)
     _offset: int = 0
     _handle: str | None = None
     _stop_asked_at: float | None = None
@@ -120,6 +63,7 @@ class Supervisor:
         gone = self._poll()
         events = self._read_events()
         self._follow()
+        self._heed_stop()
         match self.run.state:
             case State.QUEUED:
                 self._start_training()
@@ -127,73 +71,83 @@ class Supervisor:
                 self._after_training(gone)
             case State.EVALUATING if gone is not None:
                 self._after_evaluation()
-        self._escalate()
         self._save(force=self.run.state is not before)
         return events
-
-    def _poll(self) -> Exit | None:
-        """How the root ended, if it has. Without a handle there is nobody to wait for."""
-        if self._handle is not None:
-            return self.runner.poll(self._handle)
-        return None if self.run.state is State.QUEUED else Exit(None)
 
     def ask_to_stop(self) -> None:
         """Ask the run to end: the first time kindly, the second time at once."""
         if self.run.state is State.QUEUED:
             self._become(State.STOPPED, "stopped before it started")
             self._save(force=True)
-        elif self._handle is not None and self.run.active:
+        elif self.run.active:
             force = self._stop_asked_at is not None or self.run.state is State.EVALUATING
             self._stop_asked_at = self._stop_asked_at or self.timer()
             self.directory.request_stop()
-            self._forced = self._forced or force
+            self._stop_root(force=force)
+
+    def _heed_stop(self) -> None:
+        """Pass a request from elsewhere on, and force what has not ended within the grace."""
+        if self._stop_asked_at is None:
+            if self.directory.stop_requested:
+                self.ask_to_stop()
+        elif self.timer() - self._stop_asked_at > STOP_GRACE_S and not self._forced:
+            self._stop_root(force=True)
+
+    def _stop_root(self, *, force: bool) -> None:
+        self._forced = self._forced or force
+        if self._handle is not None and self.run.active:
             self.runner.stop(self._handle, force=force)
 
-    def _escalate(self) -> None:
-        asked = self._stop_asked_at
-        overdue = asked is not None and self.timer() - asked > STOP_GRACE_S
-        if overdue and not self._forced and self.run.active and self._handle is not None:
-            self._forced = True
-            self.runner.stop(self._handle, force=True)
+    def _poll(self) -> Exit | None:
+        """How the root ended, if it has. One whose handle was never noted is looked for."""
+        if self.run.state is State.QUEUED:
+            return None
+        if self._handle is None:
+            self._handle = self.runner.adopt(Path(self.run.path))
+        return Exit(None) if self._handle is None else self.runner.poll(self._handle)
 
     def _read_events(self) -> list[Event]:
         """The new events. Those of an attempt that another one has replaced are passed over."""
         news: list[Event] = []
         while True:
             part = tail(self.directory.events, self._offset)
-            self._offset = part.offset
             for event in part.events:
                 if event.attempt == self.run.attempt:
                     self._progress = self._progress.after(event)
                     self._keep_registry(event)
                     news.append(event)
-            if not part.events:
+            if part.offset == self._offset:
                 return news
+            self._offset = part.offset
 
     def _follow(self) -> None:
         """Bring the run's row up to what its events say."""
         seen = self._progress
         changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
-        if seen.report is not None and self.run.state is not State.EVALUATING:
-            changes["eval"] = seen.report.summary
+        if seen.evaluation is not None and self.run.state is not State.EVALUATING:
+            changes["eval"] = seen.evaluation
         self.run = self.run.model_copy(update=changes)
         if seen.started and self.run.state is State.STARTING:
             self._become(State.RUNNING, "training")
 
     def _keep_registry(self, event: Event) -> None:
         """Register an evaluated checkpoint when it appears; forget those that are pruned."""
-        if event.kind is not EventKind.CHECKPOINT or event.key != "saved":
+        name = checkpoint_name(event.value)
+        if event.kind is not EventKind.CHECKPOINT or event.key != "saved" or name is None:
             return
-        spec, report = self.directory.spec(), self._progress.report
-        folder = self.directory.checkpoints
+        spec, folder = self.directory.spec(), self.directory.checkpoints
         if not spec.registry.enable:
             return
-        if event.tags.get("evaluated") and report is not None:
+        report = self.directory.read_report(name) if event.tags.get("evaluated") else None
+        if report is not None:
             commit = self.directory.manifest().get("git_commit")
-            path = folder / str(event.value)
-            self.registry.register(self.run, spec, path, report, git_commit=commit)
-        for name in event.tags.get("removed", ()):
-            self.registry.forget(folder / str(name))
+            self.registry.register(
+                self.run, spec, folder / name, report, lease=self.lease, git_commit=commit
+            )
+        pruned = event.tags.get("removed")
+        for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
+            if gone is not None:
+                self.registry.forget(self.run, folder / gone, lease=self.lease)
 
     def _start_training(self) -> None:
         if not self.may_start:
@@ -201,13 +155,14 @@ class Supervisor:
             return
         number = self.run.attempt + 1
         self.run = self.run.model_copy(update={"attempt": number})
+        self.directory.forget_stop()
         self._become(State.STARTING, "starting its process")
         self._save(force=True)
         self._note_attempt()
         self._start(Task(number))
 
     def _start(self, task: Task) -> None:
-        """Start a root; its handle is durable before anything else happens."""
+        """Start a root and note its handle; if we die in between, its handle is found again."""
         self._handle = self.runner.start(Path(self.run.path), task)
         self._note_attempt(handle=self._handle)
 
@@ -223,6 +178,7 @@ class Supervisor:
             self._become(State.LOST, f"{why}; its supervisor died before the final evaluation")
         else:
             self._become(State.EVALUATING, why)
+            self._save(force=True)
             self._start(Task(self.run.attempt, checkpoint=self._progress.best))
 
     def _after_evaluation(self) -> None:
@@ -230,15 +186,13 @@ class Supervisor:
         best = self._progress.best
         report = self.directory.read_report(FINAL)
         if report is None or best is None or report.checkpoint != best:
-            stopped = self.directory.stop_requested
-            to = State.STOPPED if stopped else State.FAILED
-            self._become(to, "the final evaluation was stopped" if stopped else _EVAL_FAILED)
+            self._become(*self._without_report())
             return
         rules = gate.rules_from(self.directory.spec().gates)
         self.verdict = gate.judge(report, None, rules, env_steps=report.step)
         model = self.registry.at(self.directory.checkpoints / best)
         if model is not None:
-            self.registry.judge(model.id, report, self.verdict)
+            self.registry.judge(self.run, model.id, report, self.verdict, lease=self.lease)
         self.run = self.run.model_copy(
             update={
                 "eval": report.summary,
@@ -246,23 +200,27 @@ class Supervisor:
                 "model_id": None if model is None else model.id,
             }
         )
-        self._conclude()
+        self._become(*self._conclusion(self.verdict))
 
-    def _conclude(self) -> None:
+    def _without_report(self) -> tuple[State, str]:
+        if self.directory.stop_requested:
+            return State.STOPPED, "the final evaluation was stopped"
+        return State.FAILED, "the final evaluation failed; see its log"
+
+    def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:
         trained = self.run.reason
-        if self.verdict is None:
-            self._become(State.SUCCEEDED, f"{trained}; no gate was set")
-        elif self.verdict.passed:
-            self._become(State.SUCCEEDED, f"{trained}; the final evaluation passed the gate")
-        else:
-            failed = next(check for check in self.verdict.checks if not check.passed)
-            self._become(State.REJECTED, f"{trained}; {failed.sentence}")
+        if verdict is None:
+            return State.SUCCEEDED, f"{trained}; no gate was set"
+        if verdict.passed:
+            return State.SUCCEEDED, f"{trained}; the final evaluation passed the gate"
+        failed = next(check for check in verdict.checks if not check.passed)
+        return State.REJECTED, f"{trained}; {failed.sentence}"
 
     def _note_attempt(self, **news: Any) -> None:
         number = self.run.attempt
         known = [a for a in self.store.attempts(self.run.id) if a.number == number]
         fresh = Attempt(run_id=self.run.id, number=number, started_at=self.clock())
-        self.store.put_attempt((known or [fresh])[0].model_copy(update=news))
+        self.store.put_attempt((known or [fresh])[0].model_copy(update=news), lease=self.lease)
 
     def _become(self, to: State, why: str) -> None:
         self.run = advance(self.run, to, why)
@@ -272,13 +230,3 @@ class Supervisor:
             self.run = self.run.model_copy(update={"updated_at": self.clock()})
             self.store.save(self.run, lease=self.lease)
             self._saved_at = self.timer()
-
-
-_EVAL_FAILED = "the final evaluation failed; see its log"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

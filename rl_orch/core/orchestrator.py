@@ -3,6 +3,7 @@
 It knows the store and a runner, and nothing of terminals, HTTP or torch.
 """
 
+import logging
 import os
 import re
 import secrets
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch import plugins
-from rl_orch.core.loop import Supervisor
+from rl_orch.core.loop import STOP_GRACE_S, Supervisor
 from rl_orch.core.ports import Runner
 from rl_orch.core.registry import Registry
 from rl_orch.core.store import Page, Store
-from rl_orch.errors import Conflict, NotFound, RlctlError
+from rl_orch.errors import Conflict, LeaseLost, NotFound, RlctlError
 from rl_orch.io import manifest, processes, shelf
 from rl_orch.io.rundir import RunDir
-from rl_orch.io.telemetry import Pump
+from rl_orch.io.telemetry import Delivered, Pump
 from rl_orch.records import Attempt, EvalReport, Event, ModelVersion, Run, State, Verdict
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
@@ -33,7 +34,8 @@ ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 Watch = Callable[[Run, Sequence[Event]], None]
 """Called after each tick with the run as it is and the events that are new."""
 
-ActiveStates = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+ACTIVE = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,15 @@ class Orchestrator:
         self.database = (database or self.home / DATABASE).absolute()
         self._runner = runner
         self._opened: Store | None = None
+        self._orphans: dict[str, Supervisor] = {}
 
     @property
     def store(self) -> Store:
         """The database, made when it is first written to."""
         if self._opened is None:
             self._opened = Store(self.database)
+            if self.database.is_relative_to(self.home):
+                self._opened.relocate(self.home)
         return self._opened
 
     @property
@@ -136,16 +141,26 @@ class Orchestrator:
         pumps = self._pumps(run)
         try:
             _carry_out(supervisor, watch or _nobody, stop_requests)
+        except LeaseLost:
+            raise
+        except BaseException:
+            _wind_down(supervisor)
+            raise
         finally:
             for pump in pumps:
-                pump.stop()
+                _warn_of_loss(pump.stop())
             self.store.release(run.id, lease=lease)
         report = supervisor.directory.read_report("final")
         return RunResult(supervisor.run, report, supervisor.verdict)
 
     def _pumps(self, run: Run) -> list[Pump]:
+        """Trackers follow the run; one that cannot even be opened is done without."""
         directory = RunDir(Path(run.path))
-        tensorboard = plugins.load("trackers", "tensorboard")(directory.tensorboard)
+        try:
+            tensorboard = plugins.load("trackers", "tensorboard")(directory.tensorboard)
+        except Exception as error:
+            LOG.warning("tracker not opened: tensorboard: %s", error)
+            return []
         return [Pump(directory.path, "tensorboard", tensorboard)]
 
     def ls(
@@ -154,8 +169,11 @@ class Orchestrator:
         """Runs, newest first, each as it really is at this moment."""
         if not self.database.exists():
             return Page((), None)
-        for run in self.store.page(limit=1000, states=ActiveStates).runs:
-            self._refreshed(run)
+        for run in self.store.page(limit=1000, states=ACTIVE).runs:
+            try:
+                self._refreshed(run)
+            except RlctlError as error:
+                LOG.warning("run not looked at: %s: %s", run.id, error)
         return self.store.page(limit=limit, after=after, states=states)
 
     def get(self, reference: str) -> Run:
@@ -181,14 +199,21 @@ class Orchestrator:
         )
 
     def stop(self, reference: str, *, force: bool = False) -> Run:
-        """Ask a run to end; its supervisor sees to the rest, or this call does if there is none."""
+        """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.get(reference)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
         RunDir(Path(run.path)).request_stop()
-        attempts = self.store.attempts(run.id)
-        if attempts and attempts[-1].handle is not None:
-            self._runner.stop(attempts[-1].handle, force=force)
+        self._signal(run, force=force)
+        asked_at = time.monotonic()
+        while (run := self.get(run.id)).active:
+            waited_s = time.monotonic() - asked_at
+            if waited_s > STOP_GRACE_S and not force:
+                force = True
+                self._signal(run, force=True)
+            elif waited_s > 2 * STOP_GRACE_S:
+                raise RlctlError(f"run {run.id} is still {run.state} after {waited_s:.0f} s")
+            time.sleep(TICK_S)
         return run
 
     def remove(self, reference: str) -> Run:
@@ -199,34 +224,51 @@ class Orchestrator:
                 f"run {run.id} is {run.state}; a run must end before it can be removed",
                 hint=f"rlctl stop {run.id}",
             )
-        directory = Path(run.path)
+        directory = RunDir(Path(run.path))
+        if directory.spec_file.is_file():
+            doomed = directory.path.with_name(f".removing-{run.id}")
+            with directory.locked():
+                directory.path.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
         self.registry.forget_run(run.id)
         self.store.remove(run.id)
-        if directory.is_dir() and (directory / "spec.yaml").is_file():
-            doomed = directory.with_name(f".removing-{run.id}")
-            directory.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
         return run
+
+    def _signal(self, run: Run, *, force: bool) -> None:
+        attempts = self.store.attempts(run.id)
+        noted = attempts[-1].handle if attempts else None
+        handle = noted or self._runner.adopt(Path(run.path))
+        if handle is not None:
+            self._runner.stop(handle, force=force)
 
     def _refreshed(self, run: Run) -> Run:
         """The run as it really is: a run whose supervisor died is looked at by whoever asks."""
         if not run.active:
             return run
         held_by = self.store.lease_of(run.id)
-        waiting = held_by is None and run.state is State.QUEUED
-        if waiting or (held_by is not None and processes.alive(held_by.rpartition("/")[0])):
-            return run
+        if held_by is None:
+            waits = run.state is State.QUEUED and not RunDir(Path(run.path)).stop_requested
+        else:
+            waits = processes.alive(held_by.rpartition("/")[0])
         lease = _lease()
-        if not self.store.take_lease(run.id, held_by=held_by, lease=lease):
+        if waits or not self.store.take_lease(run.id, held_by=held_by, lease=lease):
             return self.store.get(run.id)
         try:
-            supervisor = Supervisor(
-                self.store, self.registry, self._runner, run, lease, may_start=False
-            )
-            supervisor.tick()
-            return supervisor.run
+            return self._looked_at(self.store.get(run.id), lease)
         finally:
             self.store.release(run.id, lease=lease)
+
+    def _looked_at(self, run: Run, lease: str) -> Run:
+        """A run after one tick that starts nothing. What is known of it is kept for the next."""
+        if not run.active:
+            return run
+        known = self._orphans.get(run.id)
+        if known is None or known.run.attempt != run.attempt:
+            known = Supervisor(self.store, self.registry, self._runner, run, lease, may_start=False)
+        self._orphans[run.id] = known
+        known.run, known.lease = run, lease
+        known.tick()
+        return known.run
 
     def _new_id(self, label: str) -> str:
         slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
@@ -244,6 +286,26 @@ def _carry_out(supervisor: Supervisor, watch: Watch, stop_requests: Callable[[],
         watch(supervisor.run, events)
         if supervisor.run.active:
             time.sleep(TICK_S)
+
+
+def _wind_down(supervisor: Supervisor) -> None:
+    """End a run whose supervision is interrupted, so that nothing trains on unwatched.
+
+    An interrupt in the meantime ends it at once.
+    """
+    try:
+        supervisor.ask_to_stop()
+        _carry_out(supervisor, _nobody, lambda: 0)
+    except KeyboardInterrupt:
+        supervisor.ask_to_stop()
+        _carry_out(supervisor, _nobody, lambda: 0)
+    except RlctlError as error:
+        LOG.warning("run not ended: %s: %s", supervisor.run.id, error)
+
+
+def _warn_of_loss(delivered: Delivered) -> None:
+    if delivered.dropped or delivered.error:
+        LOG.warning("tracker lost %d events: %s", delivered.dropped, delivered.error)
 
 
 def _lease() -> str:

@@ -39,3 +39,6 @@ class Runner(Protocol):
 
     def stop(self, handle: str, *, force: bool) -> None:
         """Ask the root to end soon, or make it."""
+
+    def adopt(self, directory: Path) -> str | None:
+        """The handle of a root that lives in the directory, though nobody noted its handle."""

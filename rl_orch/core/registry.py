@@ -24,7 +24,14 @@ class Registry:
         self._store = store
 
     def register(
-        self, run: Run, spec: Spec, path: Path, report: EvalReport, *, git_commit: str | None
+        self,
+        run: Run,
+        spec: Spec,
+        path: Path,
+        report: EvalReport,
+        *,
+        lease: str,
+        git_commit: str | None,
     ) -> int:
         """The id of the row for an evaluated checkpoint; the same path keeps its row."""
         values: dict[str, Any] = {
@@ -39,7 +46,7 @@ class Registry:
             "run_id": run.id,
             "policy": report.policy,
         } | _measured(report)
-        with self._store.writing() as connection:
+        with self._store.holding(run.id, lease) as connection:
             found = sa.select(MODELS.c.id).where(MODELS.c.model_path == str(path))
             known = connection.execute(found).scalar_one_or_none()
             if known is not None:
@@ -47,13 +54,15 @@ class Registry:
             statement = MODELS.insert().values(**values).returning(MODELS.c.id)
             return int(connection.execute(statement).scalar_one())
 
-    def judge(self, model_id: int, report: EvalReport, verdict: Verdict | None) -> None:
+    def judge(
+        self, run: Run, model_id: int, report: EvalReport, verdict: Verdict | None, *, lease: str
+    ) -> None:
         """Record the final evaluation of a model, and validate it if the verdict passed."""
         values = _measured(report) | {
             "validated": verdict is not None and verdict.passed,
             "verdict": None if verdict is None else verdict.model_dump_json(),
         }
-        with self._store.writing() as connection:
+        with self._store.holding(run.id, lease) as connection:
             connection.execute(sa.update(MODELS).where(MODELS.c.id == model_id).values(**values))
 
     def get(self, model_id: int) -> ModelVersion:
@@ -77,10 +86,10 @@ class Registry:
             row = connection.execute(query).one_or_none()
         return None if row is None else _model(row)
 
-    def forget(self, path: Path) -> None:
+    def forget(self, run: Run, path: Path, *, lease: str) -> None:
         """Drop the row of a checkpoint that is no longer kept; a validated one stays."""
         gone = sa.and_(MODELS.c.model_path == str(path), MODELS.c.validated.is_not(sa.true()))
-        with self._store.writing() as connection:
+        with self._store.holding(run.id, lease) as connection:
             connection.execute(MODELS.delete().where(gone))
 
     def forget_run(self, run_id: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from rl_orch.core.tables import ATTEMPTS, HEAD, RUNS
+from rl_orch.core.tables import ATTEMPTS, HEAD, META, MODELS, RUNS
 from rl_orch.errors import BadInput, LeaseLost, NotFound, RlctlError
 from rl_orch.records import Attempt, Evaluation, Run, State
 
@@ -57,6 +57,15 @@ class Store:
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction that holds the write lock from its first moment."""
         with _explained(self.path), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def holding(self, run_id: str, lease: str) -> Iterator[sa.Connection]:
+        """A transaction of the run's supervisor, refused if somebody else is that by now."""
+        with self.writing() as connection:
+            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
+            if connection.execute(query).scalar_one_or_none() != lease:
+                raise LeaseLost(f"run {run_id} is supervised by another process now")
             yield connection
 
     def add(self, run: Run, *, lease: str | None = None) -> None:
@@ -129,11 +138,10 @@ class Store:
             return connection.execute(statement).rowcount == 1
 
     def save(self, run: Run, *, lease: str) -> None:
-        """Write a run that this process supervises; refused if somebody else does by now."""
-        held = sa.update(RUNS).where(RUNS.c.id == run.id, RUNS.c.lease == lease)
-        with self.writing() as connection:
-            if connection.execute(held.values(**_run_row(run))).rowcount == 0:
-                raise LeaseLost(f"run {run.id} is supervised by another process now")
+        """Write a run that this process supervises."""
+        with self.holding(run.id, lease) as connection:
+            statement = sa.update(RUNS).where(RUNS.c.id == run.id)
+            connection.execute(statement.values(**_run_row(run)))
 
     def release(self, run_id: str, *, lease: str) -> None:
         """Give the lease back."""
@@ -146,10 +154,10 @@ class Store:
         with self.writing() as connection:
             connection.execute(RUNS.delete().where(RUNS.c.id == run_id))
 
-    def put_attempt(self, attempt: Attempt) -> None:
-        """Record an attempt, or what has become of it."""
+    def put_attempt(self, attempt: Attempt, *, lease: str) -> None:
+        """Record an attempt at a run that this process supervises, or what has become of it."""
         values = attempt.model_dump()
-        with self.writing() as connection:
+        with self.holding(attempt.run_id, lease) as connection:
             found = sa.and_(
                 ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number
             )
@@ -162,6 +170,21 @@ class Store:
             query = sa.select(ATTEMPTS).where(ATTEMPTS.c.run_id == run_id)
             rows = connection.execute(query.order_by(ATTEMPTS.c.number))
             return [Attempt.model_validate(dict(row._mapping)) for row in rows]
+
+    def relocate(self, home: Path) -> None:
+        """Follow a home that was moved: paths inside the old one become paths inside this one."""
+        with self.reading() as connection:
+            known = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
+            old: str | None = known.scalar_one_or_none()
+        if old == str(home) or (old is not None and Path(old).exists()):
+            return
+        with self.writing() as connection:
+            connection.execute(META.delete().where(META.c.key == "home"))
+            connection.execute(META.insert().values(key="home", value=str(home)))
+            for column in (RUNS.c.path, MODELS.c.model_path) if old is not None else ():
+                inside = column.startswith(f"{old}/", autoescape=True)
+                moved = sa.literal(str(home)) + sa.func.substr(column, len(old or "") + 1)
+                connection.execute(sa.update(column.table).where(inside).values({column: moved}))
 
     def _migrate(self) -> None:
         with _explained(self.path), self._engine.connect() as connection:

@@ -71,3 +71,11 @@ MODELS = sa.Table(
     sa.Index("idx_models_run", "run_id"),
     sqlite_autoincrement=True,
 )
+
+META = sa.Table(
+    "meta",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+"""Facts about the database itself: `home` is where its runs were when it was last opened."""

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -160,11 +160,14 @@ class Tail:
     skipped: int = 0
 
 
-def tail(path: Path, offset: int, *, count: int | None = None) -> Tail:
+def tail(
+    path: Path, offset: int, *, count: int | None = None, words: Collection[bytes] = ()
+) -> Tail:
     """The complete lines after a byte offset, as far as 4 MiB and `count` events go.
 
     A line that is still being written is left for later. A line without an end in 4 MiB is no
-    event, and is passed over. A file that does not exist is empty.
+    event, and is passed over. A file that does not exist is empty. Where `words` are given, lines
+    that have none of them are passed over unread.
     """
     chunk = _chunk(path, offset)
     end = chunk.rfind(b"\n") + 1
@@ -175,7 +178,11 @@ def tail(path: Path, offset: int, *, count: int | None = None) -> Tail:
     start = 0
     while start < end and (count is None or len(events) < count):
         stop = chunk.index(b"\n", start)
-        event = _parse(chunk[start:stop])
+        line = chunk[start:stop]
+        if words and not any(word in line for word in words):
+            start = stop + 1
+            continue
+        event = _parse(line)
         if event is not None:
             events.append(event)
         elif stop > start:
@@ -187,15 +194,16 @@ def tail(path: Path, offset: int, *, count: int | None = None) -> Tail:
 class Reader(Iterator[Event]):
     """The events of a file in their order; `skipped` counts the lines so far that were none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, words: Collection[bytes] = ()) -> None:
         self._path = path
+        self._words = words
         self._offset = 0
         self._batch: Iterator[Event] = iter(())
         self.skipped = 0
 
     def __next__(self) -> Event:
         while (event := next(self._batch, None)) is None:
-            new = tail(self._path, self._offset)
+            new = tail(self._path, self._offset, words=self._words)
             if new.offset == self._offset:
                 raise StopIteration
             self._batch, self._offset = iter(new.events), new.offset
@@ -229,6 +237,22 @@ def fold(events: Iterable[Event]) -> list[Event]:
         return []
     limits = _limits(max(event.attempt for event in timely), starts)
     return [event for event in timely if event.seq <= limits.get(event.attempt, 0)]
+
+
+def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
+    """The events of some kinds in the one history that `fold` would give, not held in memory."""
+    starts: dict[int, tuple[int, int] | None] = {}
+    for event in Reader(path, [b'"started"']):
+        if is_start(event):
+            starts.setdefault(event.attempt, _continued(event))
+    limits = _limits(max(starts), starts) if starts else None
+    newest = 0
+    for event in Reader(path, [f'"{kind}"'.encode() for kind in {*kinds, EventKind.STATE}]):
+        if is_start(event):
+            newest = max(newest, event.attempt)
+        counts = limits is None or event.seq <= limits.get(event.attempt, 0)
+        if event.kind in kinds and event.attempt >= newest and counts:
+            yield event
 
 
 def is_start(event: Event) -> bool:

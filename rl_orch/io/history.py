@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_orch.io.events import fold, read
-from rl_orch.records import EvalReport, Evaluation, Event, EventKind
+from rl_orch.io.events import folded
+from rl_orch.records import Evaluation, Event, EventKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,45 @@ class History:
 
 def of_run(events_file: Path) -> History:
     """The history in an event file."""
-    return of_events(fold(read(events_file)))
+    return of_events(folded(events_file, (EventKind.EPISODE, EventKind.EVAL)))
 
 
 def of_events(events: Iterable[Event]) -> History:
-    """The history that some events make."""
+    """The history that some events make; what cannot be read as one is left out."""
     episodes: list[EpisodeSummary] = []
     evaluations: list[tuple[int, Evaluation]] = []
     for event in events:
-        if event.kind is EventKind.EPISODE:
-            length, env = int(event.tags.get("length", 0)), int(event.tags.get("env", 0))
-            episodes.append(EpisodeSummary(event.step, float(event.value), length, env))
-        elif event.kind is EventKind.EVAL and "report" in event.tags:
-            report = EvalReport.model_validate(event.tags["report"])
-            evaluations.append((event.step, report.summary))
+        ret, evaluation = number_of(event), evaluation_of(event)
+        if evaluation is not None:
+            evaluations.append((event.step, evaluation))
+        elif event.kind is EventKind.EPISODE and ret is not None:
+            length, env = (_count(event.tags.get(name)) for name in ("length", "env"))
+            episodes.append(EpisodeSummary(event.step, ret, length, env))
     return History(tuple(episodes), tuple(evaluations))
+
+
+def number_of(event: Event) -> float | None:
+    """The event's value as a number, also one that is not finite; None if it is none.
+
+    Anything may append to an event file, so whoever reads one asks here first.
+    """
+    if isinstance(event.value, bool) or event.value is None:
+        return None
+    try:
+        return float(event.value)
+    except (TypeError, ValueError):
+        return None
+
+
+def evaluation_of(event: Event) -> Evaluation | None:
+    """The evaluation that an `eval` event tells of, if it does."""
+    if event.kind is not EventKind.EVAL:
+        return None
+    try:
+        return Evaluation.model_validate(event.tags.get("summary"))
+    except ValueError:
+        return None
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0

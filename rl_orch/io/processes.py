@@ -1,6 +1,7 @@
 """Who a process is: pid and start time together, so that a reused pid is never taken for it."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -24,6 +25,11 @@ def identity(pid: int) -> str | None:
 def alive(known: str) -> bool:
     """Whether the very process that had this identity still runs."""
     return identity(pid_of(known)) == known
+
+
+def is_identity(text: str) -> bool:
+    """Whether a text has the form of an identity."""
+    return re.fullmatch(r"[0-9]{1,10}:[0-9.]+", text) is not None
 
 
 def pid_of(known: str) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from rl_orch.errors import Damaged, NotFound, RunLocked
+from rl_orch.io import processes
 from rl_orch.records import EvalReport
 from rl_orch.spec.model import Spec
 
@@ -79,14 +80,16 @@ class RunDir:
 
     def manifest(self) -> dict[str, Any]:
         """The manifest, as it was written."""
-        document = json.loads(self.manifest_file.read_text("utf-8"))
-        assert isinstance(document, dict)
-        return document
+        try:
+            document = json.loads(self.manifest_file.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise Damaged(f"{str(self.manifest_file)!r} cannot be read: {error}") from None
+        return document if isinstance(document, dict) else {}
 
     def write_report(self, name: str, report: EvalReport) -> None:
         """Keep an evaluation report, by policy name."""
-        document = {report.policy: report.model_dump(mode="json")}
-        write_text(self.report_file(name), json.dumps(document) + "\n")
+        document = {report.policy: json.loads(report.model_dump_json())}
+        write_text(self.report_file(name), json.dumps(document, allow_nan=False) + "\n")
 
     def read_report(self, name: str, policy: str = "default") -> EvalReport | None:
         """An evaluation report, if there is one."""
@@ -107,6 +110,18 @@ class RunDir:
         """Note durably that the run was asked to end."""
         (self.path / "stop").touch()
 
+    def forget_stop(self) -> None:
+        """A new attempt begins without the request that ended the last one."""
+        (self.path / "stop").unlink(missing_ok=True)
+
+    def lock_holder(self) -> str | None:
+        """The identity of the root that works in this directory, if one does."""
+        try:
+            known = (self.path / "lock").read_text().strip()
+        except OSError:
+            return None
+        return known if processes.is_identity(known) and processes.alive(known) else None
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory; the kernel lets go of it when the process dies, however it dies."""
@@ -114,17 +129,17 @@ class RunDir:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise RunLocked(
-                    f"run directory {str(self.path)!r} is in use by process {holder}"
-                ) from None
+                holder = self.lock_holder() or "another process"
+                raise RunLocked(f"run directory {str(self.path)!r} is in use by {holder}") from None
             # A forked environment process must not keep a dead run's directory locked.
             os.register_at_fork(after_in_child=file.close)
             file.truncate(0)
-            file.write(str(os.getpid()))
+            file.write(processes.identity(os.getpid()) or "")
             file.flush()
-            yield
+            try:
+                yield
+            finally:
+                file.truncate(0)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """Evaluation: seeded episodes in environments of their own, apart from all training.
 
-Every evaluation with one seed sees the same episodes, so that policies are compared on equal terms.
+Every evaluation with one seed sees the same episodes, so that policies are compared on equal terms:
+episode k is seeded with `derive(seed, k)`, however many are played side by side.
 """
 
 import math
@@ -21,7 +22,7 @@ from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
 
 LANES = 16
-"""Episodes that are played side by side; fixed, since the seeds of episodes follow from it."""
+"""The most episodes that are played side by side."""
 
 ENDLESS = 100_000
 """Steps after which an episode without a time limit counts as one that never ends."""
@@ -29,13 +30,12 @@ ENDLESS = 100_000
 
 def evaluation_seed(spec: Spec) -> int:
     """The seed of evaluations during training."""
-    return derive(spec.env.seed, Stream.EVALUATION) if spec.eval.seed is None else spec.eval.seed
+    return derive(_base_seed(spec), Stream.EVALUATION)
 
 
 def final_evaluation_seed(spec: Spec) -> int:
     """The seed of the final evaluation, whose episodes training has never seen."""
-    base = spec.env.seed if spec.eval.seed is None else spec.eval.seed
-    return derive(base, Stream.FINAL_EVALUATION)
+    return derive(_base_seed(spec), Stream.FINAL_EVALUATION)
 
 
 def evaluate(
@@ -77,11 +77,12 @@ class Evaluator:
         step: int,
         checkpoint: str | None = None,
     ) -> EvalReport:
-        """Play `episodes` episodes and report them.
+        """Play `episodes` episodes and report them in the order of their numbers.
 
         Each lane plays a fixed share: were the first to finish counted, short episodes would be.
+        A training with few environments has few lanes, since its lanes stay open beside it.
         """
-        lanes = min(LANES, episodes)
+        lanes = max(1, min(LANES, episodes, self._spec.env.num_envs))
         shares = [len(range(lane, episodes, lanes)) for lane in range(lanes)]
         with isolated(seed):
             generator = None if deterministic else _generator(policy, seed)
@@ -119,14 +120,14 @@ class Evaluator:
         seed: int,
         generator: torch.Generator | None,
     ) -> list[tuple[float, int]]:
-        """(return, length) of each episode, ordered by round and lane."""
+        """(return, length) of each episode; round k of lane i is episode i + k · lanes."""
         resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
         limit = self._patience(envs)
         played: list[list[tuple[float, int]]] = [[] for _ in shares]
         returns = np.zeros(len(shares))
         lengths = np.zeros(len(shares), np.int64)
         resetting = np.zeros(len(shares), np.bool_)
-        observations = vector.reset(envs, seed)
+        observations = vector.reset(envs, seed, numbered=True)
         left = sum(shares)
         while left:
             actions = policy.to_env(policy.decide(np.asarray(observations), generator))
@@ -146,7 +147,7 @@ class Evaluator:
                     f"an evaluation episode of {self._spec.env.id} has not ended after "
                     f"{ENDLESS} steps, and the environment has no time limit",
                     path="env.max_episode_steps",
-                    hint="Set env.max_episode_steps.",
+                    hint="Set it; a plugin of vector environments must limit episodes itself.",
                 )
         rounds = range(max(shares))
         return [lane[k] for k in rounds for lane in played if k < len(lane)]
@@ -154,6 +155,11 @@ class Evaluator:
     def _patience(self, envs: vector.Envs) -> float:
         declared = envs.spec.max_episode_steps if envs.spec else None
         return math.inf if declared or self._spec.env.max_episode_steps else ENDLESS
+
+
+def _base_seed(spec: Spec) -> int:
+    """What all evaluations derive their seeds from: `eval.seed`, or else the run's seed."""
+    return spec.env.seed if spec.eval.seed is None else spec.eval.seed
 
 
 def _generator(policy: ActorCritic, seed: int) -> torch.Generator:

@@ -23,7 +23,7 @@ from rl_orch.rl.rollout import LocalCollector
 from rl_orch.rl.seeding import rng_state, seed_all
 from rl_orch.spec.model import Spec
 
-Command: TypeAlias = Literal["stop", "checkpoint", "pause", "unpause"]
+Command: TypeAlias = Literal["stop", "checkpoint"]
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
 
 
@@ -165,8 +165,11 @@ class Training:
             step=self.env_steps,
         )
         mean = report.summary.mean
-        document = report.model_dump(mode="json")
-        self._emit(EventKind.EVAL, "eval/mean_return", mean, tags={"report": document})
+        tags = {
+            "summary": report.summary.model_dump(mode="json"),
+            "mean_length": report.mean_length,
+        }
+        self._emit(EventKind.EVAL, "eval/mean_return", mean, tags=tags)
         self._save(report)
         self._verdict = judge(report, None, self._rules, env_steps=self.env_steps)
         failed = self._verdict is not None and not self._verdict.passed

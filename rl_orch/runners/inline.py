@@ -1,11 +1,16 @@
 """Runs inside the calling process, one after the other: for debuggers, not for production."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import SpecInvalid
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.train import run_attempt
@@ -19,17 +24,19 @@ class InlineRunner:
 
     def check(self, spec: Spec) -> None:
         """Make the environment here and look at it."""
-        found = problems(spec, describe(spec))
+        with _undisturbed():
+            found = problems(spec, describe(spec))
         if found:
             raise SpecInvalid(found)
 
     def start(self, directory: Path, task: Task) -> str:
         """Do all of the task's work, then return."""
         run = RunDir(directory)
-        if task.checkpoint is None:
-            code = run_attempt(run, task.attempt)
-        else:
-            code = run_evaluation(run, task.checkpoint)
+        with _undisturbed():
+            if task.checkpoint is None:
+                code = run_attempt(run, task.attempt)
+            else:
+                code = run_evaluation(run, task.checkpoint)
         self._exits.append(Exit(code))
         return str(len(self._exits) - 1)
 
@@ -40,3 +47,18 @@ class InlineRunner:
 
     def stop(self, handle: str, *, force: bool) -> None:
         """Nothing runs between calls, so there is nothing to stop."""
+
+    def adopt(self, directory: Path) -> str | None:
+        """None: nothing outlives `start`."""
+        return None
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Give the caller its process-wide generators and torch's threads back as they were."""
+    generators, threads = rng_state(), torch.get_num_threads()
+    try:
+        yield
+    finally:
+        set_rng_state(generators)
+        torch.set_num_threads(threads)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from rl_orch.core.ports import Exit, Task
@@ -77,6 +78,10 @@ class LocalRunner:
         """SIGTERM, which a worker takes as `stop`, or SIGKILL for it and its children."""
         processes.signal_group(handle, signal.SIGKILL if force else signal.SIGTERM)
 
+    def adopt(self, directory: Path) -> str | None:
+        """Whoever holds the directory's lock: its identity is what `start` would have returned."""
+        return RunDir(directory).lock_holder()
+
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
             return []
@@ -90,16 +95,29 @@ class LocalRunner:
         self, program: str, *arguments: str, input: str = ""
     ) -> subprocess.CompletedProcess[str]:
         try:
-            return subprocess.run(
-                [sys.executable, "-m", f"rl_orch.worker.{program}", *arguments],
-                input=input,
-                capture_output=True,
-                text=True,
-                timeout=CHECK_TIMEOUT_S,
-                check=False,
-            )
+            return _answer([sys.executable, "-m", f"rl_orch.worker.{program}", *arguments], input)
         except subprocess.TimeoutExpired:
             raise BadInput(
                 f"the {program} of the spec took longer than {CHECK_TIMEOUT_S:.0f} s",
                 hint="Make the environment by hand to see what it waits for.",
             ) from None
+
+
+def _answer(command: list[str], input: str) -> subprocess.CompletedProcess[str]:
+    """What a child says, in a session of its own: a Ctrl-C in the terminal is meant for us."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        try:
+            out, err = child.communicate(input, timeout=CHECK_TIMEOUT_S)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                # The whole session: processes of an environment would keep the pipes open.
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, child.returncode, out, err)

@@ -12,6 +12,9 @@ from rl_orch.spec.options import table
 
 ON_POLICY = frozenset({"ppo", "a2c"})
 
+JUDGED_EPISODES = 10
+"""The fewest episodes of the final evaluation that a gate may read."""
+
 
 def problems(spec: Spec) -> list[Problem]:
     """Every combination of options in the spec that cannot work."""
@@ -19,6 +22,7 @@ def problems(spec: Spec) -> list[Problem]:
         _minibatches(spec),
         _expected_policy_kind(spec),
         _clip_bounds(spec),
+        _episodes_to_judge(spec),
         *_gates_without_rules(spec),
     ]
     return [problem for problem in found if problem is not None]
@@ -112,9 +116,27 @@ def _clip_bounds(spec: Spec) -> Problem | None:
     )
 
 
+def _has_rules(spec: Spec) -> bool:
+    gates = spec.gates
+    return any(rule is not None for rule in (gates.min_return, gates.min_episodes, gates.max_std))
+
+
+def _episodes_to_judge(spec: Spec) -> Problem | None:
+    episodes = spec.eval.final_episodes
+    if episodes >= JUDGED_EPISODES or not _has_rules(spec):
+        return None
+    return Problem(
+        "eval.final_episodes",
+        episodes,
+        f"eval.final_episodes is {episodes}; must be at least {JUDGED_EPISODES} where a gate is "
+        "set, since fewer episodes say too little of a policy",
+        "Leave it out for 100.",
+    )
+
+
 def _gates_without_rules(spec: Spec) -> list[Problem]:
     gates = spec.gates
-    if not (gates.min_return is None and gates.min_episodes is None and gates.max_std is None):
+    if _has_rules(spec):
         return []
     asked = {"gates.patience": gates.patience, "gates.stop_when_solved": gates.stop_when_solved}
     return [

@@ -203,7 +203,7 @@ class EvalGroup(Group):
     )
     final_episodes: Whole = option(
         100,
-        "Episodes of the final evaluation, on seeds never used before, that the gate reads.",
+        "Episodes of the final evaluation, on seeds never used before; at least 10 with a gate.",
         ge=1,
         le=100_000,
     )
@@ -213,7 +213,7 @@ class EvalGroup(Group):
     )
     seed: Whole | None = option(
         None,
-        "Seed of the evaluation episodes; null derives it from the run's seed.",
+        "Seed that those of all evaluation episodes derive from; null takes the run's seed.",
         ge=0,
         le=2**32 - 1,
     )
@@ -242,7 +242,7 @@ class GatesGroup(Group):
     )
     max_std: Number | None = option(
         None,
-        "Largest deviation of returns for means that are not above zero, where `stability` fails.",
+        "Largest deviation of returns for means not above zero; for all, if `stability` is off.",
         ge=0,
     )
     patience: Whole | None = option(

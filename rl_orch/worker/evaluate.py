@@ -20,7 +20,12 @@ from rl_orch.worker import log
 
 
 def run_evaluation(directory: RunDir, checkpoint: str) -> int:
-    """Write `evals/final.json` for a checkpoint of the run."""
+    """Write `evals/final.json` for a checkpoint of the run, whose directory it holds meanwhile."""
+    with directory.locked():
+        return _evaluated(directory, checkpoint)
+
+
+def _evaluated(directory: RunDir, checkpoint: str) -> int:
     spec = directory.spec()
     torch.set_num_threads(spec.resources.threads)
     loaded = checkpoints.load(directory.checkpoints / Path(checkpoint).name)
@@ -45,7 +50,7 @@ def main() -> int:
     try:
         return run_evaluation(RunDir(Path(sys.argv[1])), sys.argv[2])
     except RlctlError as error:
-        log.error(error.message)
+        log.error(error.message, **({"hint": error.hint} if error.hint else {}))
         return error.exit_code
 
 

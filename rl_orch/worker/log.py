@@ -19,10 +19,19 @@ def info(message: str, **fields: Any) -> None:
     _LOGGER.info("%s", " ".join([message, *_pairs(fields)]))
 
 
+def warning(message: str, **fields: Any) -> None:
+    """Log what is worth knowing and stops nothing."""
+    _LOGGER.warning("%s", " ".join([message, *_pairs(fields)]))
+
+
 def error(message: str, **fields: Any) -> None:
-    """Log what went wrong, with the traceback if one is being handled."""
-    unexpected = sys.exc_info()[0] is not None
-    _LOGGER.error("%s", " ".join([message, *_pairs(fields)]), exc_info=unexpected)
+    """Log what went wrong."""
+    _LOGGER.error("%s", " ".join([message, *_pairs(fields)]))
+
+
+def exception(message: str, **fields: Any) -> None:
+    """Log an error that nobody foresaw, with the traceback that is being handled."""
+    _LOGGER.exception("%s", " ".join([message, *_pairs(fields)]))
 
 
 def _pairs(fields: dict[str, Any]) -> list[str]:

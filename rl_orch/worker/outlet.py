@@ -1,7 +1,6 @@
 """What the training loop tells, kept in the run directory; what it is told, from the socket."""
 
-import threading
-from collections import deque
+import time
 from typing import Any
 
 from rl_orch.errors import BadInput
@@ -13,18 +12,19 @@ from rl_orch.rl.train import Command, Snapshot
 from rl_orch.spec.model import Spec
 
 SUPPORTED = ("stop", "checkpoint", "pause", "unpause")
+PAUSED_POLL_S = 0.05
 
 
 class FileOutlet:
-    """The loop's outlet over files: events, checkpoints, reports, and a queue of commands."""
+    """The loop's outlet over files: events, checkpoints, reports, and what was ordered."""
 
     def __init__(self, directory: RunDir, spec: Spec, writer: EventWriter, attempt: int) -> None:
         self._directory = directory
         self._keep_last = spec.checkpoint.keep_last
         self._writer = writer
         self._meta = {"run_id": directory.path.name, "attempt": attempt}
-        self._commands: deque[Command] = deque()
-        self._changed = threading.Condition()
+        self._stopping = False
+        self._checkpoint_wanted = False
         self._paused = False
         self._best: tuple[float, str] | None = None
         self.step = 0
@@ -45,12 +45,15 @@ class FileOutlet:
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Keep a checkpoint, and the report on it; the newest and the best outlive the others."""
         self._writer.flush()
+        # The seq that the `saved` event below will have: nothing else is emitted before it, so
+        # whoever resumes from this checkpoint knows which events it already holds.
+        seq = self._writer.seq + 1
         path = checkpoints.save(
             self._directory.checkpoints,
             step=snapshot.step,
             tensors=snapshot.tensors,
             document=snapshot.document,
-            meta=self._meta | {"seq": self._writer.seq},
+            meta=self._meta | {"seq": seq},
         )
         best = report is not None and self._is_best(report, path.name)
         if report is not None:
@@ -70,12 +73,16 @@ class FileOutlet:
         self._writer.sync()
 
     def command(self) -> Command | None:
-        """The next command, if there is one; waits here while the run is paused."""
+        """What was ordered, `stop` before all else; waits here while the run is paused."""
         self._writer.flush()
-        with self._changed:
-            while self._paused and not self._commands:
-                self._changed.wait()
-            return self._commands.popleft() if self._commands else None
+        while self._paused and not (self._stopping or self._checkpoint_wanted):
+            time.sleep(PAUSED_POLL_S)
+        if self._stopping:
+            return "stop"
+        if self._checkpoint_wanted:
+            self._checkpoint_wanted = False
+            return "checkpoint"
+        return None
 
     def handle(self, request: commands.Request) -> dict[str, Any]:
         """Answer a command that came over the socket."""
@@ -85,13 +92,18 @@ class FileOutlet:
         return {"accepted": request.command}
 
     def order(self, name: str) -> None:
-        """Take a command; the loop sees it before its next iteration."""
-        with self._changed:
-            if name in ("pause", "unpause"):
+        """Take a command; the loop sees it before its next iteration.
+
+        A signal handler calls this in the loop's own thread, at any moment: it only sets flags,
+        because a lock that the loop holds just then would never be free.
+        """
+        match name:
+            case "stop":
+                self._stopping = True
+            case "checkpoint":
+                self._checkpoint_wanted = True
+            case "pause" | "unpause":
                 self._paused = name == "pause"
-            else:
-                self._commands.append("stop" if name == "stop" else "checkpoint")
-            self._changed.notify_all()
 
     def _is_best(self, report: EvalReport, name: str) -> bool:
         """Whether this policy is at least as good as the best before it; ties go to the newer."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_orch.io import commands, shelf
+from rl_orch.io import commands, processes, shelf
 from tests.integration.conftest import SMALL, Shell, until
 
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9", *SMALL)
@@ -28,7 +28,7 @@ def launched(shell: Shell) -> tuple[subprocess.Popen[str], dict[str, Any]]:
 
 def worker_pid(run: dict[str, Any]) -> int:
     """The pid of the run's root, by the lock it holds."""
-    return int((Path(run["path"]) / "lock").read_text())
+    return processes.pid_of((Path(run["path"]) / "lock").read_text())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,7 +9,7 @@ from rl_orch.records import Event, EventKind
 from rl_orch.testing import a_report
 
 
-def an_event(kind: EventKind, step: int, value: float, **tags: object) -> Event:
+def an_event(kind: EventKind, step: int, value: object, **tags: object) -> Event:
     """An event of some step."""
     where = {"seq": 1, "attempt": 1, "ts": 0.0, "run": "r", "key": "k"}
     return Event.model_validate(where | {"kind": kind, "step": step, "value": value, "tags": tags})
@@ -21,7 +21,9 @@ def test_episodes_and_evaluations_become_a_history_and_other_events_do_not() -> 
         [
             an_event(EventKind.EPISODE, 10, 5.0, length=7, env=2),
             an_event(EventKind.METRIC, 10, 99.0),
-            an_event(EventKind.EVAL, 20, 2.0, report=report.model_dump(mode="json")),
+            an_event(EventKind.EVAL, 20, 2.0, summary=report.summary.model_dump(mode="json")),
+            an_event(EventKind.EVAL, 30, 2.0, summary="not one"),
+            an_event(EventKind.EPISODE, 40, "not a number"),
         ]
     )
     assert seen.episodes == (EpisodeSummary(step=10, ret=5.0, length=7, env=2),)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_orch.gate import Rule, judge, rules_from
+from rl_orch.gate import RULES, Rule, judge, rules_from
 from rl_orch.records import Verdict
 from rl_orch.spec.groups import GatesGroup
 from rl_orch.testing import a_report
@@ -55,14 +55,50 @@ def test_for_a_mean_not_above_zero_the_largest_deviation_decides_and_says_so(
 
 
 def test_without_a_largest_deviation_a_negative_mean_is_not_judged_and_it_says_so() -> None:
-    verdict = verdict_of(GatesGroup(min_return=-300.0), [-200.0, -100.0, -50.0])
+    verdict = verdict_of(GatesGroup(min_return=-1000.0), [-200.0, -100.0, -50.0])
     assert verdict.passed
     assert "not judged" in verdict.checks[-1].sentence
+
+
+def test_for_a_mean_above_zero_half_of_it_decides_and_says_what_the_largest_deviation_is_for() -> (
+    None
+):
+    steady, shaky = [10.0, 10.0, 14.0, 14.0], [1.0, 1.0, 27.0, 27.0]
+    for returns, limit, passes in ((steady, 0.1, True), (shaky, 1e6, False)):
+        (check,) = verdict_of(GatesGroup(max_std=limit), returns).checks
+        assert (check.rule, check.passed) == ("stability", passes)
+        assert "half the mean" in check.sentence
+        assert check.sentence.endswith("; gates.max_std is for means not above zero")
+    assert "max_std" not in verdict_of(GatesGroup(min_return=1.0), steady).checks[-1].sentence
 
 
 def test_stability_can_be_switched_off() -> None:
     rules = rules_from(GatesGroup(min_return=1.0, stability=False))
     assert rules == (Rule("min_return", 1.0),)
+
+
+@pytest.mark.parametrize("middle", [-100.0, 0.0, 100.0])
+@pytest.mark.parametrize(("limit", "passes"), [(10.0, True), (9.9, False)])
+def test_without_stability_the_largest_deviation_decides_whatever_the_mean(
+    middle: float, limit: float, passes: bool
+) -> None:
+    gates = GatesGroup(max_std=limit, stability=False)
+    (check,) = verdict_of(gates, [middle - 10.0, middle, middle + 10.0]).checks
+    assert (check.rule, check.passed, check.limit) == ("max_std", passes, limit)
+    assert check.sentence == f"standard deviation is 10.00; at most {limit:g} is asked"
+
+
+def test_one_episode_passes_no_return_gate_and_its_verdict_survives_json() -> None:
+    verdict = verdict_of(GatesGroup(min_return=-1e9), [500.0])
+    assert not verdict.passed
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+def test_every_rule_that_a_spec_can_ask_for_is_known() -> None:
+    limits = {"min_return": 1.0, "min_episodes": 1, "max_std": 1.0}
+    for stability in (True, False):
+        asked = rules_from(GatesGroup.model_validate(limits | {"stability": stability}))
+        assert {rule.name for rule in asked} <= set(RULES)
 
 
 def test_minimum_episodes_counts_training_steps_in_mean_episode_lengths() -> None:

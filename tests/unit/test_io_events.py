@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rl_orch.errors import RlctlError
 from rl_orch.io import events
-from rl_orch.io.events import EventWriter, fold, read, tail
+from rl_orch.io.events import EventWriter, fold, folded, read, tail
 from rl_orch.records import Event, EventKind
 
 
@@ -397,3 +397,18 @@ def test_folding_agrees_with_a_history_that_is_cut_at_each_resume(
 ) -> None:
     file, history = case
     assert [position(kept) for kept in fold(file)] == history
+
+
+def test_folding_from_a_file_gives_what_folding_a_list_gives(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    chain: list[dict[str, int] | None] = [None, {"attempt": 1, "seq": 3}, {"attempt": 2, "seq": 2}]
+    for attempt, after in enumerate(chain, start=1):
+        with EventWriter(path, run="r", attempt=attempt) as writer:
+            writer.emit(EventKind.STATE, "started", step=0, tags={"after": after})
+            for step in range(1, 6):
+                kind = EventKind.EPISODE if step % 2 else EventKind.METRIC
+                writer.emit(kind, "k", float(attempt), step=step)
+    for kinds in ((EventKind.EPISODE,), (EventKind.METRIC, EventKind.STATE), tuple(EventKind)):
+        expected = [event for event in fold(read(path)) if event.kind in kinds]
+        assert list(folded(path, kinds)) == expected
+    assert list(folded(tmp_path / "none", tuple(EventKind))) == []

@@ -1,18 +1,21 @@
 """Supervision, a tick at a time, with roots that are functions and clocks that are told."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rl_orch.core.loop import STOP_GRACE_S, Progress, Supervisor, after_training
+from rl_orch.core.loop import STOP_GRACE_S, Supervisor
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
-from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending
+from rl_orch.core.progress import Progress, after_training
+from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending, RunLocked
 from rl_orch.io import processes
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Event, EventKind, State
+from rl_orch.records import Event, EventKind, Run, State
 from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
 
 GATED = ("gates.min_return=400",)
@@ -89,7 +92,7 @@ def test_what_training_says_of_itself_does_not_pass_the_gate(tmp_path: Path) -> 
 
 
 def test_with_the_registry_off_nothing_is_registered(tmp_path: Path) -> None:
-    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    made = orchestrator_with(tmp_path, trains_to([500.0, 500.0]))
     result = made.launch(a_spec("registry.enable=false", *GATED))
     assert result.succeeded
     assert result.run.model_id is None
@@ -150,6 +153,7 @@ def test_the_end_of_training_follows_from_its_last_words_and_its_exit() -> None:
     cases = [
         (trained, Exit(0), False, State.EVALUATING, "done"),
         (trained, Exit(None), False, State.EVALUATING, "done"),
+        (trained, Exit(0), True, State.STOPPED, "stopped before the final evaluation"),
         (stopped, Exit(0), True, State.STOPPED, "asked"),
         (failed, Exit(1), False, State.FAILED, "boom"),
         (silent, Exit(-9), False, State.FAILED, "SIGKILL at step 70"),
@@ -197,6 +201,19 @@ def test_a_clock_that_jumps_a_day_forces_nothing(tmp_path: Path) -> None:
     supervisor.tick()
     assert runner.stopped == [False]
     assert supervisor.run.active
+
+
+def test_a_stop_that_was_asked_for_elsewhere_is_passed_on_and_forced_after_the_grace(
+    tmp_path: Path,
+) -> None:
+    clock, runner = FakeClock(), FakeRunner(trains_to([1.0]), at_once=False)
+    supervisor = a_supervisor(tmp_path, runner, clock)
+    supervisor.tick()
+    supervisor.directory.request_stop()
+    supervisor.tick()
+    clock.advance(STOP_GRACE_S + 1)
+    supervisor.tick()
+    assert runner.stopped == [False, True]
 
 
 def test_a_queued_run_that_is_stopped_never_starts(tmp_path: Path) -> None:
@@ -296,6 +313,98 @@ def test_an_ended_run_cannot_be_stopped(tmp_path: Path) -> None:
     run = made.launch(a_spec()).run
     with pytest.raises(Conflict, match="nothing to stop"):
         made.stop(run.id)
+
+
+def test_a_queued_run_that_nobody_has_taken_can_be_stopped_and_removed(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([1.0]))
+    run = made.create(a_spec())
+    assert made.stop(run.id).state is State.STOPPED
+    made.remove(run.id)
+    assert made.ls().runs == ()
+
+
+def test_a_failing_watcher_ends_the_run_and_is_heard(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]), at_once=False)
+    made = Orchestrator(tmp_path, runner)
+
+    def watch(_run: Run, _events: Sequence[Event]) -> None:
+        runner.finish(code=0)
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        made.launch(a_spec(), watch=watch)
+    assert made.get("last").state is State.STOPPED
+    assert runner.stopped == [False]
+    assert made.store.lease_of(made.get("last").id) is None
+
+
+def test_events_that_make_no_sense_are_passed_over(tmp_path: Path) -> None:
+    def script(directory: RunDir, task: Task) -> int:
+        if task.checkpoint is None:
+            with EventWriter(directory.events, run="r", attempt=1) as writer:
+                for kind in EventKind:
+                    for value in (None, "text", {"a": 1}, [1], -1.0, True, "../../etc"):
+                        writer.emit(kind, "charts/SPS", value, step=1)
+                        writer.emit(kind, "saved", value, step=1, tags={"best": True})
+        return trains_to([500.0, 500.0])(directory, task)
+
+    made = orchestrator_with(tmp_path, script)
+    result = made.launch(a_spec(*GATED))
+    assert result.succeeded
+    assert [model.run_id for model in made.registry.of_run(result.run.id)] == [result.run.id]
+
+
+def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([1.0]))
+    good = made.launch(a_spec()).run
+    bad = made.create(a_spec(), lease="999999999:1/dead")
+    script = trains_to([1.0])
+    script(RunDir(Path(bad.path)), Task(attempt=1))
+    running = bad.model_copy(update={"state": State.RUNNING, "attempt": 1})
+    made.store.save(running, lease="999999999:1/dead")
+    RunDir(Path(bad.path)).spec_file.unlink()
+    assert {run.id for run in made.ls().runs} == {good.id, bad.id}
+
+
+def test_a_run_that_ended_in_the_meantime_is_not_overwritten_by_an_older_look(
+    tmp_path: Path,
+) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    stale = made.create(a_spec(), lease="999999999:1/dead")
+    ended = stale.model_copy(update={"state": State.FAILED, "reason": "the truth"})
+    made.store.save(ended, lease="999999999:1/dead")
+    assert made._refreshed(stale).reason == "the truth"
+
+
+def test_a_tracker_that_cannot_be_opened_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+
+    def refuse(_kind: str, _name: str) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("rl_orch.plugins.load", refuse)
+    assert made.launch(a_spec()).succeeded
+
+
+def test_a_home_that_was_moved_takes_its_runs_and_models_along(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "öfter %_"
+    run = orchestrator_with(before, trains_to([500.0])).launch(a_spec(*GATED)).run
+    before.rename(after)
+    moved = orchestrator_with(after, trains_to([500.0]))
+    shown = moved.show(run.id)
+    assert shown.run.path == str(after / "runs" / run.id)
+    assert shown.models[0].model_path.startswith(str(after))
+    assert shown.report is not None
+
+
+def test_a_run_whose_directory_is_in_use_cannot_be_removed(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    run = made.launch(a_spec()).run
+    with RunDir(Path(run.path)).locked(), pytest.raises(RunLocked):
+        made.remove(run.id)
+    assert made.get(run.id) == run
 
 
 def test_a_spec_with_pending_options_makes_no_run(tmp_path: Path) -> None:

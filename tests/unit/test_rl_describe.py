@@ -168,3 +168,25 @@ def test_options_that_one_hot_observations_ignore_are_refused() -> None:
     assert [problem.path for problem in problems(stacked, describe(stacked))] == [
         "obs.stack_frames"
     ]
+
+
+def test_what_a_plugin_must_do_itself_is_not_passed_over() -> None:
+    box = SpaceDescription("Box", (4,), "float32")
+    env = EnvDescription("Fast-v0", box, SpaceDescription("Discrete", (), "int64", 2))
+    asked: dict[str, Any] = {"obs": {"stack_frames": 4}}
+    limited = {"max_episode_steps": 7}
+    found = problems(a_spec("Fast-v0", env=limited | {"backend": "fast"}, **asked), env)
+    assert [(problem.path, problem.message) for problem in found] == [
+        (
+            "obs.stack_frames",
+            "obs.stack_frames is 4, but env.backend 'fast' is a plugin, "
+            "which must stack frames itself",
+        ),
+        (
+            "env.max_episode_steps",
+            "env.max_episode_steps is 7, but env.backend 'fast' is a plugin, "
+            "which must limit its episodes itself",
+        ),
+    ]
+    assert problems(a_spec("Fast-v0", env={"backend": "fast"}), env) == []
+    assert problems(a_spec("Fast-v0", env=limited | {"backend": "async"}, **asked), env) == []

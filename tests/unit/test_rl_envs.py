@@ -60,6 +60,28 @@ def test_an_episode_can_be_driven_again_from_its_base_and_number() -> None:
     assert any(np.array_equal(start, seen) for seen in observed(a_spec(), 5)[:, 1])
 
 
+def test_numbered_episodes_are_one_sequence_however_many_copies_play_them() -> None:
+    cart_pole = gymnasium.make("CartPole-v1")
+    starts = [cart_pole.reset(seed=derive(5, number))[0] for number in range(9)]
+    for num_envs in (1, 3):
+        envs = vector.make(a_spec(env={"max_episode_steps": 1}), num_envs=num_envs)
+        seen = [vector.reset(envs, 5, numbered=True).copy()]
+        while len(seen) * num_envs < 9:
+            seen.append(envs.step(np.zeros(num_envs, np.int64))[0].copy())
+        assert np.array_equal(np.concatenate(seen), starts)
+
+
+def test_numbering_ends_with_the_next_plain_reset() -> None:
+    envs = vector.make(a_spec(env={"max_episode_steps": 1}), num_envs=2)
+    histories = []
+    for numbered in (False, True, False):
+        vector.reset(envs, 5, numbered=numbered)
+        histories.append(envs.step(np.zeros(2, np.int64))[0].copy())
+    plain, shared, again = histories
+    assert np.array_equal(plain, again)
+    assert not np.array_equal(plain, shared)
+
+
 def test_a_final_observation_survives_the_reset_even_where_memory_is_reused() -> None:
     spec = a_spec(f"{known_envs.MODULE}:Ladder-v0", env={"kwargs": {"length": 2}})
     envs = vector.make(spec, num_envs=1)
@@ -82,6 +104,19 @@ def test_stacked_frames_begin_with_the_first_one_repeated() -> None:
     first = vector.reset(envs, 0)
     assert first.shape == (2, 3, 4)
     assert np.array_equal(first[:, 0], first[:, 2])
+
+
+def test_stacked_frames_differ_even_where_memory_is_reused() -> None:
+    ladder = a_spec(
+        f"{known_envs.MODULE}:Ladder-v0", env={"kwargs": {"length": 4}}, obs={"stack_frames": 3}
+    )
+    envs = vector.make(ladder, num_envs=1)
+    seen = [vector.reset(envs, 0).ravel().tolist()]
+    for _ in range(4):
+        observations, _, _, _, infos = envs.step(np.zeros(1, np.int64))
+        seen.append(observations.ravel().tolist())
+    assert seen == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 0]]
+    assert infos["final_obs"][0].ravel().tolist() == [2, 3, 4]
 
 
 def test_a_plugin_steps_the_environments_in_gymnasiums_place(

@@ -15,6 +15,7 @@ from rl_orch.rl.envs.episodes import SeededEpisodes
 from rl_orch.rl.evaluate import Evaluator, evaluate, evaluation_seed, final_evaluation_seed
 from rl_orch.rl.policy import ActorCritic, build_policy, policy_tensors
 from rl_orch.rl.seeding import rng_state, seed_all
+from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
 
@@ -94,6 +95,38 @@ def returns_lengths(episodes: int) -> tuple[int, ...]:
     ).lengths
 
 
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_returns_do_not_depend_on_how_many_episodes_are_played_side_by_side(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cart_pole = {"id": "CartPole-v1", "backend": backend, "max_episode_steps": 99}
+    played = []
+    for lanes in (1, 3, 8):
+        monkeypatch.setattr(evaluation, "LANES", lanes)
+        played.append(returns(a_spec(env=cart_pole | {"num_envs": 8}), deterministic=True))
+    one, three, eight = played
+    assert len(set(one)) > 5
+    assert one == three == eight
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "episodes", "lanes"), [(2, 10, 2), (8, 3, 3), (64, 100, 16), (1, 1, 1)]
+)
+def test_there_are_no_more_lanes_than_environments_or_episodes(
+    num_envs: int, episodes: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = a_spec("Ladder", env={"num_envs": num_envs})
+    policy, made, make = a_policy(spec), [], vector.make
+
+    def counted(spec: Spec, *, num_envs: int) -> vector.Envs:
+        made.append(num_envs)
+        return make(spec, num_envs=num_envs)
+
+    monkeypatch.setattr(vector, "make", counted)
+    evaluate(policy, spec, episodes=episodes, seed=3, deterministic=True, step=0)
+    assert made == [lanes]
+
+
 def test_an_environment_that_resets_in_the_next_step_gives_the_same_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,13 +150,37 @@ def test_an_episode_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch)
     spec = a_spec("Ladder", env={"kwargs": {"length": 10**9}})
     with pytest.raises(RlctlError, match="has not ended after 50 steps") as caught:
         returns(spec)
-    assert caught.value.hint == "Set env.max_episode_steps."
+    assert caught.value.path == "env.max_episode_steps"
     limited = a_spec("Ladder", env={"kwargs": {"length": 10**9}, "max_episode_steps": 60})
     assert returns(limited, episodes=1) == (1830.0,)
 
 
-def test_seeds_of_evaluations_are_apart_from_each_other_and_can_be_set() -> None:
-    derived, given = a_spec(), a_spec(eval={"seed": 5})
-    assert evaluation_seed(derived) != final_evaluation_seed(derived)
-    assert evaluation_seed(given) == 5
-    assert final_evaluation_seed(given) not in (5, final_evaluation_seed(derived))
+@pytest.mark.parametrize("options", [{}, {"seed": 5}])
+def test_the_final_evaluation_repeats_no_episode_of_those_during_training(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = a_spec("Ladder", env={"num_envs": 16}, eval=options)
+    during = seeds_used(spec, 320, evaluation_seed(spec), monkeypatch)
+    final = seeds_used(spec, 100, final_evaluation_seed(spec), monkeypatch)
+    assert (len(during), len(final)) >= (320, 100)
+    assert during.isdisjoint(final)
+
+
+def seeds_used(spec: Spec, episodes: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The seeds that an evaluation resets its environments with."""
+    policy, used, reset = a_policy(spec), set(), known_envs.Ladder.reset
+
+    def noted(env: known_envs.Ladder, *, seed: int, options: Any = None) -> Any:
+        used.add(seed)
+        return reset(env, seed=seed, options=options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(known_envs.Ladder, "reset", noted)
+        evaluate(policy, spec, episodes=episodes, seed=seed, deterministic=True, step=0)
+    return used
+
+
+def test_both_seeds_of_evaluations_derive_from_the_given_one_or_else_from_the_runs() -> None:
+    for base, spec in ((9, a_spec(env={"seed": 9})), (5, a_spec(eval={"seed": 5}))):
+        assert evaluation_seed(spec) == derive(base, Stream.EVALUATION)
+        assert final_evaluation_seed(spec) == derive(base, Stream.FINAL_EVALUATION)

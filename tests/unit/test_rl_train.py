@@ -65,7 +65,8 @@ def test_an_evaluation_is_told_and_saved_with_its_report() -> None:
         assert report is not None
         assert event.key == "eval/mean_return"
         assert event.value == report.summary.mean
-        assert event.tags == {"report": report.model_dump(mode="json")}
+        summary = report.summary.model_dump(mode="json")
+        assert event.tags == {"summary": summary, "mean_length": report.mean_length}
         assert event.step == snapshot.step == report.step
 
 
@@ -173,7 +174,7 @@ def test_stop_right_after_an_evaluation_keeps_the_report() -> None:
 
 
 def test_checkpoint_saves_now_and_goes_on() -> None:
-    outcome, outlet = trained(a_spec(), None, "checkpoint", "pause", "unpause")
+    outcome, outlet = trained(a_spec(), None, "checkpoint")
     assert outcome.reason == "budget"
     assert [snapshot.step for snapshot, _ in outlet.saved] == [64, 128, 256, 384]
 

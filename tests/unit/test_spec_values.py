@@ -24,6 +24,7 @@ OTHER_VALUES: dict[str, Any] = {
     "train.batch_size": 32,
     "train.off_policy": False,
     "agent.network.hidden_sizes": [3],
+    "eval.final_episodes": 50,
     "gates.min_return": 1,
     "rollout.steps": 512,
     "resources.device": "mps",
@@ -309,6 +310,18 @@ def test_patience_without_a_gate_is_refused() -> None:
     found = problems(gates__patience=3, gates__stop_when_solved=True)
     assert set(found) == {"gates.patience", "gates.stop_when_solved"}
     assert spec(gates__patience=3).gates.patience == 3
+
+
+@pytest.mark.parametrize("rule", ["min_return", "min_episodes", "max_std"])
+def test_a_gate_asks_for_ten_final_episodes_at_least(rule: str) -> None:
+    found = problems(**{f"gates__{rule}": 1, "eval__final_episodes": 9})
+    assert found == {
+        "eval.final_episodes": "eval.final_episodes is 9; must be at least 10 where a gate is set, "
+        "since fewer episodes say too little of a policy"
+    }
+    assert spec(eval__final_episodes=10).eval.final_episodes == 10
+    ungated = resolve({"env.id": "CartPole-v1", "eval.final_episodes": 1})
+    assert ungated.eval.final_episodes == 1
 
 
 def test_clip_bounds_must_be_in_order() -> None:

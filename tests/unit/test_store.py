@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from rl_orch.core.store import Store
+from rl_orch.core.store import SAFE_WAL, Store
 from rl_orch.core.tables import METADATA
 from rl_orch.errors import BadInput, LeaseLost, NotFound, RlctlError
 from rl_orch.records import Attempt, Evaluation, Run, State
@@ -148,17 +148,17 @@ def test_a_reference_with_wildcards_is_taken_literally(store: Store) -> None:
 
 
 def test_attempts_are_kept_in_order_and_updated_in_place(store: Store) -> None:
-    store.add(a_run("r-1"))
+    store.add(a_run("r-1"), lease="mine")
     first = Attempt(run_id="r-1", number=1, started_at=1.0)
-    store.put_attempt(Attempt(run_id="r-1", number=2, started_at=2.0))
-    store.put_attempt(first)
-    store.put_attempt(first.model_copy(update={"exit_code": -9}))
+    store.put_attempt(Attempt(run_id="r-1", number=2, started_at=2.0), lease="mine")
+    store.put_attempt(first, lease="mine")
+    store.put_attempt(first.model_copy(update={"exit_code": -9}), lease="mine")
     assert [(a.number, a.exit_code) for a in store.attempts("r-1")] == [(1, -9), (2, None)]
 
 
 def test_removing_a_run_removes_its_attempts(store: Store) -> None:
-    store.add(a_run("r-1"))
-    store.put_attempt(Attempt(run_id="r-1", number=1, started_at=1.0))
+    store.add(a_run("r-1"), lease="mine")
+    store.put_attempt(Attempt(run_id="r-1", number=1, started_at=1.0), lease="mine")
     store.remove("r-1")
     assert store.attempts("r-1") == []
 
@@ -177,12 +177,32 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
         Store(path)
 
 
-def test_writes_are_durable_and_readers_do_not_block_them(store: Store) -> None:
-    with sqlite3.connect(store.path) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone()[0] in ("delete", "wal")
+def test_a_reader_that_is_done_blocks_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_orch.core.store.BUSY_TIMEOUT_S", 0.2)
+    store = Store(tmp_path / "rlctl.db")
     store.add(a_run("r-1"))
     with store.reading() as reader:
-        reader.execute(sa.text("SELECT 1"))
-        store.add(a_run("r-2"))
+        assert reader.execute(sa.text("SELECT id FROM runs")).scalars().all() == ["r-1"]
+    # Still referred to, so that only the end of `reading` can have let go of the lock.
+    store.add(a_run("r-2"))
+    assert reader.closed
     assert {run.id for run in store.page().runs} == {"r-1", "r-2"}
-    assert sqlite3.connect(store.path).execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def test_what_is_written_is_durable_and_the_file_is_sound(store: Store) -> None:
+    store.add(a_run("r-1"))
+    with store.reading() as connection:
+        told = {
+            name: connection.execute(sa.text(f"PRAGMA {name}")).scalar_one()
+            for name in ("synchronous", "journal_mode", "foreign_keys", "integrity_check")
+        }
+    journal = "wal" if sqlite3.sqlite_version_info >= SAFE_WAL else "delete"
+    full = 2
+    assert told == {
+        "synchronous": full,
+        "journal_mode": journal,
+        "foreign_keys": 1,
+        "integrity_check": "ok",
+    }

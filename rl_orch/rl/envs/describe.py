@@ -72,6 +72,7 @@ def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
         _action_kind(env),
         _expected_actions(spec, env),
         *_useless_observation_options(spec, env),
+        *_left_to_the_plugin(spec),
     ]
     return [problem for problem in found if problem is not None]
 
@@ -175,5 +176,26 @@ def _useless_observation_options(spec: Spec, env: EnvDescription) -> list[Proble
             "Leave it out.",
         )
         for path, value in asked.items()
+        if value is not None
+    ]
+
+
+def _left_to_the_plugin(spec: Spec) -> list[Problem]:
+    """Options that wrap single environments; a plugin's vector environment has none to wrap."""
+    if spec.env.backend in vector.GYMNASIUM_BACKENDS:
+        return []
+    asked = {
+        "obs.stack_frames": (spec.obs.stack_frames, "stack frames"),
+        "env.max_episode_steps": (spec.env.max_episode_steps, "limit its episodes"),
+    }
+    return [
+        Problem(
+            path,
+            value,
+            f"{path} is {value}, but env.backend {spec.env.backend!r} is a plugin, "
+            f"which must {what} itself",
+            "Leave it out; env.kwargs may hold arguments for the plugin.",
+        )
+        for path, (value, what) in asked.items()
         if value is not None
     ]

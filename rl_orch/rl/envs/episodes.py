@@ -14,7 +14,12 @@ class SeededEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     `reset(seed=s)` starts episode 0 from `s`; the k-th reset without a seed after it starts
     episode k from `derive(s, k)`. An episode is thus known by (s, k) and can be driven again
     without the ones before it.
+
+    `numbering`, a (base, first, stride), lets the copies of a vector env share one sequence of
+    episodes instead: the k-th is then number `first + k * stride`, from `derive(base, number)`.
     """
+
+    numbering: tuple[int, int, int] | None = None
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -29,7 +34,8 @@ class SeededEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._base, self._episode = seed, 0
         elif self._base is not None:
             self._episode += 1
-            seed = derive(self._base, self._episode)
+            base, first, stride = self.numbering or (self._base, 0, 1)
+            seed = derive(base, first + self._episode * stride)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

@@ -3,13 +3,14 @@
 Gymnasium does the stepping. A plugin of kind `vector_envs` may take its place.
 """
 
+from copy import deepcopy
 from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.wrappers import FrameStackObservation
+from gymnasium.wrappers import FrameStackObservation, TransformObservation
 from numpy.typing import NDArray
 
 from rl_orch import plugins
@@ -43,14 +44,19 @@ def make(spec: Spec, *, num_envs: int, backend: str | None = None) -> Envs:
     return envs
 
 
-def reset(envs: Envs, seed: int) -> NDArray[Any]:
-    """First observations; copy i starts from `derive(seed, i)`, and its later episodes follow.
+def reset(envs: Envs, seed: int, *, numbered: bool = False) -> NDArray[Any]:
+    """First observations; copy i of n starts from `derive(seed, i)`, and its later episodes follow.
 
-    A vector environment that is not made of single ones takes one seed, and splits it itself.
+    If `numbered`, the copies share one sequence of episodes, the same for every n: the k-th of
+    copy i is number i + k·n, and starts from `derive(seed, number)`.
+    A vector environment that is not made of single ones takes one seed, and splits it itself:
+    which episodes it plays may depend on n, numbered or not.
     """
     seeds: Any = seed
-    if isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        seeds = [derive(seed, index) for index in range(envs.num_envs)]
+    inner, n = envs.unwrapped, envs.num_envs
+    if isinstance(inner, SyncVectorEnv | AsyncVectorEnv):
+        seeds = [derive(seed, i) for i in range(n)]
+        inner.set_attr("numbering", [(seed, i, n) if numbered else None for i in range(n)])
     observations, _ = envs.reset(seed=seeds)
     return np.asarray(observations)
 
@@ -63,6 +69,8 @@ def autoreset(envs: Envs) -> AutoresetMode:
 def _from_gymnasium(spec: Spec, num_envs: int, backend: str) -> Envs:
     wrappers: list[Any] = [SeededEpisodes]
     if spec.obs.stack_frames is not None:
+        # The stack keeps references, and an environment may reuse the memory behind them.
+        wrappers.append(partial(TransformObservation, func=deepcopy, observation_space=None))
         wrappers.append(partial(FrameStackObservation, stack_size=spec.obs.stack_frames))
     limit = spec.env.max_episode_steps
     return gymnasium.make_vec(

@@ -1,4 +1,4 @@
-"""Runs, attempts and models."""
+"""Runs, attempts, models, and facts about the database itself."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,6 +9,11 @@ down_revision = None
 
 def upgrade() -> None:
     """Create the first tables."""
+    op.create_table(
+        "meta",
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
     op.create_table(
         "runs",
         sa.Column("id", sa.Text, primary_key=True),
@@ -73,5 +78,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop the first tables."""
-    for table in ("models", "attempts", "runs"):
+    for table in ("models", "attempts", "runs", "meta"):
         op.drop_table(table)

@@ -1,0 +1,93 @@
+"""What a run's events add up to, and what follows once its root is gone. Pure.
+
+Anything may append to an event file, so what cannot be read here is passed over.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from signal import Signals
+
+from rl_orch.core.ports import Exit
+from rl_orch.io import shelf
+from rl_orch.io.history import evaluation_of, number_of
+from rl_orch.records import Evaluation, Event, EventKind, State
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest facts of one attempt."""
+
+    env_steps: int = 0
+    started: bool = False
+    ended: Event | None = None
+    evaluation: Evaluation | None = None
+    best: str | None = None
+    paced_steps: int = 0
+    paced_s: float = 0.0
+
+    def after(self, event: Event) -> "Progress":
+        """The progress once an event is known."""
+        seen = replace(self, env_steps=max(self.env_steps, event.step))
+        match event.kind, event.key:
+            case EventKind.LOG, "charts/SPS":
+                return seen._paced(event)
+            case EventKind.STATE, "started":
+                at = event.step
+                return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
+            case EventKind.STATE, "ended":
+                return replace(seen, ended=event)
+            case EventKind.EVAL, _:
+                return replace(seen, evaluation=evaluation_of(event) or self.evaluation)
+            case EventKind.CHECKPOINT, "saved" if event.tags.get("best"):
+                return replace(seen, best=checkpoint_name(event.value) or self.best)
+            case _:
+                return seen
+
+    @property
+    def sps(self) -> float | None:
+        """Environment steps a second over all of training, evaluations left out."""
+        return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
+
+    def _paced(self, event: Event) -> "Progress":
+        speed = number_of(event)
+        if speed is None or not 0 < speed < 1e12:
+            return self
+        seconds = (event.step - self.paced_steps) / speed
+        return replace(self, paced_steps=event.step, paced_s=self.paced_s + seconds)
+
+
+def checkpoint_name(value: object) -> str | None:
+    """The value if it is the plain name of a checkpoint, so that it can lead nowhere else."""
+    if not isinstance(value, str) or Path(value).name != value:
+        return None
+    return None if shelf.step_of(Path(value)) is None else value
+
+
+def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[State, str]:
+    """The state that follows once the root of a training attempt is gone, and why."""
+    last = progress.ended
+    if last is not None:
+        return _after_last_words(last, stopping=stopping)
+    where = f"at step {progress.env_steps:,}"
+    if stopping:
+        return State.STOPPED, f"killed {where}, before a last checkpoint"
+    if gone.code is None:
+        return State.LOST, f"its process vanished {where} while nobody watched"
+    if gone.code < 0:
+        return State.FAILED, f"its process was killed by {_signal_name(-gone.code)} {where}"
+    return State.FAILED, f"its process ended with exit code {gone.code} {where}; see its log"
+
+
+def _after_last_words(last: Event, *, stopping: bool) -> tuple[State, str]:
+    why = str(last.tags.get("reason", "it did not say why"))
+    if last.value == "trained" and stopping:
+        return State.STOPPED, f"{why}; stopped before the final evaluation"
+    states = {"trained": State.EVALUATING, "stopped": State.STOPPED}
+    return states.get(str(last.value), State.FAILED), why
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,107 @@
+"""`launch`: requests to stop, and what it suggests afterwards."""
+
+import os
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_orch.cli.launch import stop_requests
+from rl_orch.cli.summary import place_flags
+from rl_orch.records import Run, State
+from rl_orch.runners.local import LocalRunner
+from tests.conftest import Ran
+
+Rlctl = Callable[..., Ran]
+
+RUN = Run(
+    id="r-1", name="r", env="CartPole-v1", algo="ppo", config_hash="h", path="/p", seed=1,
+    total_timesteps=10, created_at=0.0, updated_at=0.0, state=State.RUNNING,
+)  # fmt: skip
+
+
+def send(*numbers: signal.Signals) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_counts_and_says_nothing_by_itself(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    with stop_requests() as requests:
+        send(number)
+        assert requests.count() == 1
+        assert capsys.readouterr().err == ""
+    assert signal.getsignal(number) is before
+
+
+def test_each_request_is_answered_once_with_what_it_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = []
+    with stop_requests() as requests:
+        for number in ((), (signal.SIGINT,), (), (signal.SIGINT,), (signal.SIGINT,)):
+            send(*number)
+            requests.answer(RUN)
+            said.append(capsys.readouterr().err)
+    first = "stopping after a last checkpoint; Ctrl-C again ends it at once\n"
+    assert said == ["", first, "", "ending it at once\n", ""]
+
+
+def test_a_run_that_has_ended_is_not_said_to_be_stopping(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with stop_requests() as requests:
+        send(signal.SIGINT)
+        requests.answer(RUN.model_copy(update={"state": State.STOPPED}))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_requests() as requests:
+            send(signal.SIGHUP)
+            assert requests.count() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def stopped_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalRunner, "check", lambda _runner, _spec: send(signal.SIGINT))
+
+
+@pytest.mark.usefixtures("stopped_during_the_check")
+def test_a_stop_during_the_check_ends_with_exit_code_four(rlctl: Rlctl) -> None:
+    ran = rlctl("launch", "--env", "CartPole-v1")
+    assert ran.code == 4
+    assert "stopped before it started" in ran.out
+
+
+@pytest.mark.usefixtures("stopped_during_the_check")
+def test_the_suggested_commands_work_from_where_one_is(rlctl: Rlctl) -> None:
+    ran = rlctl(
+        "launch", "--env", "CartPole-v1", "--home", "my [b]home", "--registry-db", "a db.sqlite"
+    )
+    show, tensorboard = (shlex.split(line) for line in next_lines(ran.out))
+    assert rlctl(*show[1:]).code == 0
+    assert show[:2] == ["rlctl", "show"]
+    assert show[3:] == ["--home", "my [b]home", "--registry-db", "a db.sqlite"]
+    assert Path(tensorboard[2]).parent.is_dir()
+    assert next_lines(rlctl(*show[1:]).out) == next_lines(ran.out)
+
+
+def test_what_was_not_given_is_not_repeated() -> None:
+    assert place_flags(None, None) == ""
+
+
+def next_lines(text: str) -> list[str]:
+    """The commands of a summary."""
+    lines = [line.strip() for line in text.splitlines()]
+    at = next(i for i, line in enumerate(lines) if line.startswith("next "))
+    return [line.removeprefix("next").strip() for line in lines[at : at + 2]]

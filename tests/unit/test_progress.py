@@ -1,0 +1,50 @@
+"""What events add up to."""
+
+from typing import Any
+
+import pytest
+
+from rl_orch.core.progress import Progress, checkpoint_name
+from rl_orch.records import Event, EventKind
+
+
+def an_event(kind: EventKind, key: str, step: int, value: Any = None, **tags: Any) -> Event:
+    """An event of the first attempt."""
+    where = {"seq": 1, "attempt": 1, "ts": 0.0, "run": "r"}
+    what = {"kind": kind, "key": key, "step": step, "value": value, "tags": tags}
+    return Event.model_validate(where | what)
+
+
+def test_the_speed_is_that_of_all_of_training_not_of_the_last_rollout() -> None:
+    seen = Progress()
+    for step, speed in ((100, 100.0), (200, 50.0)):
+        seen = seen.after(an_event(EventKind.LOG, "charts/SPS", step, speed))
+    assert seen.sps == pytest.approx(200 / 3.0, abs=0.1)
+
+
+def test_an_attempt_that_goes_on_from_a_step_counts_from_there() -> None:
+    seen = Progress().after(an_event(EventKind.METRIC, "losses/x", 900, 1.0))
+    seen = seen.after(an_event(EventKind.STATE, "started", 500))
+    assert (seen.env_steps, seen.started, seen.ended) == (500, True, None)
+
+
+@pytest.mark.parametrize("value", [None, True, "fast", -1.0, 0.0, "NaN", "Infinity", [1]])
+def test_a_speed_that_makes_no_sense_changes_nothing(value: Any) -> None:
+    assert Progress().after(an_event(EventKind.LOG, "charts/SPS", 100, value)).sps is None
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, "", ".", "..", "../step_000000000001", "/step_000000000001", "step_1", "x"]
+)
+def test_only_the_plain_name_of_a_checkpoint_is_taken_for_one(value: Any) -> None:
+    assert checkpoint_name(value) is None
+    event = an_event(EventKind.CHECKPOINT, "saved", 1, value, best=True)
+    assert Progress().after(event).best is None
+
+
+def test_the_newest_best_checkpoint_is_remembered() -> None:
+    first, second = "step_000000000100", "step_000000000200"
+    seen = Progress()
+    for name, best in ((first, True), (second, False)):
+        seen = seen.after(an_event(EventKind.CHECKPOINT, "saved", 1, name, best=best))
+    assert seen.best == first

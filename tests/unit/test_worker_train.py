@@ -1,0 +1,165 @@
+"""One attempt: whatever happens, its last event says how it ended."""
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from rl_orch.errors import Diverged, RunLocked
+from rl_orch.io import commands, shelf
+from rl_orch.io.events import read
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Event
+from rl_orch.rl.train import Outcome, Outlet
+from rl_orch.spec.model import Spec
+from rl_orch.testing import a_spec
+from rl_orch.worker import train as worker
+from rl_orch.worker.train import run_attempt
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: Patch) -> RunDir:
+    """A run directory; its training ends at once."""
+    made = RunDir(tmp_path / "run")
+    made.create(a_spec(), {"run_id": "run"})
+    monkeypatch.setattr(worker, "train", trained)
+    return made
+
+
+def trained(_spec: Spec, _outlet: Outlet) -> Outcome:
+    return Outcome("budget", 64, "trained for its budget of 64 steps")
+
+
+def raising(error: BaseException) -> Callable[..., NoReturn]:
+    """A function that fails."""
+
+    def fail(*_arguments: Any, **_options: Any) -> NoReturn:
+        raise error
+
+    return fail
+
+
+def last_event(directory: RunDir) -> Event:
+    return list(read(directory.events))[-1]
+
+
+def test_training_that_ends_well_says_so(directory: RunDir) -> None:
+    assert run_attempt(directory, 1) == 0
+    last = last_event(directory)
+    assert (last.key, last.value, last.step) == ("ended", "trained", 64)
+    assert last.tags == {"reason": "trained for its budget of 64 steps"}
+
+
+def test_a_spec_that_cannot_be_read_is_an_end_with_a_reason(directory: RunDir) -> None:
+    directory.spec_file.write_text("- not a spec")
+    assert run_attempt(directory, 1) == 1
+    assert [event.key for event in read(directory.events)] == ["started", "ended"]
+    assert "spec.yaml' cannot be read" in last_event(directory).tags["reason"]
+
+
+def test_a_sweep_that_fails_is_an_end_with_a_reason(directory: RunDir, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(shelf, "sweep", raising(PermissionError("no")))
+    assert run_attempt(directory, 1) == 1
+    assert last_event(directory).tags["reason"] == "PermissionError: no"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("it tripped"), SystemExit("it tripped")])
+def test_an_environment_cannot_end_the_attempt_unseen(
+    directory: RunDir, monkeypatch: Patch, error: BaseException
+) -> None:
+    monkeypatch.setattr(worker, "train", raising(error))
+    assert run_attempt(directory, 1) == 1
+    last = last_event(directory)
+    assert (last.value, last.tags) == ("failed", {"reason": f"{type(error).__name__}: it tripped"})
+
+
+def test_a_reason_of_any_length_is_recorded(directory: RunDir, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(worker, "train", raising(ValueError("x" * (2 << 20))))
+    assert run_attempt(directory, 1) == 1
+    assert last_event(directory).value == "failed"
+
+
+def test_people_see_what_an_error_advises(directory: RunDir, monkeypatch: Patch) -> None:
+    error = Diverged("the loss is not finite at step 8", hint="Lower train.lr.")
+    monkeypatch.setattr(worker, "train", raising(error))
+    assert run_attempt(directory, 1) == 1
+    assert last_event(directory).tags == {
+        "reason": "the loss is not finite at step 8. Lower train.lr.",
+        "hint": "Lower train.lr.",
+    }
+
+
+def test_a_run_does_without_the_socket_where_there_are_none(
+    directory: RunDir, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("socket.socket.bind", raising(OSError(errno.EPERM, "not permitted")))
+    assert run_attempt(directory, 1) == 0
+    assert last_event(directory).value == "trained"
+    assert [r.levelname for r in caplog.records if "no command socket" in r.message] == ["WARNING"]
+
+
+def test_a_socket_that_somebody_else_answers_is_not_passed_over(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(commands, "serve", raising(RunLocked("another process answers")))
+    assert run_attempt(directory, 1) == 2
+    assert last_event(directory).tags["reason"] == "another process answers"
+
+
+def test_an_end_that_cannot_be_recorded_is_logged_without_a_second_traceback(
+    directory: RunDir, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill_the_disk(_spec: Spec, _outlet: Outlet) -> Outcome:
+        monkeypatch.setattr(os, "write", full)
+        return trained(_spec, _outlet)
+
+    monkeypatch.setattr(worker, "train", fill_the_disk)
+    code = run_attempt(directory, 1)
+    monkeypatch.undo()
+    assert code == 1
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 1
+    assert "No space left" in errors[0].message
+    assert errors[0].exc_info is None
+
+
+def test_signals_stop_the_loop_and_are_the_callers_again_afterwards(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    seen: list[str | None] = []
+
+    def stopped(_spec: Spec, outlet: Outlet) -> Outcome:
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append(outlet.command())
+        return Outcome("stopped", 8, "stopped at step 8")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(worker, "train", stopped)
+    assert run_attempt(directory, 1) == 0
+    assert seen == ["stop"]
+    assert last_event(directory).value == "stopped"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_another_thread_than_the_main_one_leaves_signals_alone(directory: RunDir) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run_attempt(directory, 1)))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+
+
+def test_a_directory_in_use_gets_no_events(directory: RunDir) -> None:
+    with directory.locked(), pytest.raises(RunLocked):
+        run_attempt(directory, 1)
+    assert directory.events.read_bytes() == b""
