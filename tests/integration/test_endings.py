@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rl_orch import orchestrator
 from rl_orch.io import commands, processes, shelf
 from tests.integration.conftest import SMALL, Shell, until
 
@@ -18,9 +19,11 @@ def launched(shell: Shell) -> tuple[subprocess.Popen[str], dict[str, Any]]:
     """A long run that has been trained for a while."""
     child = shell.start("launch", "--env", "CartPole-v1", *LONG, "--json")
 
+    watched = orchestrator.connect(shell.home)
+
     def running() -> dict[str, Any] | None:
-        runs: list[dict[str, Any]] = shell.json("ls")["runs"]
-        return next((run for run in runs if run["env_steps"] > 0), None)
+        run = next((run for run in watched.ls().runs if run.env_steps > 0), None)
+        return None if run is None else run.model_dump(mode="json")
 
     found: dict[str, Any] = until(running)
     return child, found
@@ -51,6 +54,17 @@ def test_stop_from_elsewhere_ends_the_run_and_the_launch(shell: Shell) -> None:
     child, run = launched(shell)
     stopped = shell.json("stop", run["id"])
     assert stopped["state"] == "stopped"
+    child.communicate(timeout=30)
+    assert child.returncode == 4
+    assert shell.processes() == []
+
+
+def test_a_forced_stop_ends_a_run_that_does_not_listen(shell: Shell) -> None:
+    child, run = launched(shell)
+    os.kill(worker_pid(run), signal.SIGSTOP)
+    stopped = shell.json("stop", run["id"], "--force")
+    assert stopped["state"] == "stopped"
+    assert "killed" in stopped["reason"]
     child.communicate(timeout=30)
     assert child.returncode == 4
     assert shell.processes() == []
