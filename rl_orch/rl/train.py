@@ -117,7 +117,10 @@ class Training:
             if command in ("stop", "checkpoint"):
                 self._save(None)
             if command == "stop":
-                return self._outcome("stopped", f"stopped at step {self.env_steps:,}")
+                return self._outcome(
+                    "stopped",
+                    f"asked to end at step {self.env_steps:,}; a last checkpoint is saved",
+                )
 
             before = self.env_steps
             self.train_step()

@@ -162,7 +162,7 @@ def test_what_was_saved_is_what_was_evaluated() -> None:
 
 def test_stop_saves_a_last_snapshot_and_ends() -> None:
     outcome, outlet = trained(a_spec(), None, "stop")
-    assert outcome == Outcome("stopped", 64, "stopped at step 64")
+    assert outcome == Outcome("stopped", 64, "asked to end at step 64; a last checkpoint is saved")
     assert [(snapshot.step, report) for snapshot, report in outlet.saved] == [(64, None)]
 
 
