@@ -1,6 +1,6 @@
 """Draws the README's pictures from a real launch: `python docs/picture.py`, about 20 seconds.
 
-`images/progress.svg` is the live panel two thirds into the demo, `images/summary.svg` its end.
+`images/progress.svg` is the live panel half-way through the demo, `images/summary.svg` its end.
 """
 
 import io
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 SPEC = "rl_orch/configs/cartpole.yaml"
 COMMAND = f"[bold green]$[/] rlctl launch -f {SPEC}"
 WIDTH = 108
-SHOWN_AT = 25_000
+SHOWN_AT = 12_000
 """Environment steps at which the live panel is drawn."""
 
 
