@@ -140,7 +140,8 @@ def _explained(parameter: inspect.Parameter) -> str:
     info = _info(parameter)
     text = info.help or ""
     if info.envvar:
-        text += f" Variable: {info.envvar}."
+        names = [info.envvar] if isinstance(info.envvar, str) else info.envvar
+        text += f" Variable: {', '.join(names)}."
     if parameter.default not in (None, False, inspect.Parameter.empty):
         text += f" Default: {parameter.default}."
     return text.strip()

@@ -69,7 +69,8 @@ def _results(runs: list[Run]) -> Table:
     grid = Table(box=None, pad_edge=False)
     columns = ("run", "state", "seed", "steps", "steps/s", "return [95 %]", "IQM", "n", "gate")
     for column in columns:
-        grid.add_column(column, header_style="dim", overflow="fold")
+        fixed = column in ("run", "state")
+        grid.add_column(column, header_style="dim", overflow="fold", no_wrap=fixed)
     for run in runs:
         grid.add_row(
             safe(run.id),
@@ -77,7 +78,7 @@ def _results(runs: list[Run]) -> Table:
             str(run.seed),
             f"{run.env_steps:,}",
             "–" if run.sps is None else f"{run.sps:,.0f}",
-            safe(evaluation_text(run.eval)),
+            safe(evaluation_text(run)),
             "–" if run.eval is None else figure(run.eval.iqm),
             "–" if run.eval is None else f"{run.eval.n} {run.eval.unit}",
             run.verdict or "–",

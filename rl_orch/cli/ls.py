@@ -8,7 +8,7 @@ from rich.table import Table
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.words import age_text, evaluation_text, plain, state_text
+from rl_orch.cli.words import age_text, evaluation_text, plain, short, state_text
 from rl_orch.core.store import Page
 from rl_orch.records import State
 
@@ -27,13 +27,13 @@ def command(
     json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    page = orchestrator.connect(home, database=database).ls(
-        limit=limit, after=after, states=state or ()
-    )
+    connected = orchestrator.connect(home, database=database)
+    page = connected.ls(limit=limit, after=after, states=state or ())
     if json:
         print_json({"runs": [plain(run) for run in page.runs], "next": page.next})
     elif not page.runs:
-        out().print("no runs yet; start one with: rlctl launch --env CartPole-v1")
+        place = safe(short(str(connected.database.parent)))
+        out().print(f"no runs in {place} yet; start one with: rlctl launch --env CartPole-v1")
     else:
         _print(page)
 
@@ -41,7 +41,8 @@ def command(
 def _print(page: Page) -> None:
     grid = Table(box=None, pad_edge=False)
     for column in ("run", "state", "algo", "env", "steps", "return [95 %]", "gate", "age"):
-        grid.add_column(column, header_style="dim", overflow="fold")
+        fixed = column in ("run", "state", "age")
+        grid.add_column(column, header_style="dim", overflow="fold", no_wrap=fixed)
     for run in page.runs:
         share = f" {run.env_steps / run.total_timesteps:.0%}" if run.active else ""
         grid.add_row(
@@ -50,7 +51,7 @@ def _print(page: Page) -> None:
             run.algo,
             safe(run.env),
             f"{run.env_steps:,}{share}",
-            safe(evaluation_text(run.eval)),
+            safe(evaluation_text(run)),
             run.verdict or "–",
             age_text(run.created_at),
         )

@@ -26,6 +26,8 @@ def print_summary(
     console.print()
     print_curves(console, [run], target=shown.spec.gates.min_return)
     _row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
+    chosen = f"{run.algo} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
+    _row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
     budget = f"{run.env_steps:,} steps (budget {run.total_timesteps:,}){speed}"
     _row(console, "trained", budget)
@@ -37,6 +39,7 @@ def print_summary(
         _row(console, "gate", f"[{colour}]{verdict.word}[/]")
         for check in verdict.checks:
             mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
+            mark = "[dim]–[/]" if check.limit is None else mark
             _row(console, "", f"{mark} {check.rule}: {safe(check.sentence)}")
     for model in shown.models:
         if model.id == run.model_id:

@@ -36,17 +36,20 @@ def state_text(run: Run) -> str:
 
 
 def figure(value: float) -> str:
-    """A return with as many digits as it takes: 489.7, 12.34, 0.0512."""
+    """A return with as many digits as it takes: 489.7, 12.34, 0.0512. What is none is a dash."""
+    if math.isnan(value):
+        return "–"
     if not math.isfinite(value) or value == 0 or abs(value) >= 100:
         return f"{value:,.1f}"
     return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
-def evaluation_text(evaluation: Evaluation | None) -> str:
-    """A return with its interval, short enough for a table."""
-    if evaluation is None:
+def evaluation_text(run: Run) -> str:
+    """A return with its interval; `~` marks one that the run reported about itself."""
+    if run.eval is None:
         return "–"
-    return f"{figure(evaluation.mean)} {interval_text(evaluation)}"
+    final = run.state in (State.SUCCEEDED, State.REJECTED)
+    return f"{'' if final else '~'}{figure(run.eval.mean)} {interval_text(run.eval)}"
 
 
 def interval_text(evaluation: Evaluation) -> str:

@@ -19,7 +19,9 @@ from rl_orch.io.events import tail
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
 
-STOP_GRACE_S = 30.0
+STOP_GRACE_S = 120.0
+"""How long a run that was asked to end may take to finish its iteration and save."""
+
 SAVE_EVERY_S = 1.0
 FINAL = "final"
 """The name of the report that the gate reads."""

@@ -172,11 +172,11 @@ class Store:
             return [Attempt.model_validate(dict(row._mapping)) for row in rows]
 
     def relocate(self, home: Path) -> None:
-        """Follow a home that was moved: paths inside the old one become paths inside this one."""
+        """Follow a home that was moved or copied: paths inside the old one are inside this one."""
         with self.reading() as connection:
             known = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
             old: str | None = known.scalar_one_or_none()
-        if old == str(home) or (old is not None and Path(old).exists()):
+        if old == str(home):
             return
         with self.writing() as connection:
             connection.execute(META.delete().where(META.c.key == "home"))

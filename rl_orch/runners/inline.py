@@ -9,7 +9,7 @@ import torch
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import SpecInvalid
 from rl_orch.io.rundir import RunDir
-from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
 from rl_orch.worker.evaluate import run_evaluation
@@ -25,7 +25,7 @@ class InlineRunner:
     def check(self, spec: Spec) -> None:
         """Make the environment here and look at it."""
         with _undisturbed():
-            found = problems(spec, describe(spec))
+            found = problems(spec, describe(spec)) or try_out(spec)
         if found:
             raise SpecInvalid(found)
 

@@ -36,6 +36,8 @@ def parse_override(typed: str) -> Override:
     try:
         override = OverridesParser.create().parse_override(typed)
     except HydraException as error:
+        if typed.endswith((".yaml", ".yml", ".json")):
+            raise BadInput(f"{typed!r} is not an override", hint=f"A file: -f {typed}") from None
         raise BadInput(
             f"override {typed!r} is not understood: {str(error).splitlines()[0]}",
             hint=HINT,

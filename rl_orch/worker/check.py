@@ -10,14 +10,14 @@ import sys
 from typing import Any
 
 from rl_orch.errors import RlctlError, SpecInvalid
-from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.model import Spec
 
 
 def answer(spec: Spec) -> dict[str, Any]:
     """The problems that only the environment itself can tell of."""
     try:
-        found = problems(spec, describe(spec))
+        found = problems(spec, describe(spec)) or try_out(spec)
     except SpecInvalid as error:
         found = list(error.problems)
     except RlctlError as error:

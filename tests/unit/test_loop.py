@@ -1,6 +1,7 @@
 """Supervision, a tick at a time, with roots that are functions and clocks that are told."""
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -397,6 +398,14 @@ def test_a_home_that_was_moved_takes_its_runs_and_models_along(tmp_path: Path) -
     assert shown.run.path == str(after / "runs" / run.id)
     assert shown.models[0].model_path.startswith(str(after))
     assert shown.report is not None
+
+
+def test_removing_a_run_from_a_copied_home_leaves_the_original_alone(tmp_path: Path) -> None:
+    run = orchestrator_with(tmp_path / "home", trains_to([500.0])).launch(a_spec()).run
+    shutil.copytree(tmp_path / "home", tmp_path / "copy")
+    orchestrator_with(tmp_path / "copy", trains_to([500.0])).remove(run.id)
+    assert not (tmp_path / "copy" / "runs" / run.id).exists()
+    assert (tmp_path / "home" / "runs" / run.id / "spec.yaml").exists()
 
 
 def test_a_run_whose_directory_is_in_use_cannot_be_removed(tmp_path: Path) -> None:

@@ -6,10 +6,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from rl_orch.errors import SpecInvalid
-from rl_orch.rl.envs.describe import EnvDescription, SpaceDescription, describe, problems
+from rl_orch.rl.envs.describe import (
+    EnvDescription,
+    SpaceDescription,
+    describe,
+    problems,
+    try_out,
+)
 from rl_orch.spec.model import Spec
 
 
@@ -190,3 +199,34 @@ def test_what_a_plugin_must_do_itself_is_not_passed_over() -> None:
     ]
     assert problems(a_spec("Fast-v0", env={"backend": "fast"}), env) == []
     assert problems(a_spec("Fast-v0", env=limited | {"backend": "async"}, **asked), env) == []
+
+
+def test_an_algorithm_that_cannot_take_the_actions_is_refused_with_those_that_can() -> None:
+    box = SpaceDescription("Box", (4,), "float32")
+    for algorithm, action, others in (
+        ("dqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3"),
+        ("sac", SpaceDescription("Discrete", (), "int64"), "ppo, a2c, dqn, qrdqn"),
+    ):
+        spec = a_spec("Odd-v0", agent={"algorithm": algorithm})
+        (problem,) = problems(spec, EnvDescription("Odd-v0", box, action))
+        assert f"for {algorithm}" in problem.message
+        assert others in (problem.hint or "")
+
+
+def test_an_environment_of_the_old_kind_is_refused_before_training() -> None:
+    class Old(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Box(-1.0, 1.0, (1,))
+        action_space = spaces.Discrete(2)
+
+        def __init__(self, **_options: Any) -> None:
+            pass
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(1, np.float32), 0.0, False, {}
+
+    gymnasium.register("OldStep-v0", Old)
+    (problem,) = try_out(a_spec("OldStep-v0"))
+    assert "not enough values to unpack" in problem.message

@@ -4,6 +4,7 @@
 """
 
 import warnings
+from contextlib import closing
 from dataclasses import dataclass
 
 import gymnasium
@@ -13,6 +14,16 @@ from rl_orch import plugins
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.rl.envs import refusals, vector
 from rl_orch.spec.model import Spec
+
+ACTION_KINDS = {
+    "ppo": ("Discrete", "Box"),
+    "a2c": ("Discrete", "Box"),
+    "dqn": ("Discrete",),
+    "qrdqn": ("Discrete",),
+    "sac": ("Box",),
+    "td3": ("Box",),
+}
+"""The action spaces that each algorithm can act in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +76,23 @@ def describe(spec: Spec) -> EnvDescription:
         envs.close()
 
 
+def try_out(spec: Spec) -> list[Problem]:
+    """Why the environment cannot be reset and stepped; empty if it can. It must be makeable."""
+    backend = "sync" if spec.env.backend == "async" else spec.env.backend
+    with closing(vector.make(spec, num_envs=1, backend=backend)) as envs:
+        try:
+            vector.reset(envs, seed=0)
+            envs.step(envs.action_space.sample())
+        except Exception as error:
+            return [refusals.explain(spec, error)]
+    return []
+
+
 def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
     """Why the spec's algorithm cannot learn in this environment; empty if it can."""
     found = [
         _observation_kind(spec, env),
-        _action_kind(env),
+        _action_kind(spec, env),
         _expected_actions(spec, env),
         *_useless_observation_options(spec, env),
         *_left_to_the_plugin(spec),
@@ -134,17 +157,19 @@ def _is_image(space: SpaceDescription) -> bool:
     return space.dtype == "uint8" and len(space.shape or ()) >= 2
 
 
-def _action_kind(env: EnvDescription) -> Problem | None:
-    action = env.action
-    if action.kind == "Discrete" or (
-        action.kind == "Box" and (action.dtype or "").startswith("float")
-    ):
+def _action_kind(spec: Spec, env: EnvDescription) -> Problem | None:
+    algorithm, action = spec.agent.algorithm, env.action
+    kinds = ACTION_KINDS[algorithm]
+    floats = (action.dtype or "").startswith("float")
+    if action.kind in kinds and (action.kind != "Box" or floats):
         return None
+    others = [name for name, allowed in ACTION_KINDS.items() if action.kind in allowed]
     return Problem(
         "env.id",
         env.id,
         f"env.id is {env.id!r}, which takes actions of {action}; "
-        "must be Discrete, or Box of floats",
+        f"must be {', or '.join(kinds).replace('Box', 'Box of floats')}, for {algorithm}",
+        f"For {action.kind} actions there are: {', '.join(others)}." if others else None,
     )
 
 
