@@ -30,6 +30,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     rows = [_measure(name, options.peer_python, options.repeats) for name in WORKLOADS]
+    for name, workload in WORKLOADS.items():
+        print(f"{name}: PPO on {COMMON['env']}, {workload}")
     print("| workload | ours, steps/s | SB3, steps/s | ratio |")
     print("|---|---|---|---|")
     for row in rows:
