@@ -138,10 +138,6 @@ def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100"
 class RunnerContract(ABC):
     """What every runner does. `make_runner` says what is tested, `make_directory` on what."""
 
-    background = True
-    """Whether a root lives on when `start` has returned. One that never does cannot be stopped,
-    seen or adopted while it lives; what is said of living roots then says nothing of it."""
-
     @abstractmethod
     def make_runner(self) -> Runner:
         """The runner under test; each call makes another instance."""
@@ -161,19 +157,6 @@ class RunnerContract(ABC):
         )
         directory.create(spec, {"run_id": "run"})
         return directory.path
-
-    @contextmanager
-    def living_root(self, folder: Path) -> Iterator[tuple[Runner, Path, str]]:
-        """A runner, a directory and the handle of a root that trains there for hours."""
-        runner = self.make_runner()
-        directory = self.make_directory(folder, *LONG)
-        handle = runner.start(directory, Task(attempt=1))
-        try:
-            self.wait_for(lambda: b'"kind":"metric"' in RunDir(directory).events.read_bytes())
-            yield runner, directory, handle
-        finally:
-            runner.stop(handle, force=True)
-            self.wait(runner, handle)
 
     def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
         """Return once the condition holds."""
@@ -230,42 +213,6 @@ class RunnerContract(ABC):
         runner.stop(handle, force=False)
         assert runner.poll(handle) == ended
 
-    def test_a_root_lives_between_calls_if_the_runner_says_so(self, tmp_path: Path) -> None:
-        """`start` returns at once, or when all is done."""
-        if self.background:
-            with self.living_root(tmp_path) as (runner, _, handle):
-                assert runner.poll(handle) is None
-        else:
-            runner, directory = self.make_runner(), self.make_directory(tmp_path)
-            assert runner.poll(runner.start(directory, Task(attempt=1))) == Exit(0)
-
-    def test_a_living_root_that_is_asked_to_stop_ends_by_itself(self, tmp_path: Path) -> None:
-        """It saves, says that it was stopped, and exits as it should."""
-        if self.background:
-            with self.living_root(tmp_path) as (runner, directory, handle):
-                runner.stop(handle, force=False)
-                assert self.wait(runner, handle) == Exit(0)
-                assert _last_words(directory) == ("state", "ended", "stopped")
-
-    def test_a_living_root_that_is_forced_to_stop_is_gone(self, tmp_path: Path) -> None:
-        """It has no time for last words."""
-        if self.background:
-            with self.living_root(tmp_path) as (runner, directory, handle):
-                runner.stop(handle, force=True)
-                assert self.wait(runner, handle) != Exit(0)
-                assert _last_words(directory)[1] != "ended"
-
-    def test_another_instance_sees_a_living_root_and_can_stop_it(self, tmp_path: Path) -> None:
-        """A handle outlives the process that got it."""
-        if self.background:
-            with self.living_root(tmp_path) as (runner, directory, handle):
-                other = self.make_runner()
-                assert other.poll(handle) is None
-                other.stop(handle, force=False)
-                self.wait(runner, handle)
-                assert _last_words(directory) == ("state", "ended", "stopped")
-                assert other.poll(handle) is not None
-
     def test_another_instance_sees_that_a_root_has_ended(self, tmp_path: Path) -> None:
         """It may not know the code."""
         runner, directory = self.make_runner(), self.make_directory(tmp_path)
@@ -273,18 +220,63 @@ class RunnerContract(ABC):
         self.wait(runner, handle)
         assert self.make_runner().poll(handle) in (Exit(0), Exit(None))
 
-    def test_a_living_root_is_found_by_its_directory(self, tmp_path: Path) -> None:
-        """Whoever started it may have died before the handle was noted."""
-        if self.background:
-            with self.living_root(tmp_path) as (_, directory, handle):
-                assert self.make_runner().adopt(directory) == handle
-
     def test_there_is_nobody_to_adopt_where_nothing_lives(self, tmp_path: Path) -> None:
         """Neither before a root starts nor after it has ended."""
         runner, directory = self.make_runner(), self.make_directory(tmp_path)
         assert runner.adopt(directory) is None
         self.wait(runner, runner.start(directory, Task(attempt=1)))
         assert runner.adopt(directory) is None
+
+
+class BackgroundRunnerContract(RunnerContract):
+    """What every runner does, and what those do whose roots live on when `start` has returned."""
+
+    @contextmanager
+    def living_root(self, folder: Path) -> Iterator[tuple[Runner, Path, str]]:
+        """A runner, a directory and the handle of a root that trains there for hours."""
+        runner = self.make_runner()
+        directory = self.make_directory(folder, *LONG)
+        handle = runner.start(directory, Task(attempt=1))
+        try:
+            self.wait_for(lambda: b'"kind":"metric"' in RunDir(directory).events.read_bytes())
+            yield runner, directory, handle
+        finally:
+            runner.stop(handle, force=True)
+            self.wait(runner, handle)
+
+    def test_a_root_lives_when_start_has_returned(self, tmp_path: Path) -> None:
+        """`start` does not wait for it."""
+        with self.living_root(tmp_path) as (runner, _, handle):
+            assert runner.poll(handle) is None
+
+    def test_a_living_root_that_is_asked_to_stop_ends_by_itself(self, tmp_path: Path) -> None:
+        """It saves, says that it was stopped, and exits as it should."""
+        with self.living_root(tmp_path) as (runner, directory, handle):
+            runner.stop(handle, force=False)
+            assert self.wait(runner, handle) == Exit(0)
+            assert _last_words(directory) == ("state", "ended", "stopped")
+
+    def test_a_living_root_that_is_forced_to_stop_is_gone(self, tmp_path: Path) -> None:
+        """It has no time for last words."""
+        with self.living_root(tmp_path) as (runner, directory, handle):
+            runner.stop(handle, force=True)
+            assert self.wait(runner, handle) != Exit(0)
+            assert _last_words(directory)[1] != "ended"
+
+    def test_another_instance_sees_a_living_root_and_can_stop_it(self, tmp_path: Path) -> None:
+        """A handle outlives the process that got it."""
+        with self.living_root(tmp_path) as (runner, directory, handle):
+            other = self.make_runner()
+            assert other.poll(handle) is None
+            other.stop(handle, force=False)
+            self.wait(runner, handle)
+            assert _last_words(directory) == ("state", "ended", "stopped")
+            assert other.poll(handle) is not None
+
+    def test_a_living_root_is_found_by_its_directory(self, tmp_path: Path) -> None:
+        """Whoever started it may have died before the handle was noted."""
+        with self.living_root(tmp_path) as (_, directory, handle):
+            assert self.make_runner().adopt(directory) == handle
 
 
 def _last_words(directory: Path) -> tuple[str, str, Any]:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,14 @@ from rl_orch.errors import BadInput
 from rl_orch.runners import local
 from rl_orch.runners.inline import InlineRunner
 from rl_orch.runners.local import LocalRunner
-from rl_orch.testing import FakeRunner, RunnerContract, a_spec, trains_to
+from rl_orch.testing import (
+    BackgroundRunnerContract,
+    FakeRunner,
+    RunnerContract,
+    a_spec,
+    trains_to,
+)
+from tests.integration.conftest import until
 
 HANGING = """
 import os, pathlib, time, gymnasium
@@ -50,10 +56,7 @@ def checking(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         text=True,
     )
     try:
-        deadline = time.monotonic() + 30
-        while not (folder / "made").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until((folder / "made").exists)
         yield child, int((folder / "made").read_text())
     finally:
         child.kill()
@@ -69,7 +72,7 @@ def drawn(between: Callable[[], object] = lambda: None) -> list[float]:
     return [random.random(), float(np.random.random()), float(torch.rand(()))]
 
 
-class TestLocalRunner(RunnerContract):
+class TestLocalRunner(BackgroundRunnerContract):
     """Child processes of this machine."""
 
     def make_runner(self) -> Runner:
@@ -103,8 +106,6 @@ class TestLocalRunner(RunnerContract):
 class TestInlineRunner(RunnerContract):
     """The calling process itself."""
 
-    background = False
-
     def make_runner(self) -> Runner:
         return InlineRunner()
 
@@ -131,8 +132,6 @@ class TestInlineRunner(RunnerContract):
 
 class TestFakeRunner(RunnerContract):
     """The fake that other tests rely on. At once, its roots are gone when `start` returns."""
-
-    background = False
 
     def make_runner(self) -> Runner:
         return FakeRunner(trains_to([1.0]))
