@@ -4,6 +4,7 @@ Gymnasium does the stepping. A plugin of kind `vector_envs` may take its place.
 """
 
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
-from rl_orch.rl.envs.episodes import SeededEpisodes
+from rl_orch.rl.envs.memory import METHODS, Method
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 
@@ -23,17 +24,38 @@ Envs: TypeAlias = VectorEnv[Any, Any, Any]
 
 GYMNASIUM_BACKENDS = ("sync", "async")
 
+_UPKEEP = "upkeep"
 
-def make(spec: Spec, *, num_envs: int, backend: str | None = None) -> Envs:
+
+@dataclass(slots=True)
+class Upkeep:
+    """How a vector environment remembers its state, and from what it was last reset.
+
+    `by_copy` is false for a plugin's: its state is one, and it is not re-driven. `restarts` counts
+    how often it began anew from the same seed because its state could not be restored.
+    """
+
+    method: Method
+    by_copy: bool
+    seed: int | None = None
+    restarts: int = 0
+
+
+def make(
+    spec: Spec, *, num_envs: int, backend: str | None = None, method: Method = "captured"
+) -> Envs:
     """Copies of the spec's environment, stepped by `backend` or by what the spec names.
 
+    `method` is how its copies remember their state; see `state.capture`.
     Observations are only good until the next step: the sync backend reuses their memory.
     """
     backend = backend or spec.env.backend
-    if backend in GYMNASIUM_BACKENDS:
-        envs = _from_gymnasium(spec, num_envs, backend)
+    by_copy = backend in GYMNASIUM_BACKENDS
+    if by_copy:
+        envs = _from_gymnasium(spec, num_envs, backend, method)
     else:
         envs = plugins.load("vector_envs", backend)(spec, num_envs)
+    envs.metadata = {**envs.metadata, _UPKEEP: Upkeep(method, by_copy)}
     if autoreset(envs) is AutoresetMode.DISABLED:
         envs.close()
         raise BadInput(
@@ -57,8 +79,19 @@ def reset(envs: Envs, seed: int, *, numbered: bool = False) -> NDArray[Any]:
     if isinstance(inner, SyncVectorEnv | AsyncVectorEnv):
         seeds = [derive(seed, i) for i in range(n)]
         inner.set_attr("numbering", [(seed, i, n) if numbered else None for i in range(n)])
+    kept = upkeep(envs)
+    kept.seed, kept.restarts = seed, 0
+    if not kept.by_copy:
+        for space in (envs.observation_space, envs.action_space):
+            space.seed(seed)
     observations, _ = envs.reset(seed=seeds)
     return np.asarray(observations)
+
+
+def upkeep(envs: Envs) -> Upkeep:
+    """What `make` noted about a vector environment; of one it did not make, what holds for any."""
+    kept = envs.metadata.get(_UPKEEP)
+    return kept if isinstance(kept, Upkeep) else Upkeep("captured", by_copy=False)
 
 
 def autoreset(envs: Envs) -> AutoresetMode:
@@ -66,12 +99,13 @@ def autoreset(envs: Envs) -> AutoresetMode:
     return AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
 
 
-def _from_gymnasium(spec: Spec, num_envs: int, backend: str) -> Envs:
-    wrappers: list[Any] = [SeededEpisodes]
+def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> Envs:
+    wrappers: list[Any] = []
     if spec.obs.stack_frames is not None:
         # The stack keeps references, and an environment may reuse the memory behind them.
         wrappers.append(partial(TransformObservation, func=deepcopy, observation_space=None))
         wrappers.append(partial(FrameStackObservation, stack_size=spec.obs.stack_frames))
+    wrappers.append(partial(METHODS[method], own_process=backend == "async"))
     limit = spec.env.max_episode_steps
     return gymnasium.make_vec(
         spec.env.id,

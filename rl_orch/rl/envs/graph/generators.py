@@ -1,0 +1,123 @@
+"""Random generators of NumPy and Python: their states as plain values, and back.
+
+Also the process-wide ones, which code that is not ours may draw from.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rl_orch.rl.streams import Stream, derive
+
+Generator: TypeAlias = np.random.Generator | np.random.RandomState | random.Random
+State: TypeAlias = dict[str, Any]
+
+KINDS = (np.random.Generator, np.random.RandomState, random.Random)
+
+_BIT_GENERATORS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937,
+        np.random.PCG64,
+        np.random.PCG64DXSM,
+        np.random.Philox,
+        np.random.SFC64,
+    )
+}
+
+
+def is_known(generator: Generator) -> bool:
+    """Whether `state_of` can say everything about it."""
+    if type(generator) is np.random.Generator:
+        return type(generator.bit_generator).__name__ in _BIT_GENERATORS
+    return type(generator) in KINDS
+
+
+def state_of(generator: Generator) -> State:
+    """Everything that decides what a generator draws, and spawns, from now on."""
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        return {"bits": dict(bits.state), "seeds": _seeds(getattr(bits, "seed_seq", None))}
+    if isinstance(generator, np.random.RandomState):
+        return {"bits": generator.get_state(legacy=False)}
+    version, words, gauss = generator.getstate()
+    return {"bits": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}}
+
+
+def set_state(generator: Generator, state: State) -> None:
+    """Put a generator into a state."""
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state["bits"]
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state["bits"])
+    else:
+        bits = state["bits"]
+        generator.setstate((bits["version"], tuple(bits["words"].tolist()), bits["gauss"]))
+
+
+def can_take(generator: Generator, state: State) -> bool:
+    """Whether `set_state` makes this generator what the state says; what it spawns is fixed."""
+    if not isinstance(generator, np.random.Generator):
+        return True
+    present = state_of(generator)
+    same_kind = present["bits"]["bit_generator"] == state["bits"]["bit_generator"]
+    return bool(same_kind and repr(present["seeds"]) == repr(state["seeds"]))
+
+
+def create(kind: str, state: State) -> Generator:
+    """A new generator in a state; `kind` is the name of its class."""
+    generator: Generator
+    if kind == "Generator":
+        bits = _BIT_GENERATORS[state["bits"]["bit_generator"]]
+        seeds = state["seeds"]
+        sequence = np.random.SeedSequence() if seeds is None else np.random.SeedSequence(**seeds)
+        generator = np.random.Generator(bits(sequence))
+    else:
+        generator = np.random.RandomState() if kind == "RandomState" else random.Random()
+    set_state(generator, state)
+    return generator
+
+
+def process_wide() -> list[State]:
+    """The states of the generators of Python and NumPy that a process shares."""
+    return [_python_state(), {"bits": np.random.get_state(legacy=False)}]
+
+
+def set_process_wide(states: list[State]) -> None:
+    """Put the process-wide generators back where `process_wide` found them."""
+    bits = states[0]["bits"]
+    random.setstate((bits["version"], tuple(bits["words"].tolist()), bits["gauss"]))
+    np.random.set_state(states[1]["bits"])
+
+
+def seed_process_wide(seed: int) -> None:
+    """Seed the process-wide generators of Python and NumPy, each from its own stream."""
+    random.seed(derive(seed, Stream.GLOBALS, 0))
+    np.random.seed(derive(seed, Stream.GLOBALS, 1))
+
+
+@contextmanager
+def process_wide_kept() -> Iterator[None]:
+    """Whatever is drawn within, the process-wide generators are then as they were before."""
+    before = process_wide()
+    try:
+        yield
+    finally:
+        set_process_wide(before)
+
+
+def _seeds(sequence: Any) -> State | None:
+    """What decides which generators a generator spawns."""
+    if not isinstance(sequence, np.random.SeedSequence):
+        return None
+    state = dict(sequence.state)
+    entropy = state["entropy"]
+    return state | {"entropy": tuple(entropy) if isinstance(entropy, list) else entropy}
+
+
+def _python_state() -> State:
+    version, words, gauss = random.getstate()
+    return {"bits": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}}
