@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PEERS  := .venv-peers
 
-.PHONY: setup demo test check lint bench docs clean
+.PHONY: setup demo test check lint soak bench docs clean
 
 setup: $(STAMP)
 
@@ -37,9 +37,14 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The long forms of what the tests do: certificates for every environment, fifty kills.
+soak: setup
+	$(BIN)/python -m pytest -n 2 -o addopts="" -o timeout=3600 -v tests/soak
+
 # Peers live in an environment of their own.
 bench: setup $(PEERS)/.ready
 	$(BIN)/python benchmarks/train_speed.py --peer-python $(PEERS)/bin/python
+	$(BIN)/python benchmarks/checkpoint_cost.py
 
 $(PEERS)/.ready:
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)

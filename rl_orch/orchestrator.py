@@ -9,12 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch import plugins
-from rl_orch.core.orchestrator import Orchestrator, RunResult, RunView, Watch
+from rl_orch.core.foreground import Watch, nobody
+from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult, RunView
+from rl_orch.errors import BadInput
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
 
-__all__ = ["Orchestrator", "RunResult", "RunView", "Watch", "connect", "run", "to_spec"]
+__all__ = [
+    "GroupResult",
+    "Orchestrator",
+    "RunResult",
+    "RunView",
+    "Watch",
+    "connect",
+    "resume",
+    "run",
+    "run_group",
+    "to_spec",
+]
 
 Config = Spec | Mapping[str, Any] | str | Path
 """A resolved spec, a document like the YAML, or the path of a spec file."""
@@ -45,8 +58,47 @@ def run(
     `in_process` runs the worker inside this process, so that a debugger can stop in it.
     """
     spec = to_spec(cfg, overrides)
+    if spec.seeds is not None:
+        raise BadInput(
+            "seeds asks for a group; run takes one run",
+            path="seeds",
+            hint="Use run_group, or set env.seed.",
+        )
     runner = "inline" if in_process else "local"
-    return connect(home, database=spec.registry.db_path, runner=runner).launch(spec, watch=watch)
+    connected = connect(home, database=spec.registry.db_path, runner=runner)
+    return connected.launch(spec, watch=watch or nobody)
+
+
+def run_group(
+    cfg: Config,
+    *,
+    overrides: Sequence[str] = (),
+    home: str | Path | None = None,
+    watch: Watch | None = None,
+) -> GroupResult:
+    """As `run`, once for each of the configuration's `seeds`, side by side where cores allow."""
+    spec = to_spec(cfg, overrides)
+    if spec.seeds is None:
+        raise BadInput("run_group needs seeds", path="seeds", hint="seeds: 5, or seeds: [1, 2, 3]")
+    connected = connect(home, database=spec.registry.db_path)
+    return connected.launch_group(spec, watch=watch or nobody)
+
+
+def resume(
+    run_id: str,
+    *,
+    overrides: Sequence[str] = (),
+    home: str | Path | None = None,
+    database: str | Path | None = None,
+    in_process: bool = False,
+    watch: Watch | None = None,
+) -> RunResult:
+    """Go on with a stopped, failed or lost run from its newest intact checkpoint, to its end.
+
+    `overrides` may change what a resumed run can change, such as `train.total_timesteps=2e6`.
+    """
+    connected = connect(home, database=database, runner="inline" if in_process else "local")
+    return connected.resume(run_id, overrides=overrides, watch=watch or nobody)
 
 
 def to_spec(cfg: Config, overrides: Sequence[str] = ()) -> Spec:

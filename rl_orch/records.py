@@ -1,5 +1,5 @@
-"""The records that cross processes, files and sockets: Run, Attempt, Event, EvalReport, Verdict,
-ModelVersion. Data only; what may happen to a run is in `core/state.py`.
+"""The records that cross processes, files and sockets: Run, Group, Attempt, Event, EvalReport,
+Verdict, ModelVersion. Data only; what may happen to a run is in `core/state.py`.
 """
 
 from enum import StrEnum
@@ -69,6 +69,16 @@ class Evaluation(Record):
     ci95: tuple[float, float]
     n: int
     unit: Literal["episodes", "training runs"] = "episodes"
+
+
+class GroupEvaluation(Evaluation):
+    """The numbers of a group: each replicate is the mean return of one training run.
+
+    `ci95` bounds the mean, `iqm_ci95` the interquartile mean.
+    """
+
+    unit: Literal["training runs"] = "training runs"
+    iqm_ci95: tuple[float, float]
 
 
 class EvalReport(Record):
@@ -142,6 +152,42 @@ class Run(Record):
         return self.state in (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
 
 
+class Verdicts(Record):
+    """How many of the runs that were judged have passed their gate."""
+
+    passed: int
+    n: int
+
+
+class Group(Record):
+    """Runs of one spec that differ in their seed alone, folded into one.
+
+    `core/groups.py` says how: `state` is what the runs' states come to, `env_steps` and
+    `total_timesteps` are sums, `eval` is over the runs that have had their final evaluation.
+    """
+
+    id: str
+    name: str
+    env: str
+    algo: str
+    config_hash: str
+    state: State
+    counts: dict[State, int]
+    seeds: tuple[int, ...]
+    env_steps: int
+    total_timesteps: int
+    eval: GroupEvaluation | None = None
+    verdicts: Verdicts
+    created_at: float
+    updated_at: float
+    runs: tuple[str, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether any run has yet to end."""
+        return self.state is State.RUNNING
+
+
 class Attempt(Record):
     """One try at carrying a run out. `handle` names its root process to the runner."""
 
@@ -172,3 +218,40 @@ class ModelVersion(Record):
     run_id: str | None = None
     policy: str = "default"
     verdict: Verdict | None = None
+
+
+class Kill(Record):
+    """A kill of a run's root: the attempt it ended, and the step that was last told of."""
+
+    attempt: int
+    step: int
+
+
+class FirstDifference(Record):
+    """The first thing in which two runs differ: where, which part of it, and a sentence."""
+
+    at: str
+    part: str
+    detail: str
+
+
+class Certificate(Record):
+    """What two trainings of one spec have alike, one of them killed and resumed again and again.
+
+    `level` is `bitwise` only where nothing differs; `reason` says why the environment cannot do
+    better. `chain` is the end of the hash chain over all checkpoints.
+    """
+
+    level: Literal["bitwise", "approximate"]
+    kills: int
+    first_difference: FirstDifference | None
+    reason: str | None
+    undisturbed: str
+    killed: str
+    moments: tuple[Kill, ...]
+    checkpoints: int
+    events: int
+    chain: str
+    config_hash: str
+    fingerprint: dict[str, Any]
+    created_at: float

@@ -3,14 +3,16 @@
 Pure functions of their arguments; the same numbers give the same interval on every machine.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.records import Evaluation
+from rl_orch.records import Evaluation, GroupEvaluation
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
@@ -46,6 +48,16 @@ def summarize(
     )
 
 
+def summarize_runs(values: Sequence[float], *, seed: int = 0) -> GroupEvaluation:
+    """What the mean returns of some training runs say of their spec: see `summarize`.
+
+    The interquartile mean has an interval of its own.
+    """
+    summary = summarize(values, unit="training runs", seed=seed)
+    sample = np.asarray(values, dtype=np.float64)
+    return GroupEvaluation(**summary.model_dump(), iqm_ci95=_iqm_ci95(sample, seed))
+
+
 def mean(rows: Floats) -> Floats:
     """The mean of each row."""
     return np.asarray(rows.mean(axis=-1))
@@ -75,6 +87,72 @@ def interval(
     return float(np.quantile(resampled, low)), float(np.quantile(resampled, high))
 
 
+def band(rows: Floats) -> tuple[Floats, Floats]:
+    """The pointwise 95 % interval of the mean of each column, by Student's t: lows and highs.
+
+    Each row is a replicate, and there are at least two of them.
+    """
+    n = rows.shape[0]
+    half = student_t(n - 1) * rows.std(axis=0, ddof=1) / np.sqrt(n)
+    middle = rows.mean(axis=0)
+    return middle - half, middle + half
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far the mean of one sample lies above that of another, and the 95 % interval of that."""
+
+    mean: float
+    ci95: tuple[float, float]
+    n: tuple[int, int]
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves zero out, so that the sign is not in doubt."""
+        return self.ci95[0] > 0.0 or self.ci95[1] < 0.0
+
+    @property
+    def turned(self) -> "Difference":
+        """How far the other mean lies above this one."""
+        low, high = self.ci95
+        return Difference(-self.mean, (-high, -low), self.n[::-1])
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The mean of the first sample minus that of the second, by Welch's t.
+
+    The samples may differ in size and in spread. With a single number on either side
+    nothing is bounded, with none there is no difference either.
+    """
+    a, b = (np.asarray(values, dtype=np.float64) for values in (first, second))
+    n = (int(a.size), int(b.size))
+    middle = float(a.mean() - b.mean()) if min(n) > 0 else math.nan
+    if min(n) < 2:
+        return Difference(middle, (-math.inf, math.inf), n)
+    x, y = float(a.var(ddof=1)) / a.size, float(b.var(ddof=1)) / b.size
+    if x + y == 0.0:
+        return Difference(middle, (middle, middle), n)
+    # Welch-Satterthwaite; at least the smaller of n - 1, so never below one.
+    freedom = (x + y) ** 2 / (x**2 / (a.size - 1) + y**2 / (b.size - 1))
+    half = student_t(max(freedom, min(n) - 1)) * math.sqrt(x + y)
+    return Difference(middle, (middle - half, middle + half), n)
+
+
+def student_t(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t; a fraction of a degree of freedom is not counted.
+
+    Past the table, Cornish and Fisher's expansion around the normal one is exact to four digits.
+    """
+    whole = math.floor(freedom)
+    if whole <= len(STUDENT_T):
+        return STUDENT_T[whole - 1]
+    z = NORMAL.inv_cdf(0.975)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / whole + second / whole**2 + third / whole**3
+
+
 def _ci95(sample: Floats, seed: int) -> tuple[float, float]:
     """The 95 % interval of the mean, safe for small samples.
 
@@ -88,6 +166,26 @@ def _ci95(sample: Floats, seed: int) -> tuple[float, float]:
         return low, high
     middle = float(sample.mean())
     half = STUDENT_T[sample.size - 2] * float(sample.std(ddof=1)) / float(np.sqrt(sample.size))
+    return min(low, middle - half), max(high, middle + half)
+
+
+def _iqm_ci95(sample: Floats, seed: int) -> tuple[float, float]:
+    """The 95 % interval of the interquartile mean, safe for small samples as `_ci95` is.
+
+    What Student's t is to the mean, Tukey and McLaughlin's (1963) interval is to a trimmed mean:
+    with g numbers cut off at each end, the deviation is that of the sample whose g lowest and
+    highest are set to their neighbours, and n - 2g - 1 the degrees of freedom.
+    """
+    if sample.size == 1:
+        return -np.inf, np.inf
+    low, high = interval(sample, iqm, seed=seed)
+    if sample.size - 1 > len(STUDENT_T):
+        return low, high
+    ordered, cut = np.sort(sample), sample.size // 4
+    left = sample.size - 2 * cut
+    pulled_in = np.clip(ordered, ordered[cut], ordered[-cut - 1])
+    half = student_t(left - 1) * float(pulled_in.std(ddof=1)) * np.sqrt(sample.size) / left
+    middle = float(iqm(sample[None, :])[0])
     return min(low, middle - half), max(high, middle + half)
 
 

@@ -30,6 +30,9 @@ class Nowhere:
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Forget a snapshot."""
 
+    def doubt(self, reason: str, *, step: int) -> None:
+        """Forget a doubt."""
+
     def command(self) -> Command | None:
         """Nobody asks anything."""
         return None

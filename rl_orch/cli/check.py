@@ -6,6 +6,7 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.cli.output import out, print_json, report_error, safe
+from rl_orch.cli.words import seeds_text
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
@@ -51,16 +52,25 @@ def _document(spec: Spec | None, error: BadInput | None) -> dict[str, Any]:
         "ok": spec is not None,
         "config_hash": None if spec is None else spec.config_hash,
         "pending": [] if spec is None else checks.pending(spec),
+        "seeds": [] if spec is None else _seeds(spec),
         "errors": errors,
     }
 
 
 def _print(spec: Spec) -> None:
     console = out()
+    seeds = _seeds(spec)
+    grouped = f"seeds {seeds_text(seeds)}: a group of {len(seeds)}"
     console.print(
         f"[green]ok[/green]  {safe(spec.label)}: {spec.agent.algorithm.upper()} on "
-        f"{safe(spec.env.id)}, {spec.train.total_timesteps:,} steps, seed {spec.env.seed}"
+        f"{safe(spec.env.id)}, {spec.train.total_timesteps:,} steps, "
+        f"{grouped if spec.members else f'seed {spec.env.seed}'}"
     )
     console.print(f"    config hash {spec.config_hash[:12]}", style="dim")
     for path in checks.pending(spec):
         console.print(f"[yellow]pending[/yellow]  {path}: not in this release; `launch` refuses it")
+
+
+def _seeds(spec: Spec) -> list[int]:
+    """The seed of each run that a launch would make."""
+    return [member.env.seed for member in spec.members or [spec]]

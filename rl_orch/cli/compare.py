@@ -1,96 +1,182 @@
-"""`rlctl compare`: runs side by side, what their specs differ in, and their curves."""
+"""`rlctl compare`: runs and groups side by side, what their specs differ in, and their curves."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from rl_orch import orchestrator
+from rl_orch.cli import curves, picture, subjects
 from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.curves import Curve
+from rl_orch.cli.effects import Effect, caveat, effects
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.summary import print_curves
-from rl_orch.cli.words import evaluation_text, figure, plain, state_text
+from rl_orch.cli.subjects import Subject
+from rl_orch.cli.summary import print_chart
+from rl_orch.cli.words import (
+    evaluation_text,
+    figure,
+    group_evaluation_text,
+    group_state_text,
+    seeds_text,
+    state_text,
+    verdicts_text,
+)
 from rl_orch.errors import BadInput
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Run
-from rl_orch.spec.checks import value_at
+from rl_orch.records import Group
+from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
-from rl_orch.spec.options import table
 
-CAVEAT = (
-    "Intervals are over evaluation episodes of one training run each: they say how good these "
-    "policies are, not which spec is better. For that, launch each spec with several seeds."
-)
+COLUMNS = ("run", "state", "seed", "steps", "return [95 %]", "mean", "n", "gate")
 
 
 def command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or more.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or groups, or more.")
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Also draw the curves into a file, .png or .svg; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     home: Home = None,
     database: Database = None,
     as_json: Json = False,
 ) -> None:
-    """Put runs side by side: results, config difference, curves."""
+    """Put runs side by side: results, config difference, curves.
+
+    Each may be a run or a group of seeds. Two groups also get the difference of their mean returns
+    with its 95 % interval over training runs; with more than two, each is held against the first.
+
+    Examples:
+
+      rlctl compare baseline-k3m9xq wider-p7d2ba --out curves.png --out curves.svg
+    """
     if len(runs) < 2:
         raise BadInput("compare needs two runs or more", hint="rlctl compare RUN RUN")
+    for path in files or ():
+        picture.check_name(path)
     connected = orchestrator.connect(home, database=database)
-    found = [connected.get(reference) for reference in runs]
-    difference = differences([RunDir(Path(run.path)).spec() for run in found])
+    found = [subjects.find(connected, reference) for reference in runs]
+    specs = [RunDir(Path(subject.runs[0].path)).spec() for subject in found]
+    difference = differences(specs)
+    if any(subject.group for subject in found):
+        difference.pop("env.seed", None)
+    drawn = [_curve(subject) for subject in found] if files or not as_json else []
+    _save(files or [], found, drawn, _shared_gate(specs))
+    told = effects(found)
     if as_json:
-        rows = [{"path": path, "values": values} for path, values in difference.items()]
-        print_json({"runs": [plain(run) for run in found], "difference": rows, "note": CAVEAT})
+        print_json(_document(found, difference, told, files or []))
         return
     console = out()
     if not console.is_terminal:
         console.width = 160
-    print_curves(console, found)
+    print_chart(console, drawn, target=_shared_gate(specs))
+    _print(console, found, difference, told)
+    for path in files or ():
+        console.print(f"wrote {safe(path)}")
+
+
+def _document(
+    found: Sequence[Subject],
+    difference: dict[str, list[Any]],
+    told: Sequence[Effect],
+    files: Sequence[Path],
+) -> dict[str, Any]:
+    return {
+        "runs": [subject.document() for subject in found],
+        "difference": [{"path": path, "values": values} for path, values in difference.items()],
+        "effects": [effect.document() for effect in told],
+        "note": caveat(found),
+        "pictures": [str(path) for path in files],
+    }
+
+
+def _print(
+    console: Console,
+    found: Sequence[Subject],
+    difference: dict[str, list[Any]],
+    told: Sequence[Effect],
+) -> None:
     console.print(_results(found))
     console.print()
-    console.print(_difference_table(found, difference) if difference else "The specs are the same.")
+    if difference:
+        console.print(_difference_table(found, difference))
+    else:
+        console.print("The specs are the same.")
     console.print()
-    console.print(CAVEAT, style="dim")
+    for effect in told:
+        console.print(safe(effect.sentence))
+    console.print(caveat(found), style="dim")
 
 
-def differences(specs: list[Spec]) -> dict[str, list[Any]]:
-    """The options in which specs differ, with the value in each."""
-    found = {}
-    for path in table():
-        try:
-            values = [value_at(spec, path) for spec in specs]
-        except AttributeError:
-            continue
-        if any(value != values[0] for value in values):
-            found[path] = values
-    return found
+def _curve(subject: Subject) -> Curve:
+    if subject.group is None:
+        return curves.of_run(subject.runs[0], subject.id)
+    return curves.of_group(subject.runs, subject.id)
 
 
-def _results(runs: list[Run]) -> Table:
+def _save(
+    files: Sequence[Path], found: Sequence[Subject], drawn: Sequence[Curve], gate: float | None
+) -> None:
+    if files and not any(curve.drawn for curve in drawn):
+        names = " and ".join(subject.id for subject in found)
+        raise BadInput(f"there is nothing to draw of {names} yet: no episode has ended")
+    envs = dict.fromkeys(subject.whole.env for subject in found)
+    for path in files:
+        picture.save(path, drawn, title=", ".join(envs), target=gate)
+
+
+def _shared_gate(specs: Sequence[Spec]) -> float | None:
+    """The return that all of them must reach, if it is the same."""
+    limits = {spec.gates.min_return for spec in specs}
+    return limits.pop() if len(limits) == 1 else None
+
+
+def _results(found: Sequence[Subject]) -> Table:
     grid = Table(box=None, pad_edge=False)
-    columns = ("run", "state", "seed", "steps", "steps/s", "return [95 %]", "IQM", "n", "gate")
-    for column in columns:
+    for column in COLUMNS:
         fixed = column in ("run", "state")
-        grid.add_column(column, header_style="dim", overflow="fold", no_wrap=fixed)
-    for run in runs:
-        grid.add_row(
-            safe(run.id),
-            state_text(run),
-            str(run.seed),
-            f"{run.env_steps:,}",
-            "–" if run.sps is None else f"{run.sps:,.0f}",
-            safe(evaluation_text(run)),
-            "–" if run.eval is None else figure(run.eval.iqm),
-            "–" if run.eval is None else f"{run.eval.n} {run.eval.unit}",
-            run.verdict or "–",
-        )
+        grid.add_column(safe(column), header_style="dim", overflow="fold", no_wrap=fixed)
+    for subject in found:
+        grid.add_row(safe(subject.id), *_cells(subject))
     return grid
 
 
-def _difference_table(runs: list[Run], difference: dict[str, list[Any]]) -> Table:
+def _cells(subject: Subject) -> tuple[str, ...]:
+    whole = subject.whole
+    if isinstance(whole, Group):
+        state, seeds, gate = group_state_text(whole), whole.seeds, verdicts_text(whole)
+        evaluation = group_evaluation_text(whole)
+    else:
+        state, seeds, gate = state_text(whole), (whole.seed,), whole.verdict or "–"
+        evaluation = evaluation_text(whole)
+    seen = whole.eval
+    return (
+        state,
+        seeds_text(seeds),
+        f"{whole.env_steps:,}",
+        safe(evaluation),
+        "–" if seen is None else figure(seen.mean),
+        "–" if seen is None else f"{seen.n} {seen.unit}",
+        gate,
+    )
+
+
+def _difference_table(found: Sequence[Subject], difference: dict[str, list[Any]]) -> Table:
     grid = Table(box=None, pad_edge=False)
     grid.add_column("option", header_style="dim")
-    for run in runs:
-        grid.add_column(safe(run.id), header_style="dim", overflow="fold")
+    for subject in found:
+        grid.add_column(safe(subject.id), header_style="dim", overflow="fold")
     for path, values in difference.items():
         grid.add_row(f"[cyan]{path}[/]", *(safe(json.dumps(value)) for value in values))
     return grid

@@ -1,6 +1,7 @@
-"""`rlctl ls`: the runs of a home."""
+"""`rlctl ls`: the runs of a home, a group in one row."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -8,16 +9,32 @@ from rich.table import Table
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.words import age_text, evaluation_text, plain, short, state_text
+from rl_orch.cli.words import (
+    age_text,
+    evaluation_text,
+    group_evaluation_text,
+    group_state_text,
+    plain,
+    short,
+    state_text,
+    verdicts_text,
+)
+from rl_orch.core.groups import fold
+from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store import Page
-from rl_orch.records import State
+from rl_orch.records import Group, Run, State
+
+COLUMNS = ("run", "state", "algo", "env", "steps", "return [95 %]", "gate", "age")
 
 
 def command(
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", help="Only runs in this state; may be repeated."),
+        typer.Option("--state", help="Only runs in this state, each in a row; may be repeated."),
     ] = None,
+    every_run: Annotated[
+        bool, typer.Option("--runs", help="A row for every run, also those of groups.")
+    ] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000)] = 50,
     after: Annotated[
         str | None, typer.Option(help="Continue after the `next` of the page before.")
@@ -26,38 +43,69 @@ def command(
     database: Database = None,
     json: Json = False,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first, a group in one row.
+
+    With --json: every run, and the groups that those on the page belong to.
+    """
     connected = orchestrator.connect(home, database=database)
     page = connected.ls(limit=limit, after=after, states=state or ())
     if json:
-        print_json({"runs": [plain(run) for run in page.runs], "next": page.next})
+        print_json(_document(connected, page))
     elif not page.runs:
         place = safe(short(str(connected.database.parent)))
         out().print(f"no runs in {place} yet; start one with: rlctl launch --env CartPole-v1")
+    elif every_run or state:
+        _print(page.runs, page.next, " --runs" if every_run else "")
     else:
-        _print(page)
+        folded = connected.store.rows(limit=limit, after=after)
+        _print([_whole(runs) for runs in folded.rows], folded.next)
 
 
-def _print(page: Page) -> None:
+def _document(connected: Orchestrator, page: Page) -> dict[str, Any]:
+    names = dict.fromkeys(run.group for run in page.runs if run.group is not None)
+    groups = [fold(connected.store.group_runs(name)) for name in names]
+    return {
+        "runs": [plain(run) for run in page.runs],
+        "next": page.next,
+        "groups": [plain(group) for group in groups],
+    }
+
+
+def _whole(runs: Sequence[Run]) -> Run | Group:
+    return runs[0] if runs[0].group is None else fold(runs)
+
+
+def _print(rows: Sequence[Run | Group], cursor: str | None, flags: str = "") -> None:
     grid = Table(box=None, pad_edge=False)
-    for column in ("run", "state", "algo", "env", "steps", "return [95 %]", "gate", "age"):
+    for column in COLUMNS:
         fixed = column in ("run", "state", "age")
         grid.add_column(column, header_style="dim", overflow="fold", no_wrap=fixed)
-    for run in page.runs:
-        share = f" {run.env_steps / run.total_timesteps:.0%}" if run.active else ""
-        grid.add_row(
-            safe(run.id),
-            state_text(run),
-            run.algo,
-            safe(run.env),
-            f"{run.env_steps:,}{share}",
-            safe(evaluation_text(run)),
-            run.verdict or "–",
-            age_text(run.created_at),
-        )
+    for row in rows:
+        grid.add_row(*_cells(row))
     console = out()
     if not console.is_terminal:
         console.width = 160
     console.print(grid)
-    if page.next is not None:
-        console.print(f"more: rlctl ls --after {safe(page.next)}", style="dim")
+    if cursor is not None:
+        console.print(f"more: rlctl ls{flags} --after {safe(cursor)}", style="dim")
+
+
+def _cells(row: Run | Group) -> tuple[str, ...]:
+    share = f" {row.env_steps / row.total_timesteps:.0%}" if row.active else ""
+    steps = f"{row.env_steps:,}{share}"
+    if isinstance(row, Group):
+        state, gate = group_state_text(row), verdicts_text(row)
+        evaluation = group_evaluation_text(row)
+    else:
+        state, gate = state_text(row), row.verdict or "–"
+        evaluation = evaluation_text(row)
+    return (
+        safe(row.id),
+        state,
+        row.algo,
+        safe(row.env),
+        steps,
+        safe(evaluation),
+        gate,
+        age_text(row.created_at),
+    )

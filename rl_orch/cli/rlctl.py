@@ -21,8 +21,10 @@ from rl_orch.errors import BadInput, RlctlError
 PANELS = {
     "Train": {
         "launch": ("launch", "Train a policy, evaluate it, gate it and register it."),
+        "resume": ("resume", "Go on with a stopped, failed or lost run."),
         "check": ("check", "Validate a spec and its environment without training."),
         "options": ("options", "List every option with its type, default, variable and flag."),
+        "verify-resume": ("verify_resume", "Certify that a spec resumes bit for bit."),
     },
     "Look": {
         "ls": ("ls", "List runs, newest first."),
@@ -34,6 +36,7 @@ PANELS = {
         "stop": ("stop", "Ask a run to end after a last checkpoint."),
         "wait": ("wait", "Wait until a run has ended and exit with its code."),
         "rm": ("rm", "Delete runs that have ended."),
+        "import-run": ("import_run", "Take in a run directory from another home."),
     },
 }
 """Panel → command → (module in this package, one line of help)."""

@@ -1,12 +1,16 @@
-"""`rlctl show`: one run, whole."""
+"""`rlctl show`: one run, or one group, whole."""
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json, RunArgument
+from rl_orch.cli import subjects
+from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.group_summary import print_group
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.subjects import SubjectArgument
 from rl_orch.cli.summary import place_flags, print_summary
 from rl_orch.cli.words import figure, plain
 from rl_orch.core.orchestrator import RunView
@@ -14,15 +18,36 @@ from rl_orch.records import Verdict
 
 
 def command(
-    run: RunArgument, home: Home = None, database: Database = None, json: Json = False
+    run: SubjectArgument, home: Home = None, database: Database = None, json: Json = False
 ) -> None:
-    """Show one run: result, curve, checkpoints, models."""
-    shown = orchestrator.connect(home, database=database).show(run)
+    """Show one run: result, curve, checkpoints, models.
+
+    A group is shown folded: the mean curve with its band, the statistics over its runs, and a row
+    for each of them.
+    """
+    connected = orchestrator.connect(home, database=database)
+    subject = subjects.find(connected, run)
+    flags = place_flags(home, database)
+    if subject.group is None:
+        _show_run(connected.show(subject.id), flags, json=json)
+    elif json:
+        print_json(subject.document())
+    else:
+        print_group(out(), subject, flags=flags)
+
+
+def _show_run(shown: RunView, flags: str, *, json: bool) -> None:
     if json:
         print_json(_document(shown))
         return
     console = out()
-    print_summary(console, shown, _verdict(shown), flags=place_flags(home, database))
+    print_summary(console, shown, _verdict(shown), flags=flags)
+    if shown.checkpoints:
+        console.print()
+        console.print(_checkpoints(shown))
+
+
+def _checkpoints(shown: RunView) -> Table:
     grid = Table(box=None, pad_edge=False)
     for column in ("checkpoint", "model", "evaluated", "validated", "integrity"):
         grid.add_column(column, header_style="dim")
@@ -37,9 +62,7 @@ def command(
             "yes" if model is not None and model.validated else "no",
             "[green]intact[/]" if entry.intact else f"[red]{safe(entry.problem)}[/]",
         )
-    if shown.checkpoints:
-        console.print()
-        console.print(grid)
+    return grid
 
 
 def _verdict(shown: RunView) -> Verdict | None:
@@ -52,9 +75,17 @@ def _document(shown: RunView) -> dict[str, Any]:
         "spec": plain(shown.spec),
         "attempts": [plain(attempt) for attempt in shown.attempts],
         "checkpoints": [
-            {"step": entry.step, "path": str(entry.path), "intact": entry.intact}
+            {
+                "step": entry.step,
+                "path": str(entry.path),
+                "intact": entry.intact,
+                "problem": entry.problem,
+            }
             for entry in shown.checkpoints
         ],
         "models": [plain(model) for model in shown.models],
+        "exactness": None if shown.exactness is None else asdict(shown.exactness),
+        "certificate": None if shown.certificate is None else plain(shown.certificate),
+        "changes": list(shown.changes),
         "checks": [] if verdict is None else [plain(check) for check in verdict.checks],
     }

@@ -1,18 +1,22 @@
 """The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
 
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from rl_orch.cli.chart import Curve, draw
+from rl_orch.cli import curves
+from rl_orch.cli.chart import draw
+from rl_orch.cli.curves import Curve
 from rl_orch.cli.output import safe
 from rl_orch.cli.words import figure, interval_text, short, state_text
 from rl_orch.core.orchestrator import RunView
-from rl_orch.io import history
-from rl_orch.io.rundir import RunDir
-from rl_orch.records import Evaluation, Run, State, Verdict
+from rl_orch.core.resumption import RESUMABLE
+from rl_orch.records import Certificate, Evaluation, Run, State, Verdict
+
+ATTEMPTS_SHOWN = 5
 
 
 def print_summary(
@@ -24,29 +28,33 @@ def print_summary(
     """
     run = shown.run
     console.print()
-    print_curves(console, [run], target=shown.spec.gates.min_return)
-    _row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
+    print_chart(console, [curves.of_run(run, "return")], target=shown.spec.gates.min_return)
+    row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
+    if run.group is not None:
+        row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
     chosen = f"{run.algo} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
-    _row(console, "spec", chosen)
+    row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
     budget = f"{run.env_steps:,} steps (budget {run.total_timesteps:,}){speed}"
-    _row(console, "trained", budget)
+    row(console, "trained", budget)
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"
-        _row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
+        row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
     if verdict is not None:
         colour = "green" if verdict.passed else "red"
-        _row(console, "gate", f"[{colour}]{verdict.word}[/]")
+        row(console, "gate", f"[{colour}]{verdict.word}[/]")
         for check in verdict.checks:
             mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
             mark = "[dim]–[/]" if check.limit is None else mark
-            _row(console, "", f"{mark} {check.rule}: {safe(check.sentence)}")
+            row(console, "", f"{mark} {check.rule}: {safe(check.sentence)}")
     for model in shown.models:
         if model.id == run.model_id:
             word = "[green]validated[/]" if model.validated else "not validated"
-            _row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
-    _row(console, "folder", safe(short(run.path)))
-    _row(console, "next", safe("\n".join(_next_commands(run, flags))))
+            row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
+    for name, text in _history_rows(shown):
+        row(console, name, safe(text))
+    row(console, "folder", safe(short(run.path)))
+    row(console, "next", safe("\n".join(_next_commands(run, flags))))
 
 
 def place_flags(home: Path | None, database: Path | str | None) -> str:
@@ -64,38 +72,50 @@ def evaluation_sentence(evaluation: Evaluation) -> str:
     )
 
 
-def print_curves(console: Console, runs: list[Run], *, target: float | None = None) -> None:
-    """The training curves of some runs in one picture."""
-    curves = [_curve(run, label="return" if len(runs) == 1 else run.id) for run in runs]
-    drawn = draw(
-        curves, target=target, colour=console.color_system is not None, width=console.width - 2
-    )
-    if drawn:
-        console.print(Text.from_ansi(drawn))
+def print_chart(console: Console, drawn: Sequence[Curve], *, target: float | None = None) -> None:
+    """Some curves in one picture, if there is anything to draw."""
+    colour, width = console.color_system is not None, console.width - 2
+    text = draw(drawn, target=target, colour=colour, width=width)
+    if text:
+        console.print(Text.from_ansi(text))
         console.print()
 
 
-def _curve(run: Run, label: str) -> Curve:
-    seen = history.of_run(RunDir(Path(run.path)).events)
-    steps, returns = seen.returns()
-    return Curve(
-        label,
-        steps,
-        returns,
-        [step for step, _ in seen.evaluations],
-        [evaluation.mean for _, evaluation in seen.evaluations],
-    )
+def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
+    """What came of the attempts, what they changed, and how exactly they go on from each other."""
+    ended = [attempt for attempt in shown.attempts[:-1] if attempt.reason]
+    for attempt in ended[-ATTEMPTS_SHOWN:]:
+        yield "attempt", f"{attempt.number}: {attempt.reason}"
+    for note in shown.changes:
+        changed = (f"{path} {old} → {new}" for path, (old, new) in note["set"].items())
+        yield "changed", f"at attempt {note['attempt']}: {', '.join(changed)}"
+    if shown.exactness is not None:
+        why = shown.exactness.reason or f"environment state {shown.exactness.method}"
+        yield "resume", f"{shown.exactness.level}: {why}"
+    if shown.certificate is not None:
+        yield "certified", certificate_sentence(shown.certificate)
+
+
+def certificate_sentence(certificate: Certificate) -> str:
+    """What a certificate says."""
+    found = certificate.first_difference
+    compared = f"{certificate.checkpoints} checkpoints and {certificate.events:,} events compared"
+    said = f"{certificate.level} over {certificate.kills} kills, {compared}"
+    return said if found is None else f"{said}; first difference: {found.at}, {found.part}"
 
 
 def _next_commands(run: Run, flags: str) -> list[str]:
     scalars = shlex.quote(f"{short(run.path)}/tensorboard")
     commands = [f"rlctl show {run.id}{flags}", f"tensorboard --logdir {scalars}"]
+    if run.state in RESUMABLE:
+        commands.insert(0, f"rlctl resume {run.id}{flags}")
     if run.state in (State.FAILED, State.LOST):
         commands.insert(0, f"rlctl logs {run.id}{flags}")
     return commands
 
 
-def _row(console: Console, name: str, text: str) -> None:
+def row(console: Console, name: str, text: str) -> None:
+    """A line of a summary: what it is about, and what there is to say."""
     for index, line in enumerate(text.splitlines()):
         label = name if index == 0 else ""
         console.print(f"[dim]{label:>10}[/]  {line}", soft_wrap=True)

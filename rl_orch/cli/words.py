@@ -4,11 +4,12 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
-from rl_orch.records import Evaluation, Run, State
+from rl_orch.records import Evaluation, Group, GroupEvaluation, Run, State
 
 STATE_STYLES = {
     State.QUEUED: "dim",
@@ -22,6 +23,10 @@ STATE_STYLES = {
     State.LOST: "red",
 }
 
+ACTIVE = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+RANGES = 8
+"""Ranges of seeds that a line has room for."""
+
 
 def plain(record: BaseModel) -> dict[str, Any]:
     """A record as JSON would hold it."""
@@ -30,9 +35,35 @@ def plain(record: BaseModel) -> dict[str, Any]:
     return document
 
 
-def state_text(run: Run) -> str:
-    """The state of a run in its colour."""
-    return f"[{STATE_STYLES[run.state]}]{run.state}[/]"
+def state_text(subject: Run | Group) -> str:
+    """The state of a run or a group in its colour."""
+    return f"[{STATE_STYLES[subject.state]}]{subject.state}[/]"
+
+
+def group_state_text(group: Group) -> str:
+    """The state of a group: how many runs have ended while it runs, then how many it counts for."""
+    count = ended(group) if group.active else _worst(group)
+    style = STATE_STYLES[group.state]
+    return f"[{style}]{group.state} {count}/{len(group.runs)}[/]"
+
+
+def state_counts(group: Group) -> str:
+    """How many runs are in which state: `3 succeeded, 1 running, 1 queued`, or `all 5 runs`."""
+    if len(group.counts) == 1 and len(group.runs) > 1:
+        return f"all {len(group.runs)} runs"
+    order = sorted(group.counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count} {state}" for state, count in order)
+
+
+def ended(group: Group) -> int:
+    """How many runs have ended."""
+    return sum(count for state, count in group.counts.items() if state not in ACTIVE)
+
+
+def _worst(group: Group) -> int:
+    """How many runs have given the group its state; a lost run counts as failed."""
+    lost = group.counts.get(State.LOST, 0) if group.state is State.FAILED else 0
+    return group.counts.get(group.state, 0) + lost
 
 
 def figure(value: float) -> str:
@@ -54,8 +85,47 @@ def evaluation_text(run: Run) -> str:
 
 def interval_text(evaluation: Evaluation) -> str:
     """The 95 % interval; a single episode has none."""
-    low, high = evaluation.ci95
-    return f"[{figure(low)}, {figure(high)}]" if evaluation.n > 1 else "[unknown]"
+    return bounds_text(evaluation.ci95)
+
+
+def bounds_text(bounds: tuple[float, float]) -> str:
+    """An interval; one without bounds, as a single number has it, is unknown."""
+    low, high = bounds
+    return f"[{figure(low)}, {figure(high)}]" if math.isfinite(high - low) else "[unknown]"
+
+
+def group_evaluation_text(group: Group) -> str:
+    """The interquartile mean over training runs with its interval and n."""
+    if group.eval is None:
+        return "–"
+    bounds = bounds_text(group.eval.iqm_ci95)
+    return f"IQM {figure(group.eval.iqm)} {bounds} n={group.eval.n}"
+
+
+def group_sentence(evaluation: GroupEvaluation) -> str:
+    """What the runs of a group say of their spec, with intervals, unit and n."""
+    return (
+        f"IQM {figure(evaluation.iqm)}, 95 % interval {bounds_text(evaluation.iqm_ci95)}; "
+        f"mean {figure(evaluation.mean)}, 95 % interval {interval_text(evaluation)}, "
+        f"std {figure(evaluation.std)}; n = {evaluation.n} {evaluation.unit}"
+    )
+
+
+def verdicts_text(group: Group) -> str:
+    """How many of the judged runs have passed their gate."""
+    return f"{group.verdicts.passed}/{group.verdicts.n}" if group.verdicts.n else "–"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Seeds with those in a row as a range, `1–5, 9`; of many the first few."""
+    ranges: list[list[int]] = []
+    for seed in seeds:
+        if ranges and seed == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], seed]
+        else:
+            ranges.append([seed])
+    shown = ", ".join("–".join(map(str, part)) for part in ranges[:RANGES])
+    return shown if len(ranges) <= RANGES else f"{shown}, … ({len(seeds)} seeds)"
 
 
 def age_text(since: float) -> str:

@@ -3,26 +3,33 @@
 What follows from what is decided in `progress.py` and `gate.py`; `Supervisor` carries it out.
 """
 
+import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rl_orch import gate
 from rl_orch.core.ports import Exit, Runner, Task
-from rl_orch.core.progress import Progress, after_training, checkpoint_name
+from rl_orch.core.progress import Progress, after_training, began, checkpoint_name
 from rl_orch.core.registry import Registry
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
-from rl_orch.io.events import tail
+from rl_orch.errors import LeaseLost, RlctlError
+from rl_orch.io.events import folded, is_start, tail
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
 
+LOG = logging.getLogger(__name__)
 STOP_GRACE_S = 120.0
 """How long a run that was asked to end may take to finish its iteration and save."""
 
 SAVE_EVERY_S = 1.0
+TOLD = (EventKind.STATE, EventKind.EVAL, EventKind.CHECKPOINT, EventKind.LOG)
+"""The kinds of events that `Progress` reads."""
+
 FINAL = "final"
 """The name of the report that the gate reads."""
 
@@ -32,6 +39,7 @@ class Supervisor:
     """Carries one run from where it is to its end, a tick at a time.
 
     Every write is made as the holder of the run's lease, and refused if somebody else holds it.
+    While it is `waiting`, a queued run is not started.
     """
 
     store: Store
@@ -40,10 +48,12 @@ class Supervisor:
     run: Run
     lease: str
     may_start: bool = True
+    waiting: bool = False
     clock: Callable[[], float] = time.time
     timer: Callable[[], float] = time.monotonic
     verdict: Verdict | None = None
     _progress: Progress = field(default_factory=Progress)
+    _began: str = "training"
     _offset: int = 0
     _handle: str | None = None
     _stop_asked_at: float | None = None
@@ -67,24 +77,25 @@ class Supervisor:
         self._follow()
         self._heed_stop()
         match self.run.state:
-            case State.QUEUED:
+            case State.QUEUED if not self.waiting:
                 self._start_training()
             case State.STARTING | State.RUNNING if gone is not None:
                 self._after_training(gone)
             case State.EVALUATING if gone is not None:
                 self._after_evaluation()
-        self._save(force=self.run.state is not before)
+        self._keep(force=self.run.state is not before)
         return events
 
     def ask_to_stop(self) -> None:
         """Ask the run to end: the first time kindly, the second time at once."""
         if self.run.state is State.QUEUED:
             self._become(State.STOPPED, "stopped before it started")
-            self._save(force=True)
+            self._save()
         elif self.run.active:
             force = self._stop_asked_at is not None or self.run.state is State.EVALUATING
             self._stop_asked_at = self._stop_asked_at or self.timer()
-            self.directory.request_stop()
+            with suppress(OSError):  # On a full disk the request is known to this process alone.
+                self.directory.request_stop()
             self._stop_root(force=force)
 
     def _heed_stop(self) -> None:
@@ -94,6 +105,10 @@ class Supervisor:
                 self.ask_to_stop()
         elif self.timer() - self._stop_asked_at > STOP_GRACE_S and not self._forced:
             self._stop_root(force=True)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked_at is not None or self.directory.stop_requested
 
     def _stop_root(self, *, force: bool) -> None:
         self._forced = self._forced or force
@@ -111,26 +126,42 @@ class Supervisor:
     def _read_events(self) -> list[Event]:
         """The new events. Those of an attempt that another one has replaced are passed over."""
         news: list[Event] = []
-        while True:
+        while self.run.state is not State.QUEUED:
             part = tail(self.directory.events, self._offset)
             for event in part.events:
                 if event.attempt == self.run.attempt:
+                    if is_start(event):
+                        self._progress = self._so_far(event)
+                        self._began = began(event)
                     self._progress = self._progress.after(event)
                     self._keep_registry(event)
                     news.append(event)
             if part.offset == self._offset:
                 return news
             self._offset = part.offset
+        return news
+
+    def _so_far(self, start: Event) -> Progress:
+        """What the attempts before a start, as far as it goes on from them, add up to."""
+        seen = Progress()
+        for event in folded(self.directory.events, TOLD):
+            if event.attempt < start.attempt:
+                seen = seen.after(event)
+        return seen
 
     def _follow(self) -> None:
         """Bring the run's row up to what its events say."""
         seen = self._progress
+        if not seen.started:
+            return
         changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
+        if seen.resume is not None:
+            changes["resume"] = seen.resume
         if seen.evaluation is not None and self.run.state is not State.EVALUATING:
             changes["eval"] = seen.evaluation
         self.run = self.run.model_copy(update=changes)
-        if seen.started and self.run.state is State.STARTING:
-            self._become(State.RUNNING, "training")
+        if self.run.state is State.STARTING:
+            self._become(State.RUNNING, self._began)
 
     def _keep_registry(self, event: Event) -> None:
         """Register an evaluated checkpoint when it appears; forget those that are pruned."""
@@ -157,9 +188,8 @@ class Supervisor:
             return
         number = self.run.attempt + 1
         self.run = self.run.model_copy(update={"attempt": number})
-        self.directory.forget_stop()
         self._become(State.STARTING, "starting its process")
-        self._save(force=True)
+        self._save()
         self._note_attempt()
         self._start(Task(number))
 
@@ -169,8 +199,7 @@ class Supervisor:
         self._note_attempt(handle=self._handle)
 
     def _after_training(self, gone: Exit) -> None:
-        stopping = self.directory.stop_requested
-        to, why = after_training(self._progress, gone, stopping=stopping)
+        to, why = after_training(self._progress, gone, stopping=self._stopping)
         self._note_attempt(ended_at=self.clock(), exit_code=gone.code, reason=why)
         if to is not State.EVALUATING:
             self._become(to, why)
@@ -180,7 +209,8 @@ class Supervisor:
             self._become(State.LOST, f"{why}; its supervisor died before the final evaluation")
         else:
             self._become(State.EVALUATING, why)
-            self._save(force=True)
+            self._save()
+            self.directory.report_file(FINAL).unlink(missing_ok=True)
             self._start(Task(self.run.attempt, checkpoint=self._progress.best))
 
     def _after_evaluation(self) -> None:
@@ -205,7 +235,7 @@ class Supervisor:
         self._become(*self._conclusion(self.verdict))
 
     def _without_report(self) -> tuple[State, str]:
-        if self.directory.stop_requested:
+        if self._stopping:
             return State.STOPPED, "the final evaluation was stopped"
         return State.FAILED, "the final evaluation failed; see its log"
 
@@ -227,8 +257,21 @@ class Supervisor:
     def _become(self, to: State, why: str) -> None:
         self.run = advance(self.run, to, why)
 
-    def _save(self, *, force: bool) -> None:
-        if force or self.timer() - self._saved_at >= SAVE_EVERY_S:
-            self.run = self.run.model_copy(update={"updated_at": self.clock()})
-            self.store.save(self.run, lease=self.lease)
+    def _keep(self, *, force: bool) -> None:
+        """Save now or when it is time. While a run goes on, a full disk may have room later."""
+        if not force and self.timer() - self._saved_at < SAVE_EVERY_S:
+            return
+        try:
+            self._save()
+        except LeaseLost:
+            raise
+        except RlctlError as error:
+            if not self.run.active:
+                raise
+            LOG.warning("run not saved yet: %s: %s", self.run.id, error)
             self._saved_at = self.timer()
+
+    def _save(self) -> None:
+        self.run = self.run.model_copy(update={"updated_at": self.clock()})
+        self.store.save(self.run, lease=self.lease)
+        self._saved_at = self.timer()

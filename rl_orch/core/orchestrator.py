@@ -1,4 +1,4 @@
-"""The verbs: launch, ls, show, stop, rm. One class that every surface calls.
+"""The verbs: launch, resume, ls, show, stop, rm. One class that every surface calls.
 
 It knows the store and a runner, and nothing of terminals, HTTP or torch.
 """
@@ -9,32 +9,52 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rl_orch import plugins
+from rl_orch.core import imports
+from rl_orch.core.foreground import (
+    TICK_S,
+    Pumps,
+    StopRequests,
+    Watch,
+    carry_out,
+    never,
+    nobody,
+    room,
+)
+from rl_orch.core.groups import fold
 from rl_orch.core.loop import STOP_GRACE_S, Supervisor
 from rl_orch.core.ports import Runner
 from rl_orch.core.registry import Registry
+from rl_orch.core.resumption import RESUMABLE, claim, refuse_changes, refuse_final, requeued
 from rl_orch.core.store import Page, Store
-from rl_orch.errors import Conflict, LeaseLost, NotFound, RlctlError
-from rl_orch.io import manifest, processes, shelf
+from rl_orch.errors import Conflict, NotFound, RlctlError
+from rl_orch.io import history, manifest, processes, shelf
 from rl_orch.io.rundir import RunDir
-from rl_orch.io.telemetry import Delivered, Pump
-from rl_orch.records import Attempt, EvalReport, Event, ModelVersion, Run, State, Verdict
+from rl_orch.records import (
+    Attempt,
+    Certificate,
+    EvalReport,
+    Event,
+    Group,
+    ModelVersion,
+    Run,
+    State,
+    Verdict,
+)
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
-TICK_S = 0.1
 DATABASE = "rlctl.db"
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 """Letters and digits that are not mistaken for each other."""
 
-Watch = Callable[[Run, Sequence[Event]], None]
-"""Called after each tick with the run as it is and the events that are new."""
-
 ACTIVE = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+__all__ = ["GroupResult", "Orchestrator", "RunResult", "RunView", "Watch"]
+
 LOG = logging.getLogger(__name__)
 
 
@@ -53,6 +73,14 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupResult:
+    """What became of a group: the group, and each of its runs in the order of the seeds."""
+
+    group: Group
+    results: tuple[RunResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """A run with everything that belongs to it."""
 
@@ -62,6 +90,9 @@ class RunView:
     checkpoints: tuple[shelf.Entry, ...]
     models: tuple[ModelVersion, ...]
     report: EvalReport | None
+    exactness: history.Exactness | None
+    certificate: Certificate | None
+    changes: tuple[dict[str, Any], ...]
 
 
 class Orchestrator:
@@ -94,74 +125,99 @@ class Orchestrator:
 
     def create(self, spec: Spec, *, lease: str | None = None) -> Run:
         """A queued run with its directory, durable before this returns."""
-        refuse_pending(spec)
-        self.check(spec)
-        now = time.time()
-        run_id = self._new_id(spec.label)
-        directory = RunDir(self.home / "runs" / run_id)
-        run = Run(
-            id=run_id,
-            name=spec.label,
-            env=spec.env.id,
-            algo=spec.agent.algorithm,
-            config_hash=spec.config_hash,
-            path=str(directory.path),
-            seed=spec.env.seed,
-            total_timesteps=spec.train.total_timesteps,
-            created_at=now,
-            updated_at=now,
-        )
-        facts = manifest.describe(spec, run_id=run_id, group=None, created_at=now)
-        try:
-            directory.create(spec, facts)
-        except OSError as error:
-            shutil.rmtree(directory.path, ignore_errors=True)
-            raise RlctlError(
-                f"run directory {str(directory.path)!r} cannot be made: {error.strerror}",
-                hint="Set RLCTL_HOME to a folder that can be written to.",
-            ) from None
-        self.store.add(run, lease=lease)
-        return run
+        self._refuse(spec)
+        return self._created(spec, self._new_id(spec.label), lease)
 
     def launch(
-        self,
-        spec: Spec,
-        *,
-        watch: Watch | None = None,
-        stop_requests: Callable[[], int] = lambda: 0,
+        self, spec: Spec, *, watch: Watch = nobody, stop_requests: StopRequests = never
     ) -> RunResult:
-        """Carry a spec out in the foreground, from queued to its end.
-
-        `stop_requests` counts how often the user has asked to stop: once ends the run after a
-        last checkpoint, twice at once.
-        """
+        """Carry a spec out in the foreground, from queued to its end."""
         lease = _lease()
-        run = self.create(spec, lease=lease)
-        supervisor = Supervisor(self.store, self.registry, self._runner, run, lease)
-        pumps = self._pumps(run)
-        try:
-            _carry_out(supervisor, watch or _nobody, stop_requests)
-        except LeaseLost:
-            raise
-        except BaseException:
-            _wind_down(supervisor)
-            raise
-        finally:
-            for pump in pumps:
-                _warn_of_loss(pump.stop())
-            self.store.release(run.id, lease=lease)
-        report = supervisor.directory.read_report("final")
-        return RunResult(supervisor.run, report, supervisor.verdict)
+        supervisor = self._supervisor(self.create(spec, lease=lease), lease)
+        return self._carried_out([supervisor], watch, stop_requests)[0]
 
-    def _pumps(self, run: Run) -> list[Pump]:
-        """Trackers follow the run; one that cannot even be opened is done without."""
-        directory = RunDir(Path(run.path))
+    def launch_group(
+        self, spec: Spec, *, watch: Watch = nobody, stop_requests: StopRequests = never
+    ) -> GroupResult:
+        """Carry a spec out once for each of its seeds, as many at once as the cores allow."""
+        self._refuse(spec)
+        group, lease = self._new_id(spec.label), _lease()
+        runs = [
+            self._created(member, f"{group}-s{member.env.seed}", lease, group=group)
+            for member in spec.members
+        ]
+        supervisors = [self._supervisor(run, lease) for run in runs]
+        return _group_result(self._carried_out(supervisors, watch, stop_requests))
+
+    def resume(
+        self,
+        reference: str,
+        *,
+        overrides: Sequence[str] = (),
+        watch: Watch = nobody,
+        stop_requests: StopRequests = never,
+    ) -> RunResult:
+        """Go on with a run where its newest intact checkpoint is, in the foreground, to its end.
+
+        A run whose supervisor died while its root lives on is taken over as it is.
+        """
+        supervisor = self._resumed(self.get(reference), overrides)
+        return self._carried_out([supervisor], watch, stop_requests)[0]
+
+    def resume_group(
+        self,
+        reference: str,
+        *,
+        overrides: Sequence[str] = (),
+        watch: Watch = nobody,
+        stop_requests: StopRequests = never,
+    ) -> GroupResult:
+        """Go on with every run of a group that has not come to a final end."""
+        found = self.group(reference)
+        if found is None:
+            raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
+        runs = [self.store.get(run_id) for run_id in found.runs]
+        open_runs = [run for run in runs if run.active or run.state in RESUMABLE]
+        if not open_runs:
+            raise Conflict(f"every run of group {found.id} has come to a final end")
+        supervisors: list[Supervisor] = []
         try:
-            tensorboard = plugins.load("trackers", "tensorboard")(directory.tensorboard)
-        except Exception as error:
-            LOG.warning("tracker not opened: tensorboard: %s", error)
-            return []
-        return [Pump(directory.path, "tensorboard", tensorboard)]
+            for run in open_runs:
+                supervisors.append(self._resumed(run, overrides))
+        except BaseException:
+            self._release(supervisors)
+            raise
+        self._carried_out(supervisors, watch, stop_requests)
+        return _group_result([self._result(run.id) for run in self.store.group_runs(found.id)])
+
+    def group(self, reference: str) -> Group | None:
+        """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
+        if not self.database.exists():
+            return None
+        found = self.store.find_group(reference)
+        if found is None:
+            return None
+        return fold([self._refreshed(run) for run in self.store.group_runs(found)])
+
+    def import_run(self, path: Path, *, move: bool = False) -> Run:
+        """Take in a run directory from another home: a copy of it, or the directory itself."""
+        source = RunDir(path.absolute())
+        run_id = imports.identify(source)
+        if run_id in self.store:
+            raise Conflict(
+                f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
+            )
+        directory, lease = RunDir(self.home / "runs" / run_id), _lease()
+        imports.bring(source, directory, move=move)
+        run = imports.run_in(directory)
+        self.store.add(run, lease=lease)
+        try:
+            for attempt in imports.attempts_in(directory):
+                self.store.put_attempt(attempt, lease=lease)
+            imports.register_models(self.registry, run, lease=lease)
+            return self._looked_at(run, lease)
+        finally:
+            self.store.release(run_id, lease=lease)
 
     def ls(
         self, *, limit: int = 50, after: str | None = None, states: Sequence[State] = ()
@@ -196,6 +252,9 @@ class Orchestrator:
             checkpoints=tuple(shelf.listing(directory.checkpoints)),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
+            exactness=history.exactness(directory.events),
+            certificate=directory.read_certificate(),
+            changes=tuple(directory.manifest().get("changes", ())),
         )
 
     def stop(self, reference: str, *, force: bool = False) -> Run:
@@ -215,6 +274,10 @@ class Orchestrator:
                 raise RlctlError(f"run {run.id} is still {run.state} after {waited_s:.0f} s")
             time.sleep(TICK_S)
         return run
+
+    def kill(self, run_id: str) -> None:
+        """End a run's root at once and tell nobody, as a power cut would."""
+        self._signal(self.store.get(run_id), force=True)
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
@@ -270,48 +333,103 @@ class Orchestrator:
         known.tick()
         return known.run
 
+    def _refuse(self, spec: Spec) -> None:
+        refuse_pending(spec)
+        self.check(spec)
+
+    def _created(self, spec: Spec, run_id: str, lease: str | None, group: str | None = None) -> Run:
+        now = time.time()
+        directory = RunDir(self.home / "runs" / run_id)
+        run = Run(
+            id=run_id,
+            name=spec.label,
+            group=group,
+            env=spec.env.id,
+            algo=spec.agent.algorithm,
+            config_hash=spec.config_hash,
+            path=str(directory.path),
+            seed=spec.env.seed,
+            total_timesteps=spec.train.total_timesteps,
+            created_at=now,
+            updated_at=now,
+        )
+        facts = manifest.describe(spec, run_id=run_id, group=group, created_at=now)
+        try:
+            directory.create(spec, facts)
+        except (OSError, RlctlError) as error:
+            shutil.rmtree(directory.path, ignore_errors=True)
+            why = error.strerror if isinstance(error, OSError) else error
+            raise RlctlError(
+                f"run directory {str(directory.path)!r} cannot be made: {why}",
+                hint="Set RLCTL_HOME to a folder that can be written to.",
+            ) from None
+        self.store.add(run, lease=lease)
+        return run
+
+    def _resumed(self, run: Run, overrides: Sequence[str]) -> Supervisor:
+        """The run's supervisor from here on: its lease is ours, and it is queued or lives."""
+        refuse_final(run)
+        lease = _lease()
+        claim(self.store, run, lease)
+        try:
+            run = self.store.get(run.id)
+            refuse_final(run)
+            if run.active:
+                refuse_changes(run, overrides)
+            else:
+                run = requeued(run, overrides, self.check)
+                self.store.save(run, lease=lease)
+        except BaseException:
+            self.store.release(run.id, lease=lease)
+            raise
+        return self._supervisor(run, lease)
+
+    def _supervisor(self, run: Run, lease: str) -> Supervisor:
+        return Supervisor(self.store, self.registry, self._runner, run, lease)
+
+    def _carried_out(
+        self, supervisors: Sequence[Supervisor], watch: Watch, stop_requests: StopRequests
+    ) -> list[RunResult]:
+        """What became of each run."""
+        threads = supervisors[0].directory.spec().resources.threads
+        pumps = Pumps()
+
+        def watched(run: Run, events: Sequence[Event]) -> None:
+            pumps.follow(run, events)
+            watch(run, events)
+
+        try:
+            carry_out(supervisors, slots=room(threads), watch=watched, stop_requests=stop_requests)
+        finally:
+            pumps.close()
+            self._release(supervisors)
+        return [_result(supervisor) for supervisor in supervisors]
+
+    def _release(self, supervisors: Sequence[Supervisor]) -> None:
+        for supervisor in supervisors:
+            self.store.release(supervisor.run.id, lease=supervisor.lease)
+
+    def _result(self, run_id: str) -> RunResult:
+        """What became of a run that ended some time ago."""
+        run = self.store.get(run_id)
+        models = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
+        report = RunDir(Path(run.path)).read_report("final")
+        return RunResult(run, report, models[0].verdict if models else None)
+
     def _new_id(self, label: str) -> str:
         slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
         return f"{slug}-{''.join(secrets.choice(ALPHABET) for _ in range(6))}"
 
 
-def _carry_out(supervisor: Supervisor, watch: Watch, stop_requests: Callable[[], int]) -> None:
-    """Tick until the run has ended."""
-    heeded = 0
-    while supervisor.run.active:
-        if stop_requests() > heeded:
-            heeded += 1
-            supervisor.ask_to_stop()
-        events = supervisor.tick()
-        watch(supervisor.run, events)
-        if supervisor.run.active:
-            time.sleep(TICK_S)
+def _result(supervisor: Supervisor) -> RunResult:
+    report = supervisor.directory.read_report("final")
+    return RunResult(supervisor.run, report, supervisor.verdict)
 
 
-def _wind_down(supervisor: Supervisor) -> None:
-    """End a run whose supervision is interrupted, so that nothing trains on unwatched.
-
-    An interrupt in the meantime ends it at once.
-    """
-    try:
-        supervisor.ask_to_stop()
-        _carry_out(supervisor, _nobody, lambda: 0)
-    except KeyboardInterrupt:
-        supervisor.ask_to_stop()
-        _carry_out(supervisor, _nobody, lambda: 0)
-    except RlctlError as error:
-        LOG.warning("run not ended: %s: %s", supervisor.run.id, error)
-
-
-def _warn_of_loss(delivered: Delivered) -> None:
-    if delivered.dropped or delivered.error:
-        LOG.warning("tracker lost %d events: %s", delivered.dropped, delivered.error)
+def _group_result(results: Sequence[RunResult]) -> GroupResult:
+    return GroupResult(fold([result.run for result in results]), tuple(results))
 
 
 def _lease() -> str:
     """A token that also says which process holds it, so that others can see whether it lives."""
     return f"{processes.identity(os.getpid())}/{secrets.token_hex(8)}"
-
-
-def _nobody(_run: Run, _events: Sequence[Event]) -> None:
-    """Watches nothing."""

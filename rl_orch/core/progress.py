@@ -6,22 +6,27 @@ Anything may append to an event file, so what cannot be read here is passed over
 from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
+from typing import Any, Literal, TypeAlias
 
 from rl_orch.core.ports import Exit
 from rl_orch.io import shelf
 from rl_orch.io.history import evaluation_of, number_of
 from rl_orch.records import Evaluation, Event, EventKind, State
 
+Exactness: TypeAlias = Literal["bitwise", "approximate"]
+EXACT: dict[Any, Exactness] = {"bitwise": "bitwise", "approximate": "approximate"}
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The newest facts of one attempt."""
+    """The newest facts of a run: those of an attempt, and of the attempts that it goes on from."""
 
     env_steps: int = 0
     started: bool = False
     ended: Event | None = None
     evaluation: Evaluation | None = None
     best: str | None = None
+    resume: Exactness | None = None
     paced_steps: int = 0
     paced_s: float = 0.0
 
@@ -36,6 +41,8 @@ class Progress:
                 return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
             case EventKind.STATE, "ended":
                 return replace(seen, ended=event)
+            case EventKind.STATE, "resume" if event.value in EXACT:
+                return replace(seen, resume=EXACT[event.value])
             case EventKind.EVAL, _:
                 return replace(seen, evaluation=evaluation_of(event) or self.evaluation)
             case EventKind.CHECKPOINT, "saved" if event.tags.get("best"):
@@ -56,6 +63,16 @@ class Progress:
         return replace(self, paced_steps=event.step, paced_s=self.paced_s + seconds)
 
 
+def began(start: Event) -> str:
+    """What an attempt's first event says of where it begins."""
+    name = checkpoint_name(start.tags.get("checkpoint"))
+    if name is None:
+        return "training"
+    passed_over = start.tags.get("passed_over")
+    problems = passed_over if isinstance(passed_over, list) else []
+    return "; ".join([*map(str, problems), f"resumed from {name}"])
+
+
 def checkpoint_name(value: object) -> str | None:
     """The value if it is the plain name of a checkpoint, so that it can lead nowhere else."""
     if not isinstance(value, str) or Path(value).name != value:
@@ -68,7 +85,7 @@ def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[S
     last = progress.ended
     if last is not None:
         return _after_last_words(last, stopping=stopping)
-    where = f"at step {progress.env_steps:,}"
+    where = f"at step {progress.env_steps:,}" if progress.started else "before it began"
     if stopping:
         return State.STOPPED, f"killed {where}, before a last checkpoint"
     if gone.code is None:

@@ -33,7 +33,11 @@ class Registry:
         lease: str,
         git_commit: str | None,
     ) -> int:
-        """The id of the row for an evaluated checkpoint; the same path keeps its row."""
+        """The id of the row for an evaluated checkpoint.
+
+        The same path keeps its row: a resumed run tells of its checkpoint again, or saves another
+        one in its place, whose numbers then count as long as no gate has passed the old ones.
+        """
         values: dict[str, Any] = {
             "model_path": str(path),
             "algorithm": run.algo,
@@ -50,6 +54,8 @@ class Registry:
             found = sa.select(MODELS.c.id).where(MODELS.c.model_path == str(path))
             known = connection.execute(found).scalar_one_or_none()
             if known is not None:
+                open_row = sa.and_(MODELS.c.id == known, MODELS.c.verdict.is_(None))
+                connection.execute(sa.update(MODELS).where(open_row).values(**_measured(report)))
                 return int(known)
             statement = MODELS.insert().values(**values).returning(MODELS.c.id)
             return int(connection.execute(statement).scalar_one())

@@ -6,7 +6,7 @@ SQLite with a rollback journal: every write is one immediate transaction, durabl
 import difflib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,17 @@ class Page:
     """Some runs, newest first, and the cursor that continues after them."""
 
     runs: tuple[Run, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a listing, newest first, and the cursor that continues after them.
+
+    The runs of a group are one row, by seed; any other run is a row by itself.
+    """
+
+    rows: tuple[tuple[Run, ...], ...]
     next: str | None
 
 
@@ -72,6 +83,12 @@ class Store:
         """Record a new run."""
         with self.writing() as connection:
             connection.execute(RUNS.insert().values(**_run_row(run), lease=lease))
+
+    def __contains__(self, run_id: str) -> bool:
+        """Whether there is a run of exactly that id."""
+        query = sa.select(RUNS.c.id).where(RUNS.c.id == run_id)
+        with self.reading() as connection:
+            return connection.execute(query).first() is not None
 
     def get(self, run_id: str) -> Run:
         """The run of exactly that id."""
@@ -122,6 +139,57 @@ class Store:
         runs = tuple(_run(row) for row in rows[:limit])
         more = len(rows) > limit
         return Page(runs, f"{runs[-1].created_at!r}/{runs[-1].id}" if more else None)
+
+    def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
+        """Groups, each with all of its runs, and runs that are in none, from a cursor on.
+
+        A group is as old as the first of its runs.
+        """
+        key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
+        made = sa.func.min(RUNS.c.created_at)
+        keys = sa.select(key, made).group_by(key).order_by(made.desc(), key.desc())
+        if after is not None:
+            keys = keys.having(sa.tuple_(made, key) < _cursor(after))
+        with self.reading() as connection:
+            found = connection.execute(keys.limit(limit + 1)).all()
+            rows: dict[str, list[Run]] = {name: [] for name, _ in found[:limit]}
+            query = sa.select(RUNS).where(key.in_(rows)).order_by(RUNS.c.seed, RUNS.c.id)
+            for row in connection.execute(query):
+                run = _run(row)
+                rows[run.group or run.id].append(run)
+        last = f"{found[limit - 1][1]!r}/{found[limit - 1][0]}" if len(found) > limit else None
+        return Rows(tuple(tuple(members) for members in rows.values()), last)
+
+    def group_runs(self, group: str) -> list[Run]:
+        """The runs of a group, by seed."""
+        query = sa.select(RUNS).where(RUNS.c.group == group).order_by(RUNS.c.seed, RUNS.c.id)
+        with self.reading() as connection:
+            return [_run(row) for row in connection.execute(query)]
+
+    def find_group(self, reference: str) -> str | None:
+        """The group meant by an id, a name whose newest run is in one, or a unique beginning.
+
+        None where no group is meant; what is exactly the id of a run is that run.
+        """
+        if reference == "last":
+            return None
+        with self.reading() as connection:
+            exact = sa.select(RUNS.c.id).where(RUNS.c.id == reference)
+            if connection.execute(exact).first() is not None:
+                return None
+            inside = sa.select(RUNS.c.group).where(RUNS.c.group == reference)
+            if connection.execute(inside).first() is not None:
+                return reference
+            newest = sa.select(RUNS.c.group).where(RUNS.c.name == reference)
+            newest = newest.order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
+            if (named := connection.execute(newest).first()) is not None:
+                group: str | None = named[0]
+                return group
+            key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
+            starts = sa.select(key, RUNS.c.group).distinct().order_by(key)
+            starts = starts.where(key.startswith(reference, autoescape=True))
+            matches = {row[0]: row[1] for row in connection.execute(starts.limit(6))}
+        return _only_group(reference, matches)
 
     def lease_of(self, run_id: str) -> str | None:
         """Who supervises the run, if anyone."""
@@ -247,6 +315,15 @@ def _run(row: sa.Row[Any]) -> Run:
     if values["eval"] is not None:
         values["eval"] = Evaluation.model_validate(json.loads(values["eval"]))
     return Run.model_validate(values)
+
+
+def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None:
+    """The group among the rows that begin so (id → group), if there is no other."""
+    groups = [group for group in matches.values() if group is not None]
+    if groups and len(matches) > 1:
+        ids = ", ".join(list(matches)[:5])
+        raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
+    return groups[0] if groups else None
 
 
 def _cursor(text: str) -> sa.Tuple:

@@ -19,7 +19,7 @@ from safetensors.numpy import load as decode_tensors
 from safetensors.numpy import save as encode_tensors
 
 from rl_orch.io import sealed
-from rl_orch.io.shelf import FILES, NOUN, STATE, TENSORS, step_of
+from rl_orch.io.shelf import FILES, NOUN, STATE, TENSORS, name_of, step_of
 
 _VERSION = 1
 _GIVEN = ("trainer_state", "replay_meta", "rng_state")
@@ -52,7 +52,7 @@ def save(
     and `attempt`. A checkpoint of the same step is replaced. What JSON or safetensors cannot hold
     exactly is a ValueError.
     """
-    path = root / _name(step)
+    path = root / name_of(step)
     files = {
         TENSORS: _encode_tensors(tensors),
         STATE: _encode_state(step, tensors, document, meta),
@@ -72,12 +72,6 @@ def load(path: Path) -> Checkpoint:
     if document["module_state"] != _policies(tensors):
         raise sealed.damaged(path, f"has other tensors than it lists: {STATE}", noun=NOUN)
     return Checkpoint(step, tensors, document, path)
-
-
-def _name(step: int) -> str:
-    if not 0 <= step < 10**12:
-        raise ValueError(f"step is {step}; must be in [0, 10^12)")
-    return f"step_{step:012d}"
 
 
 def _encode_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:

@@ -229,7 +229,7 @@ def fold(events: Iterable[Event]) -> list[Event]:
     newest = 0
     for event in events:
         if is_start(event):
-            starts.setdefault(event.attempt, _continued(event))
+            starts.setdefault(event.attempt, continued(event))
             newest = max(newest, event.attempt)
         if event.attempt >= newest:
             timely.append(event)
@@ -244,7 +244,7 @@ def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
     starts: dict[int, tuple[int, int] | None] = {}
     for event in Reader(path, [b'"started"']):
         if is_start(event):
-            starts.setdefault(event.attempt, _continued(event))
+            starts.setdefault(event.attempt, continued(event))
     limits = _limits(max(starts), starts) if starts else None
     newest = 0
     for event in Reader(path, [f'"{kind}"'.encode() for kind in {*kinds, EventKind.STATE}]):
@@ -255,9 +255,24 @@ def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
             yield event
 
 
+def newest_attempt(path: Path) -> int:
+    """The number of the newest attempt that has started; 0 before the first."""
+    started = (event.attempt for event in Reader(path, [b'"started"']) if is_start(event))
+    return max(started, default=0)
+
+
 def is_start(event: Event) -> bool:
     """Whether the event is the first of an attempt."""
     return event.kind is EventKind.STATE and event.key == "started"
+
+
+def continued(start: Event) -> tuple[int, int] | None:
+    """The attempt and the `seq` that a start continues. Only an earlier attempt can be continued:
+    the chain ends whatever the file says."""
+    match start.tags.get("after"):
+        case {"attempt": int(attempt), "seq": int(seq)} if attempt < start.attempt:
+            return attempt, seq
+    return None
 
 
 def _limits(newest: int, starts: Mapping[int, tuple[int, int] | None]) -> dict[int, float]:
@@ -269,15 +284,6 @@ def _limits(newest: int, starts: Mapping[int, tuple[int, int] | None]) -> dict[i
         limits[attempt] = seq
         link = starts.get(attempt)
     return limits
-
-
-def _continued(start: Event) -> tuple[int, int] | None:
-    """The attempt and the `seq` that a start continues. Only an earlier attempt can be continued:
-    the chain ends whatever the file says."""
-    match start.tags.get("after"):
-        case {"attempt": int(attempt), "seq": int(seq)} if attempt < start.attempt:
-            return attempt, seq
-    return None
 
 
 def _is_torn(fd: int) -> bool:

@@ -37,6 +37,25 @@ class History:
         return steps, [sum(values) / len(values) for values in stretches.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """How exactly a run can be resumed, by which method, and why no better."""
+
+    level: str
+    method: str
+    reason: str | None
+
+
+def exactness(events_file: Path) -> Exactness | None:
+    """What a run last said of how exactly it can be resumed; None before it has."""
+    said = None
+    for event in folded(events_file, (EventKind.STATE,)):
+        if event.key == "resume":
+            method, reason = event.tags.get("method"), event.tags.get("reason")
+            said = Exactness(str(event.value), str(method), None if reason is None else str(reason))
+    return said
+
+
 def of_run(events_file: Path) -> History:
     """The history in an event file."""
     return of_events(folded(events_file, (EventKind.EPISODE, EventKind.EVAL)))

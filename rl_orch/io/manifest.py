@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ def describe(spec: Spec, *, run_id: str, group: str | None, created_at: float) -
         "versions": {"rl-orch": rl_orch.__version__, "python": platform.python_version()}
         | _versions(),
         "fingerprint": fingerprint(spec),
+        "cores": os.cpu_count(),
+        "changes": [],
     }
 
 
@@ -41,11 +44,18 @@ def fingerprint(spec: Spec) -> dict[str, Any]:
         "system": platform.system(),
         "machine": platform.machine(),
         "cpu": hashlib.sha256(_cpu_features().encode()).hexdigest()[:16],
-        "cores": os.cpu_count(),
         "device": spec.resources.device,
         "threads": spec.resources.threads,
         "python": sys.version.split()[0],
+        "rl-orch": rl_orch.__version__,
     } | _versions()
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In what two fingerprints differ, each as `torch 2.13.0 → 2.14.0`."""
+    names = sorted({*before, *now})
+    changed = [name for name in names if before.get(name) != now.get(name)]
+    return [f"{name} {before.get(name, 'none')} → {now.get(name, 'none')}" for name in changed]
 
 
 def git_commit(folder: Path) -> str | None:

@@ -7,16 +7,16 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rl_orch.errors import Damaged, NotFound, RunLocked
+from rl_orch.errors import Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io import processes
-from rl_orch.records import EvalReport
+from rl_orch.records import Certificate, EvalReport
 from rl_orch.spec.model import Spec
 
 
@@ -61,13 +61,21 @@ class RunDir:
         return self.path / "evals" / f"{name}.json"
 
     def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
-        """Make the directory and write what does not change any more."""
+        """Make the directory, with the spec and the manifest in it."""
         for folder in (self.checkpoints, self.path / "evals"):
             folder.mkdir(parents=True)
-        write_text(self.spec_file, yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False))
-        write_text(self.manifest_file, json.dumps(manifest, indent=2) + "\n")
+        self.write_spec(spec)
+        self.write_manifest(manifest)
         self.log.touch()
         self.events.touch()
+
+    def write_spec(self, spec: Spec) -> None:
+        """Write the resolved spec."""
+        write_text(self.spec_file, yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False))
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write what the run was made from and on."""
+        write_text(self.manifest_file, json.dumps(manifest, indent=2) + "\n")
 
     def spec(self) -> Spec:
         """The resolved spec, as it was written."""
@@ -100,6 +108,20 @@ class RunDir:
             return None
         except (ValueError, KeyError) as error:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
+
+    def write_certificate(self, certificate: Certificate) -> None:
+        """Keep what was certified about the run."""
+        write_text(self.path / "certificate.json", certificate.model_dump_json(indent=2) + "\n")
+
+    def read_certificate(self) -> Certificate | None:
+        """What was certified about the run, if anything."""
+        file = self.path / "certificate.json"
+        try:
+            return Certificate.model_validate_json(file.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
 
     @property
     def stop_requested(self) -> bool:
@@ -145,8 +167,17 @@ class RunDir:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RlctlError(
+            f"cannot write {path}: {error.strerror}",
+            path=str(path),
+            hint="Free space on that disk or correct its permissions, then resume the run.",
+        ) from error

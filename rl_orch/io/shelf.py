@@ -4,6 +4,7 @@ A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoint
 """
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,13 +39,24 @@ def listing(root: Path) -> list[Entry]:
     return [entry for entry in entries if entry is not None]
 
 
-def newest_intact(root: Path) -> Path | None:
-    """The checkpoint with the highest step that passes its digests. Reads no older ones."""
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The checkpoint with the highest step that is intact, and what is wrong with newer ones."""
+
+    path: Path | None
+    passed_over: tuple[str, ...] = ()
+
+
+def newest(root: Path) -> Newest:
+    """The newest intact checkpoint of a folder, if it has one. Reads no older ones."""
+    problems: list[str] = []
     for path in _newest_first(root):
         entry = _entry(path)
         if entry is not None and entry.intact:
-            return path
-    return None
+            return Newest(path, tuple(problems))
+        if entry is not None:
+            problems.append(str(entry.problem))
+    return Newest(None, tuple(problems))
 
 
 def sweep(root: Path) -> list[Path]:
@@ -52,20 +64,29 @@ def sweep(root: Path) -> list[Path]:
     return sealed.sweep(root)
 
 
-def retain(root: Path, *, last: int, best: Path | None = None) -> list[Path]:
-    """Remove all but the `last` newest checkpoints and the best one; return what was removed.
-
-    The newest intact checkpoint always stays, even if all that came after it are damaged.
-    """
+def chosen(names: Sequence[str], *, last: int, best: str | None) -> list[str]:
+    """Which of some checkpoints stay: the newest ones and the best, oldest first. Pure."""
     if last < 1:
         raise ValueError(f"last is {last}; at least 1 checkpoint must stay")
-    wanted = best and sealed.original_name(best)
-    surplus = [p for p in _newest_first(root)[last:] if sealed.original_name(p) != wanted]
-    intact = newest_intact(root) if surplus else None
-    removed = [path for path in surplus if path != intact]
-    for path in removed:
-        sealed.discard(path)
-    return removed
+    ordered = sorted(set(names))
+    return [name for name in ordered if name in ordered[-last:] or name == best]
+
+
+def retain(root: Path, names: Collection[str]) -> None:
+    """Remove every checkpoint but these. Where none of these is there, nothing is removed."""
+    there = _newest_first(root)
+    if not any(path.name in names for path in there):
+        return
+    for path in there:
+        if sealed.original_name(path) not in names:
+            sealed.discard(path)
+
+
+def name_of(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    if not 0 <= step < 10**12:
+        raise ValueError(f"step is {step}; must be in [0, 10^12)")
+    return f"step_{step:012d}"
 
 
 def step_of(path: Path) -> int | None:

@@ -61,10 +61,15 @@ def evaluate(
 
 
 class Evaluator:
-    """Evaluates policies of one spec. Leaves every random generator as it was."""
+    """Evaluates policies of one spec. Leaves every random generator as it was.
 
-    def __init__(self, spec: Spec) -> None:
+    Environments in which a seeded reset does not wipe out all that went before must not be kept
+    (`keep_envs`): what an evaluation finds would depend on how many there were before it.
+    """
+
+    def __init__(self, spec: Spec, *, keep_envs: bool = True) -> None:
         self._spec = spec
+        self._keep_envs = keep_envs
         self._envs: vector.Envs | None = None
 
     def evaluate(
@@ -87,6 +92,8 @@ class Evaluator:
         with isolated(seed):
             generator = None if deterministic else _generator(policy, seed)
             played = self._play(policy, self._lanes(lanes), shares, seed, generator)
+        if not self._keep_envs:
+            self.close()
         returns, lengths = zip(*played, strict=True)
         return EvalReport(
             env_id=self._spec.env.id,

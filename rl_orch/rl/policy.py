@@ -171,6 +171,12 @@ def load_policy(
 ) -> ActorCritic:
     """The policy that a snapshot holds."""
     policy = build_policy(spec, observation_space, action_space)
+    load_weights(policy, tensors)
+    return policy
+
+
+def load_weights(policy: ActorCritic, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Make a policy, in place, the one that a snapshot holds."""
     state = {
         name.removeprefix(TENSOR_PREFIX): torch.from_numpy(np.array(tensor))
         for name, tensor in tensors.items()
@@ -180,7 +186,6 @@ def load_policy(
         policy.load_state_dict(state)
     except RuntimeError as error:
         raise Damaged(f"the snapshot's policy does not fit its spec: {error}") from error
-    return policy
 
 
 def policy_tensors(policy: nn.Module) -> dict[str, NDArray[Any]]:

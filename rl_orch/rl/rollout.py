@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rl_orch.errors import BadInput, Diverged
 from rl_orch.rl.batch import Batch
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.state import EnvStates, capture, restore
 from rl_orch.rl.streams import Stream, derive
 
 Finals: TypeAlias = dict[tuple[int, int], NDArray[Any]]
@@ -61,6 +62,14 @@ class Episode:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class CollectorState:
+    """What a collector remembers: arrays by name, and a JSON document."""
+
+    tensors: dict[str, NDArray[Any]]
+    document: dict[str, Any]
+
+
 class _Columns:
     """Time-major memory for a rollout of n steps, (n, N, ...), written in place and used again."""
 
@@ -93,6 +102,39 @@ class LocalCollector:
         self._lengths = np.zeros(envs.num_envs, np.int64)
         self._columns: _Columns | None = None
         self._episodes: list[Episode] = []
+
+    def state(self) -> CollectorState:
+        """Where every copy is, and what has been added up of its present episode; copies.
+
+        Between two calls of `collect`, no rollout is under way.
+        """
+        states = capture(self._envs)
+        return CollectorState(
+            tensors={
+                **states.tensors,
+                "rng/actions": self.generator.get_state().numpy().copy(),
+                "collector/observations": self._observations.copy(),
+                "collector/ended": self._ended.copy(),
+                "collector/returns": self._returns.copy(),
+                "collector/lengths": self._lengths.copy(),
+            },
+            document={"env_steps": self.env_steps, "envs": states.document},
+        )
+
+    def load_state(self, state: CollectorState) -> bool:
+        """Go on from a state; whether episodes had to begin anew."""
+        known = state.tensors
+        begun = restore(self._envs, EnvStates(dict(known), state.document["envs"]))
+        self.env_steps = int(state.document["env_steps"])
+        self.generator.set_state(torch.from_numpy(known["rng/actions"].copy()))
+        self._observations = known["collector/observations"].copy()
+        self._ended = known["collector/ended"].copy()
+        self._returns = known["collector/returns"].copy()
+        self._lengths = known["collector/lengths"].copy()
+        if begun is not None:
+            self._observations = begun
+            self._ended[:], self._returns[:], self._lengths[:] = False, 0.0, 0
+        return begun is not None
 
     def collect(self, policy: Actor, n: int) -> Batch:
         """`n` steps of every copy; see `Collector`."""

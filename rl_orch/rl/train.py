@@ -16,11 +16,12 @@ from rl_orch.gate import judge, rules_from
 from rl_orch.records import EvalReport, EventKind, Verdict
 from rl_orch.rl.batch import on_host
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.state import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
-from rl_orch.rl.learner import build_learner
-from rl_orch.rl.policy import build_policy, policy_tensors
-from rl_orch.rl.rollout import LocalCollector
-from rl_orch.rl.seeding import rng_state, seed_all
+from rl_orch.rl.learner import LearnerState, build_learner
+from rl_orch.rl.policy import build_policy, load_weights, policy_tensors
+from rl_orch.rl.rollout import CollectorState, LocalCollector
+from rl_orch.rl.seeding import RngState, rng_state, seed_all, set_rng_state
 from rl_orch.spec.model import Spec
 
 Command: TypeAlias = Literal["stop", "checkpoint"]
@@ -34,6 +35,14 @@ class Snapshot:
     step: int
     tensors: dict[str, NDArray[Any]]
     document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Where a training goes on: a snapshot, and the evaluation that was made of it, if any."""
+
+    snapshot: Snapshot
+    report: EvalReport | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,9 @@ class Outlet(Protocol):
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Keep a snapshot, and the evaluation that was made of it, if there was one."""
 
+    def doubt(self, reason: str, *, step: int) -> None:
+        """From here on, a resumed training only comes close to one without interruption."""
+
     def command(self) -> Command | None:
         """What is asked of the loop now; called once an iteration, and blocks while paused."""
 
@@ -76,11 +88,23 @@ class Trainer(Protocol):
         """Evaluate once; returns metrics."""
 
 
-def train(spec: Spec, outlet: Outlet) -> Outcome:
-    """Carry out the training that the spec asks for, in a process of its own."""
+def train(
+    spec: Spec,
+    outlet: Outlet,
+    *,
+    resumption: Resumption | None = None,
+    method: Method = "captured",
+    pure_reset: bool = True,
+) -> Outcome:
+    """Carry out the training that the spec asks for, in a process of its own.
+
+    `method` and `pure_reset` are what `envs.probe` has found out about the environment.
+    """
     torch.set_num_threads(spec.resources.threads)
     seed_all(spec.env.seed)
-    with closing(Training(spec, outlet)) as training:
+    with closing(Training(spec, outlet, method=method, pure_reset=pure_reset)) as training:
+        if resumption is not None:
+            training.resume(resumption)
         return training.run()
 
 
@@ -88,19 +112,25 @@ class Training:
     """A training under way."""
 
     def __init__(
-        self, spec: Spec, outlet: Outlet, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        spec: Spec,
+        outlet: Outlet,
+        *,
+        method: Method = "captured",
+        pure_reset: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._spec = spec
         self._outlet = outlet
         self._clock = clock
-        self._envs = vector.make(spec, num_envs=spec.env.num_envs)
+        self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
         spaces = self._envs.single_observation_space, self._envs.single_action_space
         self.policy = build_policy(spec, *spaces)
         self.learner = build_learner(self.policy, spec)
         self.collector = LocalCollector(self._envs, seed=spec.env.seed, device=self.policy.device)
-        self._evaluator = Evaluator(spec)
+        self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_from(spec.gates)
-        self._verdict: Verdict | None = None
+        self._ending: Outcome | None = None
         self._failures = 0
         self._saved_at: int | None = None
 
@@ -112,7 +142,7 @@ class Training:
     def run(self) -> Outcome:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
         spec = self._spec
-        while self.env_steps < spec.train.total_timesteps:
+        while self._ending is None and self.env_steps < spec.train.total_timesteps:
             command = self._outlet.command()
             if command in ("stop", "checkpoint"):
                 self._save(None)
@@ -130,14 +160,28 @@ class Training:
                 or self.env_steps >= spec.train.total_timesteps
             ):
                 self.eval_step()
-                ending = self._ended_by_gate()
-                if ending is not None:
-                    return ending
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
-        return self._outcome(
+        return self._ending or self._outcome(
             "budget", f"trained for its budget of {spec.train.total_timesteps:,} steps"
         )
+
+    def resume(self, resumption: Resumption) -> None:
+        """Go on as if the snapshot had just been saved."""
+        snapshot = resumption.snapshot
+        tensors, trainer = snapshot.tensors, snapshot.document["trainer_state"]
+        process = snapshot.document["rng_state"]
+        load_weights(self.policy, tensors)
+        self.learner.load_state(LearnerState(tensors, trainer["learner"]))
+        begun_anew = self.collector.load_state(CollectorState(tensors, trainer["collector"]))
+        self._failures = int(trainer["failed_evaluations"])
+        self._saved_at = snapshot.step
+        # Last: making and driving environments may have drawn from them.
+        set_rng_state(RngState(process["python"], process["numpy"], tensors["rng/torch"]))
+        if begun_anew:
+            self._outlet.doubt("episodes could not be gone on with", step=self.env_steps)
+        if resumption.report is not None:
+            self._judge(resumption.report)
 
     def train_step(self) -> dict[str, float]:
         """One rollout and the learner's passes over it."""
@@ -174,28 +218,26 @@ class Training:
         }
         self._emit(EventKind.EVAL, "eval/mean_return", mean, tags=tags)
         self._save(report)
-        self._verdict = judge(report, None, self._rules, env_steps=self.env_steps)
-        failed = self._verdict is not None and not self._verdict.passed
-        self._failures = self._failures + 1 if failed else 0
+        self._judge(report)
         return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
 
     def snapshot(self) -> Snapshot:
         """Everything training remembers now; copies."""
-        learner, process = self.learner.state(), rng_state()
-        actions = self.collector.generator.get_state().numpy().copy()
+        learner, collector = self.learner.state(), self.collector.state()
+        process = rng_state()
         return Snapshot(
             step=self.env_steps,
             tensors={
                 **policy_tensors(self.policy),
                 **learner.tensors,
-                "rng/actions": actions,
+                **collector.tensors,
                 "rng/torch": process.torch,
             },
             document={
                 "trainer_state": {
-                    "env_steps": self.env_steps,
                     "failed_evaluations": self._failures,
                     "learner": learner.document,
+                    "collector": collector.document,
                 },
                 "replay_meta": {"size": 0},
                 "rng_state": {"python": process.python, "numpy": process.numpy},
@@ -207,17 +249,25 @@ class Training:
         self._evaluator.close()
         self._envs.close()
 
-    def _ended_by_gate(self) -> Outcome | None:
-        if self._verdict is None:
-            return None
+    def _judge(self, report: EvalReport) -> None:
+        """Hold a saved evaluation against the gate, which may end the training.
+
+        After the save: whoever goes on from that snapshot does this again.
+        """
+        verdict = judge(report, None, self._rules, env_steps=self.env_steps)
+        failed = verdict is not None and not verdict.passed
+        self._failures = self._failures + 1 if failed else 0
+        self._ending = None if verdict is None else self._ended_by(verdict)
+
+    def _ended_by(self, verdict: Verdict) -> Outcome | None:
         gates, step = self._spec.gates, self.env_steps
-        if self._verdict.passed:
+        if verdict.passed:
             if not gates.stop_when_solved:
                 return None
             return self._outcome("solved", f"solved at step {step:,}")
         if gates.patience is None or self._failures < gates.patience:
             return None
-        why = next(check.sentence for check in self._verdict.checks if not check.passed)
+        why = next(check.sentence for check in verdict.checks if not check.passed)
         return self._outcome(
             "gate_failed",
             f"{self._failures} evaluations in a row failed the gate; at step {step:,}, {why}",
@@ -231,7 +281,11 @@ class Training:
         """Save once a step: a snapshot without a report never takes the place of one with it."""
         if report is None and self._saved_at == self.env_steps:
             return
-        self._outlet.save(self.snapshot(), report)
+        snapshot = self.snapshot()
+        why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
+        if why is not None:
+            self._outlet.doubt(why, step=self.env_steps)
+        self._outlet.save(snapshot, report)
         self._saved_at = self.env_steps
 
     def _emit(

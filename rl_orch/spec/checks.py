@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from rl_orch.errors import OptionPending, Problem
+from rl_orch.spec.groups import LAST_SEED
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 
@@ -19,6 +20,7 @@ JUDGED_EPISODES = 10
 def problems(spec: Spec) -> list[Problem]:
     """Every combination of options in the spec that cannot work."""
     found = [
+        _last_seed(spec),
         _minibatches(spec),
         _expected_policy_kind(spec),
         _clip_bounds(spec),
@@ -70,6 +72,19 @@ def value_at(spec: Spec, path: str) -> Any:
     for part in path.split("."):
         value = getattr(value, part)
     return value
+
+
+def _last_seed(spec: Spec) -> Problem | None:
+    count, first = spec.seeds, spec.env.seed
+    if not isinstance(count, int) or first + count - 1 <= LAST_SEED:
+        return None
+    return Problem(
+        "seeds",
+        count,
+        f"seeds is {count}, so that the last seed would be {first + count - 1}; a seed must be at "
+        f"most {LAST_SEED}",
+        "Set a smaller env.seed.",
+    )
 
 
 def _minibatches(spec: Spec) -> Problem | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from rl_orch.spec.spelling import lower, number, pair, plain_map, strategy, switch, whole
+from rl_orch.spec.spelling import lower, number, pair, plain_map, seeds, strategy, switch, whole
 
 Whole = Annotated[int, BeforeValidator(whole)]
 Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
@@ -17,6 +17,18 @@ ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=ONE_LINE)]
 Location = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=ONE_LINE)]
 PlainMap = Annotated[dict[str, Any], BeforeValidator(plain_map)]
+
+LAST_SEED = 2**32 - 1
+MOST_SEEDS = 1000
+"""Runs that one group may have."""
+Seeds = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_SEEDS)]
+    | Annotated[
+        tuple[Annotated[int, Field(ge=0, le=LAST_SEED)], ...],
+        Field(min_length=1, max_length=MOST_SEEDS),
+    ],
+    BeforeValidator(seeds),
+]
 
 STEPS = 10**13
 """More environment steps than any run will take; they still fit every database."""
@@ -30,17 +42,18 @@ def option(
     *,
     flag: str | None = None,
     env: str | None = None,
+    type: str | None = None,
     allowed: str | None = None,
     pending: str | dict[str, str] | None = None,
     **bounds: Any,
 ) -> Any:
     """A field of a group.
 
-    `flag` and `env` replace the names that the path would give, `allowed` what its type would say
-    of itself. `pending` names the part that will read the option, or maps each value that waits
-    for a part to that part's name.
+    `flag` and `env` replace the names that the path would give, `type` and `allowed` what its
+    annotation would say of itself. `pending` names the part that will read the option, or maps
+    each value that waits for a part to that part's name.
     """
-    names = {"flag": flag, "env": env, "allowed": allowed, "pending": pending}
+    names = {"flag": flag, "env": env, "type": type, "allowed": allowed, "pending": pending}
     extra: Any = {key: value for key, value in names.items() if value is not None}
     return Field(default, description=help, json_schema_extra=extra or None, **bounds)
 
@@ -65,7 +78,7 @@ class EnvGroup(Group):
         "The run's seed; every random number follows from it.",
         flag="--seed",
         ge=0,
-        le=2**32 - 1,
+        le=LAST_SEED,
     )
     backend: Word = option(
         "sync", "How copies are stepped: `sync`, `async` (a process each), or a vector-env plugin."
@@ -215,7 +228,7 @@ class EvalGroup(Group):
         None,
         "Seed that those of all evaluation episodes derive from; null takes the run's seed.",
         ge=0,
-        le=2**32 - 1,
+        le=LAST_SEED,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from rl_orch.spec.groups import (
+    MOST_SEEDS,
     AgentGroup,
     CheckpointGroup,
     EnvGroup,
@@ -21,6 +22,7 @@ from rl_orch.spec.groups import (
     RegistryGroup,
     ResourcesGroup,
     RolloutGroup,
+    Seeds,
     StoreGroup,
     TracesGroup,
     TrainGroup,
@@ -29,8 +31,11 @@ from rl_orch.spec.groups import (
 )
 from rl_orch.spec.spelling import whole
 
-NOT_LEARNED = ("name", "resources", "infer", "store", "registry", "metrics", "traces", "logs")
-"""Groups that do not change the learned policy."""
+NOT_LEARNED = (
+    *("name", "seeds", "resources", "infer"),
+    *("store", "registry", "metrics", "traces", "logs"),
+)
+"""Groups and options that do not change the learned policy."""
 
 EXPECTATIONS = {"env": {"seed"}, "agent": {"discrete"}, "train": {"off_policy"}}
 """Options outside the hash: the seed, and those that only state what the user expects."""
@@ -48,6 +53,13 @@ class Spec(Group):
         max_length=100,
         flag="--name",
         env="RL_NAME",
+    )
+    seeds: Seeds | None = option(
+        None,
+        "Launch a group, a run for each seed: n means `env.seed`, `env.seed` + 1, and so on.",
+        type=f"whole number in [1, {MOST_SEEDS}] or list of whole numbers",
+        allowed=f"a whole number in [1, {MOST_SEEDS}], or a list of up to {MOST_SEEDS} distinct "
+        "seeds in [0, 2^32 - 1], e.g. [1, 2, 3]",
     )
     env: EnvGroup
     obs: ObsGroup = ObsGroup()
@@ -70,6 +82,19 @@ class Spec(Group):
     def label(self) -> str:
         """The name, or what stands for it."""
         return self.name or f"{self.agent.algorithm}-{self.env.id}"
+
+    @property
+    def members(self) -> "list[Spec]":
+        """A spec for each run of the group that is asked for, none where no group is."""
+        if self.seeds is None:
+            return []
+        first, seeds = self.env.seed, self.seeds
+        chosen = range(first, first + seeds) if isinstance(seeds, int) else seeds
+        return [self._with_seed(seed) for seed in chosen]
+
+    def _with_seed(self, seed: int) -> "Spec":
+        env = self.env.model_copy(update={"seed": seed})
+        return self.model_copy(update={"env": env, "seeds": None})
 
     @property
     def rollout_size(self) -> int:

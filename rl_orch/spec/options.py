@@ -150,11 +150,12 @@ def _option(path: str, field: FieldInfo) -> Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     kind = _Kind.of(field)
     allowed = str(extra.get("allowed") or kind.allowed)
+    words = f"{extra['type']} or null" if "type" in extra else kind.type
     missing = field.default is PydanticUndefined
     pending: Any = extra.get("pending")
     return Option(
         path=path,
-        type=kind.type,
+        type=words,
         allowed=allowed + (", or null" if kind.nullable else ""),
         default=None if missing else _plain(field.default),
         required=missing,

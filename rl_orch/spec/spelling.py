@@ -48,6 +48,18 @@ def switch(value: Any) -> Any:
     )
 
 
+def seeds(value: Any) -> Any:
+    """A count, or distinct seeds from `[1, 2, 3]` or from text: `"5"`, `"1, 2, 3"`, `"[1]"`."""
+    if isinstance(value, str) and ("," in value or "[" in value):
+        value = value.strip().removeprefix("[").removesuffix("]").split(",")
+    if not isinstance(value, list | tuple):
+        return whole(value)
+    listed = [whole(part) for part in value]
+    if len({repr(part) for part in listed}) < len(listed):
+        raise ValueError("a seed is given twice")
+    return listed
+
+
 def pair(value: Any) -> Any:
     """Bounds from one number: `10` is `[-10, 10]`."""
     value = number(value) if isinstance(value, str) else value

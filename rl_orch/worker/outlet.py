@@ -1,32 +1,70 @@
-"""What the training loop tells, kept in the run directory; what it is told, from the socket."""
+"""What the training loop tells, kept in the run directory."""
 
-import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rl_orch.errors import BadInput
-from rl_orch.io import checkpoints, commands, shelf
+from rl_orch.io import checkpoints, shelf
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.train import Command, Snapshot
 from rl_orch.spec.model import Spec
+from rl_orch.worker.orders import Orders
 
-SUPPORTED = ("stop", "checkpoint", "pause", "unpause")
-PAUSED_POLL_S = 0.05
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Which checkpoints a run keeps, by name, oldest first, and which of them is the best.
+
+    It is in every checkpoint, so that whoever goes on from one decides as this attempt would have.
+    """
+
+    names: tuple[str, ...] = ()
+    best: str | None = None
+    best_mean: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        return {"names": list(self.names), "best": self.best, "best_mean": self.best_mean}
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "Kept":
+        """What a checkpoint's `meta` holds."""
+        known = meta["kept"]
+        return cls(tuple(known["names"]), known["best"], known["best_mean"])
+
+    def after(self, name: str, report: EvalReport | None, *, last: int) -> "Kept":
+        """Once a further checkpoint is there. Of two that are as good, the newer is the best."""
+        best, mean = self.best, self.best_mean
+        if report is not None and (mean is None or report.summary.mean >= mean):
+            best, mean = name, report.summary.mean
+        names = shelf.chosen([*self.names, name], last=last, best=best)
+        return Kept(tuple(names), best, mean)
 
 
 class FileOutlet:
-    """The loop's outlet over files: events, checkpoints, reports, and what was ordered."""
+    """The loop's outlet over files: events, checkpoints, reports; `orders` are passed on.
 
-    def __init__(self, directory: RunDir, spec: Spec, writer: EventWriter, attempt: int) -> None:
+    `meta` is written into every checkpoint as it is.
+    """
+
+    def __init__(
+        self,
+        directory: RunDir,
+        spec: Spec,
+        writer: EventWriter,
+        orders: Orders,
+        *,
+        meta: Mapping[str, Any],
+        kept: Kept,
+    ) -> None:
         self._directory = directory
         self._keep_last = spec.checkpoint.keep_last
         self._writer = writer
-        self._meta = {"run_id": directory.path.name, "attempt": attempt}
-        self._stopping = False
-        self._checkpoint_wanted = False
-        self._paused = False
-        self._best: tuple[float, str] | None = None
+        self._meta = dict(meta)
+        self._kept = kept
+        self._orders = orders
         self.step = 0
 
     def emit(
@@ -43,72 +81,57 @@ class FileOutlet:
         self.step = step
 
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
-        """Keep a checkpoint, and the report on it; the newest and the best outlive the others."""
-        self._writer.flush()
-        # The seq that the `saved` event below will have: nothing else is emitted before it, so
-        # whoever resumes from this checkpoint knows which events it already holds.
-        seq = self._writer.seq + 1
-        path = checkpoints.save(
+        """Keep a checkpoint, and the report on it; the newest and the best outlive the others.
+
+        Whatever cuts this short, the run can go on: events and report are on the disk before the
+        checkpoint, and all that comes after it is done again by `announce`.
+        """
+        name = shelf.name_of(snapshot.step)
+        before, self._kept = self._kept, self._kept.after(name, report, last=self._keep_last)
+        tags = {
+            "best": self._kept.best == name,
+            "evaluated": report is not None,
+            "removed": [old for old in before.names if old not in self._kept.names],
+        }
+        self._writer.sync()
+        if report is not None:
+            kept = report.model_copy(update={"checkpoint": name})
+            self._directory.write_report(name, kept)
+        checkpoints.save(
             self._directory.checkpoints,
             step=snapshot.step,
             tensors=snapshot.tensors,
             document=snapshot.document,
-            meta=self._meta | {"seq": seq},
+            meta=self._meta
+            | {"seq": self._writer.seq, "kept": self._kept.document(), "saved": tags},
         )
-        best = report is not None and self._is_best(report, path.name)
-        if report is not None:
-            kept = report.model_copy(update={"checkpoint": path.name})
-            self._directory.write_report(path.name, kept)
-        removed = shelf.retain(
-            self._directory.checkpoints,
-            last=self._keep_last,
-            best=None if self._best is None else path.with_name(self._best[1]),
-        )
-        tags = {
-            "best": best,
-            "evaluated": report is not None,
-            "removed": [gone.name for gone in removed],
-        }
-        self._writer.emit(EventKind.CHECKPOINT, "saved", path.name, step=snapshot.step, tags=tags)
-        self._writer.sync()
+        self.announce(name, snapshot.step, tags)
+
+    def announce(self, name: str, step: int, tags: Mapping[str, Any]) -> None:
+        """Let go of what is no longer kept, and tell of the checkpoint that is.
+
+        A checkpoint's `seq` is that of the event before this one: an attempt that goes on from it
+        tells of it again, whether the attempt before still came to that or not.
+        """
+        shelf.retain(self._directory.checkpoints, self._kept.names)
+        self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags=tags)
+        self._writer.flush()
+        self.step = step
+
+    def doubt(self, reason: str, *, step: int) -> None:
+        """Say so, once, and in every checkpoint from here on."""
+        known = self._meta["resume"]
+        if known["level"] == "bitwise":
+            self._meta["resume"] = known | {"level": "approximate", "reason": reason}
+            self.tell_exactness(step=step)
+
+    def tell_exactness(self, *, step: int) -> None:
+        """Say how exactly the run can be resumed, and why no better."""
+        known = self._meta["resume"]
+        tags = {"method": known["method"], "reason": known["reason"]}
+        self.emit(EventKind.STATE, "resume", known["level"], step=step, tags=tags)
 
     def command(self) -> Command | None:
-        """What was ordered, `stop` before all else; waits here while the run is paused."""
+        """What was ordered, once all that was emitted is with the operating system."""
         self._writer.flush()
-        while self._paused and not (self._stopping or self._checkpoint_wanted):
-            time.sleep(PAUSED_POLL_S)
-        if self._stopping:
-            return "stop"
-        if self._checkpoint_wanted:
-            self._checkpoint_wanted = False
-            return "checkpoint"
-        return None
-
-    def handle(self, request: commands.Request) -> dict[str, Any]:
-        """Answer a command that came over the socket."""
-        if request.command not in SUPPORTED:
-            raise BadInput(f"this run cannot {request.command}; it knows {', '.join(SUPPORTED)}")
-        self.order(request.command)
-        return {"accepted": request.command}
-
-    def order(self, name: str) -> None:
-        """Take a command; the loop sees it before its next iteration.
-
-        A signal handler calls this in the loop's own thread, at any moment: it only sets flags,
-        because a lock that the loop holds just then would never be free.
-        """
-        match name:
-            case "stop":
-                self._stopping = True
-            case "checkpoint":
-                self._checkpoint_wanted = True
-            case "pause" | "unpause":
-                self._paused = name == "pause"
-
-    def _is_best(self, report: EvalReport, name: str) -> bool:
-        """Whether this policy is at least as good as the best before it; ties go to the newer."""
-        mean = report.summary.mean
-        if self._best is not None and mean < self._best[0]:
-            return False
-        self._best = (mean, name)
-        return True
+        return self._orders.next()

@@ -15,13 +15,24 @@ from types import FrameType
 from typing import Any
 
 from rl_orch.errors import RlctlError, RunLocked
-from rl_orch.io import commands, shelf
+from rl_orch.io import commands, manifest
 from rl_orch.io.events import EventWriter
+from rl_orch.io.reserve import reserved
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind
+from rl_orch.rl.envs.probe import Proof
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
+from rl_orch.worker.beginning import (
+    Beginning,
+    all_that_was,
+    exactness,
+    find,
+    meta_of,
+    refuse_superseded,
+)
+from rl_orch.worker.orders import Orders
 from rl_orch.worker.outlet import FileOutlet
 
 REASON_CHARS = 2000
@@ -42,10 +53,16 @@ class End:
 def run_attempt(directory: RunDir, attempt: int) -> int:
     """Train in the directory; the exit code is 0 where training ended as it should."""
     with directory.locked():
+        refuse_superseded(directory, attempt)
         try:
             run = directory.path.name
-            with EventWriter(directory.events, run=run, attempt=attempt) as writer:
+            with (
+                reserved(directory.path) as reserve,
+                EventWriter(directory.events, run=run, attempt=attempt) as writer,
+            ):
                 end = _attempted(directory, attempt, writer)
+                if end.how == "failed":
+                    reserve.release()
                 _record(writer, end)
         except Exception as error:
             log.error("the end of the attempt could not be recorded", why=error)
@@ -55,22 +72,62 @@ def run_attempt(directory: RunDir, attempt: int) -> int:
 
 def _attempted(directory: RunDir, attempt: int, writer: EventWriter) -> End:
     """How the attempt ended. This is where the process begins, so all is caught."""
+    step = 0
     try:
-        writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
-        writer.flush()
-        spec = directory.spec()
-        log.info("attempt started", attempt=attempt, env=spec.env.id, seed=spec.env.seed)
-        shelf.sweep(directory.checkpoints)
-        outlet = FileOutlet(directory, spec, writer, attempt)
-        with _signals_stop(outlet), _served(directory, outlet):
-            return _trained(spec, outlet)
+        beginning = find(directory, attempt)
     except (Exception, SystemExit) as error:
-        return _failure(error, step=0)
-
-
-def _trained(spec: Spec, outlet: FileOutlet) -> End:
+        step, tags = all_that_was(directory)
+        writer.emit(EventKind.STATE, "started", step=step, tags=tags)
+        return _failure(error, step)
     try:
-        outcome = train(spec, outlet)
+        step = beginning.step
+        writer.emit(EventKind.STATE, "started", step=step, tags=beginning.tags)
+        writer.flush()
+        return Attempt(directory, attempt, writer, beginning).carry_out()
+    except (Exception, SystemExit) as error:
+        return _failure(error, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that knows where it begins."""
+
+    directory: RunDir
+    number: int
+    writer: EventWriter
+    beginning: Beginning
+
+    def carry_out(self) -> End:
+        """How it ended."""
+        spec, beginning = self.directory.spec(), self.beginning
+        where = {"env": spec.env.id, "seed": spec.env.seed, "step": beginning.step}
+        log.info("attempt started", attempt=self.number, **where)
+        for problem in beginning.passed_over:
+            log.warning("checkpoint passed over", why=problem)
+        orders = Orders()
+        with _signals_stop(orders), _served(self.directory, orders):
+            fingerprint = manifest.fingerprint(spec)
+            proof = exactness(spec, beginning, fingerprint)
+            meta = meta_of(self.directory, self.number, proof, fingerprint)
+            outlet = FileOutlet(
+                self.directory, spec, self.writer, orders, meta=meta, kept=beginning.kept
+            )
+            outlet.tell_exactness(step=beginning.step)
+            if beginning.checkpoint is not None:
+                known = beginning.checkpoint
+                outlet.announce(known.path.name, known.step, known.document["meta"]["saved"])
+            return _trained(spec, outlet, beginning, proof)
+
+
+def _trained(spec: Spec, outlet: FileOutlet, beginning: Beginning, proof: Proof) -> End:
+    try:
+        outcome = train(
+            spec,
+            outlet,
+            resumption=beginning.resumption,
+            method=proof.method,
+            pure_reset=proof.pure_reset,
+        )
     except (Exception, SystemExit) as error:
         return _failure(error, outlet.step)
     how = "stopped" if outcome.reason == "stopped" else "trained"
@@ -93,10 +150,10 @@ def _record(writer: EventWriter, end: End) -> None:
     writer.sync()
 
 
-def _served(directory: RunDir, outlet: FileOutlet) -> AbstractContextManager[Any]:
+def _served(directory: RunDir, orders: Orders) -> AbstractContextManager[Any]:
     """The command socket. Where the file system has no sockets, the run does without."""
     try:
-        return closing(commands.serve(directory.path, outlet.handle))
+        return closing(commands.serve(directory.path, orders.handle))
     except RunLocked:
         raise
     except (OSError, RlctlError) as error:
@@ -105,7 +162,7 @@ def _served(directory: RunDir, outlet: FileOutlet) -> AbstractContextManager[Any
 
 
 @contextmanager
-def _signals_stop(outlet: FileOutlet) -> Iterator[None]:
+def _signals_stop(orders: Orders) -> Iterator[None]:
     """SIGTERM and SIGINT are the `stop` command while the loop runs.
 
     Python lets only the main thread take signals; in another one they stay the caller's.
@@ -115,7 +172,7 @@ def _signals_stop(outlet: FileOutlet) -> Iterator[None]:
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        outlet.order("stop")
+        orders.give("stop")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

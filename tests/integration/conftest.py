@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from rl_orch.io.rundir import RunDir
+
 RLCTL = [sys.executable, "-c", "from rl_orch.cli.rlctl import main; main()"]
 
 SMALL = (
@@ -25,6 +27,20 @@ SMALL = (
     "eval.final_episodes=10",
 )
 """Overrides that make a launch take seconds."""
+
+RESUMED = (
+    "launch",
+    "--env",
+    "CartPole-v1",
+    "env.seed=3",
+    *SMALL,
+    "train.total_timesteps=12288",
+    "train.update_epochs=4",
+    "checkpoint.every=512",
+    "checkpoint.keep_last=1000",
+    "eval.every=4096",
+)
+"""A launch that lasts long enough to be interrupted."""
 
 
 @dataclass
@@ -53,9 +69,9 @@ class Shell:
             check=False,
         )
 
-    def json(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+    def json(self, *arguments: str, code: int = 0, timeout_s: float = 90.0) -> dict[str, Any]:
         """The document that a command prints; its exit code must be the given one."""
-        done = self.run(*arguments, "--json")
+        done = self.run(*arguments, "--json", timeout_s=timeout_s)
         assert done.returncode == code, done.stderr + done.stdout
         document = json.loads(done.stdout)
         assert isinstance(document, dict)
@@ -97,6 +113,15 @@ class Shell:
 def shell(tmp_path: Path) -> Iterator[Shell]:
     made = Shell(tmp_path / "home", tmp_path)
     yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
+    """What `RESUMED` leaves behind when nothing interrupts it."""
+    folder = tmp_path_factory.mktemp("whole")
+    made = Shell(folder / "home", folder)
+    yield RunDir(Path(made.json(*RESUMED)["path"]))
     made.close()
 
 

@@ -23,6 +23,8 @@ class MemoryOutlet:
     def __init__(self, commands: Sequence[Command | None] = ()) -> None:
         self.events: list[Said] = []
         self.saved: list[tuple[Snapshot, EvalReport | None]] = []
+        self.said_before: list[int] = []
+        self.doubts: list[str] = []
         self._commands = list(commands)
 
     def emit(
@@ -38,8 +40,13 @@ class MemoryOutlet:
         self.events.append(Said(kind, key, value, step, tags))
 
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
-        """Remember a snapshot."""
+        """Remember a snapshot, and how many events came before it."""
         self.saved.append((snapshot, report))
+        self.said_before.append(len(self.events))
+
+    def doubt(self, reason: str, *, step: int) -> None:
+        """Remember a doubt."""
+        self.doubts.append(reason)
 
     def command(self) -> Command | None:
         """The next command."""

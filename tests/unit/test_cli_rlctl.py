@@ -110,7 +110,7 @@ def test_the_run_that_is_asked_for_may_not_exist(rlctl: Rlctl) -> None:
 
 
 def test_ls_of_an_empty_home_is_an_empty_page(rlctl: Rlctl) -> None:
-    assert json.loads(rlctl("ls", "--json").out) == {"runs": [], "next": None}
+    assert json.loads(rlctl("ls", "--json").out) == {"runs": [], "next": None, "groups": []}
     assert "no runs in rlruns yet" in rlctl("ls").out
 
 

@@ -1,11 +1,14 @@
 """Curves: from events to history, and from history to a picture in the terminal."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_orch.cli.chart import Curve, draw, ticks
-from rl_orch.io.history import EpisodeSummary, of_events
+from rl_orch.cli.chart import draw, ticks
+from rl_orch.cli.curves import Curve, Line, folded
+from rl_orch.io.history import EpisodeSummary, History, of_events
 from rl_orch.records import Event, EventKind
+from rl_orch.stats import summarize
 from rl_orch.testing import a_report
 
 
@@ -39,11 +42,12 @@ def test_returns_are_averaged_over_equal_stretches_of_steps() -> None:
 
 def test_a_run_without_episodes_has_no_curve_and_no_picture() -> None:
     assert of_events([]).returns() == ([], [])
-    assert draw([Curve("empty", [], [])]) == ""
+    assert draw([Curve("empty", Line())]) == ""
 
 
 def test_a_picture_has_the_labels_the_axis_and_no_colour_unless_asked() -> None:
-    curve = Curve("mine", [0, 50_000, 100_000], [10.0, 200.0, 480.0], [100_000], [490.0])
+    trained = Line([0, 50_000, 100_000], [10.0, 200.0, 480.0])
+    curve = Curve("mine", trained, Line([100_000], [490.0]))
     plain = draw([curve], target=475.0, colour=False)
     for words in ("mine", "mine, evaluated", "environment steps", "100k", "400"):
         assert words in plain
@@ -52,8 +56,89 @@ def test_a_picture_has_the_labels_the_axis_and_no_colour_unless_asked() -> None:
 
 
 def test_one_point_and_a_flat_line_can_be_drawn() -> None:
-    assert "a" in draw([Curve("a", [5], [3.0])], colour=False)
-    assert "b" in draw([Curve("b", [1, 2], [0.0, 0.0])], colour=False)
+    assert "a" in draw([Curve("a", Line([5], [3.0]))], colour=False)
+    assert "b" in draw([Curve("b", Line([1, 2], [0.0, 0.0]))], colour=False)
+
+
+def a_past(values: dict[int, float], evaluated: dict[int, float] | None = None) -> History:
+    """The history of a run with an episode at each of some steps."""
+    return History(
+        tuple(EpisodeSummary(step, value, 1, 0) for step, value in values.items()),
+        tuple((step, summarize([value, value])) for step, value in (evaluated or {}).items()),
+    )
+
+
+def test_runs_fold_into_their_mean_with_the_interval_over_runs_at_each_stretch() -> None:
+    curve = folded(
+        [a_past({s: 1.0 * s for s in range(80)}), a_past(dict.fromkeys(range(80), 3.0))], "two"
+    )
+    assert curve.training.steps == list(range(1, 81))
+    assert curve.training.returns[:3] == [1.5, 2.0, 2.5]
+    low, high = curve.training.low, curve.training.high
+    assert (low[3], high[3]) == (3.0, 3.0)
+    assert high[0] - 1.5 == pytest.approx(12.706 * 1.5)
+    assert curve.extent == (0.0, 79.0)
+
+
+def test_one_run_alone_has_no_band() -> None:
+    curve = folded([a_past({1: 1.0, 2: 2.0})], "one")
+    assert curve.training.returns == [1.0, 2.0]
+    assert (curve.training.low, curve.training.high) == ((), ())
+
+
+def test_mean_and_band_end_with_the_shortest_run_and_the_others_go_on_by_themselves() -> None:
+    short = a_past(dict.fromkeys(range(40), 500.0))
+    slow, slower = (a_past(dict.fromkeys(range(80), value)) for value in (100.0, 200.0))
+    curve = folded([short, slow, slower], "uneven")
+    assert curve.training.steps[-1] == 40
+    assert curve.training.returns == pytest.approx([800.0 / 3] * 40)
+    assert [(tail.steps[0], tail.steps[-1]) for tail in curve.tails] == [(40, 80), (40, 80)]
+    assert [set(tail.returns) for tail in curve.tails] == [{100.0}, {200.0}]
+    assert curve.last_step == 80
+
+
+def test_runs_that_end_an_episode_apart_count_as_equally_long() -> None:
+    curve = folded(
+        [a_past(dict.fromkeys(range(79), 1.0)), a_past(dict.fromkeys(range(80), 2.0))], "even"
+    )
+    assert curve.tails == []
+
+
+def test_a_stretch_without_an_episode_keeps_the_return_before_and_none_is_made_up() -> None:
+    curve = folded([a_past({0: 1.0, 2: 5.0, 79: 5.0}), a_past({1: 3.0, 79: 3.0})], "sparse")
+    assert curve.training.steps[:3] == [2, 3, 4]
+    assert curve.training.returns[:3] == [2.0, 4.0, 4.0]
+
+
+def test_runs_that_have_no_stretch_in_common_have_no_mean() -> None:
+    curve = folded([a_past({0: 1.0}), a_past({79: 2.0})], "apart")
+    assert curve.training == Line()
+    assert draw([curve], colour=False) == ""
+
+
+def test_evaluations_are_folded_where_every_run_had_one() -> None:
+    first = a_past({1: 0.0}, {10: 1.0, 20: 3.0, 25: 9.0})
+    curve = folded([first, a_past({1: 0.0}, {10: 3.0, 20: 3.0})], "judged")
+    assert (curve.evaluated.steps, curve.evaluated.returns) == ([10, 20], [2.0, 3.0])
+    assert curve.evaluated.low[1] == 3.0
+
+
+def test_a_band_is_shaded_within_the_frame_and_the_legend_stands_below() -> None:
+    low, high = [-1e6, 0.0], [1e6, 90.0]
+    curve = Curve("mine", Line([1000, 2000], [10.0, 50.0], low, high), extent=(0.0, 100.0))
+    drawn = draw([curve], colour=False).splitlines()
+    assert sum(line.count("░") for line in drawn[:-1]) > 50
+    assert "100" in drawn[1] + drawn[2]
+    assert drawn[-1] == "  ── mine   ░ 95 % interval of the mean"
+
+
+def test_without_colour_several_curves_are_drawn_with_letters() -> None:
+    lines = [Curve(name, Line([0, 9], [0.0, end])) for name, end in (("one", 9.0), ("two", 5.0))]
+    drawn = draw(lines, colour=False)
+    assert "  a one" in drawn
+    assert "  b two" in drawn
+    assert drawn.count("a") > 20
+    assert "──" not in draw(lines, colour=True).splitlines()[-1].replace("── two", "")
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))

@@ -314,12 +314,14 @@ def test_a_listing_tells_which_checkpoints_are_intact(tmp_path: Path) -> None:
 
 
 def test_the_newest_intact_checkpoint_is_the_one_before_a_damaged_one(tmp_path: Path) -> None:
-    assert shelf.newest_intact(tmp_path / "none yet") is None
+    assert shelf.newest(tmp_path / "none yet") == shelf.Newest(None)
     paths = [save(tmp_path, step) for step in (10, 20, 30)]
-    assert shelf.newest_intact(tmp_path) == paths[2]
+    assert shelf.newest(tmp_path) == shelf.Newest(paths[2])
+    sentences: list[str] = []
     for damaged, path in ((2, paths[1]), (1, paths[0]), (0, None)):
         (paths[damaged] / "tensors.safetensors").unlink()
-        assert shelf.newest_intact(tmp_path) == path
+        sentences.append(f"checkpoint {paths[damaged].name} lacks tensors.safetensors")
+        assert shelf.newest(tmp_path) == shelf.Newest(path, tuple(sentences))
 
 
 def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
@@ -333,26 +335,25 @@ def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> No
     assert fill_of(save(tmp_path, fill=2.0)) == 2.0
 
 
-def test_retention_keeps_the_last_ones_and_the_best(tmp_path: Path) -> None:
-    paths = [save(tmp_path, step) for step in (10, 20, 30, 40, 50)]
-    removed = shelf.retain(tmp_path, last=2, best=paths[1])
-    assert sorted(removed) == [paths[0], paths[2]]
-    assert [entry.path for entry in shelf.listing(tmp_path)] == [paths[1], *paths[3:]]
-    assert leftovers(tmp_path) == []
-    assert shelf.retain(tmp_path, last=9, best=None) == []
-
-
-def test_retention_never_removes_the_only_intact_checkpoint(tmp_path: Path) -> None:
-    paths = [save(tmp_path, step) for step in (10, 20, 30)]
-    for path in paths[1:]:
-        (path / "state.json").unlink()
-    assert shelf.retain(tmp_path, last=1, best=None) == [paths[1]]
-    assert shelf.newest_intact(tmp_path) == paths[0]
-
-
-def test_retention_of_nothing_is_refused(tmp_path: Path) -> None:
+def test_the_last_ones_and_the_best_are_chosen() -> None:
+    names = [shelf.name_of(step) for step in (10, 20, 30, 40, 50)]
+    assert shelf.chosen(names, last=2, best=names[1]) == [names[1], *names[3:]]
+    assert shelf.chosen(names, last=9, best=None) == names
     with pytest.raises(ValueError, match="at least 1"):
-        shelf.retain(tmp_path, last=0, best=None)
+        shelf.chosen(names, last=0, best=None)
+
+
+def test_retention_removes_all_but_the_chosen_ones(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step) for step in (10, 20, 30)]
+    shelf.retain(tmp_path, [paths[0].name, paths[2].name])
+    assert [entry.path for entry in shelf.listing(tmp_path)] == [paths[0], paths[2]]
+    assert leftovers(tmp_path) == []
+
+
+def test_retention_removes_nothing_where_none_of_the_chosen_is_there(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step) for step in (10, 20)]
+    shelf.retain(tmp_path, [shelf.name_of(30)])
+    assert [entry.path for entry in shelf.listing(tmp_path)] == paths
 
 
 def test_a_sweep_leaves_the_work_of_a_living_writer_alone(tmp_path: Path) -> None:
@@ -456,7 +457,8 @@ def test_a_crash_at_any_step_of_writing_leaves_the_last_good_checkpoint(tmp_path
     last = save(tmp_path, 10)
     new = tmp_path / "step_000000000020"
     for _ in crashes(lambda: save(tmp_path, 20, fill=2.0)):
-        newest = shelf.newest_intact(tmp_path)
+        newest = shelf.newest(tmp_path).path
+        assert newest is not None
         assert newest == (new if new.exists() else last)
         assert fill_of(newest) == (2.0 if newest == new else 1.0)
         shelf.sweep(tmp_path)
@@ -482,7 +484,7 @@ def test_a_crash_at_any_step_of_replacing_leaves_the_old_or_the_new_one(tmp_path
 def test_a_crash_at_any_step_of_removing_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 20)
     save(tmp_path, 10)
-    for _ in crashes(lambda: shelf.retain(tmp_path, last=1, best=None)):
+    for _ in crashes(lambda: shelf.retain(tmp_path, [shelf.name_of(20)])):
         assert all(entry.intact for entry in shelf.listing(tmp_path))
         shelf.sweep(tmp_path)
         assert leftovers(tmp_path) == []

@@ -150,7 +150,7 @@ def test_the_end_of_training_follows_from_its_last_words_and_its_exit() -> None:
     trained = Progress().after(an_event(*ended, "trained", reason="done"))
     stopped = Progress().after(an_event(*ended, "stopped", reason="asked"))
     failed = Progress().after(an_event(*ended, "failed", reason="boom"))
-    silent = Progress().after(an_event(EventKind.LOG, "charts/SPS", 10.0))
+    silent = Progress(started=True).after(an_event(EventKind.LOG, "charts/SPS", 10.0))
     cases = [
         (trained, Exit(0), False, State.EVALUATING, "done"),
         (trained, Exit(None), False, State.EVALUATING, "done"),

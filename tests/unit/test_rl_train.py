@@ -131,7 +131,7 @@ def test_a_snapshot_is_json_and_arrays_and_names_its_parts() -> None:
     document = json.loads(json.dumps(snapshot.document, allow_nan=False))
     assert document == snapshot.document
     assert set(document) == {"trainer_state", "replay_meta", "rng_state"}
-    assert document["trainer_state"]["env_steps"] == 384
+    assert document["trainer_state"]["collector"]["env_steps"] == 384
     assert document["replay_meta"] == {"size": 0}
     assert set(document["rng_state"]) == {"python", "numpy"}
     roots = {name.partition("/")[0] for name in snapshot.tensors}

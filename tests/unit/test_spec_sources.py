@@ -41,6 +41,9 @@ NAMED = {
     "obs.clip_range": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
     "agent.network.hidden_sizes": st.lists(st.integers(1, 16384), max_size=32),
     "env.kwargs": MAPS,
+    "seeds": st.none()
+    | st.integers(1, 1000)
+    | st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),
     "eval.final_episodes": st.integers(10, 100_000),
 }
 """Values of options whose schema does not say all of what they may be."""

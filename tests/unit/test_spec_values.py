@@ -12,7 +12,10 @@ from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
 from rl_orch.spec.resolve import resolve
 
-NOT_LEARNED = ("name", "resources", "store", "registry", "metrics", "traces", "logs", "infer")
+NOT_LEARNED = (
+    *("name", "seeds", "resources", "store", "registry"),
+    *("metrics", "traces", "logs", "infer"),
+)
 EXPECTATIONS = ("env.seed", "agent.discrete", "train.off_policy")
 OTHER_VALUES: dict[str, Any] = {
     "name": "another",

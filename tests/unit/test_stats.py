@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from rl_orch import stats
 from rl_orch.records import Evaluation
-from rl_orch.stats import STUDENT_T, interval, iqm, mean, summarize
+from rl_orch.stats import (
+    STUDENT_T,
+    band,
+    difference,
+    interval,
+    iqm,
+    mean,
+    student_t,
+    summarize,
+    summarize_runs,
+)
 
 finite = st.floats(-1e6, 1e6)
 
@@ -135,3 +145,94 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(
     samples = draw(size=(500, n)) + (1.0 if kind == "normal" else 0.0)
     intervals = [summarize(sample.tolist()).ci95 for sample in samples]
     assert least <= np.mean([low <= 1.0 <= high for low, high in intervals]) <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [
+        (1, 12.706),
+        (2.9, 4.303),
+        (18, 2.101),
+        (19, 2.0930),
+        (30, 2.0423),
+        (60, 2.0003),
+        (999, 1.9623),
+    ],
+)
+def test_students_t_is_that_of_the_tables(freedom: float, quantile: float) -> None:
+    assert student_t(freedom) == pytest.approx(quantile, abs=1e-4)
+
+
+def test_a_summary_of_training_runs_is_a_summary_with_an_interval_of_its_iqm() -> None:
+    values = [0.0, 1.0, 2.0, 3.0, 100.0]
+    found, plain = summarize_runs(values), summarize(values, unit="training runs")
+    assert Evaluation.model_validate(found.model_dump()) == plain
+    assert found.iqm == 2.0
+    # Pulled in to 1, 1, 2, 3, 3 the sample deviates by 1; three numbers are left of five.
+    half = 4.303 * 1.0 * math.sqrt(5) / 3
+    low, high = interval(np.asarray(values), iqm)
+    assert found.iqm_ci95 == pytest.approx((min(low, 2.0 - half), max(high, 2.0 + half)))
+    assert found.iqm_ci95[0] == pytest.approx(2.0 - half)
+
+
+def test_three_runs_have_their_mean_as_iqm_and_its_interval_too() -> None:
+    found = summarize_runs([1.0, 2.0, 6.0])
+    assert found.iqm == found.mean
+    assert found.iqm_ci95 == pytest.approx(found.ci95)
+
+
+def test_from_twenty_runs_on_the_interval_of_the_iqm_is_the_bootstraps() -> None:
+    sample = np.random.default_rng(5).exponential(1.0, 20)
+    assert summarize_runs(sample.tolist()).iqm_ci95 == interval(sample, iqm)
+
+
+@pytest.mark.parametrize(("kind", "truth"), [("normal", 0.0), ("exponential", 0.73838)])
+@pytest.mark.parametrize("n", [5, 10, 30])
+def test_the_interval_of_the_iqm_covers_the_truth_about_as_often_as_it_says(
+    kind: str, truth: float, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "RESAMPLES", 500)
+    rng = np.random.default_rng(n)
+    draw = rng.normal if kind == "normal" else rng.standard_exponential
+    intervals = [summarize_runs(sample.tolist()).iqm_ci95 for sample in draw(size=(300, n))]
+    assert 0.91 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.99
+
+
+def test_a_band_is_the_interval_of_students_t_in_each_column() -> None:
+    low, high = band(np.array([[1.0, 5.0, 0.0], [3.0, 5.0, 0.0], [5.0, 5.0, 9.0]]))
+    half = 4.303 * 2.0 / math.sqrt(3)
+    assert low == pytest.approx([3.0 - half, 5.0, 3.0 - 4.303 * 3.0], abs=1e-3)
+    assert high == pytest.approx([3.0 + half, 5.0, 3.0 + 4.303 * 3.0], abs=1e-3)
+
+
+def test_a_difference_of_means_has_welchs_interval() -> None:
+    found = difference([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
+    # Variances 2.5 / 5 and 10 / 5; 2.5^2 / (0.5^2 / 4 + 2^2 / 4) = 5.88 degrees of freedom.
+    half = 2.571 * math.sqrt(2.5)
+    assert found.mean == -3.0
+    assert found.ci95 == pytest.approx((-3.0 - half, -3.0 + half))
+    assert (found.n, found.clear) == ((5, 5), False)
+    assert found.turned.ci95 == pytest.approx((3.0 - half, 3.0 + half))
+
+
+def test_a_difference_is_clear_where_its_interval_leaves_zero_out() -> None:
+    far = difference([100.0, 101.0, 102.0], [1.0, 2.0])
+    assert far.clear
+    assert far.turned.clear
+    assert (far.n, far.turned.n) == ((3, 2), (2, 3))
+    assert difference([5.0, 5.0], [5.0, 5.0]).clear is False
+    assert difference([5.0, 5.0], [4.0, 4.0, 4.0]).ci95 == (1.0, 1.0)
+
+
+def test_a_single_number_on_one_side_bounds_no_difference() -> None:
+    found = difference([1.0, 2.0, 3.0], [7.0])
+    assert (found.mean, found.ci95, found.clear) == (-5.0, (-math.inf, math.inf), False)
+    assert math.isnan(difference([], [1.0]).mean)
+
+
+def test_a_difference_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(6)
+    found = [
+        difference(rng.normal(2, 1, 5).tolist(), rng.normal(0, 4, 8).tolist()) for _ in range(1000)
+    ]
+    assert 0.93 <= np.mean([d.ci95[0] <= 2.0 <= d.ci95[1] for d in found]) <= 0.98

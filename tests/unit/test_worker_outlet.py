@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io import checkpoints, events
+from rl_orch.io import checkpoints, events, shelf
 from rl_orch.io.commands import Request
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind
 from rl_orch.rl.train import Snapshot
 from rl_orch.testing import a_report, a_spec
-from rl_orch.worker.outlet import FileOutlet
+from rl_orch.worker.orders import Orders
+from rl_orch.worker.outlet import FileOutlet, Kept
 
 
 @pytest.fixture
@@ -29,59 +30,134 @@ def directory(tmp_path: Path) -> RunDir:
 
 
 @pytest.fixture
-def outlet(directory: RunDir) -> Iterator[FileOutlet]:
-    with EventWriter(directory.events, run="run", attempt=1) as writer:
-        yield FileOutlet(directory, a_spec(), writer, 1)
+def orders() -> Orders:
+    return Orders()
 
 
-def test_stop_beats_whatever_was_ordered_before_it(outlet: FileOutlet) -> None:
+def an_outlet(directory: RunDir, orders: Orders, *, keep_last: int = 3) -> FileOutlet:
+    """An outlet of the first attempt."""
+    writer = EventWriter(directory.events, run="run", attempt=1)
+    exact = {"level": "bitwise", "method": "captured", "reason": None, "pure_reset": True}
+    meta = {"run_id": "run", "attempt": 1, "resume": exact}
+    spec = a_spec(f"checkpoint.keep_last={keep_last}")
+    return FileOutlet(directory, spec, writer, orders, meta=meta, kept=Kept())
+
+
+def a_snapshot(step: int) -> Snapshot:
+    document: dict[str, Any] = {"trainer_state": {}, "replay_meta": {}, "rng_state": {}}
+    return Snapshot(step, {"policy/w": np.zeros(1)}, document)
+
+
+def test_stop_beats_whatever_was_ordered_before_it(orders: Orders) -> None:
     for name in ("checkpoint", "pause", "stop"):
-        outlet.order(name)
-    assert outlet.command() == "stop"
+        orders.give(name)
+    assert orders.next() == "stop"
 
 
-def test_stop_is_not_forgotten(outlet: FileOutlet) -> None:
-    outlet.order("stop")
-    assert [outlet.command(), outlet.command()] == ["stop", "stop"]
+def test_stop_is_not_forgotten(orders: Orders) -> None:
+    orders.give("stop")
+    assert [orders.next(), orders.next()] == ["stop", "stop"]
 
 
-def test_one_checkpoint_waits_however_often_it_was_ordered(outlet: FileOutlet) -> None:
-    outlet.order("checkpoint")
-    outlet.order("checkpoint")
-    assert [outlet.command(), outlet.command()] == ["checkpoint", None]
+def test_one_checkpoint_waits_however_often_it_was_ordered(orders: Orders) -> None:
+    orders.give("checkpoint")
+    orders.give("checkpoint")
+    assert [orders.next(), orders.next()] == ["checkpoint", None]
 
 
-def test_a_paused_loop_waits_until_it_may_go_on(outlet: FileOutlet) -> None:
-    outlet.order("pause")
-    with after(0.1, lambda: outlet.order("unpause")):
-        assert outlet.command() is None
+def test_a_paused_loop_waits_until_it_may_go_on(orders: Orders) -> None:
+    orders.give("pause")
+    with after(0.1, lambda: orders.give("unpause")):
+        assert orders.next() is None
 
 
-def test_a_signal_reaches_a_loop_that_is_paused(outlet: FileOutlet) -> None:
-    outlet.order("pause")
-    with after(0.1, lambda: outlet.order("stop")):
-        assert outlet.command() == "stop"
+def test_a_signal_reaches_a_loop_that_is_paused(orders: Orders) -> None:
+    orders.give("pause")
+    with after(0.1, lambda: orders.give("stop")):
+        assert orders.next() == "stop"
 
 
-def test_a_command_that_it_does_not_know_is_refused(outlet: FileOutlet) -> None:
-    assert outlet.handle(Request("stop", {})) == {"accepted": "stop"}
+def test_a_command_that_it_does_not_know_is_refused(orders: Orders) -> None:
+    assert orders.handle(Request("stop", {})) == {"accepted": "stop"}
     with pytest.raises(BadInput, match="cannot render; it knows stop, checkpoint, pause, unpause"):
-        outlet.handle(Request("render", {}))
+        orders.handle(Request("render", {}))
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
-def test_a_checkpoint_knows_the_event_that_tells_of_it(
-    directory: RunDir, outlet: FileOutlet, evaluated: bool
+def test_a_checkpoint_knows_the_last_event_before_it(
+    directory: RunDir, orders: Orders, evaluated: bool
 ) -> None:
+    outlet = an_outlet(directory, orders)
     outlet.emit(EventKind.METRIC, "losses/value_loss", 1.0, step=16)
-    document: dict[str, Any] = {"trainer_state": {}, "replay_meta": {}, "rng_state": {}}
-    outlet.save(
-        Snapshot(16, {"policy/w": np.zeros(1)}, document), a_report([1.0]) if evaluated else None
-    )
+    outlet.save(a_snapshot(16), a_report([1.0]) if evaluated else None)
     saved = list(events.read(directory.events))[-1]
     assert (saved.key, saved.tags["evaluated"]) == ("saved", evaluated)
-    loaded = checkpoints.load(directory.checkpoints / str(saved.value))
-    assert loaded.document["meta"]["seq"] == saved.seq
+    meta = checkpoints.load(directory.checkpoints / str(saved.value)).document["meta"]
+    assert (meta["seq"], meta["saved"]) == (saved.seq - 1, saved.tags)
+
+
+def test_a_report_is_on_the_disk_before_its_checkpoint(
+    directory: RunDir, orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def look(*_arguments: Any, **_options: Any) -> None:
+        seen.append(directory.read_report("step_000000000016") is not None)
+
+    monkeypatch.setattr(checkpoints, "save", look)
+    an_outlet(directory, orders).save(a_snapshot(16), a_report([1.0]))
+    assert seen == [True]
+
+
+def test_the_newest_and_the_best_outlive_the_others(directory: RunDir, orders: Orders) -> None:
+    outlet = an_outlet(directory, orders, keep_last=2)
+    for step, mean in ((1, 5.0), (2, 9.0), (3, 1.0), (4, None), (5, 2.0)):
+        outlet.save(a_snapshot(step), None if mean is None else a_report([mean]))
+    told = [event.tags for event in events.read(directory.events)]
+    assert [tags["best"] for tags in told] == [True, True, False, False, False]
+    removed = [name for tags in told for name in tags["removed"]]
+    assert [int(name[-1]) for name in removed] == [1, 3]
+    assert [entry.step for entry in shelf.listing(directory.checkpoints)] == [2, 4, 5]
+
+
+def test_whoever_goes_on_from_a_checkpoint_keeps_what_the_attempt_before_would_have(
+    directory: RunDir, orders: Orders
+) -> None:
+    outlet = an_outlet(directory, orders, keep_last=2)
+    for step in (1, 2, 3):
+        outlet.save(a_snapshot(step), a_report([float(step == 1)]))
+    kept = Kept.of(checkpoints.load(directory.checkpoints / "step_000000000003").document["meta"])
+    assert kept == Kept(
+        ("step_000000000001", "step_000000000002", "step_000000000003"), "step_000000000001", 1.0
+    )
+    assert kept.after("step_000000000004", None, last=2).names == (
+        "step_000000000001",
+        "step_000000000003",
+        "step_000000000004",
+    )
+
+
+def test_a_doubt_is_told_once_and_is_in_every_checkpoint_that_follows(
+    directory: RunDir, orders: Orders
+) -> None:
+    outlet = an_outlet(directory, orders)
+    for reason in ("it cannot be copied", "another one"):
+        outlet.doubt(reason, step=8)
+    outlet.save(a_snapshot(16), None)
+    told = [event for event in events.read(directory.events) if event.key == "resume"]
+    assert [(event.value, event.tags["reason"]) for event in told] == [
+        ("approximate", "it cannot be copied")
+    ]
+    meta = checkpoints.load(directory.checkpoints / "step_000000000016").document["meta"]
+    assert (meta["resume"]["level"], meta["resume"]["reason"]) == (
+        "approximate",
+        "it cannot be copied",
+    )
+
+
+def test_of_two_that_are_as_good_the_newer_is_the_best() -> None:
+    kept = Kept().after("step_000000000001", a_report([1.0]), last=3)
+    assert kept.after("step_000000000002", a_report([1.0]), last=3).best == "step_000000000002"
 
 
 @contextmanager

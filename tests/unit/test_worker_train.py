@@ -33,7 +33,7 @@ def directory(tmp_path: Path, monkeypatch: Patch) -> RunDir:
     return made
 
 
-def trained(_spec: Spec, _outlet: Outlet) -> Outcome:
+def trained(_spec: Spec, _outlet: Outlet, **_how: Any) -> Outcome:
     return Outcome("budget", 64, "trained for its budget of 64 steps")
 
 
@@ -119,7 +119,7 @@ def test_an_end_that_cannot_be_recorded_is_logged_without_a_second_traceback(
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def fill_the_disk(_spec: Spec, _outlet: Outlet) -> Outcome:
+    def fill_the_disk(_spec: Spec, _outlet: Outlet, **_how: Any) -> Outcome:
         monkeypatch.setattr(os, "write", full)
         return trained(_spec, _outlet)
 
@@ -138,7 +138,7 @@ def test_signals_stop_the_loop_and_are_the_callers_again_afterwards(
 ) -> None:
     seen: list[str | None] = []
 
-    def stopped(_spec: Spec, outlet: Outlet) -> Outcome:
+    def stopped(_spec: Spec, outlet: Outlet, **_how: Any) -> Outcome:
         os.kill(os.getpid(), signal.SIGTERM)
         seen.append(outlet.command())
         return Outcome("stopped", 8, "stopped at step 8")

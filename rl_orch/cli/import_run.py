@@ -1,0 +1,34 @@
+"""`rlctl import-run`: take in a run directory from elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rl_orch import orchestrator
+from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.words import plain, short, state_text
+from rl_orch.core.resumption import RESUMABLE
+
+
+def command(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The run directory.")],
+    move: Annotated[bool, typer.Option("--move", help="Move it here instead of a copy.")] = False,
+    home: Home = None,
+    database: Database = None,
+    json: Json = False,
+) -> None:
+    """Take in a run directory from another home.
+
+    It is copied into this home, unless it lies there already or --move is given. All that is known
+    of the run comes from its files; it can be shown, compared and resumed like any other.
+    """
+    run = orchestrator.connect(home, database=database).import_run(path, move=move)
+    if json:
+        print_json(plain(run))
+        return
+    out().print(f"{safe(run.id)}  {state_text(run)}: {safe(run.reason)}")
+    out().print(f"  in {safe(short(run.path))}", style="dim")
+    if run.state in RESUMABLE:
+        out().print(f"  to go on: rlctl resume {safe(run.id)}", style="dim")

@@ -1,0 +1,129 @@
+"""Taking in a run directory from elsewhere. All that is known of the run comes from its files."""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core.registry import Registry
+from rl_orch.errors import BadInput, Conflict, Damaged, RlctlError, RunLocked
+from rl_orch.io import shelf
+from rl_orch.io.events import newest_attempt, read
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Attempt, Event, EventKind, Run, State
+
+RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+LEFT_OUT = ("control.sock", "lock", "stop", ".reserve")
+"""Files that say something about a process, not about the run."""
+
+
+def identify(source: RunDir) -> str:
+    """The id of the run in a directory that can be taken in."""
+    spec, facts = source.spec(), source.manifest()
+    run_id = facts.get("run_id")
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise Damaged(f"{str(source.manifest_file)!r} has no run_id that could be one: {run_id!r}")
+    if facts.get("seeds") not in (None, [spec.env.seed]):
+        raise Damaged(f"{str(source.path)!r}: manifest and spec are of different seeds")
+    if (holder := source.lock_holder()) is not None:
+        raise RunLocked(
+            f"run directory {str(source.path)!r} is in use by process {holder.partition(':')[0]}",
+            hint="Stop the run where it is, then import it.",
+        )
+    return run_id
+
+
+def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
+    """Put a copy of the directory, or the directory itself, where runs of this home live."""
+    if target.path.exists() and source.path.resolve() == target.path.resolve():
+        return
+    if target.path.exists():
+        raise Conflict(f"there is a directory {str(target.path)!r} already")
+    _refuse_links(source.path)
+    temporary = target.path.with_name(f".importing-{target.path.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        if move:
+            shutil.move(source.path, temporary)
+        else:
+            shutil.copytree(source.path, temporary, ignore=_not_copied)
+        temporary.replace(target.path)
+    except (OSError, shutil.Error) as error:
+        if not move:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise RlctlError(f"{str(source.path)!r} cannot be brought here: {error}") from error
+
+
+def run_in(directory: RunDir) -> Run:
+    """The run as its files tell of it, up to where its last attempt ended."""
+    spec, facts = directory.spec(), directory.manifest()
+    attempt = newest_attempt(directory.events)
+    judged = directory.read_report("final") is not None
+    begun = State.EVALUATING if judged else State.RUNNING
+    made_at = float(facts.get("created_at") or directory.spec_file.stat().st_mtime)
+    return Run(
+        id=directory.path.name,
+        name=spec.label,
+        group=facts.get("group"),
+        state=begun if attempt else State.QUEUED,
+        reason="imported",
+        attempt=attempt,
+        env=spec.env.id,
+        algo=spec.agent.algorithm,
+        config_hash=spec.config_hash,
+        path=str(directory.path),
+        seed=spec.env.seed,
+        total_timesteps=spec.train.total_timesteps,
+        created_at=made_at,
+        updated_at=made_at,
+    )
+
+
+def attempts_in(directory: RunDir) -> list[Attempt]:
+    """The attempts that the event file tells of."""
+    found: dict[int, dict[str, Any]] = {}
+    for event in read(directory.events):
+        if event.kind is not EventKind.STATE or event.key not in ("started", "ended"):
+            continue
+        known = found.setdefault(event.attempt, {"started_at": event.ts})
+        if event.key == "ended":
+            known |= {"ended_at": event.ts, "reason": _reason(event)}
+    run_id = directory.path.name
+    return [Attempt(run_id=run_id, number=n, **known) for n, known in sorted(found.items())]
+
+
+def register_models(registry: Registry, run: Run, *, lease: str) -> None:
+    """Enter every intact checkpoint that was evaluated."""
+    directory = RunDir(Path(run.path))
+    spec, commit = directory.spec(), directory.manifest().get("git_commit")
+    if not spec.registry.enable:
+        return
+    for entry in shelf.listing(directory.checkpoints):
+        report = directory.read_report(entry.path.name) if entry.intact else None
+        if report is not None:
+            registry.register(run, spec, entry.path, report, lease=lease, git_commit=commit)
+
+
+def _reason(event: Event) -> str:
+    return str(event.tags.get("reason", ""))
+
+
+def _refuse_links(root: Path) -> None:
+    """Raise if the directory has anything that leads out of it."""
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if stat.S_ISLNK(path.lstat().st_mode):
+                raise BadInput(
+                    f"{str(path)!r} is a link; a run directory has files and folders only",
+                    path=str(path),
+                    hint="Put what it points to in its place, or remove it.",
+                )
+
+
+def _not_copied(_folder: str, names: Iterable[str]) -> set[str]:
+    return {name for name in names if name in LEFT_OUT or name.startswith(".tmp-")}

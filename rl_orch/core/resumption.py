@@ -1,0 +1,114 @@
+"""Going on with a run that has ended: whether it may be, under which options, and who does it."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core.state import NEXT, advance
+from rl_orch.core.store import Store
+from rl_orch.errors import BadInput, Conflict, RunLocked
+from rl_orch.io import processes
+from rl_orch.io.resumable import newest_checkpoint
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Run, State
+from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.difference import differences
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+
+RESUMABLE = tuple(state for state in State if State.QUEUED in NEXT[state])
+
+CHANGEABLE = ("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources")
+"""Options, and groups of them, that a run may go on with otherwise. Any other would make it another
+experiment under the same name."""
+
+
+def claim(store: Store, run: Run, lease: str) -> None:
+    """Take a lease that nobody alive holds, or say who does."""
+    held_by = store.lease_of(run.id)
+    free = held_by is None or not processes.alive(held_by.rpartition("/")[0])
+    if free and store.take_lease(run.id, held_by=held_by, lease=lease):
+        return
+    holder = (store.lease_of(run.id) if free else held_by) or "another"
+    raise RunLocked(
+        f"run {run.id} is being carried out by process {holder.partition(':')[0]} now",
+        hint=f"rlctl wait {run.id}",
+    )
+
+
+def refuse_final(run: Run) -> None:
+    """Raise if the run has come to an end that is final."""
+    if run.state in RESUMABLE or run.active:
+        return
+    raise Conflict(
+        f"run {run.id} has {run.state}, which is final; resumed are {', '.join(RESUMABLE)} runs",
+        hint=f"To train it anew: rlctl launch -f {str(Path(run.path) / 'spec.yaml')!r}",
+    )
+
+
+def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
+    """Raise if options are to change under a run that goes on."""
+    if overrides:
+        raise Conflict(
+            f"run {run.id} is {run.state}; its options cannot change while it goes on",
+            hint=f"rlctl stop {run.id}, then resume it.",
+        )
+
+
+def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) -> Run:
+    """A run that had ended, queued for a further attempt; its directory says what has changed.
+
+    `check` raises if a changed spec could not be carried out.
+    """
+    directory = RunDir(Path(run.path))
+    if (holder := directory.lock_holder()) is not None:
+        raise RunLocked(
+            f"run directory {run.path!r} is in use by process {holder.partition(':')[0]}",
+            hint="It may belong to another home as well; wait until that process has ended.",
+        )
+    spec, changes = _changed(run, directory.spec(), overrides)
+    newest_checkpoint(directory)
+    if changes:
+        check(spec)
+        _note(directory, spec, changes, attempt=run.attempt + 1)
+    directory.forget_stop()
+    return advance(run, State.QUEUED, "to be resumed").model_copy(
+        update={
+            "name": spec.label,
+            "config_hash": spec.config_hash,
+            "total_timesteps": spec.train.total_timesteps,
+        }
+    )
+
+
+def _changed(run: Run, spec: Spec, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
+    """The spec after overrides, and what they change: path → [before, after]."""
+    if not overrides:
+        return spec, {}
+    changed = resolve(spec.model_dump(mode="json"), overrides=overrides)
+    refuse_pending(changed)
+    changes = differences([spec, changed])
+    for path, (before, after) in changes.items():
+        if not any(path == word or path.startswith(f"{word}.") for word in CHANGEABLE):
+            raise BadInput(
+                f"{path} is {before!r} and cannot become {after!r}; a resumed run may only change "
+                f"{', '.join(CHANGEABLE)}",
+                path=path,
+                hint="Launch another run with that option instead.",
+            )
+    if changed.train.total_timesteps < run.env_steps:
+        raise BadInput(
+            f"train.total_timesteps is {changed.train.total_timesteps}; "
+            f"run {run.id} is at step {run.env_steps} already",
+            path="train.total_timesteps",
+        )
+    return changed, changes
+
+
+def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
+    """Write the spec as it is from that attempt on, and say in the manifest what has changed."""
+    facts = directory.manifest()
+    note = {"attempt": attempt, "at": time.time(), "set": changes}
+    directory.write_manifest(facts | {"changes": [*facts.get("changes", []), note]})
+    directory.write_spec(spec)

@@ -1,0 +1,220 @@
+"""Whether two runs did the same, bit for bit: hash chains over checkpoints, and folded events.
+
+Everything is worked out anew from the files; nothing that a run says about itself is believed.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_orch.io import checkpoints, shelf
+from rl_orch.io.checkpoints import Checkpoint
+from rl_orch.io.events import continued, fold, is_start, read
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Event, EventKind, FirstDifference
+
+PARTS = ("parameters", "normalisers", "optimiser", "generators", "environments", "accounting")
+"""What a checkpoint remembers, part by part: each has a digest of its own."""
+
+COMPARED = frozenset(EventKind) - {EventKind.LOG, EventKind.STATE}
+"""Readings of the clock, and the starts and ends of attempts, differ by their nature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison has looked at, the end of the hash chain, and the first difference."""
+
+    checkpoints: int
+    events: int
+    chain: str
+    difference: FirstDifference | None
+
+
+def compare(one: RunDir, other: RunDir) -> Comparison:
+    """Hold every checkpoint and every event of two runs against each other, in their order."""
+    pairs = list(zip_longest(_names(one), _names(other)))
+    events = [fold(read(run.events)) for run in (one, other)]
+    links = [list(chain(run)) for run in (one, other)]
+    found = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
+    return Comparison(
+        checkpoints=sum(None not in pair for pair in pairs),
+        events=len(_compared(events[0])),
+        chain=links[0][-1].digest if links[0] else "",
+        difference=found or _in_final_evaluation(one, other),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A checkpoint in the chain: its parts' digests, and one over them and all links before."""
+
+    name: str
+    parts: Mapping[str, str]
+    digest: str
+
+
+def chain(run: RunDir) -> Iterator[Link]:
+    """The hash chain over a run's checkpoints, oldest first."""
+    before = ""
+    for name in _names(run):
+        parts = digests(checkpoints.load(run.checkpoints / name))
+        text = json.dumps([before, name, parts], sort_keys=True)
+        before = hashlib.sha256(text.encode()).hexdigest()
+        yield Link(name, parts, before)
+
+
+def digests(checkpoint: Checkpoint) -> dict[str, str]:
+    """A digest of each part of a checkpoint."""
+    hashes = {part: hashlib.sha256() for part in PARTS}
+    for name in sorted(checkpoint.tensors):
+        tensor = np.ascontiguousarray(checkpoint.tensors[name])
+        head = f"{name} {tensor.dtype} {tensor.shape}\n"
+        hashes[part_of(name)].update(head.encode() + tensor.tobytes())
+    for part, document in _documents(checkpoint).items():
+        hashes[part].update(json.dumps(document, sort_keys=True).encode())
+    return {part: made.hexdigest() for part, made in hashes.items()}
+
+
+def part_of(tensor: str) -> str:
+    """The part of a checkpoint that a tensor belongs to, by its name."""
+    group = tensor.partition("/")[0]
+    if group == "policies":
+        return "normalisers" if ".normalizer." in f".{tensor}." else "parameters"
+    known = {"optimizer": "optimiser", "rng": "generators", "envs": "environments"}
+    return known.get(group, "accounting")
+
+
+def _names(run: RunDir) -> list[str]:
+    return [entry.path.name for entry in shelf.listing(run.checkpoints)]
+
+
+def _documents(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What a checkpoint holds besides tensors, by part."""
+    trainer = dict(checkpoint.document["trainer_state"])
+    collector = dict(trainer.pop("collector", {}))
+    return {
+        "generators": checkpoint.document["rng_state"],
+        "environments": collector.pop("envs", {}),
+        "accounting": [trainer, collector, checkpoint.document["replay_meta"]],
+    }
+
+
+def _first_in_checkpoints(
+    one: RunDir, other: RunDir, links: list[list[Link]]
+) -> FirstDifference | None:
+    if links[0][-1:] == links[1][-1:]:
+        return None
+    for left, right in zip_longest(*links):
+        if left is None or right is None or left.name != right.name:
+            names = [None if link is None else link.name for link in (left, right)]
+            detail = f"one run has {names[0] or 'none'}, the other {names[1] or 'none'}"
+            return _difference(f"checkpoint {names[0] or names[1]}", "presence", detail)
+        part = next((part for part in PARTS if left.parts[part] != right.parts[part]), None)
+        if part is not None:
+            pair = [checkpoints.load(run.checkpoints / left.name) for run in (one, other)]
+            return _difference(f"checkpoint {left.name}", part, _detail(part, *pair))
+    return None
+
+
+def _detail(part: str, left: Checkpoint, right: Checkpoint) -> str:
+    """Which tensor or entry of a part differs, and where in it."""
+    names = sorted({*left.tensors, *right.tensors})
+    for name in (name for name in names if part_of(name) == part):
+        pair = (left.tensors.get(name), right.tensors.get(name))
+        if (said := _in_tensor(name, *pair)) is not None:
+            return said
+    documents = [_documents(checkpoint)[part] for checkpoint in (left, right)]
+    return _in_document(part, *documents) or f"{part} differ"
+
+
+def _in_tensor(name: str, left: NDArray[Any] | None, right: NDArray[Any] | None) -> str | None:
+    if left is None or right is None:
+        return f"{name} is in one of them only"
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return f"{name} is {left.dtype}{left.shape} in one, {right.dtype}{right.shape} in the other"
+    if left.tobytes() == right.tobytes():
+        return None
+    flat = [np.frombuffer(t.tobytes(), np.uint8).reshape(-1, t.itemsize) for t in (left, right)]
+    at = int(np.flatnonzero((flat[0] != flat[1]).any(axis=1))[0])
+    return f"{name}[{at}] is {left.reshape(-1)[at]} in one, {right.reshape(-1)[at]} in the other"
+
+
+def _in_document(where: str, left: Any, right: Any) -> str | None:
+    if left == right:
+        return None
+    if isinstance(left, dict) and isinstance(right, dict):
+        parts: Iterable[tuple[str, Any, Any]] = (
+            (f"{where}.{key}", left.get(key), right.get(key)) for key in sorted({*left, *right})
+        )
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        parts = ((f"{where}[{i}]", *pair) for i, pair in enumerate(zip(left, right, strict=True)))
+    else:
+        return f"{where} is {_short(left)} in one, {_short(right)} in the other"
+    return next(filter(None, (_in_document(*part) for part in parts)), None)
+
+
+def _first_in_events(left: list[Event], right: list[Event]) -> FirstDifference | None:
+    for events in (left, right):
+        if (gap := _gap(events)) is not None:
+            return gap
+    pairs = zip_longest(_compared(left), _compared(right))
+    for number, (one, other) in enumerate(pairs, 1):
+        if one is None or other is None or _content(one) != _content(other):
+            step = (one or other or left[0]).step
+            detail = f"{_said(one)} in one, {_said(other)} in the other"
+            return _difference(f"event {number} at step {step}", "events", detail)
+    return None
+
+
+def _gap(events: list[Event]) -> FirstDifference | None:
+    """An event that is missing or there twice: within an attempt, `seq` counts from 1."""
+    expected: dict[int, int] = {}
+    for event in events:
+        wanted = expected.get(event.attempt, 1)
+        if event.seq != wanted:
+            what = "is there twice" if event.seq < wanted else f"does not follow {wanted - 1}"
+            detail = f"event {event.seq} of attempt {event.attempt} {what}"
+            return _difference(f"step {event.step}", "events", detail)
+        expected[event.attempt] = wanted + 1
+        if is_start(event) and (link := continued(event)) is not None:
+            attempt, seq = link
+            if expected.get(attempt, 1) != seq + 1:
+                detail = f"event {seq} of attempt {attempt} is missing"
+                return _difference(f"step {event.step}", "events", detail)
+    return None
+
+
+def _in_final_evaluation(one: RunDir, other: RunDir) -> FirstDifference | None:
+    reports = [run.read_report("final") for run in (one, other)]
+    if reports[0] == reports[1]:
+        return None
+    means = ["none" if report is None else report.summary.mean for report in reports]
+    detail = f"mean return {means[0]} in one, {means[1]} in the other"
+    return _difference("final evaluation", "evaluation", detail)
+
+
+def _compared(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.kind in COMPARED]
+
+
+def _content(event: Event) -> tuple[Any, ...]:
+    return event.kind, event.key, event.step, event.value, event.tags
+
+
+def _said(event: Event | None) -> str:
+    return "nothing" if event is None else f"{event.key} = {_short(event.value)} {event.tags or ''}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _difference(at: str, part: str, detail: str) -> FirstDifference:
+    return FirstDifference(at=at, part=part, detail=detail)

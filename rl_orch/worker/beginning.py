@@ -1,0 +1,127 @@
+"""Where an attempt begins: at nothing, or at the newest checkpoint that is intact; and how exactly
+what follows repeats what an attempt without interruption would have done.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rl_orch.errors import Conflict, RlctlError
+from rl_orch.io import checkpoints, manifest, shelf
+from rl_orch.io.checkpoints import Checkpoint
+from rl_orch.io.events import newest_attempt, read
+from rl_orch.io.resumable import newest_checkpoint
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import EvalReport
+from rl_orch.rl.envs.probe import Proof, probe
+from rl_orch.rl.train import Resumption, Snapshot
+from rl_orch.spec.model import Spec
+from rl_orch.worker.outlet import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The checkpoint that an attempt goes on from, if any, and what it passed over to get there."""
+
+    checkpoint: Checkpoint | None = None
+    report: EvalReport | None = None
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The step at which the attempt begins."""
+        return 0 if self.checkpoint is None else self.checkpoint.step
+
+    @property
+    def tags(self) -> dict[str, Any]:
+        """What the attempt's first event says: which events still count, and why these."""
+        if self.checkpoint is None:
+            return {"after": None}
+        meta = self.checkpoint.document["meta"]
+        return {
+            "after": {"attempt": meta["attempt"], "seq": meta["seq"]},
+            "checkpoint": self.checkpoint.path.name,
+            "passed_over": list(self.passed_over),
+        }
+
+    @property
+    def kept(self) -> Kept:
+        """The checkpoints that are kept as the attempt begins."""
+        return Kept() if self.checkpoint is None else Kept.of(self.checkpoint.document["meta"])
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What the training loop needs of it."""
+        if self.checkpoint is None:
+            return None
+        known = self.checkpoint
+        return Resumption(Snapshot(known.step, known.tensors, known.document), self.report)
+
+
+def refuse_superseded(directory: RunDir, attempt: int) -> None:
+    """Raise if this attempt, or a newer one, has begun before: its turn is over."""
+    newest = newest_attempt(directory.events)
+    if newest >= attempt:
+        raise Conflict(f"attempt {attempt} comes too late: attempt {newest} has begun already")
+
+
+def find(directory: RunDir, attempt: int) -> Beginning:
+    """Where that attempt begins, once what dead writers left is swept away.
+
+    Where there never was a checkpoint it begins anew.
+    """
+    shelf.sweep(directory.checkpoints)
+    if attempt == 1:
+        return Beginning()
+    newest = newest_checkpoint(directory)
+    if newest.path is None:
+        return Beginning()
+    checkpoint = checkpoints.load(newest.path)
+    _refuse_old_format(checkpoint)
+    evaluated = checkpoint.document["meta"]["saved"]["evaluated"]
+    report = directory.read_report(checkpoint.path.name) if evaluated else None
+    return Beginning(checkpoint, report, newest.passed_over)
+
+
+def all_that_was(directory: RunDir) -> tuple[int, dict[str, Any]]:
+    """Step and tags of a start that goes on from nowhere and takes nothing back."""
+    last = max(read(directory.events), key=lambda event: (event.attempt, event.seq), default=None)
+    if last is None:
+        return 0, {"after": None}
+    return last.step, {"after": {"attempt": last.attempt, "seq": last.seq}}
+
+
+def exactness(spec: Spec, beginning: Beginning, fingerprint: Mapping[str, Any]) -> Proof:
+    """How exact the run is from here on: what a probe finds out, or what the checkpoint says,
+    unless the machine or the software is another one now."""
+    if beginning.checkpoint is None:
+        return probe(spec)
+    meta = beginning.checkpoint.document["meta"]
+    known = Proof(**meta["resume"])
+    differences = manifest.differences(meta["fingerprint"], fingerprint)
+    if not differences:
+        return known
+    reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(differences)}"
+    return Proof(known.method, "approximate", reason, known.pure_reset)
+
+
+def meta_of(
+    directory: RunDir, attempt: int, proof: Proof, fingerprint: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What every checkpoint of the attempt says of where it comes from."""
+    return {
+        "run_id": directory.path.name,
+        "attempt": attempt,
+        "resume": asdict(proof),
+        "fingerprint": dict(fingerprint),
+    }
+
+
+def _refuse_old_format(checkpoint: Checkpoint) -> None:
+    if "resume" not in checkpoint.document["meta"]:
+        raise RlctlError(
+            f"checkpoint {checkpoint.path.name} was written by an rlctl that saved no environment "
+            "state, and cannot be resumed from",
+            path=str(checkpoint.path),
+            hint="Its policy is whole and can be evaluated; launch the spec anew to train it.",
+        )

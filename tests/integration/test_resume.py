@@ -1,0 +1,193 @@
+"""Runs that were interrupted go on, bit for bit, from wherever they are."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_orch import orchestrator
+from rl_orch.io import chain, checkpoints, shelf
+from rl_orch.io.rundir import RunDir
+from tests.integration.conftest import RESUMED, Shell, until
+from tests.integration.test_endings import worker_pid
+
+
+def begun(shell: Shell, *more: str, checkpoints: int = 2) -> tuple[subprocess.Popen[str], RunDir]:
+    """A launch under way that has saved some checkpoints."""
+    child = shell.start(*RESUMED, *more)
+    runs = shell.home / "runs"
+
+    def saved() -> Path | None:
+        for run in runs.iterdir() if runs.exists() else ():
+            if len(list((run / "checkpoints").glob("step_*"))) >= checkpoints:
+                return run
+        return None
+
+    return child, RunDir(until(saved))
+
+
+def killed(shell: Shell, *more: str) -> RunDir:
+    """A run whose worker was killed."""
+    child, directory = begun(shell, *more)
+    os.kill(worker_pid({"path": directory.path}), signal.SIGKILL)
+    child.communicate(timeout=60)
+    return directory
+
+
+def power_cut(child: subprocess.Popen[str], directory: RunDir) -> None:
+    child.kill()
+    os.kill(worker_pid({"path": directory.path}), signal.SIGKILL)
+
+
+def interrupt(child: subprocess.Popen[str], _directory: RunDir) -> None:
+    child.send_signal(signal.SIGINT)
+
+
+def terminate(child: subprocess.Popen[str], _directory: RunDir) -> None:
+    child.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("how", "state"), [(power_cut, "lost"), (interrupt, "stopped"), (terminate, "stopped")]
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(
+    shell: Shell,
+    whole: RunDir,
+    how: Callable[[subprocess.Popen[str], RunDir], None],
+    state: str,
+) -> None:
+    child, directory = begun(shell)
+    how(child, directory)
+    child.communicate(timeout=60)
+    asked_at = time.monotonic()
+    assert shell.json("show", "last")["state"] == state
+    assert time.monotonic() - asked_at < 5.0
+    resumed = shell.json("resume", "last")
+    assert (resumed["state"], resumed["attempt"], resumed["resume"]) == ("succeeded", 2, "bitwise")
+    assert resumed["env_steps"] == 12288
+    if state == "stopped":
+        # The last checkpoint of a run that was asked to end is one that nobody else has.
+        digests = [chain.digests(checkpoints.load(newest(run))) for run in (whole, directory)]
+        assert digests[0] == digests[1]
+    else:
+        assert chain.compare(whole, directory).difference is None
+    assert shell.processes() == []
+
+
+def newest(directory: RunDir) -> Path:
+    path = shelf.newest(directory.checkpoints).path
+    assert path is not None
+    return path
+
+
+def test_a_run_that_outlived_its_launch_is_taken_over_as_it_is(shell: Shell, whole: RunDir) -> None:
+    child, directory = begun(shell)
+    child.kill()
+    child.communicate(timeout=60)
+    resumed = shell.json("resume", "last")
+    assert (resumed["state"], resumed["attempt"]) == ("succeeded", 1)
+    assert chain.compare(whole, directory).difference is None
+
+
+def test_only_one_of_two_resumes_wins_and_the_other_says_who_has_it(shell: Shell) -> None:
+    directory = killed(shell, "train.total_timesteps=1e9", "eval.every=1e9")
+    both = [shell.start("resume", "last", "--json") for _ in range(2)]
+    loser: subprocess.Popen[str] = until(
+        lambda: next((child for child in both if child.poll() is not None), None)
+    )
+    winner = both[1 - both.index(loser)]
+    error = json.loads(loser.communicate(timeout=30)[0])["error"]
+    assert (loser.returncode, error["code"]) == (2, "run_locked")
+    assert f"by process {winner.pid} now" in error["message"]
+    until(lambda: shell.json("show", "last")["state"] == "running")
+    assert len([p for p in shell.processes() if "rl_orch.worker.train" in p.cmdline()]) == 1
+    assert shell.json("stop", "last")["attempt"] == 2
+    assert winner.wait(timeout=60) == 4
+    assert directory.lock_holder() is None
+
+
+def test_a_run_directory_that_somebody_holds_is_not_resumed(shell: Shell) -> None:
+    directory = killed(shell)
+    with directory.locked():
+        error = shell.json("resume", "last", code=2)["error"]
+    assert error["code"] == "run_locked"
+    assert str(os.getpid()) in error["message"]
+    assert shell.json("show", "last")["state"] == "failed"
+
+
+def test_a_moved_run_goes_on_bit_for_bit_in_another_home(
+    shell: Shell, whole: RunDir, tmp_path: Path
+) -> None:
+    directory = killed(shell)
+    home = tmp_path / "ein anderes Zuhause – été"
+    stick = tmp_path / "an USB stick" / "läuft"
+    stick.parent.mkdir()
+    shutil.move(directory.path, stick)
+    other = Shell(home, shell.folder)
+    imported = other.json("import-run", str(stick))
+    assert (imported["id"], imported["state"]) == (directory.path.name, "lost")
+    assert Path(imported["path"]).parent == home / "runs"
+    resumed = other.json("resume", imported["id"])
+    assert (resumed["state"], resumed["resume"]) == ("succeeded", "bitwise")
+    assert chain.compare(whole, RunDir(Path(resumed["path"]))).difference is None
+    assert other.json("import-run", str(stick), code=2)["error"]["code"] == "conflict"
+    other.close()
+
+
+def test_a_finished_run_is_imported_with_its_verdict_and_models(
+    shell: Shell, whole: RunDir
+) -> None:
+    imported = shell.json("import-run", str(whole.path))
+    assert imported["state"] == "succeeded"
+    assert imported["eval"]["n"] == 10
+    shown = shell.json("show", "last")
+    assert [attempt["number"] for attempt in shown["attempts"]] == [1]
+    assert shown["model_id"] in [model["id"] for model in shown["models"]]
+    assert shell.json("resume", "last", code=2)["error"]["code"] == "conflict"
+
+
+def test_another_fingerprint_is_said_to_be_approximate(shell: Shell) -> None:
+    directory = killed(shell, "train.total_timesteps=6144")
+    path = newest(directory)
+    known = checkpoints.load(path)
+    meta = known.document["meta"]
+    meta["fingerprint"]["torch"] = "1.0.0"
+    document = {key: known.document[key] for key in ("trainer_state", "replay_meta", "rng_state")}
+    checkpoints.save(
+        directory.checkpoints, step=known.step, tensors=known.tensors, document=document, meta=meta
+    )
+    resumed = shell.json("resume", "last")
+    assert (resumed["state"], resumed["resume"]) == ("succeeded", "approximate")
+    shown = shell.run("show", "last").stdout
+    assert "torch 1.0.0 → 2.13.0" in shown
+
+
+def test_a_longer_budget_is_gone_on_with_and_noted(shell: Shell) -> None:
+    directory = killed(shell)
+    refused = shell.json("resume", "last", "--set", "train.gamma=0.5", code=2)["error"]
+    assert refused["path"] == "train.gamma"
+    assert "train.total_timesteps" in refused["message"]
+    refused = shell.json("resume", "last", "--set", "train.total_timesteps=1", code=2)["error"]
+    assert "is at step" in refused["message"]
+    resumed = shell.json("resume", "last", "--set", "train.total_timesteps=14336")
+    assert resumed["env_steps"] == resumed["total_timesteps"] == 14336
+    manifest: dict[str, Any] = json.loads(directory.manifest_file.read_text())
+    (change,) = manifest["changes"]
+    assert change["attempt"] == 2
+    assert change["set"] == {"train.total_timesteps": [12288, 14336]}
+    assert directory.spec().train.total_timesteps == 14336
+
+
+def test_a_run_can_be_resumed_from_python(shell: Shell, whole: RunDir) -> None:
+    directory = killed(shell)
+    result = orchestrator.resume(directory.path.name, home=shell.home)
+    assert result.succeeded
+    assert result.report is not None
+    assert chain.compare(whole, directory).difference is None

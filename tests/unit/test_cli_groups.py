@@ -1,0 +1,494 @@
+"""Groups as users see them: launch, ls, show, compare, wait, stop and rm, in words and in JSON."""
+
+import io
+import json
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from rl_orch import orchestrator
+from rl_orch.cli import panel as panel_module
+from rl_orch.cli.progress import Lines, Panel
+from rl_orch.core.orchestrator import GroupResult, Orchestrator
+from rl_orch.core.ports import Task
+from rl_orch.io.events import EventWriter
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import EventKind, Run, State
+from rl_orch.testing import FakeRunner, Script, a_report, a_spec
+from tests.conftest import Ran
+
+Rlctl = Callable[..., Ran]
+
+RUN_FIELDS = {
+    "id", "name", "group", "state", "reason", "attempt", "env", "algo", "env_steps", "sps",
+    "config_hash", "eval", "verdict", "model_id", "path", "resume",
+}  # fmt: skip
+EVAL_FIELDS = {"mean", "std", "iqm", "ci95", "n", "unit"}
+GATE = "gates.min_return=400"
+
+
+def learns(level: float, *, steps: int = 4_000, failing: Sequence[int] = ()) -> Script:
+    """A training that rises to a level, plus its seed, and is evaluated to that."""
+
+    def script(directory: RunDir, task: Task) -> int:
+        seed = directory.spec().env.seed
+        returns = [level + seed] * 12
+        name = f"step_{steps:012}"
+        if task.checkpoint is not None:
+            directory.write_report("final", a_report(returns, checkpoint=task.checkpoint))
+            return 0
+        with EventWriter(directory.events, run=directory.path.name, attempt=task.attempt) as writer:
+            writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+            for step in range(50, steps + 1, 50):
+                ret = (level + seed) * step / steps
+                writer.emit(EventKind.EPISODE, "charts/episodic_return", ret, step=step)
+            if seed in failing:
+                return 1
+            report = a_report(returns, step=steps, checkpoint=name)
+            directory.write_report(name, report)
+            tags = {"summary": report.summary.model_dump(mode="json"), "mean_length": 10.0}
+            writer.emit(
+                EventKind.EVAL, "eval/mean_return", report.summary.mean, step=steps, tags=tags
+            )
+            tags = {"best": True, "evaluated": True, "removed": []}
+            writer.emit(EventKind.CHECKPOINT, "saved", name, step=steps, tags=tags)
+            writer.emit(EventKind.STATE, "ended", "trained", step=steps, tags={"reason": "trained"})
+        return 0
+
+    return script
+
+
+@dataclass(frozen=True)
+class Homes:
+    """A home that tests look at: two good groups, one with a failed run, and a run by itself."""
+
+    path: Path
+    good: str
+    better: str
+    mixed: str
+    alone: str
+
+
+def launched(home: Path, script: Script, *overrides: str) -> GroupResult:
+    return Orchestrator(home, FakeRunner(script)).launch_group(a_spec(*overrides))
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Homes:
+    home = tmp_path_factory.mktemp("groups") / "a [b]home"
+    good = launched(home, learns(450.0), "name=good", "seeds=[1,2,3]", GATE)
+    alone = Orchestrator(home, FakeRunner(learns(300.0))).launch(a_spec("name=alone"))
+    better = launched(home, learns(480.0), "name=better", "seeds=[1,2,3]", "train.lr=1e-3", GATE)
+    mixed = launched(home, learns(380.0, failing=[5]), "name=mixed", "seeds=[4,5,40]", GATE)
+    return Homes(home, good.group.id, better.group.id, mixed.group.id, alone.run.id)
+
+
+@pytest.fixture
+def here(rlctl: Rlctl, homes: Homes, monkeypatch: pytest.MonkeyPatch) -> Rlctl:
+    """The command in the home that tests look at."""
+    monkeypatch.setenv("RLCTL_HOME", str(homes.path))
+    return rlctl
+
+
+@pytest.fixture
+def faked(rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], Rlctl]:
+    """The command with roots that are a script, in a home of its own."""
+
+    def with_script(script: Script) -> Rlctl:
+        made = Orchestrator(Path("rlruns"), FakeRunner(script))
+        monkeypatch.setattr(orchestrator, "connect", lambda *_args, **_kw: made)
+        return rlctl
+
+    return with_script
+
+
+def documents(ran: Ran) -> dict[str, Any]:
+    document = json.loads(ran.out)
+    assert isinstance(document, dict)
+    return document
+
+
+def rows(text: str, first: str) -> list[list[str]]:
+    """The rows of a table under the heading that begins so, split where columns are apart."""
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"{first} "))
+    body = [line.rstrip() for line in lines[at + 1 :]]
+    body = body[: body.index("")] if "" in body else body
+    return [re.split(r" {2,}", line) for line in body]
+
+
+def test_launch_with_seeds_answers_with_the_group_its_runs_and_their_statistics(
+    faked: Callable[[Script], Rlctl],
+) -> None:
+    rlctl = faked(learns(450.0))
+    ran = rlctl("launch", "--env", "x", "--seeds", "3", "--min-reward", "400", "--json")
+    found = documents(ran)
+    assert ran.code == 0
+    assert {"group", "runs", "eval"} <= set(found)
+    assert [run["seed"] for run in found["runs"]] == [42, 43, 44]
+    assert all(set(run) >= RUN_FIELDS for run in found["runs"])
+    assert {run["group"] for run in found["runs"]} == {found["group"]}
+    assert [run["id"] for run in found["runs"]] == [f"{found['group']}-s{s}" for s in (42, 43, 44)]
+    assert set(found["eval"]) >= EVAL_FIELDS
+    assert (found["eval"]["mean"], found["eval"]["n"]) == (493.0, 3)
+    assert found["eval"]["unit"] == "training runs"
+    assert (found["state"], found["verdicts"]) == ("succeeded", {"passed": 3, "n": 3})
+
+
+@pytest.mark.parametrize(
+    ("level", "failing", "code", "state"),
+    [(380.0, (), 3, "rejected"), (380.0, (42,), 1, "failed"), (450.0, (42, 43), 1, "failed")],
+)
+def test_the_exit_code_of_a_group_is_that_of_its_worst_run(
+    faked: Callable[[Script], Rlctl], level: float, failing: Sequence[int], code: int, state: str
+) -> None:
+    words = ("launch", "--env", "x", "--seeds", "[42,43]", "--min-reward", "423", "--json")
+    ran = faked(learns(level, failing=failing))(*words)
+    assert (ran.code, documents(ran)["state"]) == (code, state)
+
+
+def test_launch_tells_of_every_run_and_ends_with_the_summary_of_the_group(
+    faked: Callable[[Script], Rlctl],
+) -> None:
+    ran = faked(learns(450.0))("launch", "--env", "x", "--seeds", "1,2", "--name", "both")
+    assert ran.code == 0
+    for words in ("-s1  4,000/", "-s2  4,000/", "evaluated 451.0", "evaluated 452.0"):
+        assert words in ran.err
+    assert "queued" not in ran.err
+    assert "── return, mean of 2 runs   ░ 95 % interval of the mean" in ran.out
+    assert "succeeded: all 2 runs" in ran.out
+    assert "IQM 451.5, 95 % interval" in ran.out
+    assert "n = 2 training runs" in ran.out
+
+
+def test_a_group_is_one_row_of_ls_among_the_runs(here: Rlctl, homes: Homes) -> None:
+    found = rows(here("ls").out, "run")
+    assert [row[0] for row in found] == [homes.mixed, homes.better, homes.alone, homes.good]
+    assert found[0][1:4] == ["failed 1/3", "ppo", "CartPole-v1"]
+    assert found[1][4].startswith("12,000")
+    assert found[3][1] == "succeeded 3/3"
+    assert found[3][5].startswith("IQM 452.0 [449.5, 454.5] n=3")
+    assert [row[6] for row in found] == ["1/2", "3/3", "–", "3/3"]
+
+
+def test_ls_lists_every_run_where_that_is_asked(here: Rlctl, homes: Homes) -> None:
+    for words in (["--runs"], ["--state", "succeeded", "--state", "rejected", "--state", "failed"]):
+        found = rows(here("ls", *words).out, "run")
+        assert len(found) == 10
+        assert homes.mixed not in {row[0] for row in found}
+    only = rows(here("ls", "--state", "failed").out, "run")
+    assert [row[0] for row in only] == [f"{homes.mixed}-s5"]
+
+
+def test_ls_as_json_keeps_all_runs_and_adds_their_groups(here: Rlctl, homes: Homes) -> None:
+    found = documents(here("ls", "--json"))
+    assert len(found["runs"]) == 10
+    assert found["next"] is None
+    assert [group["id"] for group in found["groups"]] == [homes.mixed, homes.better, homes.good]
+    part = documents(here("ls", "--json", "-n", "1"))
+    assert [group["id"] for group in part["groups"]] == [homes.mixed]
+    assert len(part["groups"][0]["runs"]) == 3
+
+
+def test_the_pages_of_ls_fold_each_group_once(here: Rlctl, homes: Homes) -> None:
+    seen, words = [], ["ls", "-n", "1"]
+    while True:
+        out = here(*words).out
+        seen += [row[0] for row in rows(out, "run") if not row[0].startswith("more:")]
+        more = re.search(r"^more: rlctl ls --after (\S+)$", out, re.MULTILINE)
+        if more is None:
+            break
+        words = ["ls", "-n", "1", "--after", more[1]]
+    assert seen == [homes.mixed, homes.better, homes.alone, homes.good]
+
+
+def test_a_group_under_way_says_how_many_runs_have_ended(rlctl: Rlctl, tmp_path: Path) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(1.0)))
+    run = made.launch_group(a_spec("seeds=2", "name=g")).results[0].run
+    other = run.model_copy(update={"id": "g-s9", "seed": 9, "state": State.QUEUED, "env_steps": 0})
+    made.store.add(other)
+    found = rows(rlctl("ls").out, "run")
+    assert found[0][1] == "running 2/3"
+    assert found[0][4] == "8,000 3%"
+
+
+def test_show_folds_a_group_and_has_a_row_for_each_run(here: Rlctl, homes: Homes) -> None:
+    ran = here("show", homes.mixed)
+    assert "mean of 2 of 3 runs" in ran.out
+    assert "failed: 1" in ran.out
+    assert "seeds 4–5, 40" in ran.out
+    assert "passed by 1 of 2 runs that were judged" in ran.out
+    assert "n = 2 training runs" in ran.out
+    assert f"rlctl logs {homes.mixed}-s5" in ran.out
+    table = rows(ran.out, "run")
+    assert [row[:3] for row in table] == [
+        [f"{homes.mixed}-s4", "4", "rejected"],
+        [f"{homes.mixed}-s5", "5", "failed"],
+        [f"{homes.mixed}-s40", "40", "succeeded"],
+    ]
+
+
+def test_show_as_json_gives_the_group_with_its_runs(here: Rlctl, homes: Homes) -> None:
+    for reference in (homes.good, homes.good[:-1], "good"):
+        found = documents(here("show", reference, "--json"))
+        assert (found["id"], found["group"], found["seeds"]) == (homes.good, homes.good, [1, 2, 3])
+        assert [run["seed"] for run in found["runs"]] == [1, 2, 3]
+        assert found["counts"] == {"succeeded": 3}
+
+
+def test_show_of_a_run_names_its_group(here: Rlctl, homes: Homes) -> None:
+    ran = here("show", f"{homes.good}-s2")
+    assert f"rlctl show {homes.good}" in ran.out
+    assert "── return   ● return, evaluated" in ran.out
+    assert documents(here("show", f"{homes.good}-s2", "--json"))["seed"] == 2
+    assert "group  " not in here("show", homes.alone).out
+
+
+def test_compare_tells_which_of_two_groups_is_better_and_what_they_differ_in(
+    here: Rlctl, homes: Homes
+) -> None:
+    ran = here("compare", "good", "better")
+    assert f"{homes.better} is better than {homes.good} by 30.00 [27.73, 32.27], n = 3 and 3" in (
+        ran.out
+    )
+    assert "over training runs" in ran.out
+    assert [row[0] for row in rows(ran.out, "option")] == ["name", "train.lr"]
+    results = rows(ran.out, "run")
+    assert [row[2] for row in results] == ["1–3", "1–3"]
+    assert [row[6] for row in results] == ["3 training runs"] * 2
+    assert "a " + homes.good in ran.out
+
+
+def test_compare_as_json_has_documents_difference_effects_and_note(
+    here: Rlctl, homes: Homes
+) -> None:
+    found = documents(here("compare", "good", "better", "alone", "--json"))
+    assert [document["id"] for document in found["runs"]] == [
+        homes.good, homes.better, homes.alone
+    ]  # fmt: skip
+    clear, unclear = found["effects"]
+    assert (clear["first"], clear["second"], clear["mean"]) == (homes.good, homes.better, -30.0)
+    assert clear["ci95"] == pytest.approx([-32.27, -27.73], abs=0.01)
+    assert unclear["n"] == [3, 1]
+    assert "cannot be said" in unclear["sentence"]
+    assert "the two do not compare" in found["note"]
+    assert "env.seed" not in [row["path"] for row in found["difference"]]
+
+
+def test_compare_of_runs_is_about_policies_and_shows_their_seeds(here: Rlctl, homes: Homes) -> None:
+    found = documents(here("compare", f"{homes.good}-s1", f"{homes.good}-s2", "--json"))
+    assert found["effects"] == []
+    assert [row["path"] for row in found["difference"]] == ["env.seed"]
+    assert "not which spec is better" in found["note"]
+
+
+def test_groups_that_overlap_cannot_be_told_apart(here: Rlctl, homes: Homes) -> None:
+    found = documents(here("compare", "good", "mixed", "--json"))
+    assert "cannot be told apart" in found["effects"][0]["sentence"]
+
+
+def test_a_picture_has_the_curves_their_bands_and_words(
+    here: Rlctl, homes: Homes, tmp_path: Path
+) -> None:
+    png, svg = tmp_path / "new folder" / "curves.png", tmp_path / "curves.SVG"
+    ran = here("compare", "good", "better", "--out", str(png), "--out", str(svg))
+    assert f"wrote {svg}" in ran.out
+    data = png.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (1200, 750)
+    words = texts(svg)
+    for said in (
+        f"{homes.good}, mean of 3 runs",
+        f"{homes.better}, mean of 3 runs",
+        "95 % interval of the mean",
+        "evaluated, with 95 % interval",
+        "environment steps",
+        "episode return",
+        "CartPole-v1",
+        "gate 400",
+    ):
+        assert said in words
+    assert "FillBetweenPolyCollection_1" in svg.read_text()
+
+
+def test_a_picture_of_runs_has_no_band_and_no_gate_that_they_do_not_share(
+    here: Rlctl, homes: Homes, tmp_path: Path
+) -> None:
+    svg = tmp_path / "runs.svg"
+    found = documents(here("compare", "alone", f"{homes.good}-s1", "--out", str(svg), "--json"))
+    assert found["pictures"] == [str(svg)]
+    words = texts(svg)
+    assert {"evaluated", homes.alone, f"{homes.good}-s1"} <= set(words)
+    assert not any("interval" in word or "gate" in word for word in words)
+
+
+def texts(svg: Path) -> list[str]:
+    """Every text in a picture."""
+    found = ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(node.itertext()).strip() for node in found]
+
+
+def test_a_picture_in_another_format_is_refused_before_anything_is_done(
+    here: Rlctl, tmp_path: Path
+) -> None:
+    ran = here("compare", "good", "better", "--out", str(tmp_path / "curves.pdf"))
+    assert ran.code == 2
+    assert "must end in .png or .svg" in ran.err
+    assert here("compare", "good", "better", "--out", "curves").code == 2
+
+
+def test_a_picture_that_cannot_be_written_is_an_error_in_words(here: Rlctl, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = here("compare", "good", "better", "--out", str(tmp_path / "file" / "a.png"))
+    assert ran.code == 1
+    assert "cannot be written" in ran.err
+
+
+def test_nothing_is_drawn_where_nothing_has_happened(rlctl: Rlctl, tmp_path: Path) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(lambda _directory, _task: 1))
+    first, second = (made.launch(a_spec(f"name={name}")).run.id for name in "ab")
+    ran = rlctl("compare", first, second, "--out", "curves.png")
+    assert ran.code == 2
+    assert "no episode has ended" in ran.err
+
+
+def test_groups_of_different_environments_are_not_compared(rlctl: Rlctl, tmp_path: Path) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(1.0)))
+    ids = [made.launch_group(a_spec("seeds=2", env_id=env)).group.id for env in ("A-v0", "B-v0")]
+    found = documents(rlctl("compare", *ids, "--json"))
+    assert "different environments" in found["effects"][0]["sentence"]
+    assert found["effects"][0]["mean"] is None
+
+
+def test_wait_ends_with_the_code_and_the_document_of_the_group(here: Rlctl, homes: Homes) -> None:
+    assert here("wait", "good").code == 0
+    ran = here("wait", homes.mixed, "--json")
+    assert ran.code == 1
+    assert (documents(ran)["group"], len(documents(ran)["runs"])) == (homes.mixed, 3)
+    assert f"{homes.mixed}  failed: 1" in here("wait", homes.mixed).out
+
+
+def test_wait_gives_up_on_a_group_after_the_timeout(rlctl: Rlctl, tmp_path: Path) -> None:
+    waiting_group(tmp_path)
+    ran = rlctl("wait", "g", "--timeout", "0")
+    assert ran.code == 1
+    assert "is still queued" in ran.err
+
+
+def test_stop_ends_every_run_of_a_group_that_has_not_ended(rlctl: Rlctl, tmp_path: Path) -> None:
+    waiting_group(tmp_path)
+    ran = rlctl("stop", "g", "--json")
+    assert ran.code == 0
+    assert documents(ran)["counts"] == {"stopped": 3}
+    again = rlctl("stop", "g")
+    assert again.code == 2
+    assert "is stopped already; there is nothing to stop" in again.err
+    assert rlctl("wait", "g").code == 4
+
+
+def test_rm_deletes_a_group_whole_or_not_at_all(rlctl: Rlctl, tmp_path: Path) -> None:
+    made = waiting_group(tmp_path)
+    ran = rlctl("rm", "g", "--yes")
+    assert ran.code == 2
+    assert "rlctl stop g-abc" in ran.err
+    assert len(made.store.group_runs("g-abc")) == 3
+    rlctl("stop", "g")
+    ran = rlctl("rm", "g", "g-abc-s2", "--yes", "--json")
+    assert documents(ran) == {"removed": ["g-abc-s1", "g-abc-s2", "g-abc-s3"]}
+    assert made.store.group_runs("g-abc") == []
+
+
+def waiting_group(folder: Path) -> Orchestrator:
+    """A home with a group of three runs that nobody has begun with."""
+    made = Orchestrator(folder / "rlruns", FakeRunner(learns(1.0), at_once=False))
+    for member in a_spec("seeds=[1,2,3]", "name=g").members:
+        run = made.create(member)
+        made.store.remove(run.id)
+        name = f"g-abc-s{member.env.seed}"
+        moved = RunDir(Path(run.path).rename(Path(run.path).with_name(name)))
+        made.store.add(
+            run.model_copy(update={"id": name, "group": "g-abc", "path": str(moved.path)})
+        )
+    return made
+
+
+def test_check_says_which_seeds_a_group_would_have(
+    rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Orchestrator, "check", lambda _self, _spec: None)
+    assert "seeds 42–46: a group of 5" in rlctl("check", "--env", "x", "--seeds", "5").out
+    assert "seed 42\n" in rlctl("check", "--env", "x").out
+    found = documents(rlctl("check", "--env", "x", "seeds=[3,1]", "--json"))
+    assert (found["ok"], found["seeds"]) == (True, [3, 1])
+
+
+A_RUN = Run(
+    id="g-s1", name="g", group="g", env="CartPole-v1", algo="ppo", config_hash="h", path="/p",
+    seed=1, total_timesteps=100, created_at=0.0, updated_at=0.0, state=State.RUNNING,
+)  # fmt: skip
+
+
+def shown(panel: Panel, monkeypatch: pytest.MonkeyPatch, height: int) -> str:
+    """What a panel looks like in a terminal of some height."""
+    console = Console(width=120, height=height, record=True, file=io.StringIO())
+    monkeypatch.setattr(panel, "_console", console)
+    console.print(panel.live.renderable)
+    return console.export_text()
+
+
+def some_runs(n: int) -> list[Run]:
+    return [A_RUN.model_copy(update={"id": f"g-s{k}", "seed": k}) for k in range(n)]
+
+
+def test_the_panel_has_a_line_for_each_run_as_far_as_they_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    panel = panel_module.Panel()
+    for run in some_runs(20):
+        queued = run.seed >= 3
+        state = State.QUEUED if queued else State.RUNNING
+        panel.watch(run.model_copy(update={"state": state, "env_steps": 0 if queued else 50}), [])
+    text = shown(panel, monkeypatch, height=12)
+    assert "0/20 ended" in text
+    assert "150/2000" in text.replace(" ", "")
+    assert text.count("running") == 4
+    assert text.count("queued") == 3
+    assert "+ 14 more" in text
+    assert "more" not in shown(panel, monkeypatch, height=50)
+
+
+def test_the_panel_of_one_run_after_another_shows_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    panel = panel_module.Panel()
+    for run in some_runs(2):
+        panel.watch(run.model_copy(update={"group": None}), [])
+    text = shown(panel, monkeypatch, height=20)
+    assert "g-s1" in text
+    assert "g-s0" not in text
+
+
+def test_plain_lines_say_how_many_runs_of_a_group_have_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = Lines()
+    runs = some_runs(3)
+    for run in runs:
+        lines.watch(run.model_copy(update={"state": State.QUEUED}), [])
+    assert capsys.readouterr().err == ""
+    for run, state in zip(runs, (State.SUCCEEDED, State.FAILED), strict=False):
+        lines.watch(run.model_copy(update={"state": state, "reason": "why"}), [])
+    said = [line.split("  ", 1) for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        ["g-s0", "0/100  succeeded: why"],
+        ["g", "1/3 ended: 1 succeeded"],
+        ["g-s1", "0/100  failed: why"],
+        ["g", "2/3 ended: 1 succeeded, 1 failed"],
+    ]

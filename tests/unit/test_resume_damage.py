@@ -1,0 +1,129 @@
+"""Damaged checkpoints: refused by name, the one before is used, or the error says that none is."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_orch import orchestrator
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.errors import Damaged
+from rl_orch.io import chain
+from rl_orch.io.events import read
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import State
+from rl_orch.testing import a_spec
+
+SPEC = (
+    "env.num_envs=2",
+    "env.max_episode_steps=30",
+    "agent.network.hidden_sizes=[8]",
+    "rollout.steps=16",
+    "train.batch_size=16",
+    "train.update_epochs=1",
+    "train.total_timesteps=160",
+    "checkpoint.every=32",
+    "checkpoint.keep_last=100",
+    "eval.every=64",
+    "eval.episodes=2",
+    "eval.final_episodes=10",
+)
+FILES = ("MANIFEST.json", "state.json", "tensors.safetensors")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    home = tmp_path_factory.mktemp("whole")
+    result = orchestrator.connect(home, runner="inline").launch(a_spec(*SPEC))
+    return RunDir(Path(result.run.path))
+
+
+@pytest.fixture
+def cut(tmp_path: Path, whole: RunDir) -> tuple[Orchestrator, RunDir]:
+    """The run as it stood at its third checkpoint, in a home of its own."""
+    copy = RunDir(tmp_path / "copy")
+    shutil.copytree(whole.path, copy.path)
+    for path in sorted(copy.checkpoints.iterdir())[3:]:
+        shutil.rmtree(path)
+    copy.report_file("final").unlink()
+    lines = copy.events.read_text().splitlines(keepends=True)
+    copy.events.write_text("".join(lines[:-1]))
+    connected = orchestrator.connect(tmp_path / "home", runner="inline")
+    run = connected.import_run(copy.path)
+    assert run.state is State.LOST
+    return connected, RunDir(Path(run.path))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", [flip, truncate, remove])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    whole: RunDir,
+    cut: tuple[Orchestrator, RunDir],
+    name: str,
+    damage: Callable[[Path], None],
+) -> None:
+    connected, directory = cut
+    damage(directory.checkpoints / "step_000000000096" / name)
+    result = connected.resume("last")
+    assert result.run.state is State.SUCCEEDED
+    started = next(event for event in read(directory.events) if event.attempt == 2)
+    (problem,) = started.tags["passed_over"]
+    assert problem.startswith("checkpoint step_000000000096 ")
+    assert name in problem
+    assert (started.step, started.tags["checkpoint"]) == (64, "step_000000000064")
+    assert chain.compare(whole, directory).difference is None
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, remove])
+def test_where_no_checkpoint_is_left_the_error_says_so_and_nothing_changes(
+    cut: tuple[Orchestrator, RunDir], damage: Callable[[Path], None]
+) -> None:
+    connected, directory = cut
+    for path in directory.checkpoints.iterdir():
+        damage(path / "state.json")
+    before = directory.events.read_bytes()
+    with pytest.raises(Damaged, match="no intact checkpoint is left of run") as caught:
+        connected.resume("last")
+    for step in (32, 64, 96):
+        assert f"step_{step:012d}" in caught.value.message
+    assert caught.value.hint is not None
+    assert "rlctl launch -f" in caught.value.hint
+    run = connected.get("last")
+    assert (run.state, run.attempt) == (State.LOST, 1)
+    assert directory.events.read_bytes() == before
+
+
+def test_checkpoints_that_are_gone_are_not_taken_for_none_yet(
+    cut: tuple[Orchestrator, RunDir],
+) -> None:
+    connected, directory = cut
+    shutil.rmtree(directory.checkpoints)
+    with pytest.raises(Damaged, match="step_000000000160 and all before it are gone"):
+        connected.resume("last")
+
+
+def test_a_resumed_run_counts_no_step_twice(cut: tuple[Orchestrator, RunDir]) -> None:
+    connected, _ = cut
+    before = connected.get("last")
+    assert before.env_steps == 160
+    result = connected.resume("last")
+    assert result.run.env_steps == 160
+    assert result.run.attempt == 2
+    models = connected.registry.of_run(result.run.id)
+    assert len({model.model_path for model in models}) == len(models)
+    assert {model.total_timesteps for model in models} == {64, 128, 160}
