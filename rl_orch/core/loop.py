@@ -86,11 +86,16 @@ class Supervisor:
         self._keep(force=self.run.state is not before)
         return events
 
-    def ask_to_stop(self) -> None:
-        """Ask the run to end: the first time kindly, the second time at once."""
+    def hold_back(self) -> None:
+        """End the run if it has not started yet."""
         if self.run.state is State.QUEUED:
             self._become(State.STOPPED, "stopped before it started")
             self._save()
+
+    def ask_to_stop(self) -> None:
+        """Ask the run to end: the first time kindly, the second time at once."""
+        if self.run.state is State.QUEUED:
+            self.hold_back()
         elif self.run.active:
             force = self._stop_asked_at is not None or self.run.state is State.EVALUATING
             self._stop_asked_at = self._stop_asked_at or self.timer()

@@ -185,6 +185,8 @@ class Orchestrator:
             for run in open_runs:
                 supervisors.append(self._resumed(run, overrides))
         except BaseException:
+            for supervisor in supervisors:
+                supervisor.hold_back()
             self._release(supervisors)
             raise
         self._carried_out(supervisors, watch, stop_requests)
@@ -314,8 +316,12 @@ class Orchestrator:
         else:
             waits = processes.alive(held_by.rpartition("/")[0])
         lease = _lease()
-        if waits or not self.store.take_lease(run.id, held_by=held_by, lease=lease):
-            return self.store.get(run.id)
+        try:
+            if waits or not self.store.take_lease(run.id, held_by=held_by, lease=lease):
+                return self.store.get(run.id)
+        except RlctlError as error:  # On a full disk, what was known can still be read.
+            LOG.warning("run not looked at: %s: %s", run.id, error)
+            return run
         try:
             return self._looked_at(self.store.get(run.id), lease)
         finally:

@@ -101,7 +101,7 @@ def _encode_state(
         **{key: document.get(key, {}) for key in _GIVEN},
         "meta": {"created_at": datetime.now(UTC).isoformat(), **meta, "step": step},
     }
-    data = json.dumps(_exact(state, ""), allow_nan=False, separators=(",", ":")).encode()
+    data = json.dumps(_exact(state), allow_nan=False, separators=(",", ":")).encode()
     if len(data) > _STATE_BYTES:
         raise ValueError(
             f"{STATE} would take {len(data)} bytes of at most {_STATE_BYTES}; "
@@ -119,11 +119,35 @@ def _policies(tensors: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
     return policies
 
 
-def _exact(value: Any, where: str) -> Any:
+class _Unusual(Exception):
+    """A value that has to be looked at closely."""
+
+
+def _exact(value: Any) -> Any:
     """The value in JSON's own types, such that `load` returns it unchanged.
 
-    A number that is not finite is stored as `{"$float": "-Infinity"}`.
+    A number that is not finite is stored as `{"$float": "-Infinity"}`. A state has tens of
+    thousands of values, nearly all of them plain: only where one is not are names kept for it.
     """
+    try:
+        return _plain(value)
+    except _Unusual:
+        return _named(value, "")
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind in (str, int, bool, type(None)) or (kind is float and math.isfinite(value)):
+        return value
+    if kind is list or kind is tuple:
+        return [_plain(item) for item in value]
+    if kind is dict and all(type(key) is str for key in value) and "$float" not in value:
+        return {key: _plain(item) for key, item in value.items()}
+    raise _Unusual
+
+
+def _named(value: Any, where: str) -> Any:
+    """As `_exact`; `where` is the path of the value, for the error that names it."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | str):
@@ -133,7 +157,7 @@ def _exact(value: Any, where: str) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(value)}
     if isinstance(value, list | tuple):
-        return [_exact(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_named(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if not isinstance(value, Mapping):
         raise ValueError(
             f"{where[1:]} is a {type(value).__name__}; a state holds numbers, strings, None, lists "
@@ -142,7 +166,7 @@ def _exact(value: Any, where: str) -> Any:
     for key in value:
         if not isinstance(key, str) or key == "$float":
             raise ValueError(f"{where[1:]} has the key {key!r}; must be a string, and not '$float'")
-    return {key: _exact(item, f"{where}.{key}") for key, item in value.items()}
+    return {key: _named(item, f"{where}.{key}") for key, item in value.items()}
 
 
 def _decode_state(path: Path, data: bytes) -> dict[str, Any]:

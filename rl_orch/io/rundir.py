@@ -16,6 +16,7 @@ import yaml
 
 from rl_orch.errors import Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io import processes
+from rl_orch.io.sealed import sync_directory
 from rl_orch.records import Certificate, EvalReport
 from rl_orch.spec.model import Spec
 
@@ -68,6 +69,8 @@ class RunDir:
         self.write_manifest(manifest)
         self.log.touch()
         self.events.touch()
+        for folder in (self.path, self.path.parent):
+            sync_directory(folder)
 
     def write_spec(self, spec: Spec) -> None:
         """Write the resolved spec."""
@@ -165,7 +168,7 @@ class RunDir:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: temporary file, fsync, rename."""
+    """Write a whole file or nothing: temporary file, fsync, rename, and fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -173,6 +176,7 @@ def write_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_directory(path.parent)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -39,9 +39,9 @@ def write(path: Path, files: Mapping[str, bytes], *, noun: str) -> None:
             for name, data in files.items():
                 _write_file(temporary / name, data)
             _write_file(temporary / MANIFEST, manifest)
-            _sync_directory(temporary)
+            sync_directory(temporary)
             _publish(temporary, path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
     except OSError as error:
         raise RlctlError(
             f"cannot write {noun} {path}: {error.strerror}", path=str(path), hint=_advice(error)
@@ -114,6 +114,15 @@ def sweep(root: Path) -> list[Path]:
     return removed
 
 
+def sync_directory(path: Path) -> None:
+    """Wait until the names in a directory are on the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
     """A new directory beside the path, locked while its writer lives, removed if the disk fails."""
@@ -156,14 +165,6 @@ def _write_file(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _publish(temporary: Path, path: Path) -> None:

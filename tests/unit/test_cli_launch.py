@@ -88,7 +88,9 @@ def test_the_suggested_commands_work_from_where_one_is(rlctl: Rlctl) -> None:
     ran = rlctl(
         "launch", "--env", "CartPole-v1", "--home", "my [b]home", "--registry-db", "a db.sqlite"
     )
-    show, tensorboard = (shlex.split(line) for line in next_lines(ran.out))
+    resume, show, tensorboard = (shlex.split(line) for line in next_lines(ran.out))
+    assert resume[:2] == ["rlctl", "resume"]
+    assert resume[2:] == show[2:]
     assert rlctl(*show[1:]).code == 0
     assert show[:2] == ["rlctl", "show"]
     assert show[3:] == ["--home", "my [b]home", "--registry-db", "a db.sqlite"]
@@ -104,4 +106,4 @@ def next_lines(text: str) -> list[str]:
     """The commands of a summary."""
     lines = [line.strip() for line in text.splitlines()]
     at = next(i for i, line in enumerate(lines) if line.startswith("next "))
-    return [line.removeprefix("next").strip() for line in lines[at : at + 2]]
+    return [line.removeprefix("next").strip() for line in lines[at : at + 3]]

@@ -135,7 +135,7 @@ def test_a_snapshot_is_json_and_arrays_and_names_its_parts() -> None:
     assert document["replay_meta"] == {"size": 0}
     assert set(document["rng_state"]) == {"python", "numpy"}
     roots = {name.partition("/")[0] for name in snapshot.tensors}
-    assert roots == {"policies", "optimizer", "rng"}
+    assert roots == {"policies", "optimizer", "rng", "collector", "envs"}
     rng = {name for name in snapshot.tensors if name.startswith("rng/")}
     assert rng == {"rng/torch", "rng/actions", "rng/minibatches"}
 

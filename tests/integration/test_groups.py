@@ -1,0 +1,47 @@
+"""A group with real processes: side by side, folded, interrupted and resumed."""
+
+import signal
+from pathlib import Path
+
+from rl_orch import orchestrator
+from rl_orch.records import State
+from tests.integration.conftest import SMALL, Shell, until
+
+BUDGET = (*SMALL, "train.total_timesteps=4096", "eval.every=2048", "checkpoint.every=512")
+
+
+def test_a_group_runs_side_by_side_and_goes_on_after_an_interruption(shell: Shell) -> None:
+    launch = ("launch", "--env", "CartPole-v1", "--name", "walk", "--seeds", "2", *BUDGET)
+    child = shell.start(*launch, "--json")
+    watched = orchestrator.connect(shell.home)
+    both: set[str] = set()
+
+    def under_way() -> bool:
+        both.update(run.id for run in watched.ls().runs if run.state is State.RUNNING)
+        saved = list(shell.home.glob("runs/*/checkpoints/step_*"))
+        return len(both) == 2 and len(saved) >= 2
+
+    until(under_way, timeout_s=60.0)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 4
+    assert shell.json("show", "walk")["state"] == "stopped"
+
+    resumed = shell.json("resume", "walk")
+    assert [run["state"] for run in resumed["runs"]] == ["succeeded", "succeeded"]
+    assert [run["attempt"] for run in resumed["runs"]] == [2, 2]
+    assert resumed["eval"]["unit"] == "training runs"
+    assert resumed["eval"]["n"] == 2
+    seeds = [run["seed"] for run in resumed["runs"]]
+    assert seeds[1] == seeds[0] + 1
+    means = [run["eval"]["mean"] for run in resumed["runs"]]
+    assert resumed["eval"]["mean"] == sum(means) / 2
+
+    listed = shell.run("ls").stdout.splitlines()
+    assert len(listed) == 2
+    assert resumed["group"] in listed[1]
+    picture = shell.folder / "curves.svg"
+    compared = shell.run("compare", *(run["id"] for run in resumed["runs"]), "--out", str(picture))
+    assert compared.returncode == 0, compared.stderr
+    assert Path(picture).read_text().startswith("<?xml")
+    assert shell.processes() == []

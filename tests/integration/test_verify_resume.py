@@ -1,0 +1,77 @@
+"""The certificate, with real kills. `make soak` has it for every environment that is promised."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SMALL, Shell
+from tests.soak import uncopyable
+
+BUDGET = (
+    *SMALL,
+    "train.total_timesteps=6144",
+    "checkpoint.every=512",
+    "eval.every=2048",
+)
+
+UNSEEDABLE = """
+import os
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+class Unseedable(CartPoleEnv):
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        noise = int.from_bytes(os.urandom(2), "little") / 65536
+        return observation, reward + noise, terminated, truncated, info
+gym.register("Unseedable-v0", Unseedable, max_episode_steps=50)
+"""
+
+
+def test_five_kills_change_nothing_and_the_certificate_is_shown(shell: Shell) -> None:
+    spec = ("--env", "CartPole-v1", *BUDGET, "obs.normalize=running", "obs.stack_frames=2")
+    certificate = shell.json("verify-resume", *spec, "--kills", "5")
+    assert certificate["first_difference"] is None
+    assert (certificate["level"], certificate["kills"]) == ("bitwise", 5)
+    assert (certificate["checkpoints"], len(certificate["moments"])) == (12, 5)
+    for name in ("undisturbed", "killed"):
+        shown = shell.json("show", certificate[name])
+        assert shown["certificate"] == certificate
+        assert shown["resume"] == "bitwise"
+    said = shell.run("show", certificate["killed"]).stdout
+    assert "bitwise over 5 kills, 12 checkpoints" in said
+    assert shown["attempt"] == 6
+    assert [attempt["exit_code"] for attempt in shown["attempts"]] == [-9] * 5 + [0]
+    assert shell.processes() == []
+
+
+def test_an_environment_that_cannot_be_copied_is_driven_again(shell: Shell) -> None:
+    (shell.folder / "walks.py").write_text(Path(uncopyable.__file__).read_text())
+    spec = ("--env", "walks:Uncopyable-v0", *BUDGET)
+    certificate = shell.json("verify-resume", *spec, "--kills", "2")
+    assert certificate["first_difference"] is None
+    assert (certificate["level"], certificate["kills"]) == ("bitwise", 2)
+    shown = shell.json("show", certificate["killed"])
+    assert shown["exactness"]["method"] == "redriven"
+
+
+def test_an_environment_that_no_seed_reaches_is_approximate(shell: Shell) -> None:
+    (shell.folder / "noisy.py").write_text(UNSEEDABLE)
+    spec = ("--env", "noisy:Unseedable-v0", *BUDGET, "train.total_timesteps=2048")
+    certificate = shell.json("verify-resume", *spec, "--kills", "1", code=3)
+    assert certificate["level"] == "approximate"
+    assert "no seed reaches" in certificate["reason"]
+    assert certificate["first_difference"]["at"].startswith("checkpoint step_000000000512")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--kills", "0"), "greater than or equal to 1"),
+        (("--seeds", "2"), "verify-resume takes one seed"),
+    ],
+)
+def test_what_cannot_be_certified_is_refused(
+    shell: Shell, arguments: tuple[str, ...], sentence: str
+) -> None:
+    refused = shell.json("verify-resume", "--env", "CartPole-v1", *arguments, code=2)
+    assert sentence in refused["error"]["message"]
