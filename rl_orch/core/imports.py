@@ -13,7 +13,11 @@ from rl_orch.errors import BadInput, Conflict, Damaged, RlctlError, RunLocked
 from rl_orch.io import shelf
 from rl_orch.io.events import newest_attempt, read
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.sealed import sync_directory
 from rl_orch.records import Attempt, Event, EventKind, Run, State
+
+LATEST = 1e11
+"""Seconds since 1970; the year 5138."""
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 LEFT_OUT = ("control.sock", "lock", "stop", ".reserve")
@@ -22,12 +26,7 @@ LEFT_OUT = ("control.sock", "lock", "stop", ".reserve")
 
 def identify(source: RunDir) -> str:
     """The id of the run in a directory that can be taken in."""
-    spec, facts = source.spec(), source.manifest()
-    run_id = facts.get("run_id")
-    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
-        raise Damaged(f"{str(source.manifest_file)!r} has no run_id that could be one: {run_id!r}")
-    if facts.get("seeds") not in (None, [spec.env.seed]):
-        raise Damaged(f"{str(source.path)!r}: manifest and spec are of different seeds")
+    run_id = run_in(source).id
     if (holder := source.lock_holder()) is not None:
         raise RunLocked(
             f"run directory {str(source.path)!r} is in use by process {holder.partition(':')[0]}",
@@ -41,7 +40,10 @@ def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
     if target.path.exists() and source.path.resolve() == target.path.resolve():
         return
     if target.path.exists():
-        raise Conflict(f"there is a directory {str(target.path)!r} already")
+        raise Conflict(
+            f"there is a directory {str(target.path)!r} already",
+            hint=f"If that is the run: rlctl import-run {str(target.path)!r}",
+        )
     _refuse_links(source.path)
     temporary = target.path.with_name(f".importing-{target.path.name}")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -51,7 +53,9 @@ def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
             shutil.move(source.path, temporary)
         else:
             shutil.copytree(source.path, temporary, ignore=_not_copied)
+        os.sync()  # A copy is many files; once this is said to be done, it must outlive a power cut.
         temporary.replace(target.path)
+        sync_directory(target.path.parent)
     except (OSError, shutil.Error) as error:
         if not move:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -64,13 +68,19 @@ def run_in(directory: RunDir) -> Run:
     attempt = newest_attempt(directory.events)
     judged = directory.read_report("final") is not None
     begun = State.EVALUATING if judged else State.RUNNING
-    made_at = float(facts.get("created_at") or directory.spec_file.stat().st_mtime)
+    run_id, made_at, group = (facts.get(name) for name in ("run_id", "created_at", "group"))
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
+    if not isinstance(made_at, int | float) or not 0 <= made_at < LATEST:
+        raise Damaged(f"{str(directory.manifest_file)!r} has no created_at: {made_at!r} is none")
+    if group is not None and not (isinstance(group, str) and RUN_ID.fullmatch(group)):
+        raise Damaged(f"{str(directory.manifest_file)!r} has a group that is none: {group!r}")
     return Run(
-        id=directory.path.name,
+        id=run_id,
         name=spec.label,
-        group=facts.get("group"),
+        group=group,
         state=begun if attempt else State.QUEUED,
-        reason="imported",
+        reason=next((a.reason for a in reversed(attempts_in(directory)) if a.reason), "imported"),
         attempt=attempt,
         env=spec.env.id,
         algo=spec.agent.algorithm,

@@ -84,7 +84,7 @@ class RunDir:
         """The resolved spec, as it was written."""
         try:
             return Spec.model_validate(yaml.safe_load(self.spec_file.read_text("utf-8")))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"{str(self.path)!r} is not a run directory: no spec.yaml") from None
         except (yaml.YAMLError, ValueError) as error:
             raise Damaged(f"{str(self.spec_file)!r} cannot be read: {error}") from None
@@ -109,7 +109,7 @@ class RunDir:
             return EvalReport.model_validate(document[policy])
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
 
     def write_certificate(self, certificate: Certificate) -> None:
