@@ -53,7 +53,7 @@ def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
             shutil.move(source.path, temporary)
         else:
             shutil.copytree(source.path, temporary, ignore=_not_copied)
-        os.sync()  # A copy is many files; once this is said to be done, it must outlive a power cut.
+        os.sync()  # A copy is many files, and has to outlive a power cut from here on.
         temporary.replace(target.path)
         sync_directory(target.path.parent)
     except (OSError, shutil.Error) as error:
