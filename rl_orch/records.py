@@ -221,10 +221,12 @@ class ModelVersion(Record):
 
 
 class Kill(Record):
-    """A kill of a run's root: the attempt it ended, and the step that was last told of."""
+    """A kill of a run's root: the attempt it ended, the step that was last told of, and the step
+    at which the next attempt went on."""
 
     attempt: int
     step: int
+    resumed_at: int = 0
 
 
 class FirstDifference(Record):

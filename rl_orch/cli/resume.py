@@ -7,14 +7,11 @@ import typer
 
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json
-from rl_orch.cli.flags import Overrides
 from rl_orch.cli.launch import conclude, conclude_group, stop_requests
 from rl_orch.cli.progress import watching
+from rl_orch.cli.subjects import SubjectArgument
 from rl_orch.records import Event, Run
 
-RunOrGroup = Annotated[
-    str, typer.Argument(metavar="RUN", help="Id, a unique beginning of it, name, or `last`.")
-]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -27,8 +24,7 @@ Changes = Annotated[
 
 
 def command(
-    run: RunOrGroup,
-    overrides: Overrides = None,
+    run: SubjectArgument,
     changes: Changes = None,
     home: Home = None,
     database: Database = None,
@@ -51,7 +47,7 @@ def command(
       rlctl resume cartpole-k3m9xq --set train.total_timesteps=2e6
     """
     connected = orchestrator.connect(home, database=database)
-    wanted = [*(changes or ()), *(overrides or ())]
+    wanted = changes or ()
     group = connected.group(run)
     with stop_requests() as requests, watching(quiet=quiet) as show:
 

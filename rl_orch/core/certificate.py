@@ -17,21 +17,16 @@ from rl_orch.core.foreground import StopRequests, Watch, never, nobody
 from rl_orch.core.orchestrator import Orchestrator, RunResult
 from rl_orch.core.resumption import RESUMABLE
 from rl_orch.errors import RlctlError
-from rl_orch.io import chain, manifest
-from rl_orch.io.events import tail
+from rl_orch.io import chain, manifest, shelf
+from rl_orch.io.events import folded, is_start, read, tail
 from rl_orch.io.history import exactness
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Certificate, Event, Kill, Run, State
+from rl_orch.records import Certificate, Event, EventKind, Kill, Run, State
 from rl_orch.spec.model import Spec
 
 ALL_CHECKPOINTS = 100_000
+SAVES_BETWEEN_KILLS = 3
 LOOK_EVERY_S = 0.002
-JITTER_S = 0.1
-"""A kill comes up to so long after its step was told of: within an iteration, not only between."""
-
-SAVING_S = 2.0
-"""How long a kill that is to hit the writing of a checkpoint waits for one."""
-
 CarryOut: TypeAlias = Callable[[Watch], RunResult]
 
 
@@ -50,43 +45,57 @@ class Trial:
         """Train twice, compare, and leave the certificate in both run directories."""
         whole = self._launch("undisturbed")(self.watch).run
         _refuse_untrained(whole)
-        killed, moments = self._killed(whole.env_steps)
+        killed, moments = self._killed(RunDir(Path(whole.path)), whole.env_steps)
         certificate = _certificate(self.spec, whole, killed, moments)
         for run in (whole, killed):
             RunDir(Path(run.path)).write_certificate(certificate)
         return certificate
 
-    def _killed(self, env_steps: int) -> tuple[Run, list[Kill]]:
-        """A training that is killed in each of so many equal stretches of steps, and the kills."""
+    def _killed(self, whole: RunDir, env_steps: int) -> tuple[Run, list[Kill]]:
+        """A training that is killed in each of so many equal stretches of steps, and the kills.
+
+        Each comes after the first checkpoint, so that there is something to go on from.
+        """
         carry_out = self._launch("killed")
+        first = shelf.listing(whole.checkpoints)[0].step
+        lag_s = 0.1 * _training_s(whole) / self.kills
         moments: list[Kill] = []
         for number in range(self.kills):
-            aim = int(0.9 * env_steps * (number + self.chance.random()) / self.kills)
-            killer = Killer(self.orchestrator, aim, self.chance, self.watch)
+            part = (number + self.chance.random()) / self.kills
+            aim = int(first + 0.8 * (env_steps - first) * part)
+            killer = Killer(self.orchestrator, aim, lag_s, self.chance, self.watch)
             run = carry_out(killer.watch).run
             if killer.kill is None or run.state not in RESUMABLE:
-                break
+                raise RlctlError(
+                    f"only {len(moments)} of {self.kills} kills came in time, so nothing is "
+                    f"certified: run {run.id} is {run.state}: {run.reason}",
+                    hint="Lengthen train.total_timesteps, or ask for fewer --kills.",
+                )
             moments.append(killer.kill)
             carry_out = self._resume(run.id)
-        else:
-            run = carry_out(self.watch).run
+        run = carry_out(self.watch).run
         _refuse_untrained(run)
-        return run, moments
+        return run, _with_restores(run, moments)
 
     def _launch(self, name: str) -> CarryOut:
-        """Carry the spec out; every checkpoint is kept, and no model is registered."""
+        """Carry the spec out; checkpoints are many and all kept, and no model is registered."""
+        checkpoint = {"keep_last": ALL_CHECKPOINTS, "every": self._every()}
         spec = self.spec.model_copy(
             update={
                 "name": f"{self.spec.label}-{name}"[:100],
-                "checkpoint": self.spec.checkpoint.model_copy(
-                    update={"keep_last": ALL_CHECKPOINTS}
-                ),
+                "checkpoint": self.spec.checkpoint.model_copy(update=checkpoint),
                 "registry": self.spec.registry.model_copy(update={"enable": False}),
             }
         )
         return lambda watch: self.orchestrator.launch(
             spec, watch=watch, stop_requests=self.stop_requests
         )
+
+    def _every(self) -> int:
+        """As often as the spec asks for, and at least some times between two kills."""
+        often = self.spec.train.total_timesteps // (SAVES_BETWEEN_KILLS * self.kills)
+        asked = self.spec.checkpoint.every or self.spec.train.total_timesteps
+        return max(1, min(asked, often))
 
     def _resume(self, run_id: str) -> CarryOut:
         return lambda watch: self.orchestrator.resume(
@@ -96,10 +105,12 @@ class Trial:
 
 @dataclass(slots=True)
 class Killer:
-    """Kills a run once it has told of a step; every third time while it writes a checkpoint."""
+    """Kills a run up to `lag_s` after it has told of a step: within an iteration, not only between
+    two; every third time while it writes a checkpoint."""
 
     orchestrator: Orchestrator
     aim: int
+    lag_s: float
     chance: random.Random
     watched_by: Watch
     kill: Kill | None = None
@@ -112,7 +123,7 @@ class Killer:
         if self._thread is None and run.attempt:
             offset = RunDir(Path(run.path)).events.stat().st_size
             saving = self.chance.random() < 1 / 3
-            delay_s = self.chance.uniform(0.0, JITTER_S)
+            delay_s = self.chance.uniform(0.0, self.lag_s)
             self._thread = threading.Thread(
                 target=self._lie_in_wait, args=(run, offset, saving, delay_s), daemon=True
             )
@@ -131,7 +142,7 @@ class Killer:
             offset = part.offset
             step = max([step, *(event.step for event in part.events)])
         if saving:
-            _wait_for_a_checkpoint(directory)
+            _wait_for_a_checkpoint(directory, 5.0 * self.lag_s)
         else:
             time.sleep(delay_s)
         if not self._ended():
@@ -142,14 +153,29 @@ class Killer:
         return self._run is not None and not self._run.active
 
 
-def _wait_for_a_checkpoint(directory: RunDir) -> None:
+def _training_s(directory: RunDir) -> float:
+    """How long a training took, from its first iteration to its last."""
+    times = [event.ts for event in folded(directory.events, (EventKind.METRIC,))]
+    return times[-1] - times[0] if times else 0.0
+
+
+def _wait_for_a_checkpoint(directory: RunDir, patience_s: float) -> None:
     """Return while a checkpoint is being written, or when that has not happened for a while."""
-    deadline = time.monotonic() + SAVING_S
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         with suppress(OSError):
             if any(directory.checkpoints.glob(".tmp-*")):
                 return
         time.sleep(LOOK_EVERY_S / 4)
+
+
+def _with_restores(run: Run, moments: Sequence[Kill]) -> list[Kill]:
+    """The kills, each with the step at which the next attempt went on."""
+    events = read(RunDir(Path(run.path)).events)
+    begun = {event.attempt: event for event in events if is_start(event)}
+    return [
+        kill.model_copy(update={"resumed_at": begun[kill.attempt + 1].step}) for kill in moments
+    ]
 
 
 def _refuse_untrained(run: Run) -> None:

@@ -94,13 +94,21 @@ def _tick_all(
                     supervisor.ask_to_stop()
                 events = supervisor.tick() if supervisor.run.active else []
                 watch(supervisor.run, events)
-            except LeaseLost as error:
+            except (RlctlError, OSError) as error:
                 if len(supervisors) == 1:
                     raise
-                LOG.warning("no longer watched: %s", error)
+                LOG.warning("no longer watched: %s: %s", supervisor.run.id, error)
                 rest.remove(supervisor)
+                if not isinstance(error, LeaseLost):
+                    _let_go(supervisor)
         if any(supervisor.run.active for supervisor in rest):
             time.sleep(TICK_S)
+
+
+def _let_go(supervisor: Supervisor) -> None:
+    """End a run that nobody will watch over, as far as that can be done."""
+    with suppress(RlctlError, OSError):
+        supervisor.ask_to_stop()
 
 
 def _give_room(supervisors: Sequence[Supervisor], slots: int) -> None:
@@ -126,8 +134,7 @@ def _wind_down(supervisors: Sequence[Supervisor]) -> None:
 
 def _end(supervisors: Sequence[Supervisor]) -> None:
     for supervisor in supervisors:
-        with suppress(RlctlError):
-            supervisor.ask_to_stop()
+        _let_go(supervisor)
     _tick_all(supervisors, len(supervisors), nobody, never)
 
 

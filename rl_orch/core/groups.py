@@ -53,7 +53,12 @@ def folded_state(states: Sequence[State]) -> State:
 
 
 def _evaluation(runs: Sequence[Run]) -> GroupEvaluation | None:
-    """The statistics over training runs; a run counts by the mean of its final evaluation."""
+    """The statistics over training runs; a run counts by the mean of its final evaluation.
+
+    None where runs are of different specs: there is nothing that they could be replicates of.
+    """
+    if len({run.config_hash for run in runs}) > 1:
+        return None
     judged = [run.eval.mean for run in runs if run.eval is not None and run.state in JUDGED]
     if not judged:
         return None

@@ -1,10 +1,13 @@
 """Taking in a run directory from elsewhere. All that is known of the run comes from its files."""
 
+import errno
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ LATEST = 1e11
 """Seconds since 1970; the year 5138."""
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-LEFT_OUT = ("control.sock", "lock", "stop", ".reserve")
+LEFT_OUT = ("control.sock", "lock", "stop", "attempt", ".reserve")
 """Files that say something about a process, not about the run."""
 
 
@@ -36,8 +39,12 @@ def identify(source: RunDir) -> str:
 
 
 def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
-    """Put a copy of the directory, or the directory itself, where runs of this home live."""
-    if target.path.exists() and source.path.resolve() == target.path.resolve():
+    """Put the directory, or a copy of it, where runs of this home live, on the disk for good.
+
+    To move is to rename where that can be done. Elsewhere it is to copy: the caller removes the
+    source once the run is known here.
+    """
+    if target.path.exists() and source.path.samefile(target.path):
         return
     if target.path.exists():
         raise Conflict(
@@ -45,29 +52,31 @@ def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
             hint=f"If that is the run: rlctl import-run {str(target.path)!r}",
         )
     _refuse_links(source.path)
-    temporary = target.path.with_name(f".importing-{target.path.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        if move:
-            shutil.move(source.path, temporary)
-        else:
-            shutil.copytree(source.path, temporary, ignore=_not_copied)
-        os.sync()  # A copy is many files, and has to outlive a power cut from here on.
-        temporary.replace(target.path)
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        if not (move and _renamed(source.path, target.path)):
+            _copy(source.path, target.path)
         sync_directory(target.path.parent)
     except (OSError, shutil.Error) as error:
-        if not move:
-            shutil.rmtree(temporary, ignore_errors=True)
         raise RlctlError(f"{str(source.path)!r} cannot be brought here: {error}") from error
+
+
+def forget_processes(directory: RunDir) -> None:
+    """Remove what speaks of processes elsewhere, and set their final evaluation aside.
+
+    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere.
+    """
+    for name in LEFT_OUT:
+        (directory.path / name).unlink(missing_ok=True)
+    final = directory.report_file("final")
+    if final.exists():
+        final.replace(directory.report_file("final-elsewhere"))
 
 
 def run_in(directory: RunDir) -> Run:
     """The run as its files tell of it, up to where its last attempt ended."""
     spec, facts = directory.spec(), directory.manifest()
     attempt = newest_attempt(directory.events)
-    judged = directory.read_report("final") is not None
-    begun = State.EVALUATING if judged else State.RUNNING
     run_id, made_at, group = (facts.get(name) for name in ("run_id", "created_at", "group"))
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
@@ -79,7 +88,7 @@ def run_in(directory: RunDir) -> Run:
         id=run_id,
         name=spec.label,
         group=group,
-        state=begun if attempt else State.QUEUED,
+        state=State.RUNNING if attempt else State.QUEUED,
         reason=next((a.reason for a in reversed(attempts_in(directory)) if a.reason), "imported"),
         attempt=attempt,
         env=spec.env.id,
@@ -113,9 +122,35 @@ def register_models(registry: Registry, run: Run, *, lease: str) -> None:
     if not spec.registry.enable:
         return
     for entry in shelf.listing(directory.checkpoints):
-        report = directory.read_report(entry.path.name) if entry.intact else None
-        if report is not None:
-            registry.register(run, spec, entry.path, report, lease=lease, git_commit=commit)
+        if not entry.intact:
+            continue
+        with suppress(Damaged):
+            report = directory.read_report(entry.path.name)
+            if report is not None:
+                registry.register(run, spec, entry.path, report, lease=lease, git_commit=commit)
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether a directory now has another name; not where that is on another disk."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a directory; it gets its name once all of it is on the disk."""
+    temporary = target.with_name(f".importing-{target.name}-{secrets.token_hex(8)}")
+    try:
+        shutil.copytree(source, temporary, ignore=_not_copied)
+        os.sync()
+        temporary.rename(target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def _reason(event: Event) -> str:

@@ -20,12 +20,13 @@ from rl_orch.core.store import Store
 from rl_orch.errors import LeaseLost, RlctlError
 from rl_orch.io.events import folded, is_start, tail
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
+from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State, Verdict
 
 LOG = logging.getLogger(__name__)
 STOP_GRACE_S = 120.0
 """How long a run that was asked to end may take to finish its iteration and save."""
 
+APPEARS_WITHIN_S = 30.0
 SAVE_EVERY_S = 1.0
 TOLD = (EventKind.STATE, EventKind.EVAL, EventKind.CHECKPOINT, EventKind.LOG)
 """The kinds of events that `Progress` reads."""
@@ -126,7 +127,20 @@ class Supervisor:
             return None
         if self._handle is None:
             self._handle = self.runner.adopt(Path(self.run.path))
-        return Exit(None) if self._handle is None else self.runner.poll(self._handle)
+        if self._handle is not None:
+            return self.runner.poll(self._handle)
+        return None if self._may_still_appear() else Exit(None)
+
+    def _may_still_appear(self) -> bool:
+        """Whether a root may have been started a moment ago, by a supervisor that then died.
+
+        A root takes seconds to load before it holds the directory and can be found there.
+        """
+        if self.run.state not in (State.STARTING, State.EVALUATING):
+            return False
+        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
+        since = max((a.ended_at or a.started_at for a in noted), default=self.run.updated_at)
+        return abs(self.clock() - since) < APPEARS_WITHIN_S
 
     def _read_events(self) -> list[Event]:
         """The new events. Those of an attempt that another one has replaced are passed over."""
@@ -176,7 +190,7 @@ class Supervisor:
         spec, folder = self.directory.spec(), self.directory.checkpoints
         if not spec.registry.enable:
             return
-        report = self.directory.read_report(name) if event.tags.get("evaluated") else None
+        report = self._report_on(name) if event.tags.get("evaluated") else None
         if report is not None:
             commit = self.directory.manifest().get("git_commit")
             self.registry.register(
@@ -187,6 +201,14 @@ class Supervisor:
             if gone is not None:
                 self.registry.forget(self.run, folder / gone, lease=self.lease)
 
+    def _report_on(self, name: str) -> EvalReport | None:
+        """The report on a checkpoint. One that is damaged costs the model, never the run."""
+        try:
+            return self.directory.read_report(name)
+        except RlctlError as error:
+            LOG.warning("model not registered: %s", error)
+            return None
+
     def _start_training(self) -> None:
         if not self.may_start:
             self._become(State.LOST, "its supervisor died before it was started")
@@ -195,11 +217,13 @@ class Supervisor:
         self.run = self.run.model_copy(update={"attempt": number})
         self._become(State.STARTING, "starting its process")
         self._save()
-        self._note_attempt()
-        self._start(Task(number))
+        self.directory.note_attempt(number)
+        self._begin(Task(number))
 
-    def _start(self, task: Task) -> None:
+    def _begin(self, task: Task) -> None:
         """Start a root and note its handle; if we die in between, its handle is found again."""
+        self._handle = None
+        self._note_attempt(handle=None)
         self._handle = self.runner.start(Path(self.run.path), task)
         self._note_attempt(handle=self._handle)
 
@@ -211,17 +235,17 @@ class Supervisor:
         elif self._progress.best is None:
             self._become(State.FAILED, "training ended without an evaluated checkpoint")
         elif not self.may_start:
-            self._become(State.LOST, f"{why}; its supervisor died before the final evaluation")
+            self._become(State.LOST, f"{why}; the final evaluation is still to be made")
         else:
             self._become(State.EVALUATING, why)
             self._save()
             self.directory.report_file(FINAL).unlink(missing_ok=True)
-            self._start(Task(self.run.attempt, checkpoint=self._progress.best))
+            self._begin(Task(self.run.attempt, checkpoint=self._progress.best))
 
     def _after_evaluation(self) -> None:
         """Judge the checkpoint by what a process of its own found, not by what training said."""
         best = self._progress.best
-        report = self.directory.read_report(FINAL)
+        report = self._report_on(FINAL)
         if report is None or best is None or report.checkpoint != best:
             self._become(*self._without_report())
             return
@@ -242,6 +266,8 @@ class Supervisor:
     def _without_report(self) -> tuple[State, str]:
         if self._stopping:
             return State.STOPPED, "the final evaluation was stopped"
+        if self._handle is None:
+            return State.LOST, "its supervisor died as the final evaluation was to start"
         return State.FAILED, "the final evaluation failed; see its log"
 
     def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:

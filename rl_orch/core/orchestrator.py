@@ -29,7 +29,15 @@ from rl_orch.core.groups import fold
 from rl_orch.core.loop import STOP_GRACE_S, Supervisor
 from rl_orch.core.ports import Runner
 from rl_orch.core.registry import Registry
-from rl_orch.core.resumption import RESUMABLE, claim, refuse_changes, refuse_final, requeued
+from rl_orch.core.resumption import (
+    RESUMABLE,
+    changed_spec,
+    claim,
+    refuse_another_experiment,
+    refuse_changes,
+    refuse_final,
+    requeued,
+)
 from rl_orch.core.store import Page, Store
 from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io import history, manifest, processes, shelf
@@ -161,7 +169,10 @@ class Orchestrator:
 
         A run whose supervisor died while its root lives on is taken over as it is.
         """
-        supervisor = self._resumed(self.get(reference), overrides)
+        run = self.get(reference)
+        refuse_final(run)
+        refuse_another_experiment(run, overrides)
+        supervisor = self._resumed(run, overrides)
         return self._carried_out([supervisor], watch, stop_requests)[0]
 
     def resume_group(
@@ -180,15 +191,12 @@ class Orchestrator:
         open_runs = [run for run in runs if run.active or run.state in RESUMABLE]
         if not open_runs:
             raise Conflict(f"every run of group {found.id} has come to a final end")
-        supervisors: list[Supervisor] = []
-        try:
+        if len(open_runs) < len(runs):
             for run in open_runs:
-                supervisors.append(self._resumed(run, overrides))
-        except BaseException:
-            for supervisor in supervisors:
-                supervisor.hold_back()
-            self._release(supervisors)
-            raise
+                refuse_another_experiment(run, overrides)
+        for run in open_runs:
+            changed_spec(run, overrides)
+        supervisors = self._resumed_where_possible(open_runs, overrides)
         self._carried_out(supervisors, watch, stop_requests)
         return _group_result([self._result(run.id) for run in self.store.group_runs(found.id)])
 
@@ -202,8 +210,11 @@ class Orchestrator:
         return fold([self._refreshed(run) for run in self.store.group_runs(found)])
 
     def import_run(self, path: Path, *, move: bool = False) -> Run:
-        """Take in a run directory from another home: a copy of it, or the directory itself."""
-        source = RunDir(path.absolute())
+        """Take in a run directory from another home: a copy of it, or the directory itself.
+
+        What was trained elsewhere is evaluated here, by `resume`, before any gate believes it.
+        """
+        source = RunDir(path.resolve())
         run_id = imports.identify(source)
         if run_id in self.store:
             raise Conflict(
@@ -211,15 +222,19 @@ class Orchestrator:
             )
         directory, lease = RunDir(self.home / "runs" / run_id), _lease()
         imports.bring(source, directory, move=move)
+        imports.forget_processes(directory)
         run = imports.run_in(directory)
         self.store.add(run, lease=lease)
         try:
             for attempt in imports.attempts_in(directory):
                 self.store.put_attempt(attempt, lease=lease)
             imports.register_models(self.registry, run, lease=lease)
-            return self._looked_at(run, lease)
+            run = self._looked_at(run, lease)
         finally:
             self.store.release(run_id, lease=lease)
+        if move and source.path.exists() and not source.path.samefile(directory.path):
+            shutil.rmtree(source.path)
+        return run
 
     def ls(
         self, *, limit: int = 50, after: str | None = None, states: Sequence[State] = ()
@@ -256,18 +271,20 @@ class Orchestrator:
             report=directory.read_report("final"),
             exactness=history.exactness(directory.events),
             certificate=directory.read_certificate(),
-            changes=tuple(directory.manifest().get("changes", ())),
+            changes=tuple(directory.changes()),
         )
 
     def stop(self, reference: str, *, force: bool = False) -> Run:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.get(reference)
-        if not run.active:
+        directory = RunDir(Path(run.path))
+        if not run.active and directory.lock_holder() is None:
             raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
-        RunDir(Path(run.path)).request_stop()
+        if run.active:
+            directory.request_stop()
         self._signal(run, force=force)
         asked_at = time.monotonic()
-        while (run := self.get(run.id)).active:
+        while (run := self.get(run.id)).active or directory.lock_holder() is not None:
             waited_s = time.monotonic() - asked_at
             if waited_s > STOP_GRACE_S and not force:
                 force = True
@@ -302,7 +319,7 @@ class Orchestrator:
     def _signal(self, run: Run, *, force: bool) -> None:
         attempts = self.store.attempts(run.id)
         noted = attempts[-1].handle if attempts else None
-        handle = noted or self._runner.adopt(Path(run.path))
+        handle = self._runner.adopt(Path(run.path)) or noted
         if handle is not None:
             self._runner.stop(handle, force=force)
 
@@ -389,6 +406,21 @@ class Orchestrator:
             self.store.release(run.id, lease=lease)
             raise
         return self._supervisor(run, lease)
+
+    def _resumed_where_possible(
+        self, runs: Sequence[Run], overrides: Sequence[str]
+    ) -> list[Supervisor]:
+        """The supervisors of those runs that can be gone on with, at least of one."""
+        supervisors, refusals = [], []
+        for run in runs:
+            try:
+                supervisors.append(self._resumed(run, overrides))
+            except RlctlError as error:
+                LOG.warning("not resumed: %s: %s", run.id, error)
+                refusals.append(error)
+        if not supervisors:
+            raise refusals[0]
+        return supervisors
 
     def _supervisor(self, run: Run, lease: str) -> Supervisor:
         return Supervisor(self.store, self.registry, self._runner, run, lease)

@@ -62,12 +62,9 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
     `check` raises if a changed spec could not be carried out.
     """
     directory = RunDir(Path(run.path))
-    if (holder := directory.lock_holder()) is not None:
-        raise RunLocked(
-            f"run directory {run.path!r} is in use by process {holder.partition(':')[0]}",
-            hint="It may belong to another home as well; wait until that process has ended.",
-        )
-    spec, changes = _changed(run, directory.spec(), overrides)
+    with directory.locked():
+        pass  # Nobody is at work there, or `RunLocked` says who is.
+    spec, changes = changed_spec(run, overrides)
     newest_checkpoint(directory)
     if changes:
         check(spec)
@@ -82,8 +79,9 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
     )
 
 
-def _changed(run: Run, spec: Spec, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
-    """The spec after overrides, and what they change: path → [before, after]."""
+def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
+    """The run's spec after overrides, and what they change: path → [before, after]."""
+    spec = RunDir(Path(run.path)).spec()
     if not overrides:
         return spec, {}
     changed = resolve(spec.model_dump(mode="json"), overrides=overrides)
@@ -97,7 +95,7 @@ def _changed(run: Run, spec: Spec, overrides: Sequence[str]) -> tuple[Spec, dict
                 path=path,
                 hint="Launch another run with that option instead.",
             )
-    if changed.train.total_timesteps < run.env_steps:
+    if "train.total_timesteps" in changes and changed.train.total_timesteps <= run.env_steps:
         raise BadInput(
             f"train.total_timesteps is {changed.train.total_timesteps}; "
             f"run {run.id} is at step {run.env_steps} already",
@@ -106,9 +104,22 @@ def _changed(run: Run, spec: Spec, overrides: Sequence[str]) -> tuple[Spec, dict
     return changed, changes
 
 
+def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
+    """Raise if a single run of a group would come to be of another spec than the others."""
+    if run.group is None or not overrides:
+        return
+    spec, _ = changed_spec(run, overrides)
+    if spec.config_hash != run.config_hash:
+        raise BadInput(
+            f"run {run.id} is of group {run.group}, whose runs learn by one spec; "
+            f"{', '.join(overrides)} would make it another one",
+            hint=f"Before any run of the group is final: rlctl resume {run.group} --set …",
+        )
+
+
 def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
     """Write the spec as it is from that attempt on, and say in the manifest what has changed."""
     facts = directory.manifest()
     note = {"attempt": attempt, "at": time.time(), "set": changes}
-    directory.write_manifest(facts | {"changes": [*facts.get("changes", []), note]})
+    directory.write_manifest(facts | {"changes": [*directory.changes(), note]})
     directory.write_spec(spec)

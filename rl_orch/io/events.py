@@ -22,6 +22,8 @@ LINE_BYTES = 1 << 20
 TAIL_BYTES = 4 << 20
 _BUFFER_BYTES = 1 << 16
 _DEPTH = 100
+_MOST = 1 << 53
+"""No counter of ours gets there; a database could not hold much more."""
 
 
 class EventWriter:
@@ -307,7 +309,9 @@ def _parse(line: bytes) -> Event | None:
         event = Event.model_validate_json(line)
     except ValueError:
         return None
-    if event.seq < 1 or event.step < 0 or not math.isfinite(event.ts):
+    if not (1 <= event.seq < _MOST and 0 <= event.attempt < _MOST and 0 <= event.step < _MOST):
+        return None
+    if not math.isfinite(event.ts):
         return None
     if _is_finite(event.value) and _is_finite(event.tags):
         return event

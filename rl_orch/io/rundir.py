@@ -6,19 +6,23 @@ A run can be understood and moved with its directory alone.
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
-from rl_orch.errors import Damaged, NotFound, RlctlError, RunLocked
+from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io import processes
 from rl_orch.io.sealed import sync_directory
 from rl_orch.records import Certificate, EvalReport
 from rl_orch.spec.model import Spec
+from rl_orch.spec.reader import read_spec
+
+LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +86,30 @@ class RunDir:
 
     def spec(self) -> Spec:
         """The resolved spec, as it was written."""
+        if not self.spec_file.is_file():
+            raise NotFound(f"{str(self.path)!r} is not a run directory: no spec.yaml")
         try:
-            return Spec.model_validate(yaml.safe_load(self.spec_file.read_text("utf-8")))
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"{str(self.path)!r} is not a run directory: no spec.yaml") from None
-        except (yaml.YAMLError, ValueError) as error:
+            return Spec.model_validate(read_spec(self.spec_file))
+        except (BadInput, ValueError) as error:
             raise Damaged(f"{str(self.spec_file)!r} cannot be read: {error}") from None
 
     def manifest(self) -> dict[str, Any]:
         """The manifest, as it was written."""
         try:
             document = json.loads(self.manifest_file.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise Damaged(f"{str(self.manifest_file)!r} cannot be read: {error}") from None
         return document if isinstance(document, dict) else {}
+
+    def changes(self) -> list[dict[str, Any]]:
+        """What resumed attempts have changed, as the manifest notes it; what is no note is left."""
+        noted = self.manifest().get("changes")
+        found = []
+        for note in noted if isinstance(noted, list) else ():
+            match note:
+                case {"attempt": int(), "set": dict(pairs)} if all(map(_is_pair, pairs.values())):
+                    found.append(note)
+        return found
 
     def write_report(self, name: str, report: EvalReport) -> None:
         """Keep an evaluation report, by policy name."""
@@ -109,7 +123,7 @@ class RunDir:
             return EvalReport.model_validate(document[policy])
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
 
     def write_certificate(self, certificate: Certificate) -> None:
@@ -132,12 +146,23 @@ class RunDir:
         return (self.path / "stop").exists()
 
     def request_stop(self) -> None:
-        """Note durably that the run was asked to end."""
+        """Note that the run was asked to end, for whoever watches over it and for later."""
         (self.path / "stop").touch()
 
     def forget_stop(self) -> None:
         """A new attempt begins without the request that ended the last one."""
         (self.path / "stop").unlink(missing_ok=True)
+
+    def note_attempt(self, number: int) -> None:
+        """Note durably which attempt is to begin next, before its root is started."""
+        write_text(self.path / "attempt", f"{number}\n")
+
+    def noted_attempt(self) -> int:
+        """The attempt whose turn it is; 0 where none was noted."""
+        try:
+            return int((self.path / "attempt").read_text())
+        except (OSError, ValueError):
+            return 0
 
     def lock_holder(self) -> str | None:
         """The identity of the root that works in this directory, if one does."""
@@ -148,14 +173,14 @@ class RunDir:
         return known if processes.is_identity(known) and processes.alive(known) else None
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, patience_s: float = 0.0) -> Iterator[None]:
         """Hold the directory; the kernel lets go of it when the process dies, however it dies."""
+        deadline = time.monotonic() + patience_s
         with (self.path / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = self.lock_holder() or "another process"
-                raise RunLocked(f"run directory {str(self.path)!r} is in use by {holder}") from None
+            while not _locks(file):
+                if time.monotonic() >= deadline:
+                    raise RunLocked(self._in_use())
+                time.sleep(LOOK_EVERY_S)
             # A forked environment process must not keep a dead run's directory locked.
             os.register_at_fork(after_in_child=file.close)
             file.truncate(0)
@@ -165,6 +190,24 @@ class RunDir:
                 yield
             finally:
                 file.truncate(0)
+
+    def _in_use(self) -> str:
+        holder = self.lock_holder()
+        who = f"process {processes.pid_of(holder)}" if holder else "a process that is not seen here"
+        return f"run directory {str(self.path)!r} is in use by {who}"
+
+
+def _locks(file: TextIO) -> bool:
+    """Whether the file is ours now; its lock is nobody else's."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2
 
 
 def write_text(path: Path, text: str) -> None:

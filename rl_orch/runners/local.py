@@ -17,6 +17,9 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.spec.model import Spec
 
 CHECK_TIMEOUT_S = 120.0
+FIXED_VARIABLES = {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
+"""The order of a set of strings must be the same in every attempt."""
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -60,7 +63,7 @@ class LocalRunner:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | threads | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | threads | FIXED_VARIABLES,
             )
         handle = processes.identity(child.pid) or f"{child.pid}:gone"
         self._children[handle] = child

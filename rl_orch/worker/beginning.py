@@ -3,7 +3,7 @@ what follows repeats what an attempt without interruption would have done.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rl_orch.errors import Conflict, RlctlError
@@ -49,6 +49,12 @@ class Beginning:
         """The checkpoints that are kept as the attempt begins."""
         return Kept() if self.checkpoint is None else Kept.of(self.checkpoint.document["meta"])
 
+    def kept_on(self, directory: RunDir, proof: Proof) -> Kept:
+        """The same; but where what follows is not what was, a best one that has gone is none."""
+        kept = self.kept
+        gone = kept.best is not None and not (directory.checkpoints / kept.best).is_dir()
+        return replace(kept, best=None, best_mean=None) if gone and proof.reason else kept
+
     @property
     def resumption(self) -> Resumption | None:
         """What the training loop needs of it."""
@@ -59,10 +65,10 @@ class Beginning:
 
 
 def refuse_superseded(directory: RunDir, attempt: int) -> None:
-    """Raise if this attempt, or a newer one, has begun before: its turn is over."""
-    newest = newest_attempt(directory.events)
+    """Raise if this attempt, or a newer one, has begun before, or is to: its turn is over."""
+    newest = max(newest_attempt(directory.events), directory.noted_attempt() - 1)
     if newest >= attempt:
-        raise Conflict(f"attempt {attempt} comes too late: attempt {newest} has begun already")
+        raise Conflict(f"attempt {attempt} comes too late: it is no longer its turn")
 
 
 def find(directory: RunDir, attempt: int) -> Beginning:
@@ -78,8 +84,8 @@ def find(directory: RunDir, attempt: int) -> Beginning:
         return Beginning()
     checkpoint = checkpoints.load(newest.path)
     _refuse_old_format(checkpoint)
-    evaluated = checkpoint.document["meta"]["saved"]["evaluated"]
-    report = directory.read_report(checkpoint.path.name) if evaluated else None
+    sealed = checkpoint.document["meta"]["report"]
+    report = None if sealed is None else EvalReport.model_validate(sealed)
     return Beginning(checkpoint, report, newest.passed_over)
 
 
@@ -89,6 +95,11 @@ def all_that_was(directory: RunDir) -> tuple[int, dict[str, Any]]:
     if last is None:
         return 0, {"after": None}
     return last.step, {"after": {"attempt": last.attempt, "seq": last.seq}}
+
+
+def footing(spec: Spec) -> dict[str, Any]:
+    """What exact repetition depends on besides the spec, in this process."""
+    return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")}
 
 
 def exactness(spec: Spec, beginning: Beginning, fingerprint: Mapping[str, Any]) -> Proof:

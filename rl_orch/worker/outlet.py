@@ -1,5 +1,6 @@
 """What the training loop tells, kept in the run directory."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +84,8 @@ class FileOutlet:
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Keep a checkpoint, and the report on it; the newest and the best outlive the others.
 
-        Whatever cuts this short, the run can go on: events and report are on the disk before the
-        checkpoint, and all that comes after it is done again by `announce`.
+        Whatever cuts this short, the run can go on: events are on the disk before the checkpoint,
+        the report is in it, and all that comes after it is done again by `announce`.
         """
         name = shelf.name_of(snapshot.step)
         before, self._kept = self._kept, self._kept.after(name, report, last=self._keep_last)
@@ -94,27 +95,31 @@ class FileOutlet:
             "removed": [old for old in before.names if old not in self._kept.names],
         }
         self._writer.sync()
-        if report is not None:
-            kept = report.model_copy(update={"checkpoint": name})
-            self._directory.write_report(name, kept)
+        meta = self._meta | {
+            "seq": self._writer.seq,
+            "kept": self._kept.document(),
+            "saved": tags,
+            "report": None if report is None else _document(report, name),
+        }
         checkpoints.save(
             self._directory.checkpoints,
             step=snapshot.step,
             tensors=snapshot.tensors,
             document=snapshot.document,
-            meta=self._meta
-            | {"seq": self._writer.seq, "kept": self._kept.document(), "saved": tags},
+            meta=meta,
         )
-        self.announce(name, snapshot.step, tags)
+        self.announce(name, snapshot.step, meta)
 
-    def announce(self, name: str, step: int, tags: Mapping[str, Any]) -> None:
-        """Let go of what is no longer kept, and tell of the checkpoint that is.
+    def announce(self, name: str, step: int, meta: Mapping[str, Any]) -> None:
+        """Write the report that a checkpoint holds, let go of what is no longer kept, and tell.
 
         A checkpoint's `seq` is that of the event before this one: an attempt that goes on from it
-        tells of it again, whether the attempt before still came to that or not.
+        does all this again, whether the attempt before still came to it or not.
         """
+        if meta["report"] is not None:
+            self._directory.write_report(name, EvalReport.model_validate(meta["report"]))
         shelf.retain(self._directory.checkpoints, self._kept.names)
-        self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags=tags)
+        self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags=meta["saved"])
         self._writer.flush()
         self.step = step
 
@@ -135,3 +140,10 @@ class FileOutlet:
         """What was ordered, once all that was emitted is with the operating system."""
         self._writer.flush()
         return self._orders.next()
+
+
+def _document(report: EvalReport, checkpoint: str) -> dict[str, Any]:
+    """The report as a checkpoint holds it."""
+    named = report.model_copy(update={"checkpoint": checkpoint})
+    document: dict[str, Any] = json.loads(named.model_dump_json())
+    return document

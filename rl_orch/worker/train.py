@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from rl_orch.errors import RlctlError, RunLocked
-from rl_orch.io import commands, manifest
+from rl_orch.io import commands
 from rl_orch.io.events import EventWriter
 from rl_orch.io.reserve import reserved
 from rl_orch.io.rundir import RunDir
@@ -29,11 +29,15 @@ from rl_orch.worker.beginning import (
     all_that_was,
     exactness,
     find,
+    footing,
     meta_of,
     refuse_superseded,
 )
 from rl_orch.worker.orders import Orders
 from rl_orch.worker.outlet import FileOutlet
+
+LOCK_PATIENCE_S = 5.0
+"""A root whose turn is over holds the lock only as long as it takes to find that out."""
 
 REASON_CHARS = 2000
 """An environment may raise with any text; an event holds only so much."""
@@ -52,7 +56,7 @@ class End:
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
     """Train in the directory; the exit code is 0 where training ended as it should."""
-    with directory.locked():
+    with directory.locked(patience_s=LOCK_PATIENCE_S):
         refuse_superseded(directory, attempt)
         try:
             run = directory.path.name
@@ -106,16 +110,15 @@ class Attempt:
             log.warning("checkpoint passed over", why=problem)
         orders = Orders()
         with _signals_stop(orders), _served(self.directory, orders):
-            fingerprint = manifest.fingerprint(spec)
+            fingerprint = footing(spec)
             proof = exactness(spec, beginning, fingerprint)
             meta = meta_of(self.directory, self.number, proof, fingerprint)
-            outlet = FileOutlet(
-                self.directory, spec, self.writer, orders, meta=meta, kept=beginning.kept
-            )
+            kept = beginning.kept_on(self.directory, proof)
+            outlet = FileOutlet(self.directory, spec, self.writer, orders, meta=meta, kept=kept)
             outlet.tell_exactness(step=beginning.step)
             if beginning.checkpoint is not None:
                 known = beginning.checkpoint
-                outlet.announce(known.path.name, known.step, known.document["meta"]["saved"])
+                outlet.announce(known.path.name, known.step, known.document["meta"])
             return _trained(spec, outlet, beginning, proof)
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
     child, directory = begun(shell)
     how(child, directory)
     child.communicate(timeout=60)
-    asked_at = time.monotonic()
-    assert shell.json("show", "last")["state"] == state
-    assert time.monotonic() - asked_at < 5.0
+    connected, asked_at = orchestrator.connect(shell.home), time.monotonic()
+    assert connected.show("last").run.state == state
+    assert time.monotonic() - asked_at < 1.0
     resumed = shell.json("resume", "last")
     assert (resumed["state"], resumed["attempt"], resumed["resume"]) == ("succeeded", 2, "bitwise")
     assert resumed["env_steps"] == 12288
@@ -141,15 +142,17 @@ def test_a_moved_run_goes_on_bit_for_bit_in_another_home(
     other.close()
 
 
-def test_a_finished_run_is_imported_with_its_verdict_and_models(
+def test_a_finished_run_is_evaluated_again_where_it_is_imported(
     shell: Shell, whole: RunDir
 ) -> None:
     imported = shell.json("import-run", str(whole.path))
-    assert imported["state"] == "succeeded"
-    assert imported["eval"]["n"] == 10
+    assert (imported["state"], imported["verdict"]) == ("lost", None)
+    resumed = shell.json("resume", "last")
+    assert (resumed["state"], resumed["attempt"], resumed["env_steps"]) == ("succeeded", 2, 12288)
     shown = shell.json("show", "last")
-    assert [attempt["number"] for attempt in shown["attempts"]] == [1]
     assert shown["model_id"] in [model["id"] for model in shown["models"]]
+    report = RunDir(Path(resumed["path"])).read_report("final")
+    assert report == whole.read_report("final")
     assert shell.json("resume", "last", code=2)["error"]["code"] == "conflict"
 
 
@@ -166,7 +169,7 @@ def test_another_fingerprint_is_said_to_be_approximate(shell: Shell) -> None:
     resumed = shell.json("resume", "last")
     assert (resumed["state"], resumed["resume"]) == ("succeeded", "approximate")
     shown = shell.run("show", "last").stdout
-    assert "torch 1.0.0 → 2.13.0" in shown
+    assert f"torch 1.0.0 → {version('torch')}" in shown
 
 
 def test_a_longer_budget_is_gone_on_with_and_noted(shell: Shell) -> None:

@@ -1,18 +1,26 @@
 """Run directories from elsewhere: what is taken in, what is refused, what is learned of them."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run, State
 from rl_orch.testing import FakeRunner, a_spec, trains_to
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in pairwise("abcdefghij")
+)
 
 
 @pytest.fixture
@@ -31,17 +39,60 @@ def test_all_that_is_known_of_a_run_comes_from_its_directory(
     there: Run, here: Orchestrator
 ) -> None:
     run = here.import_run(Path(there.path))
-    same = {"path", "model_id", "updated_at"}
-    assert run.model_dump(exclude=same) == there.model_dump(exclude=same)
+    told = {
+        "id",
+        "name",
+        "env",
+        "algo",
+        "seed",
+        "env_steps",
+        "config_hash",
+        "created_at",
+        "attempt",
+    }
+    assert run.model_dump(include=told) == there.model_dump(include=told)
     assert Path(run.path) == here.home / "runs" / there.id
     assert [attempt.number for attempt in here.store.attempts(run.id)] == [1]
     assert Path(there.path).is_dir()
     assert here.store.lease_of(run.id) is None
 
 
+def test_no_gate_believes_a_report_from_elsewhere(there: Run, here: Orchestrator) -> None:
+    assert there.verdict == "passed"
+    run = here.import_run(Path(there.path))
+    assert (run.state, run.verdict) == (State.LOST, None)
+    assert run.reason == "trained; the final evaluation is still to be made"
+    assert not any(model.validated for model in here.registry.of_run(run.id))
+    kept = RunDir(Path(run.path)).report_file("final-elsewhere")
+    assert kept.exists()
+
+
 def test_a_run_can_be_moved_instead(there: Run, here: Orchestrator) -> None:
-    assert here.import_run(Path(there.path), move=True).state is State.SUCCEEDED
+    assert here.import_run(Path(there.path), move=True).env_steps == 100
     assert not Path(there.path).exists()
+
+
+def test_a_move_to_another_disk_keeps_the_source_until_the_run_is_known_here(
+    there: Run, here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        if self == Path(there.path):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return real(self, target)
+
+    def refuse(_self: Store, _run: Run, **_options: Any) -> None:
+        raise RlctlError("the disk is full")
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "add", refuse)
+        with pytest.raises(RlctlError, match="the disk is full"):
+            here.import_run(Path(there.path), move=True)
+    assert RunDir(Path(there.path)).spec_file.exists()
+    here.import_run(here.home / "runs" / there.id)
+    assert [path.name for path in (here.home / "runs").iterdir()] == [there.id]
 
 
 def test_a_directory_that_lies_here_already_stays_where_it_is(
@@ -50,9 +101,8 @@ def test_a_directory_that_lies_here_already_stays_where_it_is(
     target = here.home / "runs" / there.id
     target.parent.mkdir(parents=True)
     os.rename(there.path, target)
-    before = sorted(path.name for path in target.iterdir())
     assert here.import_run(target).path == str(target)
-    assert sorted(path.name for path in target.iterdir()) == before
+    assert [path.name for path in target.parent.iterdir()] == [there.id]
 
 
 def test_a_directory_that_was_renamed_is_known_by_its_manifest(
@@ -121,7 +171,8 @@ def test_a_manifest_that_makes_no_sense_is_refused(
     [
         lambda run: run.spec_file.write_text("- not a spec"),
         lambda run: run.manifest_file.write_text("{"),
-        lambda run: run.report_file("final").write_text("[]"),
+        lambda run: run.manifest_file.write_text("[" * 100_000),
+        lambda run: run.spec_file.write_text(BOMB),
     ],
 )
 def test_a_damaged_file_is_named(
@@ -136,5 +187,7 @@ def test_a_damaged_file_is_named(
 def test_events_of_any_kind_do_no_harm(there: Run, here: Orchestrator) -> None:
     events = RunDir(Path(there.path)).events
     torn = b'{"v":1,"seq":99,"att'
-    events.write_bytes(b"\x00\xff not json\n[]\n" + events.read_bytes() + torn)
-    assert here.import_run(Path(there.path)).state is State.SUCCEEDED
+    huge = b'{"v":1,"seq":1,"attempt":%d,"ts":1.0,"run":"r","step":1,"kind":"state",' % 10**30
+    huge += b'"key":"started"}\n'
+    events.write_bytes(b"\x00\xff not json\n[]\n" + huge + events.read_bytes() + torn)
+    assert here.import_run(Path(there.path)).attempt == 1

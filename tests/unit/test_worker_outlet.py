@@ -15,7 +15,7 @@ from rl_orch.io import checkpoints, events, shelf
 from rl_orch.io.commands import Request
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import EventKind
+from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.train import Snapshot
 from rl_orch.testing import a_report, a_spec
 from rl_orch.worker.orders import Orders
@@ -96,17 +96,17 @@ def test_a_checkpoint_knows_the_last_event_before_it(
     assert (meta["seq"], meta["saved"]) == (saved.seq - 1, saved.tags)
 
 
-def test_a_report_is_on_the_disk_before_its_checkpoint(
-    directory: RunDir, orders: Orders, monkeypatch: pytest.MonkeyPatch
+def test_a_checkpoint_holds_the_report_that_was_made_of_it(
+    directory: RunDir, orders: Orders
 ) -> None:
-    seen: list[bool] = []
-
-    def look(*_arguments: Any, **_options: Any) -> None:
-        seen.append(directory.read_report("step_000000000016") is not None)
-
-    monkeypatch.setattr(checkpoints, "save", look)
-    an_outlet(directory, orders).save(a_snapshot(16), a_report([1.0]))
-    assert seen == [True]
+    outlet, report, name = an_outlet(directory, orders), a_report([1.0]), "step_000000000016"
+    outlet.save(a_snapshot(16), report)
+    meta = checkpoints.load(directory.checkpoints / name).document["meta"]
+    named = report.model_copy(update={"checkpoint": name})
+    assert EvalReport.model_validate(meta["report"]) == named
+    directory.report_file(name).unlink()
+    outlet.announce(name, 16, meta)
+    assert directory.read_report(name) == named
 
 
 def test_the_newest_and_the_best_outlive_the_others(directory: RunDir, orders: Orders) -> None:

@@ -109,10 +109,9 @@ class _Probe:
         """Captured if that is exact, else re-driven if that is, else the better of the two."""
         first = self._drive("captured")
         captured = self._attempt(first, "captured")
-        if captured.why is None:
-            second = self._drive("redriven") if time.monotonic() < self._deadline else first
-            return self._judged("captured", first, self._doubt(first, second))
         second = self._drive("redriven")
+        if captured.why is None:
+            return self._judged("captured", first, self._doubt(first, second))
         redriven, doubt = self._attempt(second, "redriven"), self._doubt(first, second)
         if redriven.why is None:
             return self._judged("redriven", first, doubt or self._impurity(first, captured))

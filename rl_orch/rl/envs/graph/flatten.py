@@ -180,12 +180,17 @@ class _Flattener:
 
 
 def _in_order(members: Iterable[Any]) -> list[Any]:
-    """The members of a set as they come; sorted where that order is another in every process."""
-    members = list(members)
-    return members if all(map(_hashes_alike, members)) else sorted(members, key=repr)
+    """The members of a set in its own order, if a set that is made of them anew has the same.
+
+    Which order a set has depends on the hashes of its members and on all that was ever in it.
+    """
+    ordered = list(members)
+    if not all(map(_hashes_by_value, ordered)) or [*set(ordered)] != ordered:
+        raise Uncapturable("is a set whose order cannot be made again")
+    return ordered
 
 
-def _hashes_alike(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_hashes_alike, value))
-    return isinstance(value, int | float | np.number)
+def _hashes_by_value(value: Any) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_hashes_by_value, value))
+    return isinstance(value, int | float | str | bytes | np.number)
