@@ -30,13 +30,18 @@ class Effect:
     first: str
     second: str
     found: Difference | None
+    left_out: str = ""
 
     @property
     def sentence(self) -> str:
         """What may be said of it, and no more."""
+        return f"{self._said} {self.left_out}".rstrip()
+
+    @property
+    def _said(self) -> str:
         first, second, found = self.first, self.second, self.found
         if found is not None and found.ci95[1] < 0:
-            return Effect(second, first, found.turned).sentence
+            return Effect(second, first, found.turned)._said
         if found is None:
             return f"{first} and {second} learn in different environments: nothing to compare."
         n = f"{found.n[0]} and {found.n[1]} training runs"
@@ -85,7 +90,15 @@ def caveat(found: Sequence[Subject]) -> str:
 def _effect(first: Subject, second: Subject) -> Effect:
     if first.whole.env != second.whole.env:
         return Effect(first.id, second.id, None)
-    return Effect(first.id, second.id, difference(_returns(first), _returns(second)))
+    found = difference(_returns(first), _returns(second))
+    return Effect(first.id, second.id, found, _left_out(first, second))
+
+
+def _left_out(*subjects: Subject) -> str:
+    """Which runs say nothing here, since they have no final evaluation: those that failed, too."""
+    missing = {subject: len(subject.runs) - len(_returns(subject)) for subject in subjects}
+    parts = [f"{n} of {len(s.runs)} runs of {s.id}" for s, n in missing.items() if n]
+    return f"Without {' and '.join(parts)}, which have no final evaluation." if parts else ""
 
 
 def _returns(subject: Subject) -> list[float]:

@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_orch.core.loop import STOP_GRACE_S, Supervisor
+from rl_orch.core.loop import APPEARS_WITHIN_S, STOP_GRACE_S, Supervisor
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.progress import Progress, after_training
@@ -16,7 +18,7 @@ from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending, RunLock
 from rl_orch.io import processes
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Event, EventKind, Run, State
+from rl_orch.records import Attempt, Event, EventKind, Run, State
 from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
 
 GATED = ("gates.min_return=400",)
@@ -268,12 +270,38 @@ def test_a_queued_run_that_nobody_has_taken_yet_is_left_alone(tmp_path: Path) ->
     assert made.get(run.id).state is State.QUEUED
 
 
-def test_a_run_whose_supervisor_died_while_starting_it_is_lost(tmp_path: Path) -> None:
-    made = orchestrator_with(tmp_path, trains_to([1.0]))
-    run = made.create(a_spec(), lease="999999999:1/dead")
-    starting = run.model_copy(update={"state": State.STARTING, "attempt": 1})
-    made.store.save(starting, lease="999999999:1/dead")
+@pytest.mark.parametrize("state", [State.STARTING, State.EVALUATING])
+def test_a_run_whose_supervisor_died_while_starting_a_root_is_lost_once_none_has_appeared(
+    tmp_path: Path, state: State
+) -> None:
+    made, dead = orchestrator_with(tmp_path, trains_to([1.0])), "999999999:1/dead"
+    run = made.create(a_spec(), lease=dead)
+    made.store.save(run.model_copy(update={"state": state, "attempt": 1}), lease=dead)
+    attempt = Attempt(run_id=run.id, number=1, started_at=time.time())
+    made.store.put_attempt(attempt, lease=dead)
+    assert made.get(run.id).state is state
+    made.store.take_lease(run.id, held_by=None, lease=dead)
+    before = attempt.model_copy(update={"started_at": time.time() - APPEARS_WITHIN_S})
+    made.store.put_attempt(before, lease=dead)
     assert made.get(run.id).state is State.LOST
+
+
+def test_a_stop_reaches_a_root_that_lives_on_though_its_run_has_ended(tmp_path: Path) -> None:
+    runner = FakeRunner(trains_to([1.0]), at_once=False)
+    made = Orchestrator(tmp_path, runner)
+    run = made.create(a_spec(), lease="mine")
+    lost = run.model_copy(update={"state": State.LOST, "attempt": 1})
+    made.store.save(lost, lease="mine")
+    made.store.release(run.id, lease="mine")
+    directory = RunDir(Path(run.path))
+    runner.start(directory.path, Task(1))
+
+    with directory.locked():
+        threading.Timer(0.3, (directory.path / "lock").write_text, [""]).start()
+        assert made.stop(run.id).state is State.LOST
+    assert runner.stopped == [False]
+    with pytest.raises(Conflict, match="is lost already"):
+        made.stop(run.id)
 
 
 def test_an_evaluation_that_is_stopped_from_elsewhere_is_a_stopped_run(tmp_path: Path) -> None:

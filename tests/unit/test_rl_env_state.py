@@ -680,3 +680,20 @@ def test_what_is_opaque_is_refused_or_only_named(value: Any) -> None:
         return
     with pytest.raises(Uncapturable, match=r"^it\[0\] is a"):
         flatten([value], name="it")
+
+
+def test_a_set_whose_order_tells_of_its_past_is_refused() -> None:
+    past = {(x, y) for x in range(40) for y in range(40)}
+    for x in range(40):
+        for y in range(40):
+            if (x + y) % 13:
+                past.discard((x, y))
+    members = list(past)
+    assert members != list(set(members))
+    with pytest.raises(Uncapturable, match="it is a set whose order cannot be made again"):
+        flatten(past, name="it")
+
+
+def test_a_set_of_what_is_known_by_its_address_is_refused() -> None:
+    with pytest.raises(Uncapturable, match="it is a set whose order cannot be made again"):
+        flatten({object(), None}, name="it")

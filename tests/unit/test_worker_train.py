@@ -4,13 +4,14 @@ import errno
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from rl_orch.errors import Diverged, RunLocked
+from rl_orch.errors import Conflict, Diverged, RunLocked
 from rl_orch.io import commands, shelf
 from rl_orch.io.events import read
 from rl_orch.io.rundir import RunDir
@@ -159,7 +160,37 @@ def test_another_thread_than_the_main_one_leaves_signals_alone(directory: RunDir
     assert codes == [0]
 
 
-def test_a_directory_in_use_gets_no_events(directory: RunDir) -> None:
+def test_a_directory_in_use_gets_no_events(directory: RunDir, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(worker, "LOCK_PATIENCE_S", 0.1)
     with directory.locked(), pytest.raises(RunLocked):
         run_attempt(directory, 1)
     assert directory.events.read_bytes() == b""
+
+
+def test_a_root_that_comes_after_the_next_one_gives_way(directory: RunDir) -> None:
+    directory.note_attempt(2)
+    with pytest.raises(Conflict, match="attempt 1 comes too late"):
+        run_attempt(directory, 1)
+    assert directory.events.read_bytes() == b""
+    assert run_attempt(directory, 2) == 0
+
+
+def test_an_attempt_is_made_once(directory: RunDir) -> None:
+    assert run_attempt(directory, 1) == 0
+    with pytest.raises(Conflict, match="attempt 1 comes too late"):
+        run_attempt(directory, 1)
+
+
+def test_a_root_waits_for_one_that_is_about_to_give_way(directory: RunDir) -> None:
+    held = threading.Event()
+
+    def hold() -> None:
+        with directory.locked():
+            held.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(5.0)
+    assert run_attempt(directory, 1) == 0
+    thread.join()
