@@ -96,8 +96,8 @@ def _effect(first: Subject, second: Subject) -> Effect:
 
 def _left_out(*subjects: Subject) -> str:
     """Which runs say nothing here, since they have no final evaluation: those that failed, too."""
-    missing = {subject: len(subject.runs) - len(_returns(subject)) for subject in subjects}
-    parts = [f"{n} of {len(s.runs)} runs of {s.id}" for s, n in missing.items() if n]
+    counts = [(len(s.runs) - len(_returns(s)), len(s.runs), s.id) for s in subjects]
+    parts = [f"{missing} of {n} runs of {name}" for missing, n, name in counts if missing]
     return f"Without {' and '.join(parts)}, which have no final evaluation." if parts else ""
 
 
