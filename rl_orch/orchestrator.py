@@ -24,6 +24,7 @@ __all__ = [
     "Watch",
     "connect",
     "resume",
+    "resume_group",
     "run",
     "run_group",
     "to_spec",
@@ -98,7 +99,22 @@ def resume(
     `overrides` may change what a resumed run can change, such as `train.total_timesteps=2e6`.
     """
     connected = connect(home, database=database, runner="inline" if in_process else "local")
+    if connected.group(run_id) is not None:
+        raise BadInput(f"{run_id!r} is a group; resume takes one run", hint="Use resume_group.")
     return connected.resume(run_id, overrides=overrides, watch=watch or nobody)
+
+
+def resume_group(
+    group_id: str,
+    *,
+    overrides: Sequence[str] = (),
+    home: str | Path | None = None,
+    database: str | Path | None = None,
+    watch: Watch | None = None,
+) -> GroupResult:
+    """As `resume`, for every run of a group that has not come to a final end."""
+    connected = connect(home, database=database)
+    return connected.resume_group(group_id, overrides=overrides, watch=watch or nobody)
 
 
 def to_spec(cfg: Config, overrides: Sequence[str] = ()) -> Spec:

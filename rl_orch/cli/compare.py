@@ -71,7 +71,8 @@ def command(
     difference = differences(specs)
     if any(subject.group for subject in found):
         difference.pop("env.seed", None)
-    drawn = [_curve(subject) for subject in found] if files or not as_json else []
+    longest = max(run.env_steps for subject in found for run in subject.runs)
+    drawn = [_curve(subject, longest) for subject in found] if files or not as_json else []
     _save(files or [], found, drawn, _shared_gate(specs))
     told = effects(found)
     if as_json:
@@ -119,9 +120,9 @@ def _print(
     console.print(caveat(found), style="dim")
 
 
-def _curve(subject: Subject) -> Curve:
+def _curve(subject: Subject, longest: int) -> Curve:
     if subject.group is None:
-        return curves.of_run(subject.runs[0], subject.id)
+        return curves.of_run(subject.runs[0], subject.id, until=longest)
     return curves.of_group(subject.runs, subject.id)
 
 

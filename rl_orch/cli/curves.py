@@ -67,10 +67,10 @@ class Curve:
         return max((line.steps[-1] for line in lines if line.steps), default=0)
 
 
-def of_run(run: Run, label: str) -> Curve:
-    """The curve of one run."""
+def of_run(run: Run, label: str, *, until: int | None = None) -> Curve:
+    """The curve of one run, averaged over stretches as long as in a run that lasts `until`."""
     seen = _history(run)
-    steps, returns = seen.returns()
+    steps, returns = seen.returns(until=until)
     kept = [(s, r) for s, r in zip(steps, returns, strict=True) if math.isfinite(r)]
     return Curve(label, _line(kept), _line(_means(seen)))
 

@@ -8,6 +8,7 @@ import typer
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.summary import place_flags
 from rl_orch.cli.words import plain, short, state_text
 from rl_orch.core.resumption import RESUMABLE
 
@@ -31,4 +32,6 @@ def command(
     out().print(f"{safe(run.id)}  {state_text(run)}: {safe(run.reason)}")
     out().print(f"  in {safe(short(run.path))}", style="dim")
     if run.state in RESUMABLE:
-        out().print(f"  to go on: rlctl resume {safe(run.id)}", style="dim")
+        out().print(
+            safe(f"  next: rlctl resume {run.id}{place_flags(home, database)}"), style="dim"
+        )

@@ -53,6 +53,8 @@ def print_summary(
             row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
     for name, text in _history_rows(shown):
         row(console, name, safe(text))
+    if run.active and not shown.watched:
+        row(console, "note", safe(f"nobody watches over it: rlctl resume {run.id}{flags}"))
     row(console, "folder", safe(short(run.path)))
     row(console, "next", safe("\n".join(_next_commands(run, flags))))
 
@@ -86,6 +88,8 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
     ended = [attempt for attempt in shown.attempts[:-1] if attempt.reason]
     for attempt in ended[-ATTEMPTS_SHOWN:]:
         yield "attempt", f"{attempt.number}: {attempt.reason}"
+    for problem in shown.passed_over:
+        yield "damaged", f"{problem}; the one before it was used"
     for note in shown.changes:
         changed = (f"{path} {old} → {new}" for path, (old, new) in note["set"].items())
         yield "changed", f"at attempt {note['attempt']}: {', '.join(changed)}"
@@ -93,7 +97,7 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
         why = shown.exactness.reason or f"environment state {shown.exactness.method}"
         yield "resume", f"{shown.exactness.level}: {why}"
     if shown.certificate is not None:
-        yield "certified", certificate_sentence(shown.certificate)
+        yield "certificate", certificate_sentence(shown.certificate)
 
 
 def certificate_sentence(certificate: Certificate) -> str:

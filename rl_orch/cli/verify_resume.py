@@ -67,13 +67,16 @@ def print_certificate(certificate: Certificate) -> None:
     """The certificate in words."""
     console, exact = out(), certificate.level == "bitwise"
     style = "green" if exact else "yellow"
+    kills = "1 kill" if certificate.kills == 1 else f"{certificate.kills} kills"
     console.print(
-        f"[{style}]{certificate.level}[/]  {certificate.kills} kills, "
+        f"[{style}]{certificate.level}[/]  {kills}, "
         f"{certificate.checkpoints} checkpoints and {certificate.events:,} events compared"
     )
     if certificate.first_difference is not None:
         found = certificate.first_difference
         console.print(f"  first difference: {safe(found.at)}, {found.part}: {safe(found.detail)}")
+    elif not exact:
+        console.print("  no difference was seen, but the environment cannot vouch for it")
     if certificate.reason is not None:
         console.print(f"  because {safe(certificate.reason)}")
     if exact:

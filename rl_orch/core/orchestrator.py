@@ -36,6 +36,7 @@ from rl_orch.core.resumption import (
     refuse_another_experiment,
     refuse_changes,
     refuse_final,
+    refuse_gone,
     requeued,
 )
 from rl_orch.core.store import Page, Store
@@ -99,6 +100,8 @@ class RunView:
     models: tuple[ModelVersion, ...]
     report: EvalReport | None
     exactness: history.Exactness | None
+    passed_over: tuple[str, ...]
+    watched: bool
     certificate: Certificate | None
     changes: tuple[dict[str, Any], ...]
 
@@ -216,7 +219,7 @@ class Orchestrator:
         """
         source = RunDir(path.resolve())
         run_id = imports.identify(source)
-        if run_id in self.store:
+        if run_id in self.store and Path(self.store.get(run_id).path).is_dir():
             raise Conflict(
                 f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
             )
@@ -224,6 +227,9 @@ class Orchestrator:
         imports.bring(source, directory, move=move)
         imports.forget_processes(directory)
         run = imports.run_in(directory)
+        if run_id in self.store:  # It was moved, and is no longer where it was known to be.
+            self.registry.forget_run(run_id)
+            self.store.remove(run_id)
         self.store.add(run, lease=lease)
         try:
             for attempt in imports.attempts_in(directory):
@@ -261,6 +267,7 @@ class Orchestrator:
     def show(self, reference: str) -> RunView:
         """A run with its attempts, checkpoints, models and final report."""
         run = self.get(reference)
+        refuse_gone(run)
         directory = RunDir(Path(run.path))
         return RunView(
             run=run,
@@ -270,6 +277,8 @@ class Orchestrator:
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(directory.events),
+            passed_over=history.passed_over(directory.events),
+            watched=run.active and self._is_watched(run.id),
             certificate=directory.read_certificate(),
             changes=tuple(directory.changes()),
         )
@@ -343,6 +352,10 @@ class Orchestrator:
             return self._looked_at(self.store.get(run.id), lease)
         finally:
             self.store.release(run.id, lease=lease)
+
+    def _is_watched(self, run_id: str) -> bool:
+        held_by = self.store.lease_of(run_id)
+        return held_by is not None and processes.alive(held_by.rpartition("/")[0])
 
     def _looked_at(self, run: Run, lease: str) -> Run:
         """A run after one tick that starts nothing. What is known of it is kept for the next."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_orch.core.state import NEXT, advance
 from rl_orch.core.store import Store
-from rl_orch.errors import BadInput, Conflict, RunLocked
+from rl_orch.errors import BadInput, Conflict, NotFound, RunLocked
 from rl_orch.io import processes
 from rl_orch.io.resumable import newest_checkpoint
 from rl_orch.io.rundir import RunDir
@@ -47,6 +47,15 @@ def refuse_final(run: Run) -> None:
     )
 
 
+def refuse_gone(run: Run) -> None:
+    """Raise if the run's directory is not where it was."""
+    if not Path(run.path).is_dir():
+        raise NotFound(
+            f"the directory of run {run.id} is gone: {run.path!r}",
+            hint=f"If it was moved: rlctl import-run NEW_PATH. To forget it: rlctl rm {run.id}",
+        )
+
+
 def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
     """Raise if options are to change under a run that goes on."""
     if overrides:
@@ -62,6 +71,7 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
     `check` raises if a changed spec could not be carried out.
     """
     directory = RunDir(Path(run.path))
+    refuse_gone(run)
     with directory.locked():
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
@@ -82,6 +92,12 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
 def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
     """The run's spec after overrides, and what they change: path → [before, after]."""
     spec = RunDir(Path(run.path)).spec()
+    if spec.config_hash != run.config_hash:
+        raise Conflict(
+            f"spec.yaml of run {run.id} is not the one that it was trained by: it gives the config "
+            f"hash {spec.config_hash[:12]}, the run has {run.config_hash[:12]}",
+            hint="Put it back as it was; to change what may change, use --set.",
+        )
     if not overrides:
         return spec, {}
     changed = resolve(spec.model_dump(mode="json"), overrides=overrides)
@@ -120,6 +136,6 @@ def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
 def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
     """Write the spec as it is from that attempt on, and say in the manifest what has changed."""
     facts = directory.manifest()
-    note = {"attempt": attempt, "at": time.time(), "set": changes}
+    note = {"attempt": attempt, "at": time.time(), "set": changes, "config_hash": spec.config_hash}
     directory.write_manifest(facts | {"changes": [*directory.changes(), note]})
     directory.write_spec(spec)

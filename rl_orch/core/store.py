@@ -48,7 +48,13 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open the database, made or brought up to date where needed."""
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RlctlError(
+                f"folder {str(path.parent)!r} cannot be made: {error.strerror}",
+                hint="Set RLCTL_HOME to a folder that can be written to.",
+            ) from None
         self._engine = sa.create_engine(
             sa.URL.create("sqlite", database=str(path)),
             poolclass=sa.NullPool,

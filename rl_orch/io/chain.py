@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rl_orch.io import checkpoints, shelf
 from rl_orch.io.checkpoints import Checkpoint
-from rl_orch.io.events import continued, fold, is_start, read
+from rl_orch.io.events import first_gap, fold, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Event, EventKind, FirstDifference
 
@@ -161,32 +161,14 @@ def _in_document(where: str, left: Any, right: Any) -> str | None:
 
 def _first_in_events(left: list[Event], right: list[Event]) -> FirstDifference | None:
     for events in (left, right):
-        if (gap := _gap(events)) is not None:
-            return gap
+        if (gap := first_gap(events)) is not None:
+            return _difference("the event file", "events", gap)
     pairs = zip_longest(_compared(left), _compared(right))
     for number, (one, other) in enumerate(pairs, 1):
         if one is None or other is None or _content(one) != _content(other):
             step = (one or other or left[0]).step
             detail = f"{_said(one)} in one, {_said(other)} in the other"
             return _difference(f"event {number} at step {step}", "events", detail)
-    return None
-
-
-def _gap(events: list[Event]) -> FirstDifference | None:
-    """An event that is missing or there twice: within an attempt, `seq` counts from 1."""
-    expected: dict[int, int] = {}
-    for event in events:
-        wanted = expected.get(event.attempt, 1)
-        if event.seq != wanted:
-            what = "is there twice" if event.seq < wanted else f"does not follow {wanted - 1}"
-            detail = f"event {event.seq} of attempt {event.attempt} {what}"
-            return _difference(f"step {event.step}", "events", detail)
-        expected[event.attempt] = wanted + 1
-        if is_start(event) and (link := continued(event)) is not None:
-            attempt, seq = link
-            if expected.get(attempt, 1) != seq + 1:
-                detail = f"event {seq} of attempt {attempt} is missing"
-                return _difference(f"step {event.step}", "events", detail)
     return None
 
 

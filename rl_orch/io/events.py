@@ -263,6 +263,21 @@ def newest_attempt(path: Path) -> int:
     return max(started, default=0)
 
 
+def first_gap(events: Iterable[Event]) -> str | None:
+    """In folded events, what is missing or there twice: within an attempt, `seq` counts from 1."""
+    expected: dict[int, int] = {}
+    for event in events:
+        wanted = expected.get(event.attempt, 1)
+        if event.seq != wanted:
+            what = "is there twice" if event.seq < wanted else f"does not follow {wanted - 1}"
+            return f"event {event.seq} of attempt {event.attempt} {what}"
+        expected[event.attempt] = wanted + 1
+        link = continued(event) if is_start(event) else None
+        if link is not None and expected.get(link[0], 1) != link[1] + 1:
+            return f"event {link[1]} of attempt {link[0]} is missing"
+    return None
+
+
 def is_start(event: Event) -> bool:
     """Whether the event is the first of an attempt."""
     return event.kind is EventKind.STATE and event.key == "started"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_orch.io.events import folded
+from rl_orch.io.events import folded, is_start
 from rl_orch.records import Evaluation, Event, EventKind
 
 
@@ -25,11 +25,16 @@ class History:
     episodes: tuple[EpisodeSummary, ...]
     evaluations: tuple[tuple[int, Evaluation], ...]
 
-    def returns(self, points: int = 80) -> tuple[list[int], list[float]]:
-        """Training returns averaged over `points` equal stretches of steps: steps and means."""
+    def returns(
+        self, points: int = 80, *, until: int | None = None
+    ) -> tuple[list[int], list[float]]:
+        """Training returns averaged over `points` equal stretches of steps: steps and means.
+
+        The stretches are those of a run that lasts `until` a step, or else as long as this one.
+        """
         if not self.episodes:
             return [], []
-        width = max(1, -(-self.episodes[-1].step // points))
+        width = max(1, -(-(until or self.episodes[-1].step) // points))
         stretches: dict[int, list[float]] = {}
         for episode in self.episodes:
             stretches.setdefault(episode.step // width, []).append(episode.ret)
@@ -54,6 +59,16 @@ def exactness(events_file: Path) -> Exactness | None:
             method, reason = event.tags.get("method"), event.tags.get("reason")
             said = Exactness(str(event.value), str(method), None if reason is None else str(reason))
     return said
+
+
+def passed_over(events_file: Path) -> tuple[str, ...]:
+    """The damaged checkpoints that the newest attempt had to pass over, a sentence for each."""
+    found: tuple[str, ...] = ()
+    for event in folded(events_file, (EventKind.STATE,)):
+        if is_start(event):
+            said = event.tags.get("passed_over")
+            found = tuple(map(str, said)) if isinstance(said, list) else ()
+    return found
 
 
 def of_run(events_file: Path) -> History:

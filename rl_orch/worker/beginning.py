@@ -9,7 +9,7 @@ from typing import Any
 from rl_orch.errors import Conflict, RlctlError
 from rl_orch.io import checkpoints, manifest, shelf
 from rl_orch.io.checkpoints import Checkpoint
-from rl_orch.io.events import newest_attempt, read
+from rl_orch.io.events import first_gap, fold, newest_attempt, read
 from rl_orch.io.resumable import newest_checkpoint
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport
@@ -102,17 +102,22 @@ def footing(spec: Spec) -> dict[str, Any]:
     return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")}
 
 
-def exactness(spec: Spec, beginning: Beginning, fingerprint: Mapping[str, Any]) -> Proof:
+def exactness(
+    directory: RunDir, spec: Spec, beginning: Beginning, fingerprint: Mapping[str, Any]
+) -> Proof:
     """How exact the run is from here on: what a probe finds out, or what the checkpoint says,
-    unless the machine or the software is another one now."""
+    unless the machine or the software is another one now, or events were lost."""
     if beginning.checkpoint is None:
         return probe(spec)
     meta = beginning.checkpoint.document["meta"]
     known = Proof(**meta["resume"])
-    differences = manifest.differences(meta["fingerprint"], fingerprint)
-    if not differences:
+    doubts = manifest.differences(meta["fingerprint"], fingerprint)
+    # The attempt has told of its start, so that what it goes on from can be folded.
+    gap = first_gap(fold(read(directory.events)))
+    doubts += [] if gap is None else [f"the event file is not whole ({gap})"]
+    if not doubts:
         return known
-    reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(differences)}"
+    reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(doubts)}"
     return Proof(known.method, "approximate", reason, known.pure_reset)
 
 

@@ -111,7 +111,7 @@ class Attempt:
         orders = Orders()
         with _signals_stop(orders), _served(self.directory, orders):
             fingerprint = footing(spec)
-            proof = exactness(spec, beginning, fingerprint)
+            proof = exactness(self.directory, spec, beginning, fingerprint)
             meta = meta_of(self.directory, self.number, proof, fingerprint)
             kept = beginning.kept_on(self.directory, proof)
             outlet = FileOutlet(self.directory, spec, self.writer, orders, meta=meta, kept=kept)

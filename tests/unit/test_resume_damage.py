@@ -8,7 +8,7 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.errors import Damaged
+from rl_orch.errors import Conflict, Damaged, NotFound
 from rl_orch.io import chain
 from rl_orch.io.events import read
 from rl_orch.io.rundir import RunDir
@@ -127,3 +127,48 @@ def test_a_resumed_run_counts_no_step_twice(cut: tuple[Orchestrator, RunDir]) ->
     models = connected.registry.of_run(result.run.id)
     assert len({model.model_path for model in models}) == len(models)
     assert {model.total_timesteps for model in models} == {64, 128, 160}
+
+
+def test_a_spec_that_was_changed_by_hand_is_refused(cut: tuple[Orchestrator, RunDir]) -> None:
+    connected, directory = cut
+    text = directory.spec_file.read_text()
+    directory.spec_file.write_text(text.replace("lr: 0.0003", "lr: 0.01"))
+    assert directory.spec_file.read_text() != text
+    with pytest.raises(Conflict, match=r"spec.yaml of run .* is not the one"):
+        connected.resume("last")
+    assert connected.get("last").state is State.LOST
+
+
+@pytest.mark.parametrize("kept", [0, 10])
+def test_a_run_that_has_lost_events_goes_on_and_says_so(
+    cut: tuple[Orchestrator, RunDir], kept: int
+) -> None:
+    connected, directory = cut
+    lines = directory.events.read_text().splitlines(keepends=True)
+    directory.events.write_text("".join(lines[:kept]))
+    run = connected.resume("last").run
+    assert (run.state, run.resume) == (State.SUCCEEDED, "approximate")
+    said = connected.show("last").exactness
+    assert said is not None
+    assert "the event file is not whole (event " in str(said.reason)
+
+
+def test_a_run_whose_directory_is_gone_says_so(cut: tuple[Orchestrator, RunDir]) -> None:
+    connected, directory = cut
+    elsewhere = directory.path.with_name("elsewhere")
+    directory.path.rename(elsewhere)
+    for verb in (connected.show, connected.resume):
+        with pytest.raises(NotFound, match="the directory of run .* is gone"):
+            verb("last")
+    assert connected.import_run(elsewhere, move=True).state is State.LOST
+    assert connected.resume("last").succeeded
+
+
+def test_the_damaged_checkpoint_is_still_told_of_afterwards(
+    cut: tuple[Orchestrator, RunDir],
+) -> None:
+    connected, directory = cut
+    truncate(directory.checkpoints / "step_000000000096" / "state.json")
+    connected.resume("last")
+    (problem,) = connected.show("last").passed_over
+    assert problem.startswith("checkpoint step_000000000096 has a file of the wrong size")

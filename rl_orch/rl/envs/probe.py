@@ -129,15 +129,15 @@ class _Probe:
 
     def _doubt(self, first: _Drive, second: _Drive) -> str | None:
         """What makes an exact continuation in this process no proof for another one."""
+        changed = first.changed or second.changed
+        if changed is not None:
+            return f"{changed} changes while {self._name} is stepped, and is not part of its state"
         if (first.head, first.tail) != (second.head, second.tail):
             return (
                 f"two copies of {self._name} differ in spite of one seed and the same actions: "
                 "no seed reaches all that it draws from"
             )
-        changed = first.changed or second.changed
-        if changed is None:
-            return None
-        return f"{changed} changes while {self._name} is stepped, and is not part of its state"
+        return None
 
     def _impurity(self, first: _Drive, captured: _Attempt) -> str | None:
         if first.pure is not False:
