@@ -158,7 +158,7 @@ def test_a_run_whose_directory_is_gone_says_so(cut: tuple[Orchestrator, RunDir])
     elsewhere = directory.path.with_name("elsewhere")
     directory.path.rename(elsewhere)
     for verb in (connected.show, connected.resume):
-        with pytest.raises(NotFound, match="the directory of run .* is gone"):
+        with pytest.raises(NotFound, match=r"the directory of run .* is gone"):
             verb("last")
     assert connected.import_run(elsewhere, move=True).state is State.LOST
     assert connected.resume("last").succeeded
