@@ -54,7 +54,8 @@ def carry_out(
 
 def room(threads: int) -> int:
     """How many runs of so many threads this process's cores have room for."""
-    return max(1, len(os.sched_getaffinity(0)) // threads)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (allowed or 1) // threads)
 
 
 class Pumps:

@@ -1,6 +1,5 @@
 """Disk space that is set aside, so that a run whose disk is full can still say so."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,5 +34,4 @@ def reserved(folder: Path) -> Iterator[Reserve]:
 
 
 def _take(path: Path) -> None:
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+    path.write_bytes(bytes(RESERVE_BYTES))
