@@ -31,6 +31,7 @@ def test_the_charters_spec_is_accepted(rlctl: Rlctl) -> None:
         "ok": True,
         "config_hash": spec.config_hash,
         "pending": [],
+        "seeds": [123],
         "errors": [],
     }
     assert (spec.name, spec.env.id, spec.env.num_envs) == ("ppo_cartpole_mvp", "CartPole-v1", 16)

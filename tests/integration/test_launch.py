@@ -45,7 +45,7 @@ def test_the_run_succeeds_with_every_field_of_the_contract(
     assert set(run["eval"]) >= EVAL_FIELDS
     assert (run["state"], run["verdict"], run["env_steps"]) == ("succeeded", "passed", 2048)
     assert (run["eval"]["n"], run["eval"]["unit"]) == (10, "episodes")
-    assert run["resume"] == "none"
+    assert run["resume"] == "bitwise"
 
 
 def test_show_and_ls_tell_the_same_run(trained: tuple[Shell, dict[str, Any]]) -> None:

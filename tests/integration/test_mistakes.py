@@ -227,7 +227,7 @@ ON_THE_COMMAND_LINE = [
           near="--train-learning-rate"),
     typed("a device that does not exist", "--device gpu", "resources.device", '"gpu"',
           "cpu, mps, cuda or cuda:N"),
-    Mistake("an unknown command", ("no command 'chekc'", "there are: launch, check"),
+    Mistake("an unknown command", ("no command 'chekc'", "there are: launch, resume, check"),
             near="`rlctl check`", command="chekc"),
     Mistake("an unknown group of options", ("trian is unknown", "a spec has: "), near="train",
             words=("trian",), command="options"),
@@ -317,7 +317,7 @@ def test_a_mistake_is_answered_with_a_document_where_one_is_asked_for(
         [error] = document.values()
         assert error["code"] in ("bad_input", "option_pending", "spec_invalid")
     else:
-        assert set(document) == {"ok", "config_hash", "pending", "errors"}
+        assert set(document) == {"ok", "config_hash", "pending", "seeds", "errors"}
         assert (document["ok"], document["config_hash"]) == (False, None)
         [error] = document["errors"]
         assert set(error) >= {"path", "value", "message"}

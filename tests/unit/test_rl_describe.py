@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +111,10 @@ def test_arguments_that_the_environment_refuses_are_quoted() -> None:
     assert "unexpected keyword argument 'gravity'" in message
 
 
-def test_a_missing_dependency_names_the_extra_to_install() -> None:
-    if find_spec("Box2D") is not None:
-        pytest.skip("Box2D is installed")
+def test_a_missing_dependency_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Box2D", None)
     _, message, hint = refusal("LunarLander-v3")
     assert message == "env.id is 'LunarLander-v3'; it needs box2d, which is not installed"
     assert hint == "Install it with `pip install 'rl-orch[box2d]'`."
