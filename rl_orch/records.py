@@ -2,10 +2,13 @@
 Verdict, ModelVersion. Data only; what may happen to a run is in `core/state.py`.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from rl_orch.spec.model import Spec
 
 
 class Record(BaseModel):
@@ -123,7 +126,11 @@ class Verdict(Record):
 
 
 class Run(Record):
-    """A spec being carried out. Its JSON form is a contract: fields are added, never renamed."""
+    """A spec being carried out. Its JSON form is a contract: fields are added, never renamed.
+
+    From `queue` on: what the scheduler goes by. `arrival` is the place in the order of arrival,
+    `retries` how often the run was started again after a crash since a person last asked for it.
+    """
 
     id: str
     name: str
@@ -145,6 +152,16 @@ class Run(Record):
     total_timesteps: int
     created_at: float
     updated_at: float
+    runner: str = "local"
+    queue: str = "default"
+    priority: int = 0
+    arrival: int = 0
+    max_running: int | None = None
+    after: tuple[str, ...] = ()
+    cpus: int = 1
+    gpus: int = 0
+    memory_mb: int = 512
+    retries: int = 0
 
     @property
     def active(self) -> bool:
@@ -220,6 +237,25 @@ class ModelVersion(Record):
     verdict: Verdict | None = None
 
 
+class Checkpoint(Record):
+    """A checkpoint in a listing; `problem` is a sentence if it is not intact."""
+
+    name: str
+    step: int
+    path: str
+    intact: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """How exactly a run can be resumed, by which method, and why no better."""
+
+    level: str
+    method: str
+    reason: str | None = None
+
+
 class Kill(Record):
     """A kill of a run's root: the attempt it ended, the step that was last told of, and the step
     at which the next attempt went on."""
@@ -257,3 +293,92 @@ class Certificate(Record):
     config_hash: str
     fingerprint: dict[str, Any]
     created_at: float
+
+
+class RunView(Record):
+    """A run with everything that belongs to it."""
+
+    run: Run
+    spec: Spec
+    attempts: tuple[Attempt, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    models: tuple[ModelVersion, ...] = ()
+    report: EvalReport | None = None
+    exactness: Exactness | None = None
+    passed_over: tuple[str, ...] = ()
+    watched: bool = False
+    certificate: Certificate | None = None
+    changes: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the gate said of the model that the run ended with."""
+        return next((m.verdict for m in self.models if m.id == self.run.model_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
+    """One finished training episode."""
+
+    step: int
+    ret: float
+    length: int
+    env: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The episodes and evaluations of a run, oldest first, nothing counted twice."""
+
+    episodes: tuple[EpisodeSummary, ...] = ()
+    evaluations: tuple[tuple[int, Evaluation], ...] = ()
+
+    def returns(
+        self, points: int = 80, *, until: int | None = None
+    ) -> tuple[list[int], list[float]]:
+        """Training returns averaged over `points` equal stretches of steps: steps and means.
+
+        The stretches are those of a run that lasts `until` a step, or else as long as this one.
+        """
+        if not self.episodes:
+            return [], []
+        width = max(1, -(-(until or self.episodes[-1].step) // points))
+        stretches: dict[int, list[float]] = {}
+        for episode in self.episodes:
+            stretches.setdefault(episode.step // width, []).append(episode.ret)
+        steps = [(stretch + 1) * width for stretch in stretches]
+        return steps, [sum(values) / len(values) for values in stretches.values()]
+
+
+class Submission(Record):
+    """What came of asking for an experiment: its runs, queued.
+
+    `repeated` if the same was asked before with the same idempotency key: these are the runs of
+    then, as they are now.
+    """
+
+    runs: tuple[Run, ...]
+    group: Group | None = None
+    repeated: bool = False
+
+
+class Token(Record):
+    """A key to the HTTP API. Only a digest of the secret is kept, and it is never shown."""
+
+    id: str
+    name: str
+    scope: Literal["read", "operate", "admin"]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+class Service(Record):
+    """A service that carries out the runs of a database. `id` is the lease that it holds them by;
+    `beat` counts up while it lives."""
+
+    id: str
+    host: str
+    url: str
+    beat: int
+    started_at: float

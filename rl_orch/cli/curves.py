@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from rl_orch import stats
 from rl_orch.core.groups import JUDGED
 from rl_orch.io import history
-from rl_orch.io.history import EpisodeSummary, History
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Run, State
+from rl_orch.records import EpisodeSummary, History, Run, State
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,7 @@ from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.subjects import SubjectArgument
 from rl_orch.cli.summary import place_flags, print_summary
 from rl_orch.cli.words import figure, plain
-from rl_orch.core.orchestrator import RunView
-from rl_orch.records import Verdict
+from rl_orch.records import RunView
 
 
 def command(
@@ -41,7 +40,7 @@ def _show_run(shown: RunView, flags: str, *, json: bool) -> None:
         print_json(_document(shown))
         return
     console = out()
-    print_summary(console, shown, _verdict(shown), flags=flags)
+    print_summary(console, shown, shown.verdict, flags=flags)
     if shown.checkpoints:
         console.print()
         console.print(_checkpoints(shown))
@@ -53,10 +52,10 @@ def _checkpoints(shown: RunView) -> Table:
         grid.add_column(column, header_style="dim")
     models = {model.model_path: model for model in shown.models}
     for entry in shown.checkpoints:
-        model = models.get(str(entry.path))
+        model = models.get(entry.path)
         measured = "–" if model is None or model.mean_reward is None else figure(model.mean_reward)
         grid.add_row(
-            entry.path.name,
+            entry.name,
             "–" if model is None else f"#{model.id}",
             measured,
             "yes" if model is not None and model.validated else "no",
@@ -65,24 +64,12 @@ def _checkpoints(shown: RunView) -> Table:
     return grid
 
 
-def _verdict(shown: RunView) -> Verdict | None:
-    return next((m.verdict for m in shown.models if m.id == shown.run.model_id), None)
-
-
 def _document(shown: RunView) -> dict[str, Any]:
-    verdict = _verdict(shown)
+    verdict = shown.verdict
     return plain(shown.run) | {
         "spec": plain(shown.spec),
         "attempts": [plain(attempt) for attempt in shown.attempts],
-        "checkpoints": [
-            {
-                "step": entry.step,
-                "path": str(entry.path),
-                "intact": entry.intact,
-                "problem": entry.problem,
-            }
-            for entry in shown.checkpoints
-        ],
+        "checkpoints": [plain(entry) for entry in shown.checkpoints],
         "models": [plain(model) for model in shown.models],
         "exactness": None if shown.exactness is None else asdict(shown.exactness),
         "passed_over": list(shown.passed_over),

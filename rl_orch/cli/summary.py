@@ -12,9 +12,8 @@ from rl_orch.cli.chart import draw
 from rl_orch.cli.curves import Curve
 from rl_orch.cli.output import safe
 from rl_orch.cli.words import figure, interval_text, short, state_text
-from rl_orch.core.orchestrator import RunView
 from rl_orch.core.resumption import RESUMABLE
-from rl_orch.records import Certificate, Evaluation, Run, State, Verdict
+from rl_orch.records import Certificate, Evaluation, Run, RunView, State, Verdict
 
 ATTEMPTS_SHOWN = 5
 

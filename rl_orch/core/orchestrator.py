@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rl_orch.core import imports
 from rl_orch.core.foreground import (
@@ -44,13 +43,12 @@ from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io import history, manifest, processes, shelf
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import (
-    Attempt,
-    Certificate,
+    Checkpoint,
     EvalReport,
     Event,
     Group,
-    ModelVersion,
     Run,
+    RunView,
     State,
     Verdict,
 )
@@ -87,23 +85,6 @@ class GroupResult:
 
     group: Group
     results: tuple[RunResult, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run with everything that belongs to it."""
-
-    run: Run
-    spec: Spec
-    attempts: tuple[Attempt, ...]
-    checkpoints: tuple[shelf.Entry, ...]
-    models: tuple[ModelVersion, ...]
-    report: EvalReport | None
-    exactness: history.Exactness | None
-    passed_over: tuple[str, ...]
-    watched: bool
-    certificate: Certificate | None
-    changes: tuple[dict[str, Any], ...]
 
 
 class Orchestrator:
@@ -273,7 +254,7 @@ class Orchestrator:
             run=run,
             spec=directory.spec(),
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(shelf.listing(directory.checkpoints)),
+            checkpoints=tuple(map(_checkpoint, shelf.listing(directory.checkpoints))),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(directory.events),
@@ -479,6 +460,16 @@ def _result(supervisor: Supervisor) -> RunResult:
 
 def _group_result(results: Sequence[RunResult]) -> GroupResult:
     return GroupResult(fold([result.run for result in results]), tuple(results))
+
+
+def _checkpoint(entry: shelf.Entry) -> Checkpoint:
+    return Checkpoint(
+        name=entry.path.name,
+        step=entry.step,
+        path=str(entry.path),
+        intact=entry.intact,
+        problem=entry.problem,
+    )
 
 
 def _lease() -> str:

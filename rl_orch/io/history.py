@@ -1,54 +1,10 @@
 """What a run's events say about its training, as curves: a view, rebuilt when it is asked for."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.io.events import folded, is_start
-from rl_orch.records import Evaluation, Event, EventKind
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeSummary:
-    """One finished training episode."""
-
-    step: int
-    ret: float
-    length: int
-    env: int
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The episodes and evaluations of a run, oldest first, nothing counted twice."""
-
-    episodes: tuple[EpisodeSummary, ...]
-    evaluations: tuple[tuple[int, Evaluation], ...]
-
-    def returns(
-        self, points: int = 80, *, until: int | None = None
-    ) -> tuple[list[int], list[float]]:
-        """Training returns averaged over `points` equal stretches of steps: steps and means.
-
-        The stretches are those of a run that lasts `until` a step, or else as long as this one.
-        """
-        if not self.episodes:
-            return [], []
-        width = max(1, -(-(until or self.episodes[-1].step) // points))
-        stretches: dict[int, list[float]] = {}
-        for episode in self.episodes:
-            stretches.setdefault(episode.step // width, []).append(episode.ret)
-        steps = [(stretch + 1) * width for stretch in stretches]
-        return steps, [sum(values) / len(values) for values in stretches.values()]
-
-
-@dataclass(frozen=True, slots=True)
-class Exactness:
-    """How exactly a run can be resumed, by which method, and why no better."""
-
-    level: str
-    method: str
-    reason: str | None
+from rl_orch.records import EpisodeSummary, Evaluation, Event, EventKind, Exactness, History
 
 
 def exactness(events_file: Path) -> Exactness | None:

@@ -8,6 +8,9 @@ import re
 GROUPS = {"policy": "agent", "ckpt": "checkpoint"}
 """Other names for whole groups."""
 
+WORDS = {"runner": "runner.name"}
+"""Groups that may be given as one word, and the option that is meant."""
+
 ALIASES = {
     "seed": "env.seed",
     "env.env_id": "env.id",

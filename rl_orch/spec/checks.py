@@ -21,8 +21,7 @@ def problems(spec: Spec) -> list[Problem]:
     """Every combination of options in the spec that cannot work."""
     found = [
         _last_seed(spec),
-        _minibatches(spec),
-        _expected_policy_kind(spec),
+        *(_external(spec) if spec.runner.name == "external" else _native(spec)),
         _clip_bounds(spec),
         _episodes_to_judge(spec),
         *_gates_without_rules(spec),
@@ -72,6 +71,35 @@ def value_at(spec: Spec, path: str) -> Any:
     for part in path.split("."):
         value = getattr(value, part)
     return value
+
+
+def _native(spec: Spec) -> list[Problem | None]:
+    """Problems with training by this package."""
+    found = [_minibatches(spec), _expected_policy_kind(spec)]
+    for name in ("command", "policy", "tensorboard"):
+        if value := getattr(spec.runner, name):
+            value = list(value) if isinstance(value, tuple) else value
+            message = f"runner.{name} is {value}, but runner.name is {spec.runner.name!r}"
+            hint = "Set runner.name to external."
+            found.append(Problem(f"runner.{name}", value, message, hint))
+    return found
+
+
+def _external(spec: Spec) -> list[Problem | None]:
+    """Problems with training by a program that knows nothing of us."""
+    found: list[Problem | None] = []
+    if not spec.runner.command:
+        message = "runner.command is missing; an external run needs a program"
+        hint = 'For example: runner.command: ["python", "train.py"].'
+        found.append(Problem("runner.command", None, message, hint))
+    if _has_rules(spec) and not spec.runner.policy:
+        message = (
+            "a gate is set, but runner.policy is not: numbers that a program reports about itself "
+            "never pass a gate"
+        )
+        hint = 'For example: runner.policy: ["python", "act.py", "{checkpoint}"].'
+        found.append(Problem("runner.policy", None, message, hint))
+    return found
 
 
 def _last_seed(spec: Spec) -> Problem | None:

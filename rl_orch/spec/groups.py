@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from rl_orch.spec.spelling import lower, number, pair, plain_map, seeds, strategy, switch, whole
+from rl_orch.spec.spelling import (
+    lower,
+    number,
+    pair,
+    plain_map,
+    seeds,
+    strategy,
+    switch,
+    whole,
+    words,
+)
 
 Whole = Annotated[int, BeforeValidator(whole)]
 Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
@@ -16,6 +26,9 @@ ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
 """No control characters, and none that end a line or turn the direction of reading."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=ONE_LINE)]
 Location = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=ONE_LINE)]
+Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
+Arguments = Annotated[tuple[Text, ...], BeforeValidator(words)]
+ARGUMENTS = 'a list of words, e.g. ["python", "train.py"]'
 PlainMap = Annotated[dict[str, Any], BeforeValidator(plain_map)]
 
 LAST_SEED = 2**32 - 1
@@ -283,13 +296,99 @@ class CheckpointGroup(Group):
 
 
 class ResourcesGroup(Group):
-    """What a run may use of the machine."""
+    """What a run may use of the machine. The scheduler sets it aside and never gives it twice."""
 
-    device: Annotated[str, StringConstraints(pattern=r"^(cpu|mps|cuda(:\d+)?)$")] = option(
-        "cpu", "Where tensors live.", flag="--device", allowed="cpu, mps, cuda or cuda:N"
+    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = option(
+        "cpu",
+        "Where tensors live; `auto` is a GPU where there is one.",
+        flag="--device",
+        allowed="auto, cpu, mps, cuda or cuda:N",
     )
     threads: Whole = option(
         1, "Threads for tensor operations; part of what exact repetition depends on.", ge=1, le=1024
+    )
+    cpus: Whole | None = option(None, "Cores set aside; null is `threads`.", ge=1, le=1024)
+    gpus: Whole = option(
+        0, "GPUs set aside, the only ones that the run sees; cuda means at least 1.", ge=0, le=64
+    )
+    memory_mb: Whole = option(512, "Memory set aside, in MiB.", ge=1, le=10**8)
+
+
+class ScheduleGroup(Group):
+    """When a service starts the run, and how often it tries again."""
+
+    priority: Whole = option(
+        0,
+        "Each point is worth 100 places in the queue, so that nothing waits for ever.",
+        flag="--priority",
+        ge=-100,
+        le=100,
+    )
+    queue: Word | None = option(
+        None,
+        "Queues get equal shares; null is the run's group, or `default`.",
+        max_length=100,
+    )
+    max_running: Whole | None = option(
+        None, "Start only while fewer runs than this of its queue are at work.", ge=1, le=10**6
+    )
+    after: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
+        (),
+        "Ids of runs or groups that must succeed first.",
+        flag="--after",
+        allowed="a list of up to 100 ids of runs or groups",
+        max_length=100,
+    )
+    retries: Whole = option(
+        3,
+        "How often a service starts the run again after a crash, from its newest checkpoint.",
+        ge=0,
+        le=1000,
+    )
+    backoff_s: Number = option(
+        1.0, "Seconds before the first retry; each further one waits twice as long.", ge=0, le=3600
+    )
+
+
+class RunnerGroup(Group):
+    """How the run is executed: by this package's trainer, or by any program."""
+
+    name: Word = option(
+        "local",
+        "`local` trains with this package; `external` runs `command`; or a runner plugin.",
+        flag="--runner",
+        env="RL_RUNNER",
+    )
+    command: Arguments = option(
+        (),
+        "The program and its arguments, as a list; no shell reads it.",
+        allowed=ARGUMENTS,
+        max_length=1000,
+    )
+    cwd: Location | None = option(None, "Folder that the program starts in; null is the run's own.")
+    env: Annotated[
+        dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text],
+        BeforeValidator(plain_map),
+    ] = option(
+        {},
+        "Variables for the program; `env:NAME` is a secret, read where the program is started.",
+        type="map of text",
+        allowed="a map from names of variables to text",
+    )
+    policy: Arguments = option(
+        (),
+        "A program that serves `act` for the final evaluation; `{checkpoint}` stands for its path.",
+        allowed=ARGUMENTS,
+        max_length=1000,
+    )
+    tensorboard: Location | None = option(
+        None, "Folder, inside `cwd`, whose TensorBoard files are read as metrics."
+    )
+    resume: Literal["none", "approximate", "bitwise"] = option(
+        "none", "What the program promises when it goes on from a checkpoint of its own."
+    )
+    stop_grace_s: Number = option(
+        120.0, "Seconds that a run may take to end when asked, before it is killed.", gt=0, le=86400
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_orch.errors import BadInput, Problem
 from rl_orch.spec import mistakes, reader, spelling
-from rl_orch.spec.aliases import ENABLE, WRAPPER, canonical
+from rl_orch.spec.aliases import ENABLE, WORDS, WRAPPER, canonical
 from rl_orch.spec.mistakes import Given
 from rl_orch.spec.options import Option, is_group, names_in, table
 from rl_orch.spec.overrides import RESET, parse_override
@@ -96,6 +96,8 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: Layer) -> None:
             layer.meant.add(near)
         elif isinstance(value, Mapping):
             _flatten(value, f"{typed}.", layer)
+        elif path in WORDS and isinstance(value, str):
+            layer.put(WORDS[path], Given(value, typed))
         elif value is RESET:
             _flatten(dict.fromkeys(names_in(path), RESET), f"{path}.", layer)
         elif value is not None:

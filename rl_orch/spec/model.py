@@ -22,6 +22,8 @@ from rl_orch.spec.groups import (
     RegistryGroup,
     ResourcesGroup,
     RolloutGroup,
+    RunnerGroup,
+    ScheduleGroup,
     Seeds,
     StoreGroup,
     TracesGroup,
@@ -32,13 +34,18 @@ from rl_orch.spec.groups import (
 from rl_orch.spec.spelling import whole
 
 NOT_LEARNED = (
-    *("name", "seeds", "resources", "infer"),
+    *("name", "seeds", "resources", "schedule", "infer"),
     *("store", "registry", "metrics", "traces", "logs"),
 )
 """Groups and options that do not change the learned policy."""
 
-EXPECTATIONS = {"env": {"seed"}, "agent": {"discrete"}, "train": {"off_policy"}}
-"""Options outside the hash: the seed, and those that only state what the user expects."""
+ELSEWHERE = {
+    "env": {"seed"},
+    "agent": {"discrete"},
+    "train": {"off_policy"},
+    "runner": {"stop_grace_s"},
+}
+"""Options outside the hash: the seed, those that only state what the user expects, and patience."""
 
 
 class Spec(Group):
@@ -71,6 +78,8 @@ class Spec(Group):
     gates: GatesGroup = GatesGroup()
     checkpoint: CheckpointGroup = CheckpointGroup()
     resources: ResourcesGroup = ResourcesGroup()
+    schedule: ScheduleGroup = ScheduleGroup()
+    runner: RunnerGroup = RunnerGroup()
     infer: InferGroup = InferGroup()
     store: StoreGroup = StoreGroup()
     registry: RegistryGroup = RegistryGroup()
@@ -81,7 +90,22 @@ class Spec(Group):
     @property
     def label(self) -> str:
         """The name, or what stands for it."""
-        return self.name or f"{self.agent.algorithm}-{self.env.id}"
+        return self.name or f"{self.algo}-{self.env.id}"
+
+    @property
+    def algo(self) -> str:
+        """What learns: the algorithm, or the runner where a program of its own does."""
+        return "external" if self.runner.name == "external" else self.agent.algorithm
+
+    @property
+    def cpus(self) -> int:
+        """Cores that the run is to have."""
+        return self.resources.cpus or self.resources.threads
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the run is to have."""
+        return max(self.resources.gpus, int(self.resources.device.startswith("cuda")))
 
     @property
     def members(self) -> "list[Spec]":
@@ -108,7 +132,7 @@ class Spec(Group):
         Values at their defaults are left out, so that a new option changes no hash; a release that
         changes a default raises `spec_version`, which is in it.
         """
-        left_out: dict[str, Any] = dict.fromkeys(NOT_LEARNED, True) | EXPECTATIONS
+        left_out: dict[str, Any] = dict.fromkeys(NOT_LEARNED, True) | ELSEWHERE
         chosen = self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         document = {"spec_version": self.spec_version} | {k: v for k, v in chosen.items() if v}
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)

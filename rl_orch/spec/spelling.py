@@ -60,6 +60,11 @@ def seeds(value: Any) -> Any:
     return listed
 
 
+def words(value: Any) -> Any:
+    """A list of words from one that stands alone. Words are never split: that is a shell's job."""
+    return [value] if isinstance(value, str) else value
+
+
 def pair(value: Any) -> Any:
     """Bounds from one number: `10` is `[-10, 10]`."""
     value = number(value) if isinstance(value, str) else value
