@@ -10,14 +10,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from rl_orch.cli.rlctl import PANELS
+from rl_orch.cli.rlctl import PANELS, load
 from rl_orch.spec.options import json_schema, table
 from rl_orch.spec.reference import markdown
 
@@ -69,13 +68,21 @@ def main() -> None:
 
 def _commands() -> Iterator[str]:
     for panel, commands in PANELS.items():
-        for name, (module, _) in commands.items():
-            command = import_module(f"rl_orch.cli.{module}").command
-            # What takes a whole spec wraps a function that has the command's own parameters.
-            function = inspect.unwrap(command)
-            yield f"## rlctl {name}\n\n*{panel}*\n\n```text\n{_help(name, function)}\n```\n"
-            if function is not command:
-                yield SPEC_FLAGS + "\n"
+        for name, (module, about) in commands.items():
+            found = load(module)
+            if callable(found):
+                yield _command("##", name, found, f"*{panel}*\n\n")
+                continue
+            yield f"## rlctl {name}\n\n*{panel}*\n\n{about}\n"
+            for word, function in found.items():
+                yield _command("###", f"{name} {word}", function)
+
+
+def _command(level: str, name: str, command: Callable[..., Any], panel: str = "") -> str:
+    # What takes a whole spec wraps a function that has the command's own parameters.
+    function = inspect.unwrap(command)
+    text = f"{level} rlctl {name}\n\n{panel}```text\n{_help(name, function)}\n```\n"
+    return text if function is command else f"{text}\n{SPEC_FLAGS}\n"
 
 
 def _help(name: str, function: Callable[..., Any]) -> str:

@@ -44,7 +44,8 @@ def main() -> None:
         connected = orchestrator.connect("rlruns")
         result = connected.launch(spec, watch=watch)
         summary = _terminal()
-        print_summary(summary, connected.show(result.run.id), result.verdict)
+        shown, past = connected.show(result.run.id), connected.history(result.run.id)
+        print_summary(summary, shown, past, result.verdict)
     _save(progress, "progress")
     _save(summary, "summary")
 

@@ -10,6 +10,11 @@ RlctlError                 exit 1  HTTP 500
 │   ├── IllegalTransition                     the run is in a state that does not allow it
 │   ├── LeaseLost                             another process supervises the run
 │   └── RunLocked                             another process trains the run
+├── Refused                exit 2  HTTP 403   who asks may not do this
+│   ├── Unauthorized               HTTP 401   no token, or none that counts
+│   ├── TooLarge                   HTTP 413   more than a request may hold
+│   └── TooMany                    HTTP 429   more requests than one may make
+├── Unavailable            exit 1  HTTP 503   a part that is needed does not answer
 ├── Damaged                exit 1  HTTP 500   a stored file fails its digest or its format
 └── Diverged               exit 1  HTTP 500   training produced a number that is not finite
 """
@@ -116,6 +121,42 @@ class RunLocked(Conflict):
     """Another process holds the run directory."""
 
     code = "run_locked"
+
+
+class Refused(RlctlError):
+    """Who asks may not do this."""
+
+    code = "forbidden"
+    exit_code = 2
+    http_status = 403
+
+
+class Unauthorized(Refused):
+    """There is no token, or none that counts."""
+
+    code = "unauthorized"
+    http_status = 401
+
+
+class TooLarge(Refused):
+    """A request holds more than it may."""
+
+    code = "too_large"
+    http_status = 413
+
+
+class TooMany(Refused):
+    """More requests than one may make."""
+
+    code = "too_many_requests"
+    http_status = 429
+
+
+class Unavailable(RlctlError):
+    """A part that is needed does not answer; it may later."""
+
+    code = "unavailable"
+    http_status = 503
 
 
 class Damaged(RlctlError):

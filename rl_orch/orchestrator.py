@@ -11,6 +11,7 @@ from typing import Any
 from rl_orch import plugins
 from rl_orch.core.foreground import Watch, nobody
 from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult, RunView
+from rl_orch.core.ports import Runner
 from rl_orch.errors import BadInput
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
@@ -38,12 +39,23 @@ def connect(
     home: str | Path | None = None,
     *,
     database: str | Path | None = None,
-    runner: str = "local",
+    runner: str | None = None,
+    resident: bool = False,
 ) -> Orchestrator:
-    """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named."""
+    """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named.
+
+    Each run is executed by the runner that its spec names, or all of them by `runner`.
+    """
     folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns")
-    path = None if database is None else Path(database)
-    return Orchestrator(folder, plugins.load("runners", runner)(), database=path)
+    made: dict[str, Runner] = {}
+
+    def runner_of(name: str) -> Runner:
+        chosen = runner or name
+        if chosen not in made:
+            made[chosen] = plugins.load("runners", chosen)()
+        return made[chosen]
+
+    return Orchestrator(folder, runner_of, database=database, resident=resident)
 
 
 def run(
@@ -65,7 +77,7 @@ def run(
             path="seeds",
             hint="Use run_group, or set env.seed.",
         )
-    runner = "inline" if in_process else "local"
+    runner = "inline" if in_process else None
     connected = connect(home, database=spec.registry.db_path, runner=runner)
     return connected.launch(spec, watch=watch or nobody)
 
@@ -98,7 +110,7 @@ def resume(
 
     `overrides` may change what a resumed run can change, such as `train.total_timesteps=2e6`.
     """
-    connected = connect(home, database=database, runner="inline" if in_process else "local")
+    connected = connect(home, database=database, runner="inline" if in_process else None)
     if connected.group(run_id) is not None:
         raise BadInput(f"{run_id!r} is a group; resume takes one run", hint="Use resume_group.")
     return connected.resume(run_id, overrides=overrides, watch=watch or nobody)

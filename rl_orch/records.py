@@ -354,12 +354,13 @@ class Submission(Record):
     """What came of asking for an experiment: its runs, queued.
 
     `repeated` if the same was asked before with the same idempotency key: these are the runs of
-    then, as they are now.
+    then, as they are now. `warnings` are sentences about what is worth knowing and stops nothing.
     """
 
     runs: tuple[Run, ...]
     group: Group | None = None
     repeated: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class Token(Record):

@@ -9,6 +9,8 @@ import pytest
 
 from rl_orch.cli.rlctl import run
 
+pytest_plugins = ["tests.postgres", "tests.stores"]
+
 
 @dataclass(frozen=True)
 class Ran:

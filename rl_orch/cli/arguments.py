@@ -6,18 +6,44 @@ from typing import Annotated
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of the runs; RLCTL_HOME, or ./rlruns.", show_default=False),
 ]
 Database = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--registry-db",
+        metavar="URL|PATH",
         envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"],
-        help="The database.",
+        help="The database: a path, or postgresql://…",
         show_default=False,
     ),
+]
+ServiceDatabase = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        "--registry-db",
+        metavar="URL|PATH",
+        envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"],
+        help="The database: a path, or postgresql://… to share it with other services.",
+        show_default=False,
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="RLCTL_SERVER",
+        help="Ask this service, with the token in RLCTL_TOKEN, and not that of the home.",
+        show_default=False,
+    ),
+]
+Detach = Annotated[
+    bool, typer.Option("-d", "--detach", help="Queue it and return; a service carries it out.")
 ]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Id, a unique beginning of it, name, or `last`.")

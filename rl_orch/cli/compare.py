@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rl_orch import orchestrator
 from rl_orch.cli import curves, picture, subjects
-from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import Connected, connect
 from rl_orch.cli.curves import Curve
 from rl_orch.cli.effects import Effect, caveat, effects
 from rl_orch.cli.output import out, print_json, safe
@@ -27,7 +27,6 @@ from rl_orch.cli.words import (
     verdicts_text,
 )
 from rl_orch.errors import BadInput
-from rl_orch.io.rundir import RunDir
 from rl_orch.records import Group
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
@@ -50,6 +49,7 @@ def command(
     ] = None,
     home: Home = None,
     database: Database = None,
+    server: Server = None,
     as_json: Json = False,
 ) -> None:
     """Put runs side by side: results, config difference, curves.
@@ -65,14 +65,15 @@ def command(
         raise BadInput("compare needs two runs or more", hint="rlctl compare RUN RUN")
     for path in files or ():
         picture.check_name(path)
-    connected = orchestrator.connect(home, database=database)
+    connected = connect(home, database, server)
     found = [subjects.find(connected, reference) for reference in runs]
-    specs = [RunDir(Path(subject.runs[0].path)).spec() for subject in found]
+    specs = [connected.show(subject.runs[0].id).spec for subject in found]
     difference = differences(specs)
     if any(subject.group for subject in found):
         difference.pop("env.seed", None)
     longest = max(run.env_steps for subject in found for run in subject.runs)
-    drawn = [_curve(subject, longest) for subject in found] if files or not as_json else []
+    wanted = found if files or not as_json else []
+    drawn = [_curve(connected, subject, longest) for subject in wanted]
     _save(files or [], found, drawn, _shared_gate(specs))
     told = effects(found)
     if as_json:
@@ -120,10 +121,10 @@ def _print(
     console.print(caveat(found), style="dim")
 
 
-def _curve(subject: Subject, longest: int) -> Curve:
+def _curve(connected: Connected, subject: Subject, longest: int) -> Curve:
     if subject.group is None:
-        return curves.of_run(subject.runs[0], subject.id, until=longest)
-    return curves.of_group(subject.runs, subject.id)
+        return curves.of_run(connected.history(subject.id), subject.id, until=longest)
+    return curves.of_group(subject.runs, connected.history, subject.id)
 
 
 def _save(

@@ -4,17 +4,14 @@ Data only; `chart.py` draws it in the terminal, `picture.py` into a file.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch import stats
 from rl_orch.core.groups import JUDGED
-from rl_orch.io import history
-from rl_orch.io.rundir import RunDir
 from rl_orch.records import EpisodeSummary, History, Run, State
 
 Floats = NDArray[np.float64]
@@ -66,23 +63,24 @@ class Curve:
         return max((line.steps[-1] for line in lines if line.steps), default=0)
 
 
-def of_run(run: Run, label: str, *, until: int | None = None) -> Curve:
+def of_run(past: History, label: str, *, until: int | None = None) -> Curve:
     """The curve of one run, averaged over stretches as long as in a run that lasts `until`."""
-    seen = _history(run)
+    seen = _finite(past)
     steps, returns = seen.returns(until=until)
     kept = [(s, r) for s, r in zip(steps, returns, strict=True) if math.isfinite(r)]
     return Curve(label, _line(kept), _line(_means(seen)))
 
 
-def of_group(runs: Sequence[Run], label: str) -> Curve:
+def of_group(runs: Sequence[Run], past: Callable[[str], History], label: str) -> Curve:
     """The mean over the runs of a group with its pointwise 95 % interval.
 
     Runs that were trained to their end count; while there are none, those that have begun. Mean
     and band end where the shortest of them does: a mean over those that go on would be one over
-    other runs. What comes after is in `tails`.
+    other runs. What comes after is in `tails`. `past` gives the history of a run's id.
     """
     counted = [run for run in runs if run.state in TRAINED] or list(runs)
-    seen = [past for past in map(_history, counted) if past.episodes or past.evaluations]
+    all_seen = [_finite(past(run.id)) for run in counted]
+    seen = [known for known in all_seen if known.episodes or known.evaluations]
     among = f"{len(seen)}" if len(seen) == len(runs) else f"{len(seen)} of {len(runs)}"
     label = f"{label}, mean of {among} run{'' if len(seen) == len(runs) == 1 else 's'}"
     return folded(seen, label)
@@ -109,12 +107,11 @@ def folded(histories: Sequence[History], label: str) -> Curve:
     return Curve(label, training, evaluated, tails, extent)
 
 
-def _history(run: Run) -> History:
+def _finite(past: History) -> History:
     """What is known of a run; not what a number that is not finite would spoil."""
-    seen = history.of_run(RunDir(Path(run.path)).events)
     return History(
-        tuple(episode for episode in seen.episodes if math.isfinite(episode.ret)),
-        tuple((step, found) for step, found in seen.evaluations if math.isfinite(found.mean)),
+        tuple(episode for episode in past.episodes if math.isfinite(episode.ret)),
+        tuple((step, found) for step, found in past.evaluations if math.isfinite(found.mean)),
     )
 
 

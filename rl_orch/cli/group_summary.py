@@ -1,11 +1,10 @@
 """A group as it stands: curve with its band, what it says of the spec, and each of its runs."""
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
 from rl_orch.cli import curves
+from rl_orch.cli.connection import Connected
 from rl_orch.cli.output import safe
 from rl_orch.cli.subjects import Subject
 from rl_orch.cli.summary import print_chart, row
@@ -16,22 +15,23 @@ from rl_orch.cli.words import (
     state_counts,
     state_text,
 )
-from rl_orch.io.rundir import RunDir
 from rl_orch.records import Group, Run, State
 
 BROKEN = (State.FAILED, State.LOST)
 COLUMNS = ("run", "seed", "state", "steps", "return [95 % over episodes]", "gate", "resume")
 
 
-def print_group(console: Console, subject: Subject, *, flags: str = "") -> None:
+def print_group(
+    console: Console, connected: Connected, subject: Subject, *, flags: str = ""
+) -> None:
     """Everything one wants to know of a group; `flags` are what the next commands need."""
     group, runs = subject.group, subject.runs
     assert group is not None
     if not console.is_terminal:
         console.width = 160
     console.print()
-    target = RunDir(Path(runs[0].path)).spec().gates.min_return
-    print_chart(console, [curves.of_group(runs, "return")], target=target)
+    target = connected.show(runs[0].id).spec.gates.min_return
+    print_chart(console, [curves.of_group(runs, connected.history, "return")], target=target)
     row(console, "group", f"[bold]{safe(group.id)}[/]  {state_text(group)}: {state_counts(group)}")
     seeds = f"seed{'s' if len(group.seeds) > 1 else ''} {seeds_text(group.seeds)}"
     chosen = f"{group.algo} on {safe(group.env)}, {seeds}, config {group.config_hash[:12]}"

@@ -2,17 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json, RunArgument
-from rl_orch.cli.output import clean
-from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.errors import NotFound
-from rl_orch.io.rundir import RunDir
+from rl_orch.cli.arguments import Database, Home, Json, RunArgument, Server
+from rl_orch.cli.connection import Connected, Lasting, lasting
 
 LOOK_EVERY_S = 0.2
 
@@ -27,32 +23,40 @@ def command(
     ] = False,
     home: Home = None,
     database: Database = None,
+    server: Server = None,
     json: Json = False,
 ) -> None:
     """Print a run's log; -f follows it.
 
     With --json or --events: the events, one JSON object a line.
     """
-    connected = orchestrator.connect(home, database=database)
-    found = connected.get(run)
-    directory = RunDir(Path(found.path))
-    file = directory.events if events or json else directory.log
-    if not file.exists():
-        raise NotFound(f"run {found.id} has no {file.name}: {found.path!r} is gone or was moved")
-    for text in _parts(connected, found.id, file, follow=follow):
-        print(text if events or json else clean(text), end="", flush=True)
+    line = lasting(home, database, server)
+    found = line.ask(lambda connected: connected.get(run))
+    for text in _parts(line, found.id, follow=follow, events=events or json):
+        print(text, end="", flush=True)
 
 
-def _parts(connected: Orchestrator, run_id: str, file: Path, *, follow: bool) -> Iterator[str]:
+def _parts(line: Lasting, run_id: str, *, follow: bool, events: bool) -> Iterator[str]:
     """Whole lines as they appear, until the run has ended and everything is read."""
-    with file.open("rb") as opened:
-        rest = b""
+    read, offset = _events if events else _log, 0
+    while True:
+        ended = not follow or not line.ask(lambda connected: connected.get(run_id)).active
         while True:
-            ended = not follow or not connected.get(run_id).active
-            while data := opened.read(1 << 16):
-                lines, newline, rest = (rest + data).rpartition(b"\n")
-                yield (lines + newline).decode("utf-8", "replace")
-            if ended:
-                yield rest.decode("utf-8", "replace")
-                return
-            time.sleep(LOOK_EVERY_S)
+            text, after = line.ask(partial(read, run_id=run_id, offset=offset))
+            if after == offset:
+                break
+            yield text
+            offset = after
+        if ended:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _log(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
+    part = connected.log(run_id, offset)
+    return part.text, part.offset
+
+
+def _events(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
+    tail = connected.events(run_id, offset)
+    return "".join(f"{event.model_dump_json()}\n" for event in tail.events), tail.offset

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import Connected, connect, home_folder
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.words import (
     age_text,
@@ -20,8 +20,7 @@ from rl_orch.cli.words import (
     verdicts_text,
 )
 from rl_orch.core.groups import fold
-from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.store import Page
+from rl_orch.core.pages import Page, Query
 from rl_orch.records import Group, Run, State
 
 COLUMNS = ("run", "state", "algo", "env", "steps", "return [95 %]", "gate", "age")
@@ -41,29 +40,35 @@ def command(
     ] = None,
     home: Home = None,
     database: Database = None,
+    server: Server = None,
     json: Json = False,
 ) -> None:
     """List runs, newest first, a group in one row.
 
     With --json: every run, and the groups that those on the page belong to.
     """
-    connected = orchestrator.connect(home, database=database)
-    page = connected.ls(limit=limit, after=after, states=state or ())
+    connected = connect(home, database, server)
+    query = Query(limit=limit, after=after, states=tuple(state or ()))
     if json:
-        print_json(_document(connected, page))
-    elif not page.runs:
-        place = safe(short(str(connected.database.parent)))
-        out().print(f"no runs in {place} yet; start one with: rlctl launch --env CartPole-v1")
-    elif every_run or state:
-        _print(page.runs, page.next, " --runs" if every_run else "")
+        print_json(_document(connected, connected.ls(query)))
+        return
+    rows: tuple[Run | Group, ...]
+    if every_run or state:
+        page = connected.ls(query)
+        rows, cursor, flags = page.runs, page.next, " --runs" if every_run else ""
     else:
-        folded = connected.store.rows(limit=limit, after=after)
-        _print([_whole(runs) for runs in folded.rows], folded.next)
+        folded = connected.rows(limit=limit, after=after)
+        rows, cursor, flags = tuple(map(_whole, folded.rows)), folded.next, ""
+    if rows:
+        _print(rows, cursor, flags)
+        return
+    where = safe(server or short(str(home_folder(home))))
+    out().print(f"no runs in {where} yet; start one with: rlctl launch --env CartPole-v1")
 
 
-def _document(connected: Orchestrator, page: Page) -> dict[str, Any]:
+def _document(connected: Connected, page: Page) -> dict[str, Any]:
     names = dict.fromkeys(run.group for run in page.runs if run.group is not None)
-    groups = [fold(connected.store.group_runs(name)) for name in names]
+    groups = [fold(connected.group_runs(name)) for name in names]
     return {
         "runs": [plain(run) for run in page.runs],
         "next": page.next,

@@ -7,16 +7,14 @@ terminal escapes.
 import json
 import math
 import os
-import re
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
+from rl_orch.io.text import clean
 
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])?")
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 PROBLEMS_SHOWN = 2
 """Each takes two lines; with one more for the rest, an error never passes five."""
 
@@ -39,11 +37,6 @@ def live() -> bool:
 def print_json(document: Any) -> None:
     """Print the one document of a `--json` command; numbers that JSON lacks become text."""
     print(json.dumps(_plain(document), ensure_ascii=False, allow_nan=False))
-
-
-def clean(text: str) -> str:
-    """Text without terminal escapes or control characters, for showing what others wrote."""
-    return CONTROLS.sub("", ESCAPES.sub("", text))
 
 
 def safe(text: object) -> str:

@@ -10,13 +10,26 @@ from contextlib import contextmanager
 from rl_orch.cli.numbers import Numbers, ended_text
 from rl_orch.cli.output import err, live, safe
 from rl_orch.cli.panel import Panel
+from rl_orch.cli.stopping import stop_requests
 from rl_orch.cli.words import figure, interval_text
-from rl_orch.core.orchestrator import Watch
+from rl_orch.core.foreground import StopRequests, Watch
 from rl_orch.records import Event, Run, State
 
-__all__ = ["Lines", "Panel", "watching"]
+__all__ = ["Lines", "Panel", "watched", "watching"]
 
 PLAIN_EVERY_S = 10.0
+
+
+@contextmanager
+def watched(*, quiet: bool) -> Iterator[tuple[Watch, StopRequests]]:
+    """What to call at each tick, and how often the user has asked to stop by then."""
+    with stop_requests() as requests, watching(quiet=quiet) as show:
+
+        def watch(run: Run, events: Sequence[Event]) -> None:
+            requests.answer(run)
+            show(run, events)
+
+        yield watch, requests.count
 
 
 @contextmanager

@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
-from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json
-from rl_orch.cli.launch import conclude, conclude_group, stop_requests
-from rl_orch.cli.progress import watching
-from rl_orch.cli.subjects import SubjectArgument
-from rl_orch.records import Event, Run
+from rl_orch.cli import subjects
+from rl_orch.cli.arguments import Database, Detach, Home, Json, Quiet, Server
+from rl_orch.cli.attach import announce
+from rl_orch.cli.conclusion import Manner, attached, conclude
+from rl_orch.cli.connection import lasting
+from rl_orch.cli.progress import watched
+from rl_orch.cli.subjects import Subject, SubjectArgument
+from rl_orch.cli.summary import place_flags
+from rl_orch.core.orchestrator import Orchestrator
 
 Changes = Annotated[
     list[str] | None,
@@ -26,17 +29,20 @@ Changes = Annotated[
 def command(
     run: SubjectArgument,
     changes: Changes = None,
+    detach: Detach = False,
     home: Home = None,
     database: Database = None,
+    server: Server = None,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Go on with a stopped, failed or lost run.
 
     It begins at its newest intact checkpoint. What follows is bit for bit what the run would have
     done without the interruption, where its environment allows that: `rlctl show` says so. A run
     whose `launch` was killed while it trains on is taken over as it is. A group is resumed run by
-    run.
+    run. Where a service is up, the run is queued there and followed to its end; else it goes on
+    here in the foreground. With --detach it is queued, and this returns.
 
     Options that may change: name, train.total_timesteps, eval, gates, checkpoint, resources.
 
@@ -46,23 +52,28 @@ def command(
 
       rlctl resume cartpole-k3m9xq --set train.total_timesteps=2e6
     """
-    connected = orchestrator.connect(home, database=database)
-    wanted = changes or ()
-    group = connected.group(run)
-    with stop_requests() as requests, watching(quiet=quiet) as show:
+    line = lasting(home, database, server)
+    manner = Manner(place_flags(home, database, server), json=json, quiet=quiet)
+    here = isinstance(line.connected, Orchestrator)
+    if isinstance(line.connected, Orchestrator) and not detach:
+        return _in_foreground(line.connected, run, changes or (), manner)
+    submission = line.ask(lambda connected: connected.requeue(run, overrides=changes or ()))
+    if detach:
+        return announce(submission, flags=manner.flags, json=json, served=not here)
+    return attached(line, submission, manner)
 
-        def watch(run: Run, events: Sequence[Event]) -> None:
-            requests.answer(run)
-            show(run, events)
 
+def _in_foreground(
+    connected: Orchestrator, reference: str, changes: Sequence[str], manner: Manner
+) -> int:
+    group = connected.group(reference)
+    with watched(quiet=manner.quiet) as (watch, asked):
         if group is None:
             result = connected.resume(
-                run, overrides=wanted, watch=watch, stop_requests=requests.count
+                reference, overrides=changes, watch=watch, stop_requests=asked
             )
         else:
-            results = connected.resume_group(
-                group.id, overrides=wanted, watch=watch, stop_requests=requests.count
-            )
+            connected.resume_group(group.id, overrides=changes, watch=watch, stop_requests=asked)
     if group is None:
-        return conclude(connected, result, home=home, database=database, json=json)
-    return conclude_group(connected, results, home=home, database=database, json=json)
+        return conclude(connected, Subject((result.run,)), manner, result.verdict)
+    return conclude(connected, subjects.of_group(connected, group.id), manner)

@@ -8,7 +8,7 @@ import gc
 import importlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,9 +38,19 @@ PANELS = {
         "rm": ("rm", "Delete runs that have ended."),
         "import-run": ("import_run", "Take in a run directory from another home."),
     },
+    "Serve": {
+        "up": ("up", "Start the service of a home: scheduler and HTTP API."),
+        "down": ("down", "End the service of a home."),
+        "token": ("token", "Make, list and revoke keys to the HTTP API."),
+        "doctor": ("doctor", "Check this machine and say what to mend."),
+    },
 }
-"""Panel → command → (module in this package, one line of help)."""
+"""Panel → command → (module in this package, one line of help).
 
+A module has a function `command`, or `commands`, a table of such functions by name.
+"""
+
+Function = Callable[..., Any]
 COMMANDS = {name: row for commands in PANELS.values() for name, row in commands.items()}
 
 HELP = """One control plane for the whole life of a policy:
@@ -93,17 +103,30 @@ def build(asked: str | None) -> typer.Typer:
     app.callback()(_root)
     for panel, commands in PANELS.items():
         for name, (module, help) in commands.items():
-            if name == asked:
-                app.command(name, rich_help_panel=panel)(_load(module))
-            else:
+            if name != asked:
                 app.command(name, help=help, rich_help_panel=panel)(_unloaded)
+                continue
+            functions = load(module)
+            if callable(functions):
+                app.command(name, rich_help_panel=panel)(functions)
+            else:
+                app.add_typer(_group(help, functions), name=name, rich_help_panel=panel)
     return app
 
 
-def _load(module: str) -> Callable[..., Any]:
+def load(module: str) -> Function | Mapping[str, Function]:
+    """The function of a command, or those of its sub-commands by name."""
     with _nothing_collected():
-        command: Callable[..., Any] = importlib.import_module(f"rl_orch.cli.{module}").command
-    return command
+        loaded = importlib.import_module(f"rl_orch.cli.{module}")
+    found: Function | Mapping[str, Function] = getattr(loaded, "commands", None) or loaded.command
+    return found
+
+
+def _group(help: str, functions: Mapping[str, Function]) -> typer.Typer:
+    group = typer.Typer(help=help, rich_markup_mode="rich")
+    for name, function in functions.items():
+        group.command(name)(function)
+    return group
 
 
 @contextmanager

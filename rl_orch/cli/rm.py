@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from rl_orch import orchestrator
 from rl_orch.cli import subjects
-from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import connect
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.subjects import Subject
-from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import BadInput, Conflict
 from rl_orch.records import Run
 
@@ -21,13 +20,14 @@ def command(
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     home: Home = None,
     database: Database = None,
+    server: Server = None,
     json: Json = False,
 ) -> None:
     """Delete runs that have ended: directory, checkpoints and models.
 
     Of a group, all runs are deleted, and none while any of them has yet to end.
     """
-    connected = orchestrator.connect(home, database=database)
+    connected = connect(home, database, server)
     found = [subjects.find(connected, reference) for reference in runs]
     doomed = {run.id: run for subject in found for run in subject.runs}
     _refuse_active(found)
@@ -35,7 +35,7 @@ def command(
         if json:
             raise BadInput("rm deletes for good", hint="With --json, say --yes as well.")
         for run in doomed.values():
-            out().print(_line(connected, run))
+            out().print(_line(run))
         typer.confirm("Delete for good?", abort=True)
     removed = [connected.remove(run_id).id for run_id in doomed]
     if json:
@@ -56,7 +56,7 @@ def _refuse_active(found: list[Subject]) -> None:
                 )
 
 
-def _line(connected: Orchestrator, run: Run) -> str:
-    models = [m for m in connected.registry.of_run(run.id) if m.validated]
-    warning = f", with validated model #{models[0].id}" if models else ""
+def _line(run: Run) -> str:
+    validated = run.model_id is not None and run.verdict == "passed"
+    warning = f", with validated model #{run.model_id}" if validated else ""
     return f"{safe(run.id)} ({run.state}{warning})"

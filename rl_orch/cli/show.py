@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.table import Table
 
-from rl_orch import orchestrator
 from rl_orch.cli import subjects
-from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import Connected, connect
 from rl_orch.cli.group_summary import print_group
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.subjects import SubjectArgument
@@ -17,30 +17,35 @@ from rl_orch.records import RunView
 
 
 def command(
-    run: SubjectArgument, home: Home = None, database: Database = None, json: Json = False
+    run: SubjectArgument,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
 ) -> None:
     """Show one run: result, curve, checkpoints, models.
 
     A group is shown folded: the mean curve with its band, the statistics over its runs, and a row
     for each of them.
     """
-    connected = orchestrator.connect(home, database=database)
+    connected = connect(home, database, server)
     subject = subjects.find(connected, run)
-    flags = place_flags(home, database)
+    flags = place_flags(home, database, server)
     if subject.group is None:
-        _show_run(connected.show(subject.id), flags, json=json)
+        _show_run(connected, subject.id, flags, json=json)
     elif json:
         print_json(subject.document())
     else:
-        print_group(out(), subject, flags=flags)
+        print_group(out(), connected, subject, flags=flags)
 
 
-def _show_run(shown: RunView, flags: str, *, json: bool) -> None:
+def _show_run(connected: Connected, run_id: str, flags: str, *, json: bool) -> None:
+    shown = connected.show(run_id)
     if json:
         print_json(_document(shown))
         return
     console = out()
-    print_summary(console, shown, shown.verdict, flags=flags)
+    print_summary(console, shown, connected.history(run_id), shown.verdict, flags=flags)
     if shown.checkpoints:
         console.print()
         console.print(_checkpoints(shown))

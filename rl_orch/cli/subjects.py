@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from rl_orch.cli.connection import Connected
 from rl_orch.cli.output import safe
 from rl_orch.cli.words import plain, state_counts, state_text
 from rl_orch.core.groups import fold
-from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.records import Group, Run
 
 SubjectArgument = Annotated[
@@ -53,7 +53,7 @@ class Subject:
         return f"{safe(self.id)}  {state_text(self.whole)}: {safe(self.reason)}"
 
 
-def find(connected: Orchestrator, reference: str) -> Subject:
+def find(connected: Connected, reference: str) -> Subject:
     """The run or the group that is meant, as it really is."""
     group = connected.group(reference)
     if group is None:
@@ -61,7 +61,11 @@ def find(connected: Orchestrator, reference: str) -> Subject:
     return of_group(connected, group.id)
 
 
-def of_group(connected: Orchestrator, group_id: str) -> Subject:
-    """A group as the store has it."""
-    runs = tuple(connected.store.group_runs(group_id))
-    return Subject(runs, fold(runs))
+def of_group(connected: Connected, group_id: str) -> Subject:
+    """A group and its runs."""
+    return of_runs(connected.group_runs(group_id))
+
+
+def of_runs(runs: tuple[Run, ...]) -> Subject:
+    """One run by itself, or those of a group."""
+    return Subject(runs) if runs[0].group is None else Subject(runs, fold(runs))

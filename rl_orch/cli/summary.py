@@ -1,5 +1,6 @@
 """The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,17 +10,18 @@ from rich.text import Text
 
 from rl_orch.cli import curves
 from rl_orch.cli.chart import draw
+from rl_orch.cli.connection import masked
 from rl_orch.cli.curves import Curve
 from rl_orch.cli.output import safe
 from rl_orch.cli.words import figure, interval_text, short, state_text
 from rl_orch.core.resumption import RESUMABLE
-from rl_orch.records import Certificate, Evaluation, Run, RunView, State, Verdict
+from rl_orch.records import Certificate, Evaluation, History, Run, RunView, State, Verdict
 
 ATTEMPTS_SHOWN = 5
 
 
 def print_summary(
-    console: Console, shown: RunView, verdict: Verdict | None, *, flags: str = ""
+    console: Console, shown: RunView, past: History, verdict: Verdict | None, *, flags: str = ""
 ) -> None:
     """Everything one wants to know when a run has ended, or when one asks for it.
 
@@ -27,7 +29,7 @@ def print_summary(
     """
     run = shown.run
     console.print()
-    print_chart(console, [curves.of_run(run, "return")], target=shown.spec.gates.min_return)
+    print_chart(console, [curves.of_run(past, "return")], target=shown.spec.gates.min_return)
     row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
     if run.group is not None:
         row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
@@ -53,15 +55,23 @@ def print_summary(
     for name, text in _history_rows(shown):
         row(console, name, safe(text))
     if run.active and not shown.watched:
-        row(console, "note", safe(f"nobody watches over it: rlctl resume {run.id}{flags}"))
+        row(console, "note", safe(_unwatched(run, flags)))
     row(console, "folder", safe(short(run.path)))
     row(console, "next", safe("\n".join(_next_commands(run, flags))))
 
 
-def place_flags(home: Path | None, database: Path | str | None) -> str:
-    """The flags that lead another command to the same home and database, as a shell reads them."""
-    given = {"--home": home, "--registry-db": database}
-    return "".join(f" {flag} {shlex.quote(str(at))}" for flag, at in given.items() if at)
+def place_flags(home: Path | None, database: str | None, server: str | None = None) -> str:
+    """The flags that lead another command to the same home and database, as a shell reads them.
+
+    What a variable says already is left out, and no password is repeated.
+    """
+    variables = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
+    given = {"--home": home, "--registry-db": database and masked(database), "--server": server}
+    told = {"--registry-db": database, "--server": server}
+    known = {flag for flag, name in variables.items() if told[flag] == os.environ.get(name)}
+    return "".join(
+        f" {flag} {shlex.quote(str(at))}" for flag, at in given.items() if at and flag not in known
+    )
 
 
 def evaluation_sentence(evaluation: Evaluation) -> str:
@@ -107,9 +117,16 @@ def certificate_sentence(certificate: Certificate) -> str:
     return said if found is None else f"{said}; first difference: {found.at}, {found.part}"
 
 
+def _unwatched(run: Run, flags: str) -> str:
+    if run.state is State.QUEUED:
+        return "it waits for a service: `rlctl up` starts one"
+    return f"nobody watches over it: rlctl resume {run.id}{flags}"
+
+
 def _next_commands(run: Run, flags: str) -> list[str]:
-    scalars = shlex.quote(f"{short(run.path)}/tensorboard")
-    commands = [f"rlctl show {run.id}{flags}", f"tensorboard --logdir {scalars}"]
+    commands = [f"rlctl show {run.id}{flags}"]
+    if Path(run.path).is_dir():
+        commands.append(f"tensorboard --logdir {shlex.quote(f'{short(run.path)}/tensorboard')}")
     if run.state in RESUMABLE:
         commands.insert(0, f"rlctl resume {run.id}{flags}")
     if run.state in (State.FAILED, State.LOST):

@@ -1,21 +1,20 @@
 """`rlctl verify-resume`: prove that a spec resumes bit for bit, or say what differs first."""
 
 import random
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Home, Json
+from rl_orch.cli.arguments import Home, Json, Quiet
+from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
-from rl_orch.cli.launch import stop_requests
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.progress import watching
+from rl_orch.cli.progress import watched
 from rl_orch.cli.words import plain
 from rl_orch.core.certificate import Trial
 from rl_orch.errors import BadInput
-from rl_orch.records import Certificate, Event, Run
+from rl_orch.records import Certificate
 
 NOT_EXACT = 3
 """The exit code where resuming is not bit for bit: what was asked for is refused, as by a gate."""
@@ -29,9 +28,10 @@ def command(
     moments: Annotated[
         int | None, typer.Option(help="Seed of the moments to kill at.", show_default="by chance")
     ] = None,
+    yes: Yes = False,
     home: Home = None,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
     *,
     flags: dict[str, str],
 ) -> int:
@@ -44,18 +44,13 @@ def command(
 
       rlctl verify-resume -f spec.yaml --kills 5 train.total_timesteps=50000
     """
-    spec = spec_from(file, overrides, flags)
+    spec = agreed(spec_from(file, overrides, flags), yes=yes)
     if spec.seeds is not None:
         raise BadInput("verify-resume takes one seed", path="seeds", hint="Set env.seed instead.")
     connected = orchestrator.connect(home, database=spec.registry.db_path)
-    with stop_requests() as requests, watching(quiet=quiet) as show:
-
-        def watch(run: Run, events: Sequence[Event]) -> None:
-            requests.answer(run)
-            show(run, events)
-
+    with watched(quiet=quiet) as (watch, asked):
         chance = random.Random(moments)
-        certificate = Trial(connected, spec, kills, chance, watch, requests.count).certify()
+        certificate = Trial(connected, spec, kills, chance, watch, asked).certify()
     if json:
         print_json(plain(certificate))
     else:

@@ -130,7 +130,11 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 def age_text(since: float) -> str:
     """How long ago something was."""
-    seconds = max(0.0, time.time() - since)
+    return span_text(max(0.0, time.time() - since))
+
+
+def span_text(seconds: float) -> str:
+    """A span of time in the largest unit that fits."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

@@ -5,13 +5,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from rl_orch import plugins
 from rl_orch.core.loop import Supervisor
 from rl_orch.errors import LeaseLost, RlctlError
 from rl_orch.io.rundir import RunDir
-from rl_orch.io.telemetry import Delivered, Pump
+from rl_orch.io.telemetry import Delivered, Pump, Sink, Tee
 from rl_orch.records import Event, Run, State
 
 TICK_S = 0.1
@@ -59,15 +58,19 @@ def room(threads: int) -> int:
 
 
 class Pumps:
-    """The trackers of some runs. One that cannot even be opened is done without."""
+    """The trackers of some runs. One that cannot even be opened is done without.
 
-    def __init__(self) -> None:
-        self._open: dict[str, list[Pump]] = {}
+    `also` makes a further sink for each run, which takes whatever it is given.
+    """
+
+    def __init__(self, also: Callable[[Run], Sink] | None = None) -> None:
+        self._also = also
+        self._open: dict[str, Pump] = {}
 
     def follow(self, run: Run, _events: Sequence[Event]) -> None:
         """Open the trackers of a run that has begun, and close those of one that has ended."""
         if run.state is not State.QUEUED and run.active and run.id not in self._open:
-            self._open[run.id] = _pumps(RunDir(Path(run.path)))
+            self._open[run.id] = self._pump(run)
         elif not run.active:
             self._close(run.id)
 
@@ -77,8 +80,20 @@ class Pumps:
             self._close(run_id)
 
     def _close(self, run_id: str) -> None:
-        for pump in self._open.pop(run_id, []):
+        pump = self._open.pop(run_id, None)
+        if pump is not None:
             _warn_of_loss(pump.stop())
+
+    def _pump(self, run: Run) -> Pump:
+        directory = RunDir.of(run)
+        sinks: list[Sink] = []
+        try:
+            sinks.append(plugins.load("trackers", "tensorboard")(directory.tensorboard))
+        except Exception as error:
+            LOG.warning("tracker not opened: tensorboard: %s", error)
+        if self._also is not None:
+            sinks.append(self._also(run))
+        return Pump(directory.path, "tensorboard", Tee(tuple(sinks)))
 
 
 def _tick_all(
@@ -137,15 +152,6 @@ def _end(supervisors: Sequence[Supervisor]) -> None:
     for supervisor in supervisors:
         _let_go(supervisor)
     _tick_all(supervisors, len(supervisors), nobody, never)
-
-
-def _pumps(directory: RunDir) -> list[Pump]:
-    try:
-        tensorboard = plugins.load("trackers", "tensorboard")(directory.tensorboard)
-    except Exception as error:
-        LOG.warning("tracker not opened: tensorboard: %s", error)
-        return []
-    return [Pump(directory.path, "tensorboard", tensorboard)]
 
 
 def _warn_of_loss(delivered: Delivered) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rl_orch.core.creation import record
 from rl_orch.core.registry import Registry
 from rl_orch.errors import BadInput, Conflict, Damaged, RlctlError, RunLocked
 from rl_orch.io import shelf
@@ -23,7 +24,7 @@ LATEST = 1e11
 """Seconds since 1970; the year 5138."""
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-LEFT_OUT = ("control.sock", "lock", "stop", "attempt", ".reserve")
+LEFT_OUT = ("control.sock", "lock", "stop", "attempt", "heartbeat", "gpus", ".reserve")
 """Files that say something about a process, not about the run."""
 
 
@@ -91,21 +92,16 @@ def run_in(directory: RunDir) -> Run:
         raise Damaged(f"{str(directory.path)!r} has checkpoints, but no events that tell of them")
     if group is not None and not (isinstance(group, str) and RUN_ID.fullmatch(group)):
         raise Damaged(f"{str(directory.manifest_file)!r} has a group that is none: {group!r}")
-    return Run(
-        id=run_id,
-        name=spec.label,
+    said = next((a.reason for a in reversed(attempts_in(directory)) if a.reason), "imported")
+    return record(
+        spec,
+        run_id=run_id,
+        path=directory.path,
         group=group,
+        made_at=made_at,
         state=State.RUNNING if attempt else State.QUEUED,
-        reason=next((a.reason for a in reversed(attempts_in(directory)) if a.reason), "imported"),
+        reason=said,
         attempt=attempt,
-        env=spec.env.id,
-        algo=spec.agent.algorithm,
-        config_hash=spec.config_hash,
-        path=str(directory.path),
-        seed=spec.env.seed,
-        total_timesteps=spec.train.total_timesteps,
-        created_at=made_at,
-        updated_at=made_at,
     )
 
 

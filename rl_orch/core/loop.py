@@ -11,28 +11,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_orch import gate
 from rl_orch.core.ports import Exit, Runner, Task
-from rl_orch.core.progress import Progress, after_training, began, checkpoint_name
+from rl_orch.core.progress import (
+    Progress,
+    after_training,
+    began,
+    retry_delay_s,
+    worth_a_retry,
+)
+from rl_orch.core.registering import FINAL, judge, keep_models, report_on
 from rl_orch.core.registry import Registry
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
 from rl_orch.errors import LeaseLost, RlctlError
 from rl_orch.io.events import folded, is_start, tail
+from rl_orch.io.heartbeat import last_beat
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State, Verdict
+from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
+from rl_orch.spec.model import Spec
 
 LOG = logging.getLogger(__name__)
-STOP_GRACE_S = 120.0
-"""How long a run that was asked to end may take to finish its iteration and save."""
+LAST_WORDS_S = 2.0
+"""What a root gets beyond its grace, to say what it did with it."""
 
-APPEARS_WITHIN_S = 30.0
-SAVE_EVERY_S = 1.0
+APPEARS_WITHIN_S = 2.0
+"""How long after its start a root may be neither seen nor heard."""
+
 TOLD = (EventKind.STATE, EventKind.EVAL, EventKind.CHECKPOINT, EventKind.LOG)
 """The kinds of events that `Progress` reads."""
 
-FINAL = "final"
-"""The name of the report that the gate reads."""
+TOLD_WORDS = tuple(f'"{kind}"'.encode() for kind in TOLD)
 
 
 @dataclass(slots=True)
@@ -40,7 +48,9 @@ class Supervisor:
     """Carries one run from where it is to its end, a tick at a time.
 
     Every write is made as the holder of the run's lease, and refused if somebody else holds it.
-    While it is `waiting`, a queued run is not started.
+    While it is `waiting`, a queued run is not started. Where it `retries`, a run that crashed is
+    queued again, as often as its spec allows. Where it does not hear `every_event`, it parses those
+    alone that say what becomes of the run, which are few.
     """
 
     store: Store
@@ -50,6 +60,10 @@ class Supervisor:
     lease: str
     may_start: bool = True
     waiting: bool = False
+    retries: bool = False
+    every_event: bool = True
+    save_every_s: float = 1.0
+    gpus: tuple[str, ...] | None = None
     clock: Callable[[], float] = time.time
     timer: Callable[[], float] = time.monotonic
     verdict: Verdict | None = None
@@ -57,18 +71,37 @@ class Supervisor:
     _began: str = "training"
     _offset: int = 0
     _handle: str | None = None
+    _spec: Spec | None = None
+    _unseen_since: float = 0.0
+    _beat: int | None = None
+    _heard_at: float = 0.0
+    _not_before: float = 0.0
     _stop_asked_at: float | None = None
     _forced: bool = False
-    _saved_at: float = field(default=-SAVE_EVERY_S)
+    _why_forced: str = ""
+    _saved_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        attempts = self.store.attempts(self.run.id)
-        self._handle = attempts[-1].handle if attempts else None
+        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
+        self._handle = noted[0].handle if noted else None
+        self._unseen_since = self._heard_at = self.timer()
 
     @property
     def directory(self) -> RunDir:
         """The run's directory."""
-        return RunDir(Path(self.run.path))
+        return RunDir.of(self.run)
+
+    @property
+    def spec(self) -> Spec:
+        """The run's spec, read once."""
+        if self._spec is None:
+            self._spec = self.directory.spec()
+        return self._spec
+
+    @property
+    def rested(self) -> bool:
+        """Whether a run that crashed has waited long enough to be started again."""
+        return self.timer() >= self._not_before
 
     def tick(self) -> list[Event]:
         """Look once and act once; returns the events that were new."""
@@ -83,41 +116,55 @@ class Supervisor:
             case State.STARTING | State.RUNNING if gone is not None:
                 self._after_training(gone)
             case State.EVALUATING if gone is not None:
-                self._after_evaluation()
+                self._after_evaluation(gone)
         self._keep(force=self.run.state is not before)
         return events
 
-    def hold_back(self) -> None:
+    def save(self) -> None:
+        """Write the run's row, as the holder of its lease."""
+        self.run = self.run.model_copy(update={"updated_at": self.clock()})
+        self.store.save(self.run, lease=self.lease)
+        self._saved_at = self.timer()
+
+    def hold_back(self, why: str = "stopped before it started") -> None:
         """End the run if it has not started yet."""
         if self.run.state is State.QUEUED:
-            self._become(State.STOPPED, "stopped before it started")
-            self._save()
+            self._become(State.STOPPED, why)
+            self.save()
 
     def ask_to_stop(self) -> None:
         """Ask the run to end: the first time kindly, the second time at once."""
         if self.run.state is State.QUEUED:
             self.hold_back()
         elif self.run.active:
-            force = self._stop_asked_at is not None or self.run.state is State.EVALUATING
+            again = self._stop_asked_at is not None
+            asked = again or self.directory.kill_requested
+            force = asked or self.run.state is State.EVALUATING
             self._stop_asked_at = self._stop_asked_at or self.timer()
             with suppress(OSError):  # On a full disk the request is known to this process alone.
-                self.directory.request_stop()
-            self._stop_root(force=force)
+                self.directory.request_stop(force=asked)
+            self._stop_root(force=force, why="killed as asked" if asked else "")
 
     def _heed_stop(self) -> None:
         """Pass a request from elsewhere on, and force what has not ended within the grace."""
         if self._stop_asked_at is None:
             if self.directory.stop_requested:
                 self.ask_to_stop()
-        elif self.timer() - self._stop_asked_at > STOP_GRACE_S and not self._forced:
-            self._stop_root(force=True)
+        elif not self._forced and self.run.active:
+            grace_s = self.spec.runner.stop_grace_s
+            if self.directory.kill_requested:
+                self._stop_root(force=True, why="killed as asked")
+            elif self.timer() - self._stop_asked_at > grace_s + LAST_WORDS_S:
+                why = f"it ignored SIGTERM for {grace_s:g} s and was killed"
+                self._stop_root(force=True, why=why)
 
     @property
     def _stopping(self) -> bool:
         return self._stop_asked_at is not None or self.directory.stop_requested
 
-    def _stop_root(self, *, force: bool) -> None:
-        self._forced = self._forced or force
+    def _stop_root(self, *, force: bool, why: str = "") -> None:
+        """Ask the root to end, or make it; why it was made to is for its last reason."""
+        self._forced, self._why_forced = self._forced or force, why or self._why_forced
         if self._handle is not None and self.run.active:
             self.runner.stop(self._handle, force=force)
 
@@ -127,33 +174,49 @@ class Supervisor:
             return None
         if self._handle is None:
             self._handle = self.runner.adopt(Path(self.run.path))
-        if self._handle is not None:
-            return self.runner.poll(self._handle)
-        return None if self._may_still_appear() else Exit(None)
+        if self._handle is None:
+            return None if self._may_still_appear() else Exit(None)
+        gone = self.runner.poll(self._handle)
+        if gone is None:
+            self._listen()
+        return gone
 
     def _may_still_appear(self) -> bool:
         """Whether a root may have been started a moment ago, by a supervisor that then died.
 
-        A root takes seconds to load before it holds the directory and can be found there.
+        Who only looks once goes by when the start was noted.
         """
         if self.run.state not in (State.STARTING, State.EVALUATING):
             return False
+        if self.may_start:
+            return self.timer() - self._unseen_since < APPEARS_WITHIN_S
         noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
         since = max((a.ended_at or a.started_at for a in noted), default=self.run.updated_at)
         return abs(self.clock() - since) < APPEARS_WITHIN_S
 
+    def _listen(self) -> None:
+        """End a root that has shown no sign of life for too long: it hangs, or was halted."""
+        beat, now = last_beat(self.directory.heartbeat), self.timer()
+        if beat != self._beat:
+            self._beat, self._heard_at = beat, now
+        silent_s = now - self._heard_at
+        if not self._forced and silent_s > self.spec.runner.silence_s:
+            why = f"it showed no sign of life for {silent_s:.0f} s and was killed"
+            self._stop_root(force=True, why=why)
+
     def _read_events(self) -> list[Event]:
         """The new events. Those of an attempt that another one has replaced are passed over."""
         news: list[Event] = []
+        words = () if self.every_event else TOLD_WORDS
         while self.run.state is not State.QUEUED:
-            part = tail(self.directory.events, self._offset)
+            part = tail(self.directory.events, self._offset, words=words)
             for event in part.events:
                 if event.attempt == self.run.attempt:
                     if is_start(event):
                         self._progress = self._so_far(event)
                         self._began = began(event)
                     self._progress = self._progress.after(event)
-                    self._keep_registry(event)
+                    keep_models(self.registry, self.run, self.spec, event, lease=self.lease)
                     news.append(event)
             if part.offset == self._offset:
                 return news
@@ -171,7 +234,7 @@ class Supervisor:
     def _follow(self) -> None:
         """Bring the run's row up to what its events say."""
         seen = self._progress
-        if not seen.started:
+        if not seen.started or self.run.state is State.QUEUED:
             return
         changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
         if seen.resume is not None:
@@ -182,33 +245,6 @@ class Supervisor:
         if self.run.state is State.STARTING:
             self._become(State.RUNNING, self._began)
 
-    def _keep_registry(self, event: Event) -> None:
-        """Register an evaluated checkpoint when it appears; forget those that are pruned."""
-        name = checkpoint_name(event.value)
-        if event.kind is not EventKind.CHECKPOINT or event.key != "saved" or name is None:
-            return
-        spec, folder = self.directory.spec(), self.directory.checkpoints
-        if not spec.registry.enable:
-            return
-        report = self._report_on(name) if event.tags.get("evaluated") else None
-        if report is not None:
-            commit = self.directory.manifest().get("git_commit")
-            self.registry.register(
-                self.run, spec, folder / name, report, lease=self.lease, git_commit=commit
-            )
-        pruned = event.tags.get("removed")
-        for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
-            if gone is not None:
-                self.registry.forget(self.run, folder / gone, lease=self.lease)
-
-    def _report_on(self, name: str) -> EvalReport | None:
-        """The report on a checkpoint. One that is damaged costs the model, never the run."""
-        try:
-            return self.directory.read_report(name)
-        except RlctlError as error:
-            LOG.warning("model not registered: %s", error)
-            return None
-
     def _start_training(self) -> None:
         if not self.may_start:
             self._become(State.LOST, "its supervisor died before it was started")
@@ -216,51 +252,84 @@ class Supervisor:
         number = self.run.attempt + 1
         self.run = self.run.model_copy(update={"attempt": number})
         self._become(State.STARTING, "starting its process")
-        self._save()
+        self._progress, self._handle = Progress(), None
+        self.save()
+        self._begin_training()
+
+    def _begin_training(self) -> None:
+        number = self.run.attempt
         self.directory.note_attempt(number)
-        self._begin(Task(number))
+        if self.gpus is not None:
+            self.directory.note_gpus(self.gpus)
+        if number > 1:
+            self.runner.sweep(Path(self.run.path), through=number - 1)
+        self._begin(Task(number, gpus=self.gpus))
 
     def _begin(self, task: Task) -> None:
         """Start a root and note its handle; if we die in between, its handle is found again."""
         self._handle = None
         self._note_attempt(handle=None)
         self._handle = self.runner.start(Path(self.run.path), task)
+        self._unseen_since = self._heard_at = self.timer()
         self._note_attempt(handle=self._handle)
 
     def _after_training(self, gone: Exit) -> None:
+        if self._handle is None and self._may_begin_again():
+            self._begin_training()
+            return
         to, why = after_training(self._progress, gone, stopping=self._stopping)
-        self._note_attempt(ended_at=self.clock(), exit_code=gone.code, reason=why)
+        why = self._with_what_was_done(why)
+        ended = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
+        # From then on a handle is that of the evaluation's root, also if we die before it starts.
+        self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
         if to is not State.EVALUATING:
-            self._become(to, why)
+            self._end_or_retry(to, why, gone)
+        elif not self._is_judged:
+            self._become(State.EVALUATING, why)
+            self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
         elif self._progress.best is None:
             self._become(State.FAILED, "training ended without an evaluated checkpoint")
         elif not self.may_start:
             self._become(State.LOST, f"{why}; the final evaluation is still to be made")
         else:
             self._become(State.EVALUATING, why)
-            self._save()
+            self.save()
             self.directory.report_file(FINAL).unlink(missing_ok=True)
-            self._begin(Task(self.run.attempt, checkpoint=self._progress.best))
+            self._begin_evaluation(self._progress.best)
 
-    def _after_evaluation(self) -> None:
+    def _may_begin_again(self) -> bool:
+        """Whether a root that was to be started never came to be, so that it still can."""
+        return self.may_start and not self._progress.started and not self._stopping
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.spec.runner.name != "external" or bool(self.spec.runner.policy)
+
+    def _begin_evaluation(self, best: str) -> None:
+        self._begin(Task(self.run.attempt, checkpoint=best, gpus=self.gpus))
+
+    def _with_what_was_done(self, why: str) -> str:
+        """A reason with what was done to end the root, and to what it left behind."""
+        self.save()  # Refused where another supervisor's root may be at work by now.
+        left = self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+        said = [why, self._why_forced] if self._why_forced else [why]
+        if left:
+            what = "1 process" if left == 1 else f"{left} processes"
+            said.append(f"killed with it: {what} that it had started")
+        return "; ".join(said)
+
+    def _after_evaluation(self, gone: Exit) -> None:
         """Judge the checkpoint by what a process of its own found, not by what training said."""
         best = self._progress.best
-        report = self._report_on(FINAL)
+        report = report_on(self.directory, FINAL)
         if report is None or best is None or report.checkpoint != best:
-            self._become(*self._without_report())
+            if self._handle is None and self.may_start and not self._stopping and best is not None:
+                self._begin_evaluation(best)
+            else:
+                to, why = self._without_report()
+                self._end_or_retry(to, self._with_what_was_done(why), gone)
             return
-        rules = gate.rules_from(self.directory.spec().gates)
-        self.verdict = gate.judge(report, None, rules, env_steps=report.step)
-        model = self.registry.at(self.directory.checkpoints / best)
-        if model is not None:
-            self.registry.judge(self.run, model.id, report, self.verdict, lease=self.lease)
-        self.run = self.run.model_copy(
-            update={
-                "eval": report.summary,
-                "verdict": None if self.verdict is None else self.verdict.word,
-                "model_id": None if model is None else model.id,
-            }
-        )
+        self.run, self.verdict = judge(self.registry, self.run, self.spec, report, lease=self.lease)
         self._become(*self._conclusion(self.verdict))
 
     def _without_report(self) -> tuple[State, str]:
@@ -269,6 +338,20 @@ class Supervisor:
         if self._handle is None:
             return State.LOST, "its supervisor died as the final evaluation was to start"
         return State.FAILED, "the final evaluation failed; see its log"
+
+    def _end_or_retry(self, to: State, why: str, gone: Exit) -> None:
+        """End the run, or queue it again if it crashed and may have another attempt."""
+        used, allowed = self.run.retries, self.spec.schedule.retries
+        crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
+        if not (self.retries and crashed and used < allowed):
+            spent = f"; it was retried {used} times" if crashed and used else ""
+            self._become(to, why + spent)
+            return
+        delay_s = retry_delay_s(used, self.spec.schedule.backoff_s)
+        self._not_before, self.waiting = self.timer() + delay_s, True
+        self._forced, self._why_forced = False, ""
+        self.run = self.run.model_copy(update={"retries": used + 1})
+        self._become(State.QUEUED, f"{why}; retry {used + 1} of {allowed} in {delay_s:g} s")
 
     def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:
         trained = self.run.reason
@@ -290,10 +373,10 @@ class Supervisor:
 
     def _keep(self, *, force: bool) -> None:
         """Save now or when it is time. While a run goes on, a full disk may have room later."""
-        if not force and self.timer() - self._saved_at < SAVE_EVERY_S:
+        if not force and self.timer() - self._saved_at < self.save_every_s:
             return
         try:
-            self._save()
+            self.save()
         except LeaseLost:
             raise
         except RlctlError as error:
@@ -301,8 +384,3 @@ class Supervisor:
                 raise
             LOG.warning("run not saved yet: %s: %s", self.run.id, error)
             self._saved_at = self.timer()
-
-    def _save(self) -> None:
-        self.run = self.run.model_copy(update={"updated_at": self.clock()})
-        self.store.save(self.run, lease=self.lease)
-        self._saved_at = self.timer()

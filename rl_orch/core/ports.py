@@ -12,10 +12,14 @@ __all__ = ["Exit", "Runner", "Sink", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a root process is started for: training an attempt, or judging a checkpoint."""
+    """What a root process is started for: training an attempt, or judging a checkpoint.
+
+    `gpus` are the only ones that it may see; None leaves it those that its starter sees.
+    """
 
     attempt: int
     checkpoint: str | None = None
+    gpus: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +46,6 @@ class Runner(Protocol):
 
     def adopt(self, directory: Path) -> str | None:
         """The handle of a root that lives in the directory, though nobody noted its handle."""
+
+    def sweep(self, directory: Path, *, through: int) -> int:
+        """End what is left of the run's attempts up to one; returns how many processes that was."""

@@ -13,6 +13,9 @@ from rl_orch.io import shelf
 from rl_orch.io.history import evaluation_of, number_of
 from rl_orch.records import Evaluation, Event, EventKind, State
 
+BAD_INPUT = 2
+LONGEST_DELAY_S = 600.0
+
 Exactness: TypeAlias = Literal["bitwise", "approximate"]
 EXACT: dict[Any, Exactness] = {"bitwise": "bitwise", "approximate": "approximate"}
 
@@ -93,6 +96,21 @@ def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[S
     if gone.code < 0:
         return State.FAILED, f"its process was killed by {_signal_name(-gone.code)} {where}"
     return State.FAILED, f"its process ended with exit code {gone.code} {where}; see its log"
+
+
+def worth_a_retry(progress: Progress, gone: Exit) -> bool:
+    """Whether a further attempt may end better: after a crash, not after a reasoned refusal.
+
+    A root that says why it failed and exits as for bad input, or because numbers were no longer
+    finite, would do so again.
+    """
+    last = progress.ended
+    return last is None or (gone.code != BAD_INPUT and not last.tags.get("final"))
+
+
+def retry_delay_s(retries: int, backoff_s: float) -> float:
+    """Seconds before the next retry, after so many."""
+    return min(backoff_s * 2.0 ** min(retries, 30), LONGEST_DELAY_S)
 
 
 def _after_last_words(last: Event, *, stopping: bool) -> tuple[State, str]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_orch.core.state import NEXT, advance
+from rl_orch.core.services import Services
+from rl_orch.core.state import advance
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, NotFound, RunLocked
 from rl_orch.io import processes
@@ -17,22 +18,23 @@ from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
-RESUMABLE = tuple(state for state in State if State.QUEUED in NEXT[state])
+RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
 
 CHANGEABLE = ("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources")
 """Options, and groups of them, that a run may go on with otherwise. Any other would make it another
 experiment under the same name."""
 
 
-def claim(store: Store, run: Run, lease: str) -> None:
+def claim(store: Store, services: Services, run: Run, lease: str) -> None:
     """Take a lease that nobody alive holds, or say who does."""
     held_by = store.lease_of(run.id)
-    free = held_by is None or not processes.alive(held_by.rpartition("/")[0])
+    free = held_by is None or not services.alive(held_by)
     if free and store.take_lease(run.id, held_by=held_by, lease=lease):
         return
     holder = (store.lease_of(run.id) if free else held_by) or "another"
+    _, process = processes.holder_of(holder)
     raise RunLocked(
-        f"run {run.id} is being carried out by process {holder.partition(':')[0]} now",
+        f"run {run.id} is being carried out by process {process.partition(':')[0]} now",
         hint=f"rlctl wait {run.id}",
     )
 
@@ -85,6 +87,7 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
             "name": spec.label,
             "config_hash": spec.config_hash,
             "total_timesteps": spec.train.total_timesteps,
+            "retries": 0,
         }
     )
 

@@ -7,9 +7,9 @@ S = State
 
 NEXT: dict[State, frozenset[State]] = {
     S.QUEUED: frozenset({S.STARTING, S.FAILED, S.STOPPED, S.LOST}),
-    S.STARTING: frozenset({S.RUNNING, S.FAILED, S.STOPPED, S.LOST}),
-    S.RUNNING: frozenset({S.EVALUATING, S.FAILED, S.STOPPED, S.LOST}),
-    S.EVALUATING: frozenset({S.SUCCEEDED, S.REJECTED, S.FAILED, S.STOPPED, S.LOST}),
+    S.STARTING: frozenset({S.QUEUED, S.RUNNING, S.FAILED, S.STOPPED, S.LOST}),
+    S.RUNNING: frozenset({S.QUEUED, S.EVALUATING, S.FAILED, S.STOPPED, S.LOST}),
+    S.EVALUATING: frozenset({S.QUEUED, S.SUCCEEDED, S.REJECTED, S.FAILED, S.STOPPED, S.LOST}),
     S.SUCCEEDED: frozenset(),
     S.REJECTED: frozenset(),
     S.FAILED: frozenset({S.QUEUED}),

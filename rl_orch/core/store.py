@@ -1,86 +1,74 @@
-"""The database: runs and attempts, and the guarded writes that keep two supervisors apart.
+"""The runs and their attempts, and the guarded writes that keep two supervisors apart.
 
-SQLite with a rollback journal: every write is one immediate transaction, durable when it returns.
+The same statements for SQLite and PostgreSQL; `database.py` knows the difference.
 """
 
 import difflib
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from rl_orch.core.tables import ATTEMPTS, HEAD, META, MODELS, RUNS
-from rl_orch.errors import BadInput, LeaseLost, NotFound, RlctlError
-from rl_orch.records import Attempt, Evaluation, Run, State
+from rl_orch.core import pages
+from rl_orch.core.database import Database, Lock
+from rl_orch.core.pages import NEWEST, Page, Query, Rows
+from rl_orch.core.schema import migrate
+from rl_orch.core.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS
+from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
+from rl_orch.records import Attempt, Run
 
-BUSY_TIMEOUT_S = 30.0
-SAFE_WAL = (3, 51, 3)
-"""Older SQLite can corrupt a write-ahead log under many writers."""
+__all__ = ["NEWEST", "Page", "Query", "Rows", "Store"]
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some runs, newest first, and the cursor that continues after them."""
-
-    runs: tuple[Run, ...]
-    next: str | None
+COLUMNS = tuple(column.key for column in RUNS.c)
+LEASE = COLUMNS.index("lease")
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of a listing, newest first, and the cursor that continues after them.
-
-    The runs of a group are one row, by seed; any other run is a row by itself.
-    """
-
-    rows: tuple[tuple[Run, ...], ...]
-    next: str | None
+def nothing() -> None:
+    """What a submission waits for, if for nothing."""
 
 
 class Store:
-    """The runs and attempts of one home."""
+    """The runs and attempts of a database: the path of a SQLite file, or a `postgresql://` URL."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, location: Path | str) -> None:
         """Open the database, made or brought up to date where needed."""
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RlctlError(
-                f"folder {str(path.parent)!r} cannot be made: {error.strerror}",
-                hint="Set RLCTL_HOME to a folder that can be written to.",
-            ) from None
-        self._engine = sa.create_engine(
-            sa.URL.create("sqlite", database=str(path)),
-            poolclass=sa.NullPool,
-            connect_args={"timeout": BUSY_TIMEOUT_S},
-        )
-        sa.event.listen(self._engine, "connect", _configure)
-        sa.event.listen(self._engine, "begin", _begin)
-        self._migrate()
+        self._database = Database(location)
+        migrate(self._database)
+
+    @property
+    def location(self) -> str:
+        """Where the database is, for messages: a path, or a URL without its password."""
+        return self._database.location
+
+    def close(self) -> None:
+        """Let go of the connections that are kept for later use."""
+        self._database.close()
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection that sees one consistent moment and blocks no writer for long."""
-        with _explained(self.path), self._engine.connect() as connection:
-            yield connection.execution_options(reading=True)
+        with self._database.reading() as connection:
+            yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that holds the write lock from its first moment."""
-        with _explained(self.path), self._engine.begin() as connection:
+    def writing(self, lock: Lock | None = None) -> Iterator[sa.Connection]:
+        """A transaction, durable when it is left; with a lock, the only one to do that."""
+        with self._database.writing() as connection:
+            if lock is not None:
+                self._database.lock(connection, lock)
             yield connection
 
     @contextmanager
     def holding(self, run_id: str, lease: str) -> Iterator[sa.Connection]:
-        """A transaction of the run's supervisor, refused if somebody else is that by now."""
+        """A transaction of the run's supervisor, refused if somebody else is that by now.
+
+        Nobody becomes that before it has ended.
+        """
         with self.writing() as connection:
-            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
+            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id).with_for_update()
             if connection.execute(query).scalar_one_or_none() != lease:
                 raise LeaseLost(f"run {run_id} is supervised by another process now")
             yield connection
@@ -89,6 +77,43 @@ class Store:
         """Record a new run."""
         with self.writing() as connection:
             connection.execute(RUNS.insert().values(**_run_row(run), lease=lease))
+
+    def submit(
+        self,
+        runs: Sequence[Run],
+        *,
+        key: str | None,
+        digest: str,
+        lease: str | None = None,
+        ready: Callable[[], None] = nothing,
+    ) -> list[str]:
+        """Record new runs, at least one, as the last to arrive, all or none; returns their ids.
+
+        A key that was used for the same digest gives the ids of then, and no run is added. `ready`
+        is called when nothing but the commit is left; if it raises, there are no new runs. It must
+        not write to this store.
+        """
+        with self.writing(Lock.ARRIVE) as connection:
+            known = None if key is None else _submitted(connection, key, digest)
+            if known is not None:
+                return known
+            ids = [run.id for run in runs]
+            first = _next_arrival(connection)
+            rows = [
+                _run_row(run) | {"arrival": place, "lease": lease}
+                for place, run in enumerate(runs, start=first)
+            ]
+            connection.execute(RUNS.insert(), rows)
+            if key is not None:
+                asked = {"key": key, "digest": digest, "created_at": runs[0].created_at}
+                connection.execute(SUBMISSIONS.insert().values(**asked, runs=json.dumps(ids)))
+            ready()
+        return ids
+
+    def submitted(self, key: str, digest: str) -> list[str] | None:
+        """The ids of the runs that a key was used for, or None if it is new."""
+        with self.reading() as connection:
+            return _submitted(connection, key, digest)
 
     def __contains__(self, run_id: str) -> bool:
         """Whether there is a run of exactly that id."""
@@ -115,7 +140,7 @@ class Store:
                     connection.execute(newest.where(RUNS.c.name == reference).limit(1))
                 )
             if not matches:
-                starts = RUNS.c.id.startswith(reference, autoescape=True)
+                starts = RUNS.c.id.istartswith(reference, autoescape=True)
                 matches = connection.execute(newest.where(starts).limit(6)).all()
             known = [] if matches else list(connection.execute(sa.select(RUNS.c.id)).scalars())
         if len(matches) > 1:
@@ -124,38 +149,40 @@ class Store:
         if not matches:
             near = difflib.get_close_matches(reference, known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
-            raise NotFound(f"no run {reference!r} in {str(self.path)!r}", hint=hint)
+            raise NotFound(f"no run {reference!r} in {self.location!r}", hint=hint)
         return _run(matches[0])
 
-    def page(
-        self,
-        *,
-        limit: int = 50,
-        after: str | None = None,
-        states: Sequence[State] = (),
-    ) -> Page:
-        """Runs, newest first, from a cursor on."""
-        query = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
-        if states:
-            query = query.where(RUNS.c.state.in_([state.value for state in states]))
-        if after is not None:
-            query = query.where(sa.tuple_(RUNS.c.created_at, RUNS.c.id) < _cursor(after))
+    def page(self, query: Query = NEWEST) -> Page:
+        """The runs that a query asks for, from its cursor on."""
+        pages.refuse(query)
+        column = RUNS.c[query.column]
+        order = (column.desc(), RUNS.c.id.desc()) if query.descending else (column, RUNS.c.id)
+        statement = sa.select(RUNS).where(*_conditions(query)).order_by(*order)
         with self.reading() as connection:
-            rows = connection.execute(query.limit(limit + 1)).all()
-        runs = tuple(_run(row) for row in rows[:limit])
-        more = len(rows) > limit
-        return Page(runs, f"{runs[-1].created_at!r}/{runs[-1].id}" if more else None)
+            rows = connection.execute(statement.limit(query.limit + 1)).all()
+        runs = tuple(_run(row) for row in rows[: query.limit])
+        if len(rows) <= query.limit:
+            return Page(runs, None)
+        return Page(runs, pages.cursor(query.sort, getattr(runs[-1], query.column), runs[-1].id))
+
+    def active(self) -> list[tuple[Run, str | None]]:
+        """Every run that has yet to end, in the order of arrival, each with who supervises it."""
+        query = sa.select(RUNS).where(ACTIVE)
+        with self.reading() as connection:
+            rows = connection.execute(query.order_by(RUNS.c.arrival, RUNS.c.id)).all()
+        return [(_run(row), row[LEASE]) for row in rows]
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
         """Groups, each with all of its runs, and runs that are in none, from a cursor on.
 
         A group is as old as the first of its runs.
         """
+        pages.refuse_limit(limit)
         key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
         made = sa.func.min(RUNS.c.created_at)
         keys = sa.select(key, made).group_by(key).order_by(made.desc(), key.desc())
         if after is not None:
-            keys = keys.having(sa.tuple_(made, key) < _cursor(after))
+            keys = keys.having(sa.tuple_(made, key) < _position(after, NEWEST.sort))
         with self.reading() as connection:
             found = connection.execute(keys.limit(limit + 1)).all()
             rows: dict[str, list[Run]] = {name: [] for name, _ in found[:limit]}
@@ -163,8 +190,11 @@ class Store:
             for row in connection.execute(query):
                 run = _run(row)
                 rows[run.group or run.id].append(run)
-        last = f"{found[limit - 1][1]!r}/{found[limit - 1][0]}" if len(found) > limit else None
-        return Rows(tuple(tuple(members) for members in rows.values()), last)
+        whole = tuple(tuple(members) for members in rows.values())
+        if len(found) <= limit:
+            return Rows(whole, None)
+        key_of_last, made_of_last = found[limit - 1]
+        return Rows(whole, pages.cursor(NEWEST.sort, made_of_last, key_of_last))
 
     def group_runs(self, group: str) -> list[Run]:
         """The runs of a group, by seed."""
@@ -193,7 +223,7 @@ class Store:
                 return group
             key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
             starts = sa.select(key, RUNS.c.group).distinct().order_by(key)
-            starts = starts.where(key.startswith(reference, autoescape=True))
+            starts = starts.where(key.istartswith(reference, autoescape=True))
             matches = {row[0]: row[1] for row in connection.execute(starts.limit(6))}
         return _only_group(reference, matches)
 
@@ -216,6 +246,15 @@ class Store:
         with self.holding(run.id, lease) as connection:
             statement = sa.update(RUNS).where(RUNS.c.id == run.id)
             connection.execute(statement.values(**_run_row(run)))
+
+    def requeue(self, run: Run, *, lease: str) -> Run:
+        """Write a run that this process supervises as the last to arrive, and let go of it."""
+        with self.holding(run.id, lease) as connection:
+            self._database.lock(connection, Lock.ARRIVE)
+            run = run.model_copy(update={"arrival": _next_arrival(connection)})
+            statement = sa.update(RUNS).where(RUNS.c.id == run.id)
+            connection.execute(statement.values(**_run_row(run), lease=None))
+        return run
 
     def release(self, run_id: str, *, lease: str) -> None:
         """Give the lease back."""
@@ -260,67 +299,56 @@ class Store:
                 moved = sa.literal(str(home)) + sa.func.substr(column, len(old or "") + 1)
                 connection.execute(sa.update(column.table).where(inside).values({column: moved}))
 
-    def _migrate(self) -> None:
-        with _explained(self.path), self._engine.connect() as connection:
-            connection = connection.execution_options(reading=True)
-            known = sa.inspect(connection).has_table("alembic_version")
-            query = sa.text("SELECT version_num FROM alembic_version")
-            version = connection.execute(query).scalar_one_or_none() if known else None
-        if version == HEAD:
-            return
-        if version is not None and version > HEAD:
-            raise BadInput(
-                f"database {str(self.path)!r} is at schema {version}, this rlctl knows {HEAD}",
-                hint="Use the newer rlctl that wrote it.",
-            )
-        # Alembic takes half a second to load and is needed once per database.
-        from alembic import command
-        from alembic.config import Config
-
-        config = Config()
-        config.set_main_option("script_location", "rl_orch.core:migrations")
-        with self.writing() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-
-
-def _configure(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None
-    journal = "WAL" if sqlite3.sqlite_version_info >= SAFE_WAL else "DELETE"
-    for pragma in (f"journal_mode={journal}", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    reading = connection.get_execution_options().get("reading", False)
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into a sentence with the file in it."""
-    try:
-        yield
-    except (sa.exc.OperationalError, sa.exc.DatabaseError) as error:
-        if isinstance(error, sa.exc.IntegrityError):
-            raise
-        raise RlctlError(
-            f"database {str(path)!r}: {error.orig}",
-            hint="Check that the disk has space and that the file is a writable rlctl database.",
-        ) from error
-
 
 def _run_row(run: Run) -> dict[str, Any]:
     row = run.model_dump(mode="json")
     row["eval"] = None if run.eval is None else run.eval.model_dump_json()
+    row["after"] = json.dumps(row["after"])
     return row
 
 
 def _run(row: sa.Row[Any]) -> Run:
-    values = {column.key: row._mapping[column] for column in RUNS.c}
+    values = dict(zip(COLUMNS, row, strict=True))
     if values["eval"] is not None:
-        values["eval"] = Evaluation.model_validate(json.loads(values["eval"]))
+        values["eval"] = json.loads(values["eval"])
+    values["after"] = () if values["after"] == "[]" else json.loads(values["after"])
     return Run.model_validate(values)
+
+
+def _next_arrival(connection: sa.Connection) -> int:
+    """One more than the last; only who holds `Lock.ARRIVE` may use it, so that no two are alike."""
+    last = connection.execute(sa.select(sa.func.max(RUNS.c.arrival))).scalar_one()
+    return (last or 0) + 1
+
+
+def _submitted(connection: sa.Connection, key: str, digest: str) -> list[str] | None:
+    query = sa.select(SUBMISSIONS.c.digest, SUBMISSIONS.c.runs).where(SUBMISSIONS.c.key == key)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if row.digest != digest:
+        raise Conflict(
+            f"idempotency key {key!r} was used for another submission",
+            hint="Use a new key for what is new; repeat the very same request with the old one.",
+        )
+    ids: list[str] = json.loads(row.runs)
+    return ids
+
+
+def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
+    wanted = {name: getattr(query, name) for name in ("group", "queue", "env", "algo", "name")}
+    found = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
+    if query.states:
+        found.append(RUNS.c.state.in_([state.value for state in query.states]))
+    if query.after is not None:
+        key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
+        found.append(key < here if query.descending else key > here)
+    return found
+
+
+def _position(after: str, sort: str) -> sa.Tuple:
+    value, key = pages.position(after, sort)
+    return sa.tuple_(sa.literal(value), sa.literal(key))
 
 
 def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None:
@@ -330,13 +358,3 @@ def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None
         ids = ", ".join(list(matches)[:5])
         raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
     return groups[0] if groups else None
-
-
-def _cursor(text: str) -> sa.Tuple:
-    created_at, _, run_id = text.partition("/")
-    try:
-        return sa.tuple_(sa.literal(float(created_at)), sa.literal(run_id))
-    except ValueError:
-        raise BadInput(
-            f"cursor {text!r} is not one of ours", hint="Use the `next` of the page before."
-        ) from None

@@ -2,10 +2,19 @@
 
 import sqlalchemy as sa
 
-HEAD = "0001"
+HEAD = "0002"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
+
+ACTIVE = sa.text("state IN ('queued', 'starting', 'running', 'evaluating')")
+"""The runs that have yet to end."""
+
+COUNT = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""SQLite's INTEGER has 64 bits, PostgreSQL's has 32."""
+
+NUMBER: sa.types.TypeEngine[float] = sa.REAL().with_variant(sa.Double(), "postgresql")
+"""SQLite's REAL has 64 bits, PostgreSQL's has 32."""
 
 RUNS = sa.Table(
     "runs",
@@ -31,8 +40,24 @@ RUNS = sa.Table(
     sa.Column("created_at", sa.Float, nullable=False),
     sa.Column("updated_at", sa.Float, nullable=False),
     sa.Column("lease", sa.Text),
+    sa.Column("runner", sa.Text, nullable=False, server_default="local"),
+    sa.Column("queue", sa.Text, nullable=False, server_default="default"),
+    sa.Column("priority", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("arrival", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("max_running", sa.Integer),
+    sa.Column("after", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("cpus", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("memory_mb", sa.BigInteger, nullable=False, server_default="512"),
+    sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
     sa.Index("idx_runs_created", "created_at", "id"),
-    sa.Index("idx_runs_state", "state"),
+    sa.Index("idx_runs_updated", "updated_at", "id"),
+    sa.Index("idx_runs_name", "name", "id"),
+    sa.Index("idx_runs_env_steps", "env_steps", "id"),
+    sa.Index("idx_runs_state", "state", "id"),
+    sa.Index("idx_runs_arrival", "arrival"),
+    sa.Index("idx_runs_active", "state", "arrival", "id"),
+    sa.Index("idx_runs_group", "group"),
 )
 
 ATTEMPTS = sa.Table(
@@ -54,11 +79,11 @@ MODELS = sa.Table(
     sa.Column("model_path", sa.Text, nullable=False, unique=True),
     sa.Column("algorithm", sa.Text, nullable=False),
     sa.Column("env_id", sa.Text, nullable=False),
-    sa.Column("timestamp", sa.Integer, nullable=False),
-    sa.Column("total_timesteps", sa.Integer),
-    sa.Column("mean_reward", sa.REAL),
-    sa.Column("std_reward", sa.REAL),
-    sa.Column("mean_episode_length", sa.REAL),
+    sa.Column("timestamp", COUNT, nullable=False),
+    sa.Column("total_timesteps", COUNT),
+    sa.Column("mean_reward", NUMBER),
+    sa.Column("std_reward", NUMBER),
+    sa.Column("mean_episode_length", NUMBER),
     sa.Column("hyperparams", sa.Text),
     sa.Column("git_commit", sa.Text),
     sa.Column("validated", sa.Boolean, server_default="0"),
@@ -79,3 +104,35 @@ META = sa.Table(
     sa.Column("value", sa.Text, nullable=False),
 )
 """Facts about the database itself: `home` is where its runs were when it was last opened."""
+
+TOKENS = sa.Table(
+    "tokens",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("expires_at", sa.Float),
+    sa.Column("revoked_at", sa.Float),
+)
+
+SUBMISSIONS = sa.Table(
+    "submissions",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("runs", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+)
+"""Idempotency keys: what was asked for with each, as a digest, and the runs that it made."""
+
+SERVICES = sa.Table(
+    "services",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("beat", sa.BigInteger, nullable=False),
+    sa.Column("started_at", sa.Float, nullable=False),
+)

@@ -184,7 +184,7 @@ def tail(
         if words and not any(word in line for word in words):
             start = stop + 1
             continue
-        event = _parse(line)
+        event = parse(line)
         if event is not None:
             events.append(event)
         elif stop > start:
@@ -237,8 +237,8 @@ def fold(events: Iterable[Event]) -> list[Event]:
             timely.append(event)
     if not timely:
         return []
-    limits = _limits(max(event.attempt for event in timely), starts)
-    return [event for event in timely if event.seq <= limits.get(event.attempt, 0)]
+    lasts = limits(max(event.attempt for event in timely), starts)
+    return [event for event in timely if event.seq <= lasts.get(event.attempt, 0)]
 
 
 def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
@@ -247,12 +247,12 @@ def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
     for event in Reader(path, [b'"started"']):
         if is_start(event):
             starts.setdefault(event.attempt, continued(event))
-    limits = _limits(max(starts), starts) if starts else None
+    lasts = limits(max(starts), starts) if starts else None
     newest = 0
     for event in Reader(path, [f'"{kind}"'.encode() for kind in {*kinds, EventKind.STATE}]):
         if is_start(event):
             newest = max(newest, event.attempt)
-        counts = limits is None or event.seq <= limits.get(event.attempt, 0)
+        counts = lasts is None or event.seq <= lasts.get(event.attempt, 0)
         if event.kind in kinds and event.attempt >= newest and counts:
             yield event
 
@@ -292,15 +292,15 @@ def continued(start: Event) -> tuple[int, int] | None:
     return None
 
 
-def _limits(newest: int, starts: Mapping[int, tuple[int, int] | None]) -> dict[int, float]:
+def limits(newest: int, starts: Mapping[int, tuple[int, int] | None]) -> dict[int, float]:
     """For each attempt of the newest one's chain, the last `seq` that still counts."""
-    limits: dict[int, float] = {newest: math.inf}
+    lasts: dict[int, float] = {newest: math.inf}
     link = starts.get(newest)
     while link is not None:
         attempt, seq = link
-        limits[attempt] = seq
+        lasts[attempt] = seq
         link = starts.get(attempt)
-    return limits
+    return lasts
 
 
 def _is_torn(fd: int) -> bool:
@@ -318,7 +318,7 @@ def _chunk(path: Path, offset: int) -> bytes:
         return b""
 
 
-def _parse(line: bytes) -> Event | None:
+def parse(line: bytes) -> Event | None:
     """The event on a line, or None if the line is torn, foreign or out of bounds."""
     try:
         event = Event.model_validate_json(line)

@@ -1,11 +1,54 @@
-"""Who a process is: pid and start time together, so that a reused pid is never taken for it."""
+"""Who a process is: pid and start time together, so that a reused pid is never taken for it.
 
+Every process of a run carries a cookie in its environment, which its children inherit, so that
+those that left its session are found as well.
+"""
+
+import hashlib
 import os
 import re
+import secrets
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
+
+COOKIE = "RLCTL_ROOT"
+"""The variable that says which attempt at which run a process belongs to."""
+
+DIES_WITHIN_S = 5.0
+
+
+@cache
+def host() -> str:
+    """A name for where this process's pids mean something: this boot of this machine or container.
+
+    Two machines, two boots of one, or a machine and a container on it, have different names.
+    """
+    facts = [os.uname().nodename]
+    with suppress(OSError):
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    with suppress(OSError):
+        facts.append(str(os.stat("/proc/self/ns/pid").st_ino))
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+
+def lease() -> str:
+    """A token that also says which process holds it, so that others can see whether it lives."""
+    return f"{host()}/{identity(os.getpid())}/{secrets.token_hex(8)}"
+
+
+def holder_of(lease: str) -> tuple[str, str]:
+    """The host and the identity of the process that holds a lease.
+
+    Older leases name no host; theirs was this one.
+    """
+    place, _, rest = lease.partition("/")
+    return (host(), place) if is_identity(place) else (place, rest.partition("/")[0])
 
 
 def identity(pid: int) -> str | None:
@@ -13,18 +56,23 @@ def identity(pid: int) -> str | None:
 
     On Linux the start is in clock ticks since boot, which a change of the clock does not move.
     """
+    stat = _stat(pid)
+    if stat is not None:
+        return None if stat[0] in ("Z", "X") else f"{pid}:{stat[19]}"
+    if Path("/proc/self/stat").exists():
+        return None
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        return f"{pid}:{_start(process)}"
-    except (psutil.Error, OSError, IndexError):
+        return f"{pid}:{process.create_time()!r}"
+    except (psutil.Error, OSError):
         return None
 
 
 def alive(known: str) -> bool:
     """Whether the very process that had this identity still runs."""
-    return identity(pid_of(known)) == known
+    return is_identity(known) and identity(pid_of(known)) == known
 
 
 def is_identity(text: str) -> bool:
@@ -48,8 +96,68 @@ def signal_group(known: str, number: signal.Signals) -> bool:
     return True
 
 
-def _start(process: psutil.Process) -> str:
-    stat = Path(f"/proc/{process.pid}/stat")
-    if stat.exists():
-        return stat.read_text().rpartition(")")[2].split()[19]
-    return repr(process.create_time())
+def cookie(directory: Path, attempt: int) -> dict[str, str]:
+    """The variable that marks the processes of an attempt."""
+    return {COOKIE: f"{attempt}:{directory}"}
+
+
+def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
+    """The processes of some of a run's attempts, wherever they have gone; never this one."""
+    for pid in psutil.pids():
+        value = None if pid == os.getpid() else _variable(pid, COOKIE)
+        if value is None:
+            continue
+        attempt, _, at = value.partition(":")
+        if at == str(directory) and attempt.isdigit() and since <= int(attempt) <= through:
+            known = identity(pid)
+            if known is not None:
+                yield known
+
+
+def sweep(directory: Path, *, through: int, but: int | None = None) -> int:
+    """Kill what is left of a run's attempts up to one, and return how many processes that was.
+
+    A process may fork while it is looked for, so it is looked for until none is found.
+    """
+    hit: set[str] = set()
+    deadline = time.monotonic() + DIES_WITHIN_S
+    while time.monotonic() < deadline:
+        found = [known for known in marked(directory, through=through) if pid_of(known) != but]
+        if not found:
+            break
+        for known in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid_of(known), signal.SIGKILL)
+        hit.update(found)
+        time.sleep(0.01)
+    return len(hit)
+
+
+def _variable(pid: int, name: str) -> str | None:
+    """A variable in the environment that a process was started with."""
+    try:
+        block = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return _variable_elsewhere(pid, name)
+    mark = f"{name}=".encode()
+    for entry in block.split(b"\0") if mark in block else ():
+        if entry.startswith(mark):
+            return os.fsdecode(entry[len(mark) :])
+    return None
+
+
+def _variable_elsewhere(pid: int, name: str) -> str | None:
+    if Path("/proc/self/environ").exists():
+        return None
+    try:
+        return psutil.Process(pid).environ().get(name)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None

@@ -18,7 +18,7 @@ import yaml
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io import processes
 from rl_orch.io.sealed import sync_directory
-from rl_orch.records import Certificate, EvalReport
+from rl_orch.records import Certificate, EvalReport, Run
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 
@@ -30,6 +30,11 @@ class RunDir:
     """The directory of one run."""
 
     path: Path
+
+    @classmethod
+    def of(cls, run: Run) -> "RunDir":
+        """The directory of that run."""
+        return cls(Path(run.path))
 
     @property
     def spec_file(self) -> Path:
@@ -141,17 +146,43 @@ class RunDir:
             raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
 
     @property
+    def heartbeat(self) -> Path:
+        """The file that the root touches while it lives."""
+        return self.path / "heartbeat"
+
+    @property
     def stop_requested(self) -> bool:
         """Whether somebody has asked this run to end, in whatever way it then did."""
         return (self.path / "stop").exists()
 
-    def request_stop(self) -> None:
+    @property
+    def kill_requested(self) -> bool:
+        """Whether somebody has asked this run to end at once."""
+        try:
+            return (self.path / "stop").stat().st_size > 0
+        except OSError:
+            return False
+
+    def request_stop(self, *, force: bool = False) -> None:
         """Note that the run was asked to end, for whoever watches over it and for later."""
         (self.path / "stop").touch()
+        if force:
+            (self.path / "stop").write_text("now\n")
 
     def forget_stop(self) -> None:
         """A new attempt begins without the request that ended the last one."""
         (self.path / "stop").unlink(missing_ok=True)
+
+    def note_gpus(self, gpus: tuple[str, ...]) -> None:
+        """Note which GPUs were set aside for the run."""
+        write_text(self.path / "gpus", "\n".join(gpus))
+
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that were set aside for the run."""
+        try:
+            return tuple((self.path / "gpus").read_text().split())
+        except OSError:
+            return ()
 
     def note_attempt(self, number: int) -> None:
         """Note durably which attempt is to begin next, before its root is started."""

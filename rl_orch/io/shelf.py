@@ -1,6 +1,7 @@
 """The folder of a run's checkpoints: which there are, how they stand, which stay.
 
-A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoints.py`.
+A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoints.py`, or in
+`deposits.py` if a program of somebody else's wrote it.
 """
 
 import re
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.errors import Damaged, NotFound
-from rl_orch.io import sealed
+from rl_orch.io import deposits, sealed
 
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
@@ -30,7 +31,10 @@ class Entry:
 
 def verify(path: Path) -> None:
     """Raise `Damaged` unless all files of a checkpoint are there and pass their digests."""
-    sealed.verify(path, FILES, noun=NOUN)
+    if deposits.is_deposit(path):
+        deposits.load(path)
+    else:
+        sealed.verify(path, FILES, noun=NOUN)
 
 
 def listing(root: Path) -> list[Entry]:
@@ -61,7 +65,14 @@ def newest(root: Path) -> Newest:
 
 def sweep(root: Path) -> list[Path]:
     """Remove what dead writers left behind, and return it. A living writer is left alone."""
-    return sealed.sweep(root)
+    removed = sealed.sweep(root)
+    deposits.sweep(root)
+    return removed
+
+
+def all_names(root: Path) -> list[str]:
+    """The names of all checkpoints in a folder, oldest step first, whether intact or not."""
+    return [sealed.original_name(path) for path in reversed(_newest_first(root))]
 
 
 def chosen(names: Sequence[str], *, last: int, best: str | None) -> list[str]:
@@ -80,6 +91,7 @@ def retain(root: Path, names: Collection[str]) -> None:
     for path in there:
         if sealed.original_name(path) not in names:
             sealed.discard(path)
+    deposits.sweep(root)
 
 
 def name_of(step: int) -> str:

@@ -40,6 +40,29 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Tee:
+    """Several sinks as one, told in their order. An event that one refuses comes again, so only
+    the first may refuse any."""
+
+    sinks: tuple[Sink, ...]
+
+    def write(self, event: Event) -> None:
+        """Tell all of them."""
+        for sink in self.sinks:
+            sink.write(event)
+
+    def flush(self) -> None:
+        """Return once all of them have kept what they took."""
+        for sink in self.sinks:
+            sink.flush()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for sink in self.sinks:
+            sink.close()
+
+
+@dataclass(frozen=True, slots=True)
 class Delivered:
     """What came of a pump: events flushed, lines left undelivered, and the error that stands."""
 

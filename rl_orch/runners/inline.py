@@ -52,6 +52,10 @@ class InlineRunner:
         """None: nothing outlives `start`."""
         return None
 
+    def sweep(self, directory: Path, *, through: int) -> int:
+        """Nothing is left of what never was a process."""
+        return 0
+
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:

@@ -1,6 +1,4 @@
-"""Runs as child processes of this machine. They outlive whoever started them: no pipes, a session
-of their own, everything they say goes to files.
-"""
+"""Training by this package, as child processes of this machine that outlive their starter."""
 
 import json
 import os
@@ -12,22 +10,17 @@ from pathlib import Path
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io import processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.children import Children
 from rl_orch.spec.model import Spec
 
 CHECK_TIMEOUT_S = 120.0
-FIXED_VARIABLES = {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
-"""The order of a set of strings must be the same in every attempt."""
-
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class LocalRunner:
     """Starts workers with this interpreter; a handle is `pid:start`."""
 
     def __init__(self) -> None:
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children = Children()
 
     def check(self, spec: Spec) -> None:
         """Ask a child whether the environment exists and suits the algorithm."""
@@ -50,40 +43,29 @@ class LocalRunner:
 
     def start(self, directory: Path, task: Task) -> str:
         """Start a worker in a session of its own, its output appended to the run's log."""
-        run = RunDir(directory)
         if task.checkpoint is None:
-            arguments = ["rl_orch.worker.train", str(directory), str(task.attempt)]
+            words = ["rl_orch.worker.train", str(directory), str(task.attempt)]
         else:
-            arguments = ["rl_orch.worker.evaluate", str(directory), task.checkpoint]
-        threads = dict.fromkeys(THREAD_VARIABLES, str(run.spec().resources.threads))
-        with run.log.open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=os.environ | threads | FIXED_VARIABLES,
-            )
-        handle = processes.identity(child.pid) or f"{child.pid}:gone"
-        self._children[handle] = child
-        return handle
+            words = ["rl_orch.worker.evaluate", str(directory), task.checkpoint]
+        command = [sys.executable, "-m", *words]
+        return self._children.start(command, directory, attempt=task.attempt, gpus=task.gpus)
 
     def poll(self, handle: str) -> Exit | None:
         """None while the worker lives. Only its parent can see the exit code."""
-        child = self._children.get(handle)
-        if child is not None:
-            code = child.poll()
-            return None if code is None else Exit(code)
-        return None if processes.alive(handle) else Exit(None)
+        alive = self._children.lives(handle)
+        return None if alive else Exit(self._children.exit_code(handle))
 
     def stop(self, handle: str, *, force: bool) -> None:
-        """SIGTERM, which a worker takes as `stop`, or SIGKILL for it and its children."""
-        processes.signal_group(handle, signal.SIGKILL if force else signal.SIGTERM)
+        """SIGTERM, which a worker takes as `stop`, or SIGKILL."""
+        self._children.stop(handle, force=force)
 
     def adopt(self, directory: Path) -> str | None:
-        """Whoever holds the directory's lock: its identity is what `start` would have returned."""
-        return RunDir(directory).lock_holder()
+        """A worker of the directory: its identity is what `start` would have returned."""
+        return self._children.find(directory)
+
+    def sweep(self, directory: Path, *, through: int) -> int:
+        """Kill what is left of the run's processes."""
+        return self._children.sweep(directory, through=through)
 
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":

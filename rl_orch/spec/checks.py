@@ -79,7 +79,8 @@ def _native(spec: Spec) -> list[Problem | None]:
     for name in ("command", "policy", "tensorboard"):
         if value := getattr(spec.runner, name):
             value = list(value) if isinstance(value, tuple) else value
-            message = f"runner.{name} is {value}, but runner.name is {spec.runner.name!r}"
+            shown = json.dumps(value, ensure_ascii=False)
+            message = f"runner.{name} is {shown}, but runner.name is {spec.runner.name!r}"
             hint = "Set runner.name to external."
             found.append(Problem(f"runner.{name}", value, message, hint))
     return found

@@ -309,7 +309,10 @@ class ResourcesGroup(Group):
     )
     cpus: Whole | None = option(None, "Cores set aside; null is `threads`.", ge=1, le=1024)
     gpus: Whole = option(
-        0, "GPUs set aside, the only ones that the run sees; cuda means at least 1.", ge=0, le=64
+        0,
+        "GPUs set aside, the only ones that the run sees; device cuda takes 1, cuda:N takes N + 1.",
+        ge=0,
+        le=64,
     )
     memory_mb: Whole = option(512, "Memory set aside, in MiB.", ge=1, le=10**8)
 
@@ -386,6 +389,12 @@ class RunnerGroup(Group):
     )
     resume: Literal["none", "approximate", "bitwise"] = option(
         "none", "What the program promises when it goes on from a checkpoint of its own."
+    )
+    silence_s: Number = option(
+        120.0,
+        "Seconds without a sign of life from its root after which a run is taken for hung.",
+        gt=0,
+        le=10**6,
     )
     stop_grace_s: Number = option(
         120.0, "Seconds that a run may take to end when asked, before it is killed.", gt=0, le=86400

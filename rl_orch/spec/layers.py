@@ -72,7 +72,8 @@ def from_overrides(overrides: Sequence[str]) -> Layer:
             layer.problems.append(Problem(text, text, error.message, error.hint))
             continue
         option = table().get(canonical(override.path))
-        typed = override.text if option is not None and option.textual else None
+        literal = option is not None and (option.textual or option.listing)
+        typed = override.text if literal else None
         value = override.value if typed is None else typed
         _flatten({override.path: value}, "", single)
         layer.values |= single.values
@@ -105,11 +106,12 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: Layer) -> None:
 
 
 def _put_text(layer: Layer, option: Option, text: str, source: str) -> None:
-    """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing."""
+    """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing, and a
+    word that stands alone is a list of one."""
     value: Any = text
     if option.nullable and text.strip().lower() in ("null", "none"):
         value = None
-    elif option.structured:
+    elif option.structured and (not option.listing or text.lstrip().startswith("[")):
         try:
             value = reader.parse_json(text, source=source)
         except BadInput:

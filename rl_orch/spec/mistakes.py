@@ -116,6 +116,9 @@ def _correction(option: Option, value: Any) -> str | None:
         return f"Did you mean {near}?" if near else None
     if option.textual and isinstance(value, bool | int | float):
         return "Put it in quotes to make it text."
+    if option.listing and isinstance(value, list):
+        odd = [part for part in value if isinstance(part, bool | int | float)]
+        return f"Put {show(odd[0])} in quotes to make it text." if odd else None
     return None
 
 

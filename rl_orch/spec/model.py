@@ -43,7 +43,7 @@ ELSEWHERE = {
     "env": {"seed"},
     "agent": {"discrete"},
     "train": {"off_policy"},
-    "runner": {"stop_grace_s"},
+    "runner": {"silence_s", "stop_grace_s"},
 }
 """Options outside the hash: the seed, those that only state what the user expects, and patience."""
 
@@ -104,8 +104,9 @@ class Spec(Group):
 
     @property
     def gpus(self) -> int:
-        """GPUs that the run is to have."""
-        return max(self.resources.gpus, int(self.resources.device.startswith("cuda")))
+        """GPUs that the run is to have: enough to see the one that is its device."""
+        kind, _, number = self.resources.device.partition(":")
+        return max(self.resources.gpus, int(number or 0) + 1 if kind == "cuda" else 0)
 
     @property
     def members(self) -> "list[Spec]":

@@ -19,6 +19,7 @@ from rl_orch.spec.aliases import ALIASES, FACTORS, GROUPS, PRODUCT, VARIABLE_PRE
 from rl_orch.spec.model import Spec
 
 KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+LISTS: dict[Any, str] = {int: "list of whole numbers", str: "list of text"}
 ALLOWED: dict[Any, str] = {
     int: "a whole number",
     float: "a finite number",
@@ -59,6 +60,14 @@ class Option:
     def textual(self) -> bool:
         """Whether any text will do, so that a number may be meant as text."""
         return self.type.startswith(KINDS[str])
+
+    @property
+    def listing(self) -> bool:
+        """Whether the option is a list of text, in which a text that stands alone is the only one.
+
+        One that begins with a bracket is a list in JSON.
+        """
+        return self.type.startswith(LISTS[str])
 
     def document(self) -> dict[str, Any]:
         """The option as `rlctl options --json` shows it."""
@@ -150,12 +159,12 @@ def _option(path: str, field: FieldInfo) -> Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     kind = _Kind.of(field)
     allowed = str(extra.get("allowed") or kind.allowed)
-    words = f"{extra['type']} or null" if "type" in extra else kind.type
+    words = str(extra.get("type") or kind.type)
     missing = field.default is PydanticUndefined
     pending: Any = extra.get("pending")
     return Option(
         path=path,
-        type=words,
+        type=words + (" or null" if kind.nullable else ""),
         allowed=allowed + (", or null" if kind.nullable else ""),
         default=None if missing else _plain(field.default),
         required=missing,
@@ -231,7 +240,8 @@ class _Kind:
             words, allowed = " | ".join(choices), _one_of(choices)
         elif origin is tuple and arguments[-1] is ...:
             structured = True
-            words, allowed = "list of whole numbers", "a list of whole numbers ≥ 1, e.g. [64, 64]"
+            words = LISTS[_without_none(arguments[0])[0]]
+            allowed = f"a {words}"
         elif origin is tuple:
             structured = True
             words, allowed = "pair of numbers", "a pair of numbers [low, high], one number"
@@ -242,7 +252,7 @@ class _Kind:
             words = KINDS[annotation] + bounds
             allowed = ALLOWED[annotation] + bounds
             allowed += f" of 1 to {longest} characters" if longest else ""
-        return cls(words + (" or null" if nullable else ""), allowed, nullable, choices, structured)
+        return cls(words, allowed, nullable, choices, structured)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

@@ -1,19 +1,38 @@
-"""`python -m rl_orch.worker.device NAME`: can torch use this device? The answer is the exit code.
+"""`python -m rl_orch.worker.device`: which devices can torch use? The answer is a line of JSON.
+`python -m rl_orch.worker.device NAME`: can it use this one? The answer is the exit code.
 
-Only torch can tell, so the check asks it in a process of its own, and only for devices that are
-not the CPU. Standard error says why not.
+Only torch can tell, so it is asked in a process of its own, and only where a device other than the
+CPU is meant. Standard error says why not.
 """
 
+import json
 import sys
+from typing import Any
+
+import torch
 
 from rl_orch.errors import BadInput
 from rl_orch.rl.policy import usable_device
 
 
-def main(name: str) -> int:
-    """0 if a policy could live on the device."""
+def devices() -> dict[str, Any]:
+    """The version of torch, the names of the CUDA devices that it sees, and whether it has MPS."""
+    return {
+        "torch": torch.__version__,
+        "cuda_build": torch.version.cuda,
+        "cuda": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
+        "mps": torch.backends.mps.is_available(),
+    }
+
+
+def main(name: str | None = None) -> int:
+    """0 if a policy could live on the device; any could on `auto`."""
+    if name is None:
+        sys.stdout.write("\n" + json.dumps(devices()) + "\n")
+        return 0
     try:
-        usable_device(name)
+        if name != "auto":
+            usable_device(name)
     except BadInput as error:
         sys.stderr.write(f"{error.message}\n")
         return 1
@@ -21,4 +40,4 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:2]))

@@ -5,44 +5,62 @@ never used to choose it.
 """
 
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import checkpoints
+from rl_orch.io import checkpoints, deposits
+from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.envs import vector
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
-from rl_orch.rl.policy import load_policy
+from rl_orch.rl.policy import ActorCritic, load_policy
+from rl_orch.spec.model import Spec
 from rl_orch.worker import log
+from rl_orch.worker.served_policy import serving
 
 
 def run_evaluation(directory: RunDir, checkpoint: str) -> int:
     """Write `evals/final.json` for a checkpoint of the run, whose directory it holds meanwhile."""
-    with directory.locked():
+    with directory.locked(), beating(directory.heartbeat):
         return _evaluated(directory, checkpoint)
 
 
 def _evaluated(directory: RunDir, checkpoint: str) -> int:
     spec = directory.spec()
     torch.set_num_threads(spec.resources.threads)
-    loaded = checkpoints.load(directory.checkpoints / Path(checkpoint).name)
-    with closing(vector.make(spec, num_envs=1)) as envs:
-        spaces = envs.single_observation_space, envs.single_action_space
-    report = evaluate(
-        load_policy(spec, *spaces, loaded.tensors),
-        spec,
-        episodes=spec.eval.final_episodes,
-        seed=final_evaluation_seed(spec),
-        deterministic=spec.eval.deterministic,
-        step=loaded.step,
-        checkpoint=checkpoint,
-    )
+    path = directory.checkpoints / Path(checkpoint).name
+    with _policy(spec, directory, path) as (policy, step):
+        report = evaluate(
+            policy,
+            spec,
+            episodes=spec.eval.final_episodes,
+            seed=final_evaluation_seed(spec),
+            deterministic=spec.eval.deterministic,
+            step=step,
+            checkpoint=checkpoint,
+        )
     directory.write_report("final", report)
     log.info("checkpoint evaluated", name=checkpoint, mean=f"{report.summary.mean:.2f}")
     return 0
+
+
+@contextmanager
+def _policy(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[ActorCritic, int]]:
+    """The policy of a checkpoint, and the step it was saved at."""
+    with closing(vector.make(spec, num_envs=1)) as envs:
+        spaces = envs.single_observation_space, envs.single_action_space
+    if spec.runner.name != "external":
+        loaded = checkpoints.load(path)
+        yield load_policy(spec, *spaces, loaded.tensors), loaded.step
+        return
+    deposit = deposits.load(path)
+    with serving(spec, directory, deposits.payload(path, deposit), spaces[1]) as policy:
+        yield cast(Any, policy), deposit.step
 
 
 def main() -> int:

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rl_orch.errors import RlctlError, RunLocked
+from rl_orch.errors import BadInput, Damaged, Diverged, RlctlError, RunLocked
 from rl_orch.io import commands
 from rl_orch.io.events import EventWriter
+from rl_orch.io.heartbeat import beating
 from rl_orch.io.reserve import reserved
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind
@@ -45,18 +46,22 @@ REASON_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an attempt ended, at which step, in a sentence, and with which exit code."""
+    """How an attempt ended, at which step, in a sentence, and with which exit code.
+
+    A `final` failure is one that a further attempt would meet again.
+    """
 
     how: str
     step: int
     why: str
     hint: str | None = None
     code: int = 0
+    final: bool = False
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
     """Train in the directory; the exit code is 0 where training ended as it should."""
-    with directory.locked(patience_s=LOCK_PATIENCE_S):
+    with directory.locked(patience_s=LOCK_PATIENCE_S), beating(directory.heartbeat):
         refuse_superseded(directory, attempt)
         try:
             run = directory.path.name
@@ -141,14 +146,17 @@ def _failure(error: BaseException, step: int) -> End:
     """The end that an error makes, with what its hint advises; a surprise leaves its traceback."""
     if isinstance(error, RlctlError):
         why = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
-        return End("failed", step, why, error.hint, error.exit_code)
+        final = isinstance(error, BadInput | Diverged | Damaged)
+        return End("failed", step, why, error.hint, error.exit_code, final)
     log.exception("attempt failed")
     return End("failed", step, f"{type(error).__name__}: {error}"[:REASON_CHARS], code=1)
 
 
 def _record(writer: EventWriter, end: End) -> None:
     log.info("attempt ended", how=end.how, step=end.step, why=end.why)
-    tags = {"reason": end.why} | ({"hint": end.hint} if end.hint else {})
+    tags: dict[str, Any] = {"reason": end.why} | ({"hint": end.hint} if end.hint else {})
+    if end.final:
+        tags["final"] = True
     writer.emit(EventKind.STATE, "ended", end.how, step=end.step, tags=tags)
     writer.sync()
 

@@ -32,7 +32,7 @@ SHOWN = ("run-0007", "run-0008")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with many runs that have ended."""
     folder = tmp_path_factory.mktemp("home")
-    store = Store(connect(folder).database)
+    store = Store(connect(folder).location)
     for number in range(RUNS):
         store.add(_run(number, folder))
     for name in SHOWN:
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a database and nothing in it."""
     folder = tmp_path_factory.mktemp("empty")
-    Store(connect(folder).database)
+    Store(connect(folder).location)
     return folder
 
 

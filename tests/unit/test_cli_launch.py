@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.cli.launch import stop_requests
+from rl_orch.cli.stopping import stop_requests
 from rl_orch.cli.summary import place_flags
 from rl_orch.records import Run, State
 from rl_orch.runners.local import LocalRunner

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rl_orch import __version__, errors
-from rl_orch.cli.output import clean, print_json, report_error, safe
-from rl_orch.cli.rlctl import COMMANDS
+from rl_orch.cli.output import print_json, report_error, safe
+from rl_orch.cli.rlctl import COMMANDS, load
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
+from rl_orch.io.text import clean
 from tests.conftest import Ran
 
 Rlctl = Callable[..., Ran]
@@ -42,8 +43,24 @@ def test_every_command_has_help_that_begins_with_its_line(
     ran = rlctl(name, flag)
     assert (ran.code, ran.err) == (0, "")
     assert f"Usage: rlctl {name}" in ran.out
-    assert "--json" in ran.out
     assert COMMANDS[name][1].rstrip(".") in ran.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_speaks_json(rlctl: Rlctl, name: str) -> None:
+    found = load(COMMANDS[name][0])
+    for words in [[]] if callable(found) else [[word] for word in found]:
+        ran = rlctl(name, *words, "--help")
+        assert f"Usage: rlctl {' '.join([name, *words])}" in ran.out
+        assert "--json" in ran.out
+
+
+def test_a_command_with_others_under_it_names_them(rlctl: Rlctl) -> None:
+    assert all(word in rlctl("token", "--help").out for word in ("create", "ls", "revoke"))
+    for words in (["token"], ["token", "steal"]):
+        ran = rlctl(*words)
+        assert ran.code == 2
+        assert "`rlctl token --help` lists what it takes." in ran.err
 
 
 def test_the_version_is_told(rlctl: Rlctl) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rl_orch.core.loop import APPEARS_WITHIN_S, STOP_GRACE_S, Supervisor
+from rl_orch.core.loop import APPEARS_WITHIN_S, LAST_WORDS_S, Supervisor
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.progress import Progress, after_training
@@ -177,7 +177,7 @@ def test_stopping_asks_kindly_first_and_forces_after_the_grace(tmp_path: Path) -
     supervisor.ask_to_stop()
     supervisor.tick()
     assert runner.stopped == [False]
-    clock.advance(STOP_GRACE_S + 1)
+    clock.advance((120.0 + LAST_WORDS_S) + 1)
     supervisor.tick()
     assert runner.stopped == [False, True]
     supervisor.tick()
@@ -214,7 +214,7 @@ def test_a_stop_that_was_asked_for_elsewhere_is_passed_on_and_forced_after_the_g
     supervisor.tick()
     supervisor.directory.request_stop()
     supervisor.tick()
-    clock.advance(STOP_GRACE_S + 1)
+    clock.advance((120.0 + LAST_WORDS_S) + 1)
     supervisor.tick()
     assert runner.stopped == [False, True]
 

@@ -26,18 +26,23 @@ from rl_orch.spec.resolve import resolve
 BASE = {"env.id": "CartPole-v1", "train.batch_size": 1, "gates.min_return": 0.0}
 """A spec in which any single option may take any of its values."""
 
+PROGRAM = {"env.id": "CartPole-v1", "runner.name": "external", "runner.command": ["train"]}
+"""The same for the options of programs that are not ours."""
+
 PARTNER = dict(zip(FACTORS, reversed(FACTORS), strict=True))
 """A factor is given together with the other one."""
 
 SCHEMA = json_schema()
 SCALARS = st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text("ab 'é€", max_size=5)
-MAPS = st.dictionaries(
-    st.from_regex(r"k[a-z0-9_]{0,6}", fullmatch=True), SCALARS | st.lists(SCALARS, max_size=3)
-)
+KEYS = st.from_regex(r"k[a-z0-9_]{0,6}", fullmatch=True)
+MAPS = st.dictionaries(KEYS, SCALARS | st.lists(SCALARS, max_size=3))
+SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf"])
+WORDS = st.text(SIGNS, min_size=1, max_size=20)
+ARGUMENTS = st.lists(st.text(SIGNS, max_size=20), min_size=1, max_size=5)
 NAMED = {
     "train.batch_size": st.sampled_from([2**power for power in range(12)]),
     "train.off_policy": st.sampled_from([False, None]),
-    "resources.device": st.sampled_from(["cpu", "mps", "cuda", "cuda:3"]),
+    "resources.device": st.sampled_from(["auto", "cpu", "mps", "cuda", "cuda:3"]),
     "obs.clip_range": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
     "agent.network.hidden_sizes": st.lists(st.integers(1, 16384), max_size=32),
     "env.kwargs": MAPS,
@@ -45,6 +50,10 @@ NAMED = {
     | st.integers(1, 1000)
     | st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),
     "eval.final_episodes": st.integers(10, 100_000),
+    "schedule.after": st.lists(WORDS, max_size=5),
+    "runner.command": ARGUMENTS,
+    "runner.policy": ARGUMENTS,
+    "runner.env": st.dictionaries(KEYS, st.text(SIGNS, max_size=20)),
 }
 """Values of options whose schema does not say all of what they may be."""
 
@@ -79,16 +88,16 @@ def from_schema(schema: dict[str, Any]) -> SearchStrategy[Any]:
         bare = "exclusiveMinimum" in schema
         return st.floats(low, schema.get("maximum", 1e12), exclude_min=bare, allow_subnormal=False)
     if schema["type"] == "string":
-        signs = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf"])
-        words = st.text(signs, min_size=1, max_size=20)
-        return words.filter(lambda word: word.strip().lower() not in ("null", "none"))
+        return WORDS.filter(lambda word: word.strip().lower() not in ("null", "none"))
     return {"boolean": st.booleans(), "null": st.none()}[schema["type"]]
 
 
 def base_for(option: Option) -> dict[str, Any]:
     """What else the file says, by path."""
+    ours = option.group != "runner" or option.path == "runner.name"
+    base: dict[str, Any] = BASE if ours else PROGRAM
     partner = {PARTNER[option.path]: 3} if option.path in FACTORS else {}
-    return {path: value for path, value in (BASE | partner).items() if path != option.path}
+    return {path: value for path, value in (base | partner).items() if path != option.path}
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:
@@ -233,9 +242,32 @@ def test_an_override_beats_a_flag_beats_a_variable_beats_the_file_beats_the_defa
         seen(resolve(document, variables=variables, flags=flags, overrides=overrides))
         == in_override
     )
-    if option.path not in (*FACTORS, *BASE):
+    if option.path not in (*FACTORS, *BASE, *PROGRAM):
         reset = resolve(document, variables=variables, overrides=[f"~{option.path}"])
         assert meaning(reset, option) == option.default
+
+
+def test_one_word_stands_for_a_list_of_one_and_for_the_name_of_a_runner() -> None:
+    train = ["./train"]
+    for spec in (
+        resolve({"env.id": "x", "runner": "external", "runner.command": "./train"}),
+        resolve({"env.id": "x"}, overrides=["runner=external", "runner.command=./train"]),
+        resolve({"env.id": "x", "runner": {"name": "external", "command": train}}),
+        resolve(
+            {"env.id": "x"}, variables={"RL_RUNNER": "external", "RL_RUNNER_COMMAND": "./train"}
+        ),
+        resolve(
+            {"env.id": "x"}, flags={"runner.name": "external", "runner.command": '["./train"]'}
+        ),
+    ):
+        assert (spec.runner.name, list(spec.runner.command)) == ("external", train)
+        assert spec.algo == "external"
+
+
+def test_a_word_that_looks_like_a_number_or_a_command_line_stays_as_it_is() -> None:
+    for text in ("007", "1e3", "true", "python train.py --lr 1", "{a"):
+        assert resolve({"env.id": "x"}, flags={"schedule.after": text}).schedule.after == (text,)
+    assert resolve({"env.id": "x"}, overrides=["schedule.after=007"]).schedule.after == ("007",)
 
 
 def test_check_and_launch_take_the_flags_that_are_tested_here(typed: Typed) -> None:

@@ -13,10 +13,12 @@ from rl_orch.spec.options import Option, groups, table
 from rl_orch.spec.resolve import resolve
 
 NOT_LEARNED = (
-    *("name", "seeds", "resources", "store", "registry"),
+    *("name", "seeds", "resources", "schedule", "store", "registry"),
     *("metrics", "traces", "logs", "infer"),
 )
 EXPECTATIONS = ("env.seed", "agent.discrete", "train.off_policy")
+PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
+PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {
     "name": "another",
     "env.id": "Pendulum-v1",
@@ -32,6 +34,11 @@ OTHER_VALUES: dict[str, Any] = {
     "rollout.steps": 512,
     "resources.device": "mps",
     "resources.threads": 2,
+    "schedule.after": ["first"],
+    "runner.name": "elsewhere",
+    "runner.command": ["another"],
+    "runner.env": {"A": "b"},
+    "runner.policy": ["another"],
 }
 """Values unlike the default, where one cannot be made from the option alone."""
 
@@ -258,10 +265,13 @@ def test_factors_must_be_counts_with_a_product_in_bounds() -> None:
 def test_the_hash_changes_with_what_changes_the_policy_and_with_nothing_else(
     option: Option,
 ) -> None:
-    base = spec()
-    other = spec(**{option.path: another_value(option)})
+    alone = option.group != "runner" or option.path == "runner.name"
+    given: dict[str, Any] = {} if alone else PROGRAM
+    base = spec(**given)
+    other = spec(**given | {option.path: another_value(option)})
     assert value_at(other, option.path) != value_at(base, option.path)
-    outside = option.path.split(".")[0] in NOT_LEARNED or option.path in EXPECTATIONS
+    outside = option.path.split(".")[0] in NOT_LEARNED
+    outside = outside or option.path in (*EXPECTATIONS, *PATIENCE)
     assert (other.config_hash == base.config_hash) is outside
 
 
@@ -325,6 +335,53 @@ def test_a_gate_asks_for_ten_final_episodes_at_least(rule: str) -> None:
     assert spec(eval__final_episodes=10).eval.final_episodes == 10
     ungated = resolve({"env.id": "CartPole-v1", "eval.final_episodes": 1})
     assert ungated.eval.final_episodes == 1
+
+
+def test_an_external_run_needs_a_program_and_a_policy_to_judge() -> None:
+    found = problems(runner="external", gates__min_return=1)
+    assert set(found) == {"runner.command", "runner.policy"}
+    assert "reports about itself" in found["runner.policy"]
+    assert spec(**PROGRAM).runner.policy == ("act",)
+
+
+@pytest.mark.parametrize("name", ["command", "policy", "tensorboard"])
+def test_what_only_external_runs_have_is_refused_elsewhere(name: str) -> None:
+    found = problems(**{f"runner.{name}": "x"})
+    assert "but runner.name is 'local'" in found[f"runner.{name}"]
+
+
+@pytest.mark.parametrize("bad", [1, True, [1], ["python", ["x"]], {"a": 1}, None, [None]])
+def test_a_program_is_a_list_of_words(bad: Any) -> None:
+    assert "a list of words" in problems(runner="external", runner__command=bad)["runner.command"]
+
+
+def test_numbers_among_words_are_told_to_be_quoted() -> None:
+    with pytest.raises(SpecInvalid) as caught:
+        resolve({"env.id": "x", "runner": "external", "runner.command": ["train", "--lr", 0.1]})
+    assert caught.value.hint == "Put 0.1 in quotes to make it text."
+
+
+@pytest.mark.parametrize("bad", [{"1A": "x"}, {"A-B": "x"}, {"A": 1}, {"A": "\0"}, {"": "x"}, [1]])
+def test_variables_for_a_program_have_names_and_text(bad: Any) -> None:
+    found = problems(runner="external", runner__command="x", runner__env=bad)
+    assert "a map from names of variables to text" in found["runner.env"]
+
+
+def test_types_of_lists_and_maps_say_what_is_in_them() -> None:
+    types = {path: option.type for path, option in table().items()}
+    assert types["agent.network.hidden_sizes"] == "list of whole numbers"
+    assert types["runner.command"] == types["schedule.after"] == "list of text"
+    assert types["runner.env"] == "map of text"
+    assert types["seeds"] == "whole number in [1, 1000] or list of whole numbers or null"
+
+
+def test_cores_and_gpus_follow_from_threads_and_device_unless_they_are_given() -> None:
+    assert (spec().cpus, spec().gpus) == (1, 0)
+    assert spec(resources__threads=4).cpus == 4
+    assert spec(resources__threads=4, resources__cpus=6).cpus == 6
+    assert spec(resources__device="cuda").gpus == spec(resources__device="cuda:0").gpus == 1
+    assert spec(resources__device="cuda:2").gpus == 3
+    assert spec(resources__device="cuda", resources__gpus=2).gpus == 2
 
 
 def test_clip_bounds_must_be_in_order() -> None:

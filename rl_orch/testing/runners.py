@@ -1,138 +1,19 @@
-"""For tests of the orchestrator and of plugins: a contract suite per protocol, and small fakes.
-
-A plugin's test subclasses the suite of its protocol and says how one is made; pytest does the rest.
-"""
+"""What every runner does, as tests."""
 
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_orch.core.ports import Exit, Runner, Sink, Task
-from rl_orch.io.events import EventWriter
+from rl_orch.core.ports import Exit, Runner, Task
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import EvalReport, Event, EventKind
-from rl_orch.spec.model import Spec
-from rl_orch.spec.resolve import resolve
-from rl_orch.stats import summarize
-
-Script = Callable[[RunDir, Task], int]
-"""What a fake root does in its directory; returns the exit code."""
+from rl_orch.testing.fakes import a_spec
 
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9")
 """Overrides of a training that somebody else has to end."""
-
-
-class FakeClock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self, now: float = 1_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self.now += seconds
-
-
-@dataclass(slots=True)
-class FakeRunner:
-    """A runner whose roots are functions. They end when `finish` is called, or at once."""
-
-    script: Script
-    at_once: bool = True
-    started: list[Task] = field(default_factory=list)
-    stopped: list[bool] = field(default_factory=list)
-    _roots: dict[str, tuple[RunDir, Task]] = field(default_factory=dict)
-    _exits: dict[str, Exit] = field(default_factory=dict)
-
-    def check(self, spec: Spec) -> None:
-        """Every spec will do."""
-
-    def start(self, directory: Path, task: Task) -> str:
-        """Note the task; its handle is its number."""
-        handle = f"fake:{len(self.started)}"
-        self.started.append(task)
-        self._roots[handle] = (RunDir(directory), task)
-        if self.at_once:
-            self.finish()
-        return handle
-
-    def finish(self, code: int | None = None) -> None:
-        """Let every root run its script and end; a given code ends it without."""
-        for handle, (directory, task) in self._roots.items():
-            if handle not in self._exits:
-                ended = self.script(directory, task) if code is None else code
-                self._exits[handle] = Exit(ended)
-
-    def poll(self, handle: str) -> Exit | None:
-        """How the root ended, once it has."""
-        return self._exits.get(handle, None if handle in self._roots else Exit(None))
-
-    def stop(self, handle: str, *, force: bool) -> None:
-        """Note that it was asked; a forced root is gone."""
-        self.stopped.append(force)
-        if force:
-            self._exits.setdefault(handle, Exit(-9))
-
-    def adopt(self, directory: Path) -> str | None:
-        """The root that was started in the directory and has not ended."""
-        for handle, (run, _) in self._roots.items():
-            if run.path == directory and handle not in self._exits:
-                return handle
-        return None
-
-
-def a_spec(*overrides: str, env_id: str = "CartPole-v1") -> Spec:
-    """A small valid spec."""
-    return resolve({"env": {"id": env_id}}, overrides=overrides)
-
-
-def a_report(
-    returns: Sequence[float], *, step: int = 100, checkpoint: str | None = None
-) -> EvalReport:
-    """A report with the given returns, each from an episode of ten steps."""
-    return EvalReport(
-        env_id="CartPole-v1",
-        step=step,
-        checkpoint=checkpoint,
-        seed=0,
-        deterministic=True,
-        returns=tuple(returns),
-        lengths=(10,) * len(returns),
-        summary=summarize(returns),
-    )
-
-
-def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100") -> Script:
-    """A script that tells of a training to its end and evaluates to the given returns."""
-
-    def script(directory: RunDir, task: Task) -> int:
-        if task.checkpoint is not None:
-            directory.write_report("final", a_report(returns, checkpoint=task.checkpoint))
-            return 0
-        with EventWriter(directory.events, run=directory.path.name, attempt=task.attempt) as writer:
-            writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
-            report = a_report(returns, checkpoint=checkpoint)
-            directory.write_report(checkpoint, report)
-            summary = report.summary.model_dump(mode="json")
-            tags = {"summary": summary, "mean_length": report.mean_length}
-            writer.emit(
-                EventKind.EVAL, "eval/mean_return", report.summary.mean, step=100, tags=tags
-            )
-            tags = {"best": True, "evaluated": True, "removed": []}
-            writer.emit(EventKind.CHECKPOINT, "saved", checkpoint, step=100, tags=tags)
-            writer.emit(EventKind.STATE, "ended", "trained", step=100, tags={"reason": "trained"})
-        return 0
-
-    return script
 
 
 class RunnerContract(ABC):
@@ -283,47 +164,3 @@ def _last_words(directory: Path) -> tuple[str, str, Any]:
     """Kind, key and value of the newest event."""
     last = json.loads(RunDir(directory).events.read_text().splitlines()[-1])
     return last["kind"], last["key"], last["value"]
-
-
-class SinkContract(ABC):
-    """What every sink does."""
-
-    @abstractmethod
-    def make_sink(self, folder: Path) -> Sink:
-        """The sink under test, keeping what it keeps in the folder."""
-
-    @abstractmethod
-    def read_back(self, folder: Path) -> dict[str, list[tuple[int, float]]]:
-        """The numbers that the sink keeps in the folder: by key, (step, value), oldest first."""
-
-    def test_numbers_come_back_once_they_are_flushed(self, tmp_path: Path) -> None:
-        """Every metric that is a number, in order; binary fractions, so that none is rounded."""
-        sink = self.make_sink(tmp_path)
-        told = {"losses/value_loss": [(8, 1.5), (16, 0.25)], "charts/learning_rate": [(8, 2.0)]}
-        for key, points in told.items():
-            for step, value in points:
-                sink.write(_event(EventKind.METRIC, key, value, step=step))
-        sink.write(_event(EventKind.METRIC, "losses/value_loss", "text", step=24))
-        sink.flush()
-        kept = self.read_back(tmp_path)
-        assert {key: kept.get(key) for key in told} == told
-        sink.close()
-
-    def test_every_kind_of_event_is_taken(self, tmp_path: Path) -> None:
-        """A sink may ignore an event, but never refuses one."""
-        sink = self.make_sink(tmp_path)
-        for kind in EventKind:
-            for value in (1.5, "text", None, {"nested": [1]}):
-                sink.write(_event(kind, "k", value, step=1))
-        sink.flush()
-        sink.close()
-
-    def test_flushing_and_closing_an_empty_sink_is_fine(self, tmp_path: Path) -> None:
-        """A run may end before anything has happened."""
-        sink = self.make_sink(tmp_path)
-        sink.flush()
-        sink.close()
-
-
-def _event(kind: EventKind, key: str, value: Any, *, step: int) -> Event:
-    return Event(seq=1, attempt=1, ts=1.0, run="r", step=step, kind=kind, key=key, value=value)

@@ -1,0 +1,84 @@
+"""The app: its routes behind their layers. The outermost layer comes first at a request."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.middleware.cors import CORSMiddleware
+
+from rl_orch.api import artifacts, experiments, health, metrics, problems, runs, streams, tokens
+from rl_orch.api.access import Access, Doorway
+from rl_orch.api.feeds import Hub
+from rl_orch.api.operations import Parts, ServiceStatus
+from rl_orch.api.settings import Settings
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.telemetry import Telemetry
+from rl_orch.core.tokens import Tokens
+
+NOUNS = (health, experiments, runs, streams, metrics, artifacts, tokens)
+TITLE = "RL Orchestrator"
+ABOUT = "The verbs of `rlctl` over HTTP. Errors are problem documents (RFC 9457)."
+
+
+def create_app(
+    orchestrator: Orchestrator,
+    *,
+    settings: Settings,
+    service: ServiceStatus | None = None,
+    telemetry: Telemetry | None = None,
+) -> FastAPI:
+    """The API of one orchestrator; `service` is the scheduler beside it, where there is one."""
+    app = _routed()
+    app.state.parts = Parts(
+        orchestrator=orchestrator,
+        settings=settings,
+        hub=Hub(orchestrator.get, poll_s=settings.poll_s),
+        telemetry=telemetry or Telemetry(orchestrator),
+        service=service,
+    )
+    problems.install(app)
+    _wrap(app, orchestrator, settings)
+    return app
+
+
+def description() -> dict[str, Any]:
+    """The API in OpenAPI's words."""
+    return _routed().openapi()
+
+
+def _routed() -> FastAPI:
+    """An app that has the routes, and nothing behind them."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for noun in NOUNS:
+        # Not included as routers, so that the app's own routes are all that there are.
+        app.router.routes.extend(noun.routes.routes)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        schema = get_openapi(title=TITLE, version="1", description=ABOUT, routes=app.routes)
+        components = schema["components"]
+        model = problems.ProblemDocument.model_json_schema(
+            ref_template="#/components/schemas/{model}"
+        )
+        components["schemas"] |= model.pop("$defs") | {"ProblemDocument": model}
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+def _wrap(app: FastAPI, orchestrator: Orchestrator, settings: Settings) -> None:
+    """Put the layers around the routes, the innermost first."""
+    app.add_middleware(Access, tokens=lambda: Tokens(orchestrator.store), settings=settings)
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
+            expose_headers=["Retry-After", "WWW-Authenticate", "Content-Range", "ETag"],
+        )
+    app.add_middleware(Doorway, settings=settings)
+    app.add_middleware(problems.Safety)

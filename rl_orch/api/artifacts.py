@@ -1,0 +1,208 @@
+"""The files in a run's directory: a list of them, and each of them or a range of its bytes.
+
+Only plain files with one name, reached without any link; nothing that a browser would execute.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import quote
+
+from fastapi import Header, Response
+from fastapi import Path as Segment
+from fastapi.responses import StreamingResponse
+
+from rl_orch.api.operations import Here, Reference, aside, json_response, operation, router
+from rl_orch.api.problems import Answer
+from rl_orch.api.schemas import Artifact, ArtifactList
+from rl_orch.errors import BadInput, NotFound
+
+MOST_LISTED = 10_000
+BLOCK_BYTES = 256 << 10
+HIDDEN = frozenset({"lock", "control.sock"})
+TEXT = frozenset({".txt", ".log", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".md", ".toml"})
+RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+SANDBOX = "default-src 'none'; frame-ancestors 'none'; sandbox"
+
+routes = router("artifacts")
+
+
+@routes.get(
+    "/runs/{ref}/artifacts",
+    response_model=ArtifactList,
+    **operation("listArtifacts", "read", 404),
+)
+async def list_artifacts(ref: Reference, here: Here) -> Response:
+    """The files in a run's directory."""
+    _, directory = await aside(here.orchestrator.there, ref)
+    found = await aside(listing, directory.path)
+    kept = sorted(found[:MOST_LISTED], key=lambda artifact: artifact.path)
+    return json_response(ArtifactList(artifacts=kept, truncated=len(found) > MOST_LISTED))
+
+
+def _file_operation() -> dict[str, Any]:
+    declared = operation("getArtifact", "read", 404, 416)
+    content = {
+        kind: {"schema": {"type": "string", "format": "binary"}}
+        for kind in ("application/octet-stream", "text/plain")
+    }
+    declared["responses"][200] = {"description": "The file", "content": content}
+    declared["responses"][206] = {"description": "A range of its bytes", "content": content}
+    return {**declared, "response_class": StreamingResponse}
+
+
+@routes.get("/runs/{ref}/artifacts/{path:path}", **_file_operation())
+async def get_artifact(
+    ref: Reference,
+    here: Here,
+    path: Annotated[str, Segment(max_length=1000, examples=["spec.yaml"])],
+    range: Annotated[str | None, Header(max_length=100, examples=["bytes=0-99"])] = None,
+    if_range: Annotated[str | None, Header(max_length=100)] = None,
+) -> Response:
+    """One file, or a single range of its bytes. It is offered for download, never for display."""
+    parts = parts_of(path)
+    _, directory = await aside(here.orchestrator.there, ref)
+    file = await aside(opened, directory.path, parts)
+    return _served(file, parts[-1], range, if_range)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Some bytes of a file, from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+def parts_of(path: str) -> list[str]:
+    """The parts of a path that stays inside; anything else is refused before it is looked at."""
+    parts = path.split("/")
+    odd = "\0" in path or "\\" in path or any(part in ("", ".", "..") for part in parts)
+    if odd or any(len(os.fsencode(part)) > 255 for part in parts):
+        raise BadInput(
+            f"path is {path[:100]!r}; must lead from the run's directory to a file inside it",
+            path="path",
+        )
+    if any(_is_hidden(part) for part in parts):
+        raise NotFound(f"no file {path!r} in the run's directory")
+    return parts
+
+
+def opened(root: Path, parts: list[str]) -> BinaryIO:
+    """The open file. Each part of the way is opened in the one before it, and none may be a link,
+    so that nothing can be changed for something else in between."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = _open(part, os.O_DIRECTORY, folder)
+            os.close(folder)
+            folder = inner
+        fd = _open(parts[-1], os.O_NONBLOCK, folder)
+    finally:
+        os.close(folder)
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+        os.close(fd)
+        raise _no_plain_file("/".join(parts))
+    return os.fdopen(fd, "rb", buffering=0)
+
+
+def listing(root: Path) -> list[Artifact]:
+    """The files that can be had, one more than are listed where there are more."""
+    found: list[Artifact] = []
+    for folder, folders, names, fd in os.fwalk(root, follow_symlinks=False):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        for name in names:
+            facts = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if _is_hidden(name) or not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+                continue
+            path = Path(folder, name).relative_to(root).as_posix()
+            found.append(Artifact(path=path, bytes=facts.st_size, modified_at=facts.st_mtime))
+            if len(found) > MOST_LISTED:
+                return found
+    return found
+
+
+def span_of(header: str | None, size: int) -> Span | None:
+    """The bytes that a Range header asks for; None for all of them.
+
+    What is not a single range of bytes is ignored, as RFC 9110 has it; one that lies outside the
+    file is refused.
+    """
+    match = RANGE.fullmatch(header.replace(" ", "")) if header else None
+    if match is None or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    if not first:
+        span = Span(max(0, size - int(last)), size)
+    else:
+        span = Span(int(first), min(size, int(last) + 1) if last else size)
+        if last and int(last) < int(first):
+            return None
+    if span.start >= span.end:
+        error = BadInput(f"range is {header!r}, but the file has {size} bytes", path="Range")
+        raise Answer(error, status=416, headers={"Content-Range": f"bytes */{size}"})
+    return span
+
+
+def _served(file: BinaryIO, name: str, header: str | None, if_range: str | None) -> Response:
+    facts = os.fstat(file.fileno())
+    tag = f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
+    try:
+        span = span_of(header, facts.st_size) if if_range in (None, tag) else None
+    except Answer:
+        file.close()
+        raise
+    sent = span or Span(0, facts.st_size)
+    is_text = Path(name).suffix.lower() in TEXT
+    headers = {
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "Content-Length": str(sent.end - sent.start),
+        "Content-Security-Policy": SANDBOX,
+        "ETag": tag,
+    }
+    if span is not None:
+        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{facts.st_size}"
+    kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
+    return StreamingResponse(_blocks(file, sent), 206 if span else 200, headers, kind)
+
+
+def _blocks(file: BinaryIO, span: Span) -> Iterator[bytes]:
+    with file:
+        file.seek(span.start)
+        left = span.end - span.start
+        while left and (block := file.read(min(left, BLOCK_BYTES))):
+            left -= len(block)
+            yield block
+
+
+def _open(name: str, flags: int, folder: int) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        if _is_link(name, folder):
+            raise _no_plain_file(name) from None
+        raise NotFound(f"no file {name!r} in the run's directory") from None
+    except OSError:
+        raise _no_plain_file(name) from None
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file is how processes keep out of each other's way, or half-written."""
+    return name in HIDDEN or name.startswith(".")
+
+
+def _no_plain_file(path: str) -> BadInput:
+    return BadInput(f"{path!r} is no plain file of the run's own", path="path")

@@ -1,0 +1,129 @@
+"""How an operation is declared: a stable id, the right it needs, and the problems it may answer.
+
+A route that does not say which right it needs cannot be made.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Protocol, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from rl_orch.api.access import RIGHTS, Right, require
+from rl_orch.api.feeds import Hub
+from rl_orch.api.limits import parsed
+from rl_orch.api.problems import declared
+from rl_orch.api.settings import Settings
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.telemetry import Telemetry
+
+LINE = r"^[^\x00-\x1f\x7f]+$"
+"""Text on one line."""
+
+Reference = Annotated[
+    str,
+    Path(
+        description="An id, a unique beginning of one, a name (its newest run), or `last`.",
+        max_length=200,
+        pattern=LINE,
+        examples=["cartpole-k3m9xq"],
+    ),
+]
+
+
+SLOW_AT_ONCE = 4
+_SLOW = CapacityLimiter(SLOW_AT_ONCE)
+
+Result = TypeVar("Result")
+
+
+class ServiceStatus(Protocol):
+    """What the API asks of the scheduler beside it."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it looks after the runs by now."""
+
+    def status(self) -> dict[str, Any]:
+        """What it is doing, for people."""
+
+    def wake(self) -> None:
+        """Look at the queue soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes work with."""
+
+    orchestrator: Orchestrator
+    settings: Settings
+    hub: Hub
+    telemetry: Telemetry
+    service: ServiceStatus | None
+
+    def wake(self) -> None:
+        """Let the scheduler look at what has changed."""
+        if self.service is not None:
+            self.service.wake()
+
+
+async def _parts(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+Here = Annotated[Parts, Depends(_parts)]
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks the caller's right before it reads anything else of the request."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, behind its guard."""
+        handle = super().get_route_handler()
+        needed = (self.openapi_extra or {}).get("x-scope")
+        if needed not in RIGHTS:
+            raise TypeError(f"route {self.path} does not say which right it needs")
+        takes_body = self.body_field is not None
+
+        async def guarded(request: Request) -> Response:
+            require(request, needed)
+            if takes_body:
+                settings: Settings = request.app.state.parts.settings
+                request = await parsed(request, settings.max_body_bytes)
+            return await handle(request)
+
+        return guarded
+
+
+def router(tag: str) -> APIRouter:
+    """A router for the operations of one noun."""
+    return APIRouter(tags=[tag], route_class=GuardedRoute)
+
+
+def operation(id: str, needed: Right, *statuses: int) -> dict[str, Any]:
+    """The arguments of a route's decorator that every route has."""
+    refusals = () if needed == "none" else (401, 403)
+    return {
+        "operation_id": id,
+        "openapi_extra": {
+            "x-scope": needed,
+            "security": [] if needed == "none" else [{"token": []}],
+        },
+        "responses": declared(*sorted({400, 421, 429, *refusals, *statuses})),
+    }
+
+
+async def aside(work: Callable[..., Result], *given: Any) -> Result:
+    """What some work comes to that reads much: only little of it is done at once, so that others
+    are answered meanwhile."""
+    return await to_thread.run_sync(partial(work, *given), limiter=_SLOW)
+
+
+def json_response(record: BaseModel, status: int = 200) -> Response:
+    """A record as it is, without a second look at it."""
+    return Response(record.model_dump_json(), status, media_type="application/json")

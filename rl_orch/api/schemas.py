@@ -1,0 +1,230 @@
+"""The shapes of requests and of answers that are no records. Data only."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rl_orch.io.recent import TrainingStep
+from rl_orch.io.series import Series
+from rl_orch.records import (
+    Checkpoint,
+    EpisodeSummary,
+    Evaluation,
+    Event,
+    Group,
+    Record,
+    Run,
+    RunView,
+    Service,
+    Token,
+)
+
+MOST_OVERRIDES = 200
+
+
+class Body(BaseModel):
+    """What a request says; nothing that is not known, and nothing of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Experiment(Body):
+    """A spec as a file would have it, with overrides as the command line takes them.
+
+    `consent` says that the caller has seen the program that a spec with `runner.name: external`
+    runs, and wants it run.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "spec": {"env": {"id": "CartPole-v1"}, "train": {"total_timesteps": 50000}},
+                    "overrides": ["env.seed=7"],
+                }
+            ]
+        }
+    )
+
+    spec: dict[str, Any]
+    overrides: list[str] = Field(default=[], max_length=MOST_OVERRIDES)
+    consent: bool = False
+
+
+class Stop(Body):
+    """How a run is to be stopped: kindly, or at once."""
+
+    force: bool = False
+
+
+class Resume(Body):
+    """What a resumed run is to change, such as `train.total_timesteps=2e6`."""
+
+    overrides: list[str] = Field(default=[], max_length=MOST_OVERRIDES)
+
+
+class Command(Body):
+    """A command for the root of a run that is at work."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "checkpoint"}]})
+
+    name: str = Field(max_length=100)
+    arguments: dict[str, Any] = {}
+
+
+class NewToken(Body):
+    """A token to be made."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "scope": "operate"}]})
+
+    name: str = Field(max_length=64)
+    scope: Literal["read", "operate", "admin"]
+    lifetime_s: float | None = Field(default=None, gt=0, le=1e9)
+
+
+class CheckError(Record):
+    """One problem of a spec."""
+
+    path: str | None
+    value: Any = None
+    message: str
+    hint: str | None = None
+
+
+class Checked(Record):
+    """What can be known of a spec before it is carried out."""
+
+    ok: bool
+    config_hash: str | None
+    pending: list[str]
+    seeds: list[int]
+    errors: list[CheckError]
+
+
+class RunPage(Record):
+    """Some runs, and the cursor that continues after them."""
+
+    runs: tuple[Run, ...]
+    next: str | None
+
+
+class Row(Record):
+    """A row of a listing: a group with all of its runs, or a run by itself."""
+
+    group: Group | None
+    runs: tuple[Run, ...]
+
+
+class RowPage(Record):
+    """Some rows, newest first, and the cursor that continues after them."""
+
+    rows: tuple[Row, ...]
+    next: str | None
+
+
+class GroupView(Record):
+    """A group and its runs, by seed."""
+
+    group: Group
+    runs: tuple[Run, ...]
+
+
+class RunDetails(RunView):
+    """A run with everything that belongs to it; `spec` is described by the schema of specs."""
+
+    spec: dict[str, Any]  # type: ignore[assignment]
+
+
+class HistoryView(Record):
+    """The episodes and evaluations of a run, oldest first; an evaluation follows its step."""
+
+    episodes: tuple[EpisodeSummary, ...]
+    evaluations: tuple[tuple[int, Evaluation], ...]
+
+
+class EventPage(Record):
+    """Some events, the byte offset after them, and how many lines between were no events."""
+
+    events: tuple[Event, ...]
+    offset: int
+    skipped: int = 0
+
+
+class LogText(Record):
+    """Whole lines of a log, without terminal escapes, and the byte offset after them."""
+
+    text: str
+    offset: int
+
+
+class CheckpointList(Record):
+    """The checkpoints of a run, oldest first."""
+
+    checkpoints: tuple[Checkpoint, ...]
+
+
+class Artifact(Record):
+    """A file in a run's directory."""
+
+    path: str
+    bytes: int
+    modified_at: float
+
+
+class ArtifactList(Record):
+    """The files in a run's directory; `truncated` where there are more than are listed."""
+
+    artifacts: list[Artifact]
+    truncated: bool = False
+
+
+class OptionList(Record):
+    """Every option of a spec, as `rlctl options --json` has them."""
+
+    options: list[dict[str, Any]]
+
+
+class ServiceList(Record):
+    """The services that share the database; `here` is what the one that answers is doing."""
+
+    services: list[Service]
+    here: dict[str, Any] | None = None
+
+
+class TokenList(Record):
+    """Every token there has been, oldest first."""
+
+    tokens: list[Token]
+
+
+class MadeToken(Record):
+    """A new token and its text, which cannot be had again."""
+
+    token: Token
+    secret: str
+
+
+class Health(Record):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(Record):
+    """Whether the service can do its work, and which part of it cannot."""
+
+    ready: bool
+    database: bool
+    scheduler: bool
+
+
+class SeriesList(Record):
+    """The curves of a run."""
+
+    series: tuple[Series, ...]
+
+
+class RecentSteps(Record):
+    """The newest numbers of a run, oldest first."""
+
+    metrics: list[TrainingStep]

@@ -1,0 +1,124 @@
+"""Whom a command talks to: a service that is named, the home's own if it is up, or the store.
+
+All of them know the same verbs. What only one of them needs is loaded when it is the one.
+"""
+
+import importlib
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from rl_orch.errors import RlctlError, Unauthorized, Unavailable
+from rl_orch.io import place
+from rl_orch.io.place import Place
+
+if TYPE_CHECKING:
+    from rl_orch.client import Client
+    from rl_orch.core.orchestrator import Orchestrator
+
+Connected: TypeAlias = "Orchestrator | Client"
+T = TypeVar("T")
+
+GONE_FOR_S = 60.0
+"""For how long a command that waits puts up with a service that does not answer."""
+
+TRY_EVERY_S = 0.5
+
+
+def connect(home: Path | None, database: str | None, server: str | None = None) -> Connected:
+    """The verbs, by way of whoever has them."""
+    if server is not None:
+        return _client(server, os.environ.get("RLCTL_TOKEN"))
+    found = service_of(home, database)
+    if found is not None:
+        return _client(found.url, found.token)
+    made: Orchestrator = importlib.import_module("rl_orch.orchestrator").connect(
+        home, database=database
+    )
+    return made
+
+
+def service_of(home: Path | None, database: str | None = None) -> Place | None:
+    """The living service of a home, unless it keeps another database than is asked for."""
+    found = place.living(home_folder(home))
+    if found is None or database is None or found.database is None:
+        return found
+    return found if _same(database, found.database) else None
+
+
+def home_folder(home: Path | None) -> Path:
+    """The home that is meant where none, or one, is named."""
+    return Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
+
+
+def make_home(home: Path) -> None:
+    """Make a home, if there is none yet."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RlctlError(
+            f"home {str(home)!r} cannot be made: {error.strerror}",
+            hint="Set RLCTL_HOME to a folder that can be written to.",
+        ) from None
+
+
+@dataclass(slots=True)
+class Lasting:
+    """A connection for long waits: it is made anew when a service goes away or comes back."""
+
+    renew: Callable[[], Connected]
+    connected: Connected
+    answered: bool = False
+
+    def ask(self, question: Callable[[Connected], T]) -> T:
+        """What the question gets for an answer, from whoever there is to ask by then.
+
+        The very first one is asked once: nobody has gone away who was never there.
+        """
+        deadline = time.monotonic() + GONE_FOR_S
+        while True:
+            try:
+                answer = question(self.connected)
+            except (Unavailable, Unauthorized):  # A service that was started anew has a new token.
+                if not self.answered or time.monotonic() > deadline:
+                    raise
+            else:
+                self.answered = True
+                return answer
+            time.sleep(TRY_EVERY_S)
+            self.connected = self.renew()
+
+
+def lasting(home: Path | None, database: str | None, server: str | None = None) -> Lasting:
+    """A connection for long waits."""
+    return Lasting(lambda: connect(home, database, server), connect(home, database, server))
+
+
+def is_url(database: str) -> bool:
+    """Whether a database is named by an address, and not by a path."""
+    return "://" in database
+
+
+def masked(database: str) -> str:
+    """A database as it may be shown: the password of an address is three stars."""
+    if not is_url(database):
+        return database
+    scheme, _, rest = database.partition("://")
+    rest = re.sub(r"^([^/?#]*?:)[^/?#]*@", r"\1***@", rest)
+    rest = re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1***", rest)
+    return f"{scheme}://{rest}"
+
+
+def _same(asked: str, kept: str) -> bool:
+    if is_url(asked) or is_url(kept):
+        return masked(asked) == masked(kept)
+    return Path(asked).absolute() == Path(kept)
+
+
+def _client(url: str, token: str | None) -> "Client":
+    made: Client = importlib.import_module("rl_orch.client").Client(url, token)
+    return made

@@ -1,0 +1,182 @@
+"""The service in this process: scheduler in a thread, HTTP API in the main one, until a signal.
+
+Here the parts of the service meet; nothing else knows them all.
+"""
+
+import fcntl
+import logging
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rl_orch import orchestrator
+from rl_orch.api.app import create_app
+from rl_orch.api.serving import serve
+from rl_orch.api.settings import Settings
+from rl_orch.cli.connection import make_home
+from rl_orch.cli.output import err
+from rl_orch.cli.up import Wanted
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.scheduler import Capacity
+from rl_orch.core.service import Service
+from rl_orch.core.telemetry import Telemetry
+from rl_orch.errors import Conflict, RlctlError
+from rl_orch.io import machine, place, processes
+from rl_orch.io.place import Place
+
+LOCK_FILE = "service.lock"
+LOOK_EVERY_S = 0.02
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+UNSPECIFIED = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
+LOG = logging.getLogger(__name__)
+
+
+def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
+    """Serve a home until a signal asks to end; `tell` is called once it is ready."""
+    _log_to_stderr()
+    with _alone(wanted.home), _signals() as until:
+        verbs = orchestrator.connect(wanted.home, database=wanted.database, resident=True)
+        verbs.capacity = _capacity(wanted)
+        telemetry = Telemetry(verbs)
+        service = Service(verbs, verbs.capacity, url="", also=telemetry.sink)
+        running = _Running(verbs, service, secrets.token_urlsafe(32), until, tell)
+        app = create_app(
+            verbs,
+            settings=_settings(wanted, running.token),
+            service=service,
+            telemetry=telemetry,
+        )
+        try:
+            serve(app, wanted.host, wanted.port, until=until, started=running.begin)
+        finally:
+            running.end()
+    running.account()
+
+
+class _Running:
+    """What goes on beside the API: the note of where it is, and the scheduler's thread."""
+
+    def __init__(
+        self,
+        verbs: Orchestrator,
+        service: Service,
+        token: str,
+        until: threading.Event,
+        tell: Callable[[Place], None],
+    ) -> None:
+        self.token = token
+        self._verbs = verbs
+        self._service = service
+        self._until = until
+        self._tell = tell
+        self._noted: Place | None = None
+        self._failed = False
+        self._thread = threading.Thread(target=self._schedule, name="scheduler")
+
+    def begin(self, url: str) -> None:
+        """The API listens: note where, and let the scheduler begin."""
+        self._service.url = url
+        for anywhere, here in UNSPECIFIED.items():
+            url = url.replace(anywhere, here)
+        self._noted = Place(
+            url=url,
+            identity=processes.holder_of(self._service.id)[1],
+            host=processes.host(),
+            token=self.token,
+            database=str(self._verbs.location),
+        )
+        place.write(self._verbs.home, self._noted)
+        self._thread.start()
+        threading.Thread(target=self._tell_when_ready, daemon=True).start()
+
+    def end(self) -> None:
+        """Let the scheduler come to its end, and take the note away."""
+        self._until.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._noted is not None:
+            place.forget(self._verbs.home, self._noted)
+
+    def account(self) -> None:
+        """Say what is left, or raise if it was the scheduler that ended it all."""
+        if self._failed:
+            raise RlctlError("the scheduler failed; the log above says at what")
+        count = self._service.status()["runs"]
+        runs = "1 run goes" if count == 1 else f"{count} runs go"
+        said = f"; {runs} on, and the next `rlctl up` takes over" if count else ""
+        err().print(f"service ended{said}")
+
+    def _schedule(self) -> None:
+        try:
+            self._service.run(self._until)
+        except Exception:
+            LOG.exception("the scheduler failed")
+            self._failed = True
+        finally:
+            self._until.set()
+
+    def _tell_when_ready(self) -> None:
+        while not self._until.wait(LOOK_EVERY_S):
+            if self._service.ready and self._noted is not None:
+                self._tell(self._noted)
+                return
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Hold the home against another service; the kernel lets go of it when this process dies."""
+    make_home(home)
+    with (home / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"a service of {str(home)!r} is up already, or is just starting or ending",
+                hint="`rlctl down` ends it.",
+            ) from None
+        yield
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event that is set when somebody asks this process to end."""
+    until = threading.Event()
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: until.set()) for number in numbers}
+    try:
+        yield until
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _capacity(wanted: Wanted) -> Capacity:
+    return Capacity(
+        cpus=wanted.cpus or machine.cores(),
+        memory_mb=wanted.memory_mb or machine.memory_mb(),
+        gpus=tuple(gpu.index for gpu in machine.gpus()),
+    )
+
+
+def _settings(wanted: Wanted, token: str) -> Settings:
+    return Settings(
+        host=wanted.host,
+        port=wanted.port,
+        allowed_hosts=wanted.hosts,
+        allowed_origins=wanted.origins,
+        own_token=token,
+    )
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for name in ("uvicorn", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,194 @@
+"""`rlctl up`: start the service of a home, here or in the background."""
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rl_orch.api.settings import PORT
+from rl_orch.cli.arguments import Home, Json, ServiceDatabase
+from rl_orch.cli.connection import home_folder, make_home
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.client import Client
+from rl_orch.errors import Conflict, MissingExtra, RlctlError
+from rl_orch.io import place
+from rl_orch.io.place import Place
+
+LOG_FILE = "service.log"
+PATIENCE_S = 15.0
+LOOK_EVERY_S = 0.05
+TAIL_LINES = 12
+NEEDED = ("fastapi", "uvicorn", "httptools")
+PROGRAM = "from rl_orch.cli.rlctl import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The service that was asked for; None is all that the machine has."""
+
+    home: Path
+    host: str
+    port: int
+    database: str | None
+    cpus: int | None
+    memory_mb: int | None
+    hosts: tuple[str, ...]
+    origins: tuple[str, ...]
+
+    def words(self) -> Iterator[str]:
+        """The command line that asks for it, but for the database, which may hold a password."""
+        yield from ("up", "--home", str(self.home), "--host", self.host, "--port", str(self.port))
+        for flag, value in (("--cpus", self.cpus), ("--memory-mb", self.memory_mb)):
+            if value is not None:
+                yield from (flag, str(value))
+        for flag, values in (("--allow-host", self.hosts), ("--allow-origin", self.origins)):
+            for word in values:
+                yield from (flag, word)
+
+
+def command(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; beyond loopback only with tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 is any that is free.", min=0, max=65535)
+    ] = PORT,
+    database: ServiceDatabase = None,
+    cpus: Annotated[
+        int | None, typer.Option(help="Cores for runs.", min=1, show_default="all")
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option(help="Memory for runs, in MiB.", min=1, show_default="all")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name that callers know the service by; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Where web pages that may use it are from; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Start it in the background and return.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Start the service of a home: scheduler and HTTP API.
+
+    It carries out what is queued, as many runs at once as cores, memory and GPUs allow. While it is
+    up, other commands of this home talk to it. Ctrl-C ends it, and its runs go on: the next
+    `rlctl up` takes them over.
+
+    Examples:
+
+      rlctl up --detach
+
+      rlctl up --database postgresql://lab@db/rlctl --cpus 16
+
+      rlctl up --host 0.0.0.0 --allow-host trainer.example.org
+    """
+    wanted = Wanted(
+        home=home_folder(home),
+        host=host,
+        port=port,
+        database=database,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        hosts=tuple(allow_host or ()),
+        origins=tuple(allow_origin or ()),
+    )
+    _refuse_missing()
+    _refuse_another(wanted.home)
+
+    def tell(found: Place) -> None:
+        if json:
+            print_json({"url": found.url, "pid": found.pid})
+        else:
+            out().print(f"service ready at {safe(found.url)} (pid {found.pid})")
+        sys.stdout.flush()
+
+    if detach:
+        tell(_started(wanted))
+        return
+    serve: Callable[[Wanted, Callable[[Place], None]], None]
+    serve = importlib.import_module("rl_orch.cli.serving").serve_home
+    serve(wanted, tell)
+
+
+def _refuse_missing() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtra(
+            f"the service needs {' and '.join(missing)}, which this environment does not have",
+            hint="Install it with `pip install 'rl-orch[server]'`.",
+        )
+
+
+def _refuse_another(home: Path) -> None:
+    found = place.living(home)
+    if found is not None:
+        raise Conflict(
+            f"the service of {str(home)!r} is up already: {found.url} (pid {found.pid})",
+            hint="`rlctl down` ends it.",
+        )
+
+
+def _started(wanted: Wanted) -> Place:
+    """Start the service in a session of its own, and return once it is ready."""
+    make_home(wanted.home)
+    log = wanted.home / LOG_FILE
+    # By a variable, since everybody can read the command lines of a machine.
+    database = {} if wanted.database is None else {"RL_REGISTRY_DB": wanted.database}
+    with log.open("ab") as opened:
+        begin = opened.tell()
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *wanted.words()],
+            stdin=subprocess.DEVNULL,
+            stdout=opened,
+            stderr=opened,
+            start_new_session=True,
+            env=os.environ | database,
+        )
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            said = _tail(log, begin)
+            raise RlctlError(f"the service ended at once: {said}", hint=f"Its log is {log}")
+        found = place.living(wanted.home)
+        if found is not None and found.pid == child.pid and _is_ready(found):
+            return found
+        time.sleep(LOOK_EVERY_S)
+    raise RlctlError(
+        f"the service (pid {child.pid}) is not ready after {PATIENCE_S:.0f} s; it goes on trying",
+        hint=f"Its log is {log}; `rlctl down` ends it.",
+    )
+
+
+def _is_ready(found: Place) -> bool:
+    with Client(found.url, found.token, patience_s=0.0) as client:
+        return client.ready()
+
+
+def _tail(log: Path, begin: int) -> str:
+    """The last lines that a service has written."""
+    with log.open("rb") as opened:
+        opened.seek(begin)
+        lines = opened.read().decode("utf-8", "replace").strip().splitlines()
+    return "\n".join(lines[-TAIL_LINES:]) or "it said nothing"

@@ -1,0 +1,262 @@
+"""The verbs: `Client` does over HTTP what `Orchestrator` does here. One contract suite tests both.
+
+It keeps nothing: every answer is the service's, as a record.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter
+
+from rl_orch.client.link import Link, Parameters
+from rl_orch.core.pages import Page, Query, Rows
+from rl_orch.errors import NotFound, Problem, RlctlError, SpecInvalid, Unavailable
+from rl_orch.io import place
+from rl_orch.io.events import Tail
+from rl_orch.io.logs import LogPart
+from rl_orch.io.recent import TrainingStep
+from rl_orch.io.series import POINTS, Series
+from rl_orch.records import Event, Group, History, Run, RunView, Submission
+from rl_orch.spec.model import Spec
+
+TIMEOUT_S = 60.0
+CHECK_TIMEOUT_S = 150.0
+"""To check a spec, the service may make its environment, which may take two minutes."""
+
+LOOK_EVERY_S = 0.2
+KILL_WITHIN_S = 30.0
+"""Seconds after its grace in which a run is gone, whatever it does."""
+
+HISTORY = TypeAdapter(History)
+
+
+class Client:
+    """Everything that can be done with the runs of a service."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = 2.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """`patience_s` is for how long requests that may be repeated are, when none answers."""
+        self._link = Link(
+            url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
+        )
+
+    @classmethod
+    def of_home(cls, home: str | Path | None = None) -> Self:
+        """The client of a home's own service: RLCTL_HOME, or `./rlruns`, unless one is named."""
+        folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
+        found = place.living(folder)
+        if found is None:
+            raise Unavailable(f"no service of {str(folder)!r} is up", hint="`rlctl up` starts it.")
+        return cls(found.url, found.token)
+
+    @property
+    def location(self) -> str:
+        """The address of the service."""
+        return self._link.url
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def ready(self) -> bool:
+        """Whether the service works: its database answers, and its scheduler looks at the queue."""
+        try:
+            return bool(self._link.get("/ready")["ready"])
+        except Unavailable:
+            return False
+
+    def check(self, spec: Spec) -> None:
+        """Raise if the spec could not be carried out there."""
+        body = {"spec": spec.model_dump(mode="json")}
+        found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
+        problems = [
+            Problem(row["path"] or "", row["value"], row["message"], row.get("hint"))
+            for row in found["errors"]
+        ]
+        if problems:
+            raise SpecInvalid(problems)
+
+    def submit(self, spec: Spec, *, key: str | None = None, consent: bool = True) -> Submission:
+        """Queue what a spec asks for, durably. Nobody waits for it.
+
+        The same key twice is one experiment; without one, a key of its own makes it safe to try
+        again when the connection breaks. `consent` says that whoever submits has seen the command
+        of a spec that runs a program of its own.
+        """
+        body = {"spec": spec.model_dump(mode="json"), "consent": consent}
+        chosen = key or str(uuid.uuid4())
+        found = self._link.post("/experiments", body, key=chosen, timeout_s=CHECK_TIMEOUT_S)
+        return Submission.model_validate(found)
+
+    def ls(self, query: Query | None = None) -> Page:
+        """Runs, by default the newest first, each as it really is at this moment."""
+        found = self._link.get("/runs", _parameters(query or Query()))
+        return Page(_runs(found["runs"]), found["next"])
+
+    def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
+        """Groups, each with all of its runs, and runs that are in none, newest first."""
+        found = self._link.get("/rows", _given({"limit": limit, "after": after}))
+        return Rows(tuple(_runs(row["runs"]) for row in found["rows"]), found["next"])
+
+    def get(self, reference: str) -> Run:
+        """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
+        return Run.model_validate(self._link.get(self._run(reference)))
+
+    def group(self, reference: str) -> Group | None:
+        """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
+        try:
+            return Group.model_validate(self._link.get(self._group(reference))["group"])
+        except NotFound:
+            return None
+
+    def group_runs(self, group_id: str) -> tuple[Run, ...]:
+        """The runs of a group, by seed."""
+        try:
+            return _runs(self._link.get(self._group(group_id))["runs"])
+        except NotFound:
+            return ()
+
+    def show(self, reference: str) -> RunView:
+        """A run with its attempts, checkpoints, models and final report."""
+        return RunView.model_validate(self._link.get(f"{self._run(reference)}/view"))
+
+    def history(self, reference: str) -> History:
+        """The episodes and evaluations of a run."""
+        return HISTORY.validate_python(self._link.get(f"{self._run(reference)}/history"))
+
+    def stop(self, reference: str, *, force: bool = False) -> Run:
+        """End a run and return it ended: kindly at first, by force after the grace, or at once."""
+        run = self.ask_to_stop(reference, force=force)
+        grace_s = 0.0 if force else self.show(run.id).spec.runner.stop_grace_s
+        asked_at = time.monotonic()
+        while (run := self.get(run.id)).active:
+            waited_s = time.monotonic() - asked_at
+            if waited_s > grace_s + KILL_WITHIN_S:
+                raise RlctlError(f"run {run.id} is still {run.state} after {waited_s:.0f} s")
+            if waited_s > grace_s and not force:
+                force = True
+                self.ask_to_stop(run.id, force=True)
+            time.sleep(LOOK_EVERY_S)
+        return run
+
+    def ask_to_stop(self, reference: str, *, force: bool = False) -> Run:
+        """Ask a run to end, and return at once."""
+        answer = self._link.post(f"{self._run(reference)}/stop", {"force": force})
+        return Run.model_validate(answer)
+
+    def requeue(self, reference: str, *, overrides: Sequence[str] = ()) -> Submission:
+        """Queue a stopped, failed or lost run again, or those of a group."""
+        body = {"overrides": list(overrides)}
+        path = f"{self._run(reference)}/resume"
+        return Submission.model_validate(self._link.post(path, body, timeout_s=CHECK_TIMEOUT_S))
+
+    def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What a run's root replies to a command."""
+        body = {"name": name, "arguments": arguments}
+        answer: dict[str, Any] = self._link.post(f"{self._run(reference)}/command", body)
+        return answer
+
+    def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
+        """What the event file holds after a byte offset, as far as one answer goes."""
+        parameters = _given({"offset": offset, "count": count})
+        found = self._link.get(f"{self._run(reference)}/events", parameters)
+        events = tuple(Event.model_validate(row) for row in found["events"])
+        return Tail(events, found["offset"], found.get("skipped", 0))
+
+    def log(self, reference: str, offset: int = 0) -> LogPart:
+        """Whole lines of the log after a byte offset, as far as one answer goes."""
+        found = self._link.get(f"{self._run(reference)}/log", [("offset", offset)])
+        return LogPart.model_validate(found)
+
+    def series(
+        self,
+        reference: str,
+        keys: Sequence[str] = (),
+        *,
+        points: int = POINTS,
+        from_step: int | None = None,
+        to_step: int | None = None,
+    ) -> tuple[Series, ...]:
+        """The metrics of a run over its steps, thinned out so that no peak is lost."""
+        asked = _given({"points": points, "from": from_step, "to": to_step})
+        parameters = [*asked, *(("key", key) for key in keys)]
+        found = self._link.get(f"{self._run(reference)}/metrics", parameters)
+        return tuple(Series.model_validate(row) for row in found["series"])
+
+    def recent_metrics(
+        self, reference: str, count: int = 100, keys: Sequence[str] = ()
+    ) -> list[TrainingStep]:
+        """The newest numbers of a run, oldest first."""
+        parameters: Parameters = [("count", count), *(("key", key) for key in keys)]
+        found = self._link.get(f"{self._run(reference)}/metrics/recent", parameters)
+        return [TrainingStep.model_validate(row) for row in found["metrics"]]
+
+    def remove(self, reference: str) -> Run:
+        """Delete a run that has ended: its directory, its row and its models."""
+        return Run.model_validate(self._link.delete(self._run(reference)))
+
+    def _run(self, reference: str) -> str:
+        return f"/runs/{self._segment(reference)}"
+
+    def _group(self, reference: str) -> str:
+        return f"/groups/{self._segment(reference, group=True)}"
+
+    def _segment(self, reference: str, *, group: bool = False) -> str:
+        """A reference as a part of a path. Of a name with a slash, which cannot be one, the id."""
+        if "/" in reference:
+            named = self.ls(Query(limit=1, name=reference)).runs
+            found = [run.group if group else run.id for run in named]
+            reference = next(iter(found), None) or ""
+        if reference in ("", ".", ".."):
+            raise NotFound(f"no run {reference!r}", hint="`rlctl ls` lists the runs.")
+        return quote(reference, safe="")
+
+
+def _parameters(query: Query) -> Parameters:
+    """A query as the parameters of a request."""
+    plain = _given(
+        {
+            "limit": query.limit,
+            "after": query.after,
+            "group": query.group,
+            "queue": query.queue,
+            "env": query.env,
+            "algo": query.algo,
+            "name": query.name,
+            "sort": query.sort,
+        }
+    )
+    return [*plain, *(("state", str(state)) for state in query.states)]
+
+
+def _given(values: Mapping[str, str | int | None]) -> list[tuple[str, str | int]]:
+    return [(name, value) for name, value in values.items() if value is not None]
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> tuple[Run, ...]:
+    return tuple(Run.model_validate(row) for row in rows)

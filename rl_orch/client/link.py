@@ -1,0 +1,195 @@
+"""One service, spoken to in JSON: requests that may be repeated are, and a problem document becomes
+the very error that the orchestrator would have raised.
+"""
+
+import ipaddress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid, TooMany, Unavailable
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 1.0
+SAID = 200
+"""Characters of an answer that is not ours that an error repeats."""
+
+Parameters = Sequence[tuple[str, str | int]]
+
+
+class Link:
+    """Requests to one address, with one token. Redirects are not followed."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout_s: float,
+        patience_s: float,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = checked(url)
+        self._patience_s = patience_s
+        self._http = httpx.Client(
+            base_url=self.url,
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            timeout=timeout_s,
+            follow_redirects=False,
+            # A proxy has no business with what stays on this machine.
+            trust_env=not is_loopback(self.url),
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    def get(self, path: str, parameters: Parameters = ()) -> Any:
+        """What the service has there."""
+        return self._asked(self._http.build_request("GET", path, params=list(parameters)))
+
+    def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """What comes of it. Repeated after a broken connection only where a key makes that safe."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        timeout = self._http.timeout if timeout_s is None else httpx.Timeout(timeout_s)
+        request = self._http.build_request(
+            "POST", path, json=dict(body), headers=headers, timeout=timeout
+        )
+        return self._asked(request)
+
+    def delete(self, path: str) -> Any:
+        """What was deleted."""
+        return self._asked(self._http.build_request("DELETE", path))
+
+    def _asked(self, request: httpx.Request) -> Any:
+        again = request.method == "GET" or "Idempotency-Key" in request.headers
+        pauses = self._pauses() if again else iter(())
+        while True:
+            try:
+                return _content(self._http.send(request), self.url)
+            except httpx.TimeoutException as error:
+                raise _unavailable(self.url, error) from error
+            except (httpx.TransportError, Unavailable, TooMany) as error:
+                pause = next(pauses, None)
+                if pause is None and isinstance(error, httpx.TransportError):
+                    raise _unavailable(self.url, error) from error
+                if pause is None:
+                    raise
+            time.sleep(pause)
+
+    def _pauses(self) -> Iterator[float]:
+        """How long to wait before each further try, as far as the patience goes."""
+        deadline, pause = time.monotonic() + self._patience_s, FIRST_PAUSE_S
+        while time.monotonic() + pause < deadline:
+            yield pause
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def checked(url: str) -> str:
+    """The address without a slash at its end, if it is one that a service can have."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise BadInput(
+            f"{url!r} is not the address of a service", hint="For example: http://127.0.0.1:7311"
+        )
+    if parts.username or parts.password:
+        raise BadInput(
+            "the address of a service holds no user and no password",
+            hint="Give a token instead: RLCTL_TOKEN.",
+        )
+    return url.rstrip("/")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def error_from(status: int, document: Mapping[str, Any]) -> RlctlError:
+    """The error that a problem document tells of."""
+    problems = [_problem(row) for row in document.get("problems") or () if isinstance(row, dict)]
+    kind = _kind(str(document.get("code")), status)
+    if kind is SpecInvalid and problems:
+        return SpecInvalid(problems)
+    if kind is SpecInvalid:
+        kind = BadInput
+    detail = document.get("detail") or document.get("title") or f"the service answered {status}"
+    return kind(str(detail), path=_text(document.get("path")), hint=_text(document.get("hint")))
+
+
+def _content(response: httpx.Response, url: str) -> Any:
+    """What a good answer holds. Any other is raised as the error that it tells of."""
+    try:
+        document = response.json()
+    except ValueError:
+        raise _foreign(response, url) from None
+    if response.is_success:
+        return document
+    if not isinstance(document, dict) or "detail" not in document or response.is_redirect:
+        raise _foreign(response, url)
+    raise error_from(response.status_code, document)
+
+
+def _foreign(response: httpx.Response, url: str) -> RlctlError:
+    """An answer that no service of ours gives."""
+    if response.is_redirect:
+        where = response.headers.get("location", "nowhere")
+        return BadInput(
+            f"{url} sends its callers on to {where}, and redirects are not followed",
+            hint="Give the address of the service itself.",
+        )
+    said = " ".join(response.text.split())[:SAID]
+    message = f"{url} answered {response.status_code} with what is no answer of ours: {said!r}"
+    if response.status_code in (502, 503, 504):
+        return Unavailable(message)
+    return RlctlError(message, hint="Is that the address of an rlctl service?")
+
+
+def _unavailable(url: str, failure: httpx.TransportError) -> Unavailable:
+    if isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
+        return Unavailable(
+            f"no service answers at {url}: {failure}",
+            hint="`rlctl up` starts one; --server or RLCTL_SERVER says which to use.",
+        )
+    if isinstance(failure, httpx.TimeoutException):
+        return Unavailable(f"the service at {url} did not answer in time")
+    return Unavailable(f"the connection to {url} broke: {failure or type(failure).__name__}")
+
+
+def _kind(code: str, status: int) -> type[RlctlError]:
+    """The class of a code; of one that is not known here, the widest class with that status."""
+    kinds = list(_kinds(RlctlError))
+    named = [kind for kind in kinds if kind.code == code]
+    alike = [kind for kind in kinds if kind.http_status == status]
+    return next(iter(named or alike), RlctlError)
+
+
+def _kinds(kind: type[RlctlError]) -> Iterator[type[RlctlError]]:
+    """A class of errors and all under it, wider ones first."""
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)
+
+
+def _problem(row: Mapping[str, Any]) -> Problem:
+    path, message = str(row.get("path", "")), str(row.get("message", ""))
+    return Problem(path, row.get("value"), message, _text(row.get("hint")))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,60 @@
+"""Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
+
+import logging
+
+from rl_orch import gate
+from rl_orch.core.progress import checkpoint_name
+from rl_orch.core.registry import Registry
+from rl_orch.errors import RlctlError
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import EvalReport, Event, EventKind, Run, Verdict
+from rl_orch.spec.model import Spec
+
+LOG = logging.getLogger(__name__)
+
+FINAL = "final"
+"""The name of the report that the gate reads."""
+
+
+def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease: str) -> None:
+    """Register an evaluated checkpoint when it appears; forget those that are pruned."""
+    name = checkpoint_name(event.value)
+    if event.kind is not EventKind.CHECKPOINT or event.key != "saved" or name is None:
+        return
+    if not spec.registry.enable:
+        return
+    directory = RunDir.of(run)
+    report = report_on(directory, name) if event.tags.get("evaluated") else None
+    if report is not None:
+        commit = directory.manifest().get("git_commit")
+        path = directory.checkpoints / name
+        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+    pruned = event.tags.get("removed")
+    for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
+        if gone is not None:
+            registry.forget(run, directory.checkpoints / gone, lease=lease)
+
+
+def report_on(directory: RunDir, name: str) -> EvalReport | None:
+    """The report on a checkpoint. One that is damaged costs the model, never the run."""
+    try:
+        return directory.read_report(name)
+    except RlctlError as error:
+        LOG.warning("model not registered: %s", error)
+        return None
+
+
+def judge(
+    registry: Registry, run: Run, spec: Spec, report: EvalReport, *, lease: str
+) -> tuple[Run, Verdict | None]:
+    """The run with what a process of its own found, and the verdict of its gate on that."""
+    verdict = gate.judge(report, None, gate.rules_from(spec.gates), env_steps=report.step)
+    model = registry.at(RunDir.of(run).checkpoints / str(report.checkpoint))
+    if model is not None:
+        registry.judge(run, model.id, report, verdict, lease=lease)
+    found = {
+        "eval": report.summary,
+        "verdict": None if verdict is None else verdict.word,
+        "model_id": None if model is None else model.id,
+    }
+    return run.model_copy(update=found), verdict

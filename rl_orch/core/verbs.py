@@ -1,0 +1,416 @@
+"""The verbs that every surface shares: submit, ls, get, show, stop, requeue, remove, and more.
+
+`client.Client` has the same ones over HTTP; one contract suite holds the two together.
+"""
+
+import hashlib
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core import creation, preflight, scheduler
+from rl_orch.core.groups import fold
+from rl_orch.core.loop import LAST_WORDS_S, Supervisor
+from rl_orch.core.ports import Runner
+from rl_orch.core.registry import Registry
+from rl_orch.core.resumption import (
+    RESUMABLE,
+    changed_spec,
+    claim,
+    refuse_another_experiment,
+    refuse_final,
+    refuse_gone,
+    requeued,
+)
+from rl_orch.core.services import Services
+from rl_orch.core.store import Page, Query, Rows, Store
+from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError
+from rl_orch.io import commands, history, logs, machine, processes, shelf
+from rl_orch.io.events import Tail, tail
+from rl_orch.io.logs import LogPart
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Checkpoint, Group, History, Run, RunView, State, Submission
+from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.model import Spec
+
+DATABASE = "rlctl.db"
+TICK_S = 0.1
+LOG = logging.getLogger(__name__)
+
+Runners = Callable[[str], Runner]
+"""The runner of a name."""
+
+
+class Verbs:
+    """What can be done with the runs of one home, wherever they are carried out.
+
+    In a `resident` process a service looks after the runs. Elsewhere, whoever asks for a run whose
+    supervisor has died looks at it once, so that what is told is true.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        runner: Runner | Runners,
+        *,
+        database: Path | str | None = None,
+        resident: bool = False,
+    ) -> None:
+        self.home = home.absolute()
+        self.location = _location(database, self.home)
+        self.resident = resident
+        self.capacity: scheduler.Capacity | None = None
+        self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
+        self._opened: tuple[Store, Services] | None = None
+        self._orphans: dict[str, Supervisor] = {}
+
+    @property
+    def store(self) -> Store:
+        """The database, made when it is first written to."""
+        return self._open()[0]
+
+    @property
+    def services(self) -> Services:
+        """The services that share the database."""
+        return self._open()[1]
+
+    @property
+    def registry(self) -> Registry:
+        """The models in the same database."""
+        return Registry(self.store)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a database yet."""
+        return isinstance(self.location, str) or self.location.exists()
+
+    def check(self, spec: Spec) -> None:
+        """Raise if the spec could not be carried out here."""
+        self._runner_of(spec.runner.name).check(spec)
+
+    def submit(self, spec: Spec, *, key: str | None = None) -> Submission:
+        """What a spec asks for, queued, durable before this returns.
+
+        The same spec with the same key, however often, makes one submission.
+        """
+        digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+        known = None if key is None or not self.exists else self.store.submitted(key, digest)
+        if known is not None:
+            return self._submission(known, repeated=True)
+        refuse_pending(spec)
+        spec, told = preflight.ready(self.home, spec)
+        ids, repeated = self._created(spec, key=key, digest=digest)
+        submission = self._submission(ids, repeated=repeated)
+        return submission.model_copy(update={"warnings": tuple(map(str, told))})
+
+    def ls(self, query: Query | None = None) -> Page:
+        """Runs, each as it really is at this moment."""
+        if not self.exists:
+            return Page((), None)
+        self._look_after_orphans()
+        return self.store.page(query or Query())
+
+    def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
+        """Runs, newest first, those of a group in one row."""
+        if not self.exists:
+            return Rows((), None)
+        self._look_after_orphans()
+        return self.store.rows(limit=limit, after=after)
+
+    def get(self, reference: str) -> Run:
+        """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
+        if not self.exists:
+            raise NotFound(
+                f"no run {reference!r}: there are no runs in {str(self.home)!r} yet",
+                hint="`rlctl launch --env CartPole-v1` makes one; RLCTL_HOME says where to look.",
+            )
+        return self._refreshed(self.store.find(reference))
+
+    def group(self, reference: str) -> Group | None:
+        """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
+        if not self.exists:
+            return None
+        found = self.store.find_group(reference)
+        return None if found is None else fold(self.group_runs(found))
+
+    def group_runs(self, group: str) -> tuple[Run, ...]:
+        """The runs of a group, by seed, as they really are."""
+        return tuple(map(self._refreshed, self.store.group_runs(group)))
+
+    def show(self, reference: str) -> RunView:
+        """A run with its attempts, checkpoints, models and final report."""
+        run, directory = self.there(reference)
+        return RunView(
+            run=run,
+            spec=directory.spec(),
+            attempts=tuple(self.store.attempts(run.id)),
+            checkpoints=tuple(map(_checkpoint, shelf.listing(directory.checkpoints))),
+            models=tuple(self.registry.of_run(run.id)),
+            report=directory.read_report("final"),
+            exactness=history.exactness(directory.events),
+            passed_over=history.passed_over(directory.events),
+            watched=run.active and self._is_watched(run.id),
+            certificate=directory.read_certificate(),
+            changes=tuple(directory.changes()),
+        )
+
+    def history(self, reference: str) -> History:
+        """The episodes and evaluations of a run."""
+        return history.of_run(self.there(reference)[1].events)
+
+    def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
+        """What a run has told after a byte offset of its event file."""
+        return tail(self.there(reference)[1].events, offset, count=count)
+
+    def log(self, reference: str, offset: int = 0) -> LogPart:
+        """What a run's processes have written after a byte offset of their log."""
+        run, directory = self.there(reference)
+        return logs.part(directory.log, offset, ended=not run.active)
+
+    def stop(self, reference: str, *, force: bool = False) -> Run:
+        """End a run and return it ended: kindly at first, by force after the grace, or at once."""
+        run = self.ask_to_stop(reference, force=force)
+        directory, asked_at = RunDir.of(run), time.monotonic()
+        grace_s = directory.spec().runner.stop_grace_s + LAST_WORDS_S
+        while (run := self.get(run.id)).active or directory.lock_holder() is not None:
+            waited_s = time.monotonic() - asked_at
+            if waited_s > grace_s and not force:
+                force = True
+                self.ask_to_stop(run.id, force=True)
+            elif waited_s > 2 * grace_s + 10:
+                raise RlctlError(f"run {run.id} is still {run.state} after {waited_s:.0f} s")
+            time.sleep(TICK_S)
+        return run
+
+    def ask_to_stop(self, reference: str, *, force: bool = False) -> Run:
+        """Ask a run to end, and return it as it is then."""
+        run = self.get(reference)
+        directory = RunDir.of(run)
+        if not run.active and directory.lock_holder() is None:
+            raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
+        if run.active and directory.path.is_dir():
+            directory.request_stop(force=force)
+        self._signal(run, force=force)
+        return self._refreshed(self.store.get(run.id))
+
+    def requeue(self, reference: str, *, overrides: Sequence[str] = ()) -> Submission:
+        """A run that has stopped, failed or was lost, queued to go on; of a group, all of those."""
+        group = self.group(reference)
+        if group is None:
+            run = self.get(reference)
+            refuse_another_experiment(run, overrides)
+            return Submission(runs=(self._requeued(run, overrides),))
+        runs = self._resumable(group, overrides)
+        for run in runs:
+            self._requeued(run, overrides)
+        members = self.group_runs(group.id)
+        return Submission(runs=members, group=fold(members))
+
+    def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What a run's root replies to a command."""
+        if name not in commands.COMMANDS:
+            allowed = ", ".join(commands.COMMANDS)
+            raise BadInput(f"no command {name!r}; there are: {allowed}", path="name")
+        run, directory = self.there(reference)
+        if not run.active:
+            raise Conflict(f"run {run.id} is {run.state}; nobody would carry out {name!r}")
+        return commands.send(directory.path, name, **arguments)
+
+    def remove(self, reference: str) -> Run:
+        """Delete a run that has ended: its directory, its row and its models."""
+        run = self.get(reference)
+        if run.active:
+            raise Conflict(
+                f"run {run.id} is {run.state}; a run must end before it can be removed",
+                hint=f"rlctl stop {run.id}",
+            )
+        directory = RunDir.of(run)
+        if directory.spec_file.is_file():
+            doomed = directory.path.with_name(f".removing-{run.id}")
+            with directory.locked():
+                directory.path.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+        self.registry.forget_run(run.id)
+        self.store.remove(run.id)
+        return run
+
+    def there(self, reference: str) -> tuple[Run, RunDir]:
+        """A run and its directory, which must be where it was."""
+        run = self.get(reference)
+        refuse_gone(run)
+        return run, RunDir.of(run)
+
+    def supervisor(self, run: Run, lease: str, **how: Any) -> Supervisor:
+        """Who carries the run out, as the holder of a lease."""
+        runner = self._runner_of(run.runner)
+        return Supervisor(self.store, self.registry, runner, run, lease, **how)
+
+    def _open(self) -> tuple[Store, Services]:
+        if self._opened is None:
+            store = Store(self.location)
+            if isinstance(self.location, Path) and self.location.is_relative_to(self.home):
+                store.relocate(self.home)
+            self._opened = store, Services(store)
+        return self._opened
+
+    def _created(
+        self,
+        spec: Spec,
+        *,
+        lease: str | None = None,
+        key: str | None = None,
+        digest: str = "",
+    ) -> tuple[list[str], bool]:
+        """The ids of the runs that a spec makes; or of those that it made with that key before."""
+        after = [self._awaited(reference) for reference in spec.schedule.after]
+        self._refuse_what_never_fits(spec)
+        self.check(spec)
+        drafted = creation.draft(self.home, spec, after=after)
+        mine = [run.id for run in drafted.runs]
+        try:
+            ids = self.store.submit(
+                drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
+            )
+        except BaseException:
+            drafted.discard()
+            raise
+        if ids != mine:
+            drafted.discard()
+        return ids, ids != mine
+
+    def _awaited(self, reference: str) -> str:
+        """The id of the run or group that another one is to wait for."""
+        group = self.group(reference)
+        return self.get(reference).id if group is None else group.id
+
+    def _refuse_what_never_fits(self, spec: Spec) -> None:
+        capacity = self.capacity or scheduler.Capacity(
+            cpus=machine.cores(),
+            memory_mb=machine.memory_mb(),
+            gpus=tuple(gpu.index for gpu in machine.gpus()) if spec.gpus else (),
+        )
+        wanted = creation.record(spec, run_id="it", path=self.home, group=None, made_at=0.0)
+        reason = scheduler.never_fits(wanted, capacity)
+        if reason is not None:
+            raise BadInput(reason, path="resources", hint="Ask for less, or use another machine.")
+
+    def _submission(self, ids: Sequence[str], *, repeated: bool = False) -> Submission:
+        runs = tuple(self.store.get(run_id) for run_id in ids if run_id in self.store)
+        grouped = bool(runs) and runs[0].group is not None
+        return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
+
+    def _resumable(self, group: Group, overrides: Sequence[str]) -> list[Run]:
+        """The runs of a group that can be gone on with, under options that none of them refuses."""
+        runs = [self.store.get(run_id) for run_id in group.runs]
+        open_runs = [run for run in runs if run.active or run.state in RESUMABLE]
+        if not open_runs:
+            raise Conflict(f"every run of group {group.id} has come to a final end")
+        if len(open_runs) < len(runs):
+            for run in open_runs:
+                refuse_another_experiment(run, overrides)
+        for run in open_runs:
+            changed_spec(run, overrides)
+        return open_runs
+
+    def _requeued(self, run: Run, overrides: Sequence[str]) -> Run:
+        """The run, queued and let go of; one that has yet to end goes on as it is."""
+        refuse_final(run)
+        if run.active and (overrides or self._is_watched(run.id)):
+            raise Conflict(f"run {run.id} is {run.state} already", hint=f"rlctl wait {run.id}")
+        lease = processes.lease()
+        claim(self.store, self.services, run, lease)
+        try:
+            run = self.store.get(run.id)
+            refuse_final(run)
+            if run.active:
+                self.store.release(run.id, lease=lease)
+                return run
+            run = requeued(run, overrides, self.check)
+            return self.store.requeue(run, lease=lease)
+        except BaseException:
+            self.store.release(run.id, lease=lease)
+            raise
+
+    def _signal(self, run: Run, *, force: bool) -> None:
+        runner = self._runner_of(run.runner)
+        attempts = self.store.attempts(run.id)
+        noted = attempts[-1].handle if attempts else None
+        handle = runner.adopt(Path(run.path)) or noted
+        if handle is not None:
+            runner.stop(handle, force=force)
+
+    def _look_after_orphans(self) -> None:
+        """Look at the runs whose supervisor has died."""
+        if self.resident:
+            return
+        for run, held_by in self.store.active():
+            if self._is_left_alone(run, held_by):
+                continue
+            try:
+                self._refreshed(run)
+            except RlctlError as error:
+                LOG.warning("run not looked at: %s: %s", run.id, error)
+
+    def _is_left_alone(self, run: Run, held_by: str | None) -> bool:
+        """Whether the run has somebody who looks after it, or waits for a service that will."""
+        asked_to_stop = RunDir.of(run).stop_requested
+        if held_by is None:
+            return run.state is State.QUEUED and not asked_to_stop
+        if self.services.alive(held_by):
+            return True
+        return not asked_to_stop and self.services.knows(held_by)
+
+    def _refreshed(self, run: Run) -> Run:
+        """The run as it really is: a run whose supervisor died is looked at by whoever asks."""
+        if not run.active:
+            return run
+        held_by = self.store.lease_of(run.id)
+        lease = processes.lease()
+        try:
+            if self._is_left_alone(run, held_by) or not self.store.take_lease(
+                run.id, held_by=held_by, lease=lease
+            ):
+                return self.store.get(run.id)
+        except RlctlError as error:  # On a full disk, what was known can still be read.
+            LOG.warning("run not looked at: %s: %s", run.id, error)
+            return run
+        try:
+            return self._looked_at(self.store.get(run.id), lease)
+        finally:
+            self.store.release(run.id, lease=lease)
+
+    def _is_watched(self, run_id: str) -> bool:
+        held_by = self.store.lease_of(run_id)
+        return held_by is not None and self.services.alive(held_by)
+
+    def _looked_at(self, run: Run, lease: str) -> Run:
+        """A run after one tick that starts nothing. What is known of it is kept for the next."""
+        if not run.active:
+            return run
+        known = self._orphans.get(run.id)
+        if known is None or known.run.attempt != run.attempt:
+            known = self.supervisor(run, lease, may_start=False)
+        self._orphans[run.id] = known
+        known.run, known.lease = run, lease
+        known.tick()
+        return known.run
+
+
+def _location(database: Path | str | None, home: Path) -> Path | str:
+    """Where the database is: a file, or the address of a server."""
+    if isinstance(database, str) and "://" in database:
+        return database
+    return Path(database or home / DATABASE).absolute()
+
+
+def _checkpoint(entry: shelf.Entry) -> Checkpoint:
+    return Checkpoint(
+        name=entry.path.name,
+        step=entry.step,
+        path=str(entry.path),
+        intact=entry.intact,
+        problem=entry.problem,
+    )

@@ -1,0 +1,234 @@
+"""Checkpoints that a program of somebody else's wrote: copied, digested, and sealed.
+
+What was copied lies in a folder beside the sealed directory, `files_<its name>_<letters>`, which
+the sealed directory names with the digest of every file. What the files hold is not known here.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import sealed
+from rl_orch.records import Record
+
+DEPOSIT = "deposit.json"
+NOUN = "checkpoint"
+FILES = 100_000
+"""The most files that one checkpoint may have."""
+
+SPARE_BYTES = 64 << 20
+"""What stays free on the disk."""
+
+_FOLDER = re.compile(r"files_step_[0-9]{12}_[0-9a-f]{8}")
+_CHUNK_BYTES = 1 << 20
+
+
+class FileDigest(Record):
+    """A file as it was when it was copied."""
+
+    sha256: str
+    size: int
+
+
+class Deposit(Record):
+    """What a sealed directory says of a copied checkpoint.
+
+    `name` is the file or folder that was copied, in `folder`; `files` are the files below it.
+    `seq` is the number of the event before the one that tells of it, `kept` and `best` are the
+    checkpoints that stayed when it came, `saved` the tags of its event.
+    """
+
+    version: Literal[1] = 1
+    run: str
+    step: int
+    attempt: int
+    seq: int
+    folder: str
+    name: str
+    files: dict[str, FileDigest]
+    kept: tuple[str, ...]
+    best: str | None
+    best_said: bool
+    saved: dict[str, Any]
+    created_at: float
+
+
+def is_deposit(path: Path) -> bool:
+    """Whether a checkpoint was written by a program of somebody else's."""
+    return (path / DEPOSIT).is_file()
+
+
+def save(path: Path, source: Path, facts: Mapping[str, Any]) -> Deposit:
+    """Copy a file or a folder and seal it; returns once all of it is on the disk.
+
+    `facts` are the other fields of a `Deposit`. What is no file or folder, or changes meanwhile,
+    is a BadInput; a disk that is full leaves nothing behind.
+    """
+    folder = path.with_name(f"files_{path.name}_{secrets.token_hex(4)}")
+    try:
+        folder.mkdir(parents=True)
+        named = {"folder": folder.name, "name": source.name, "files": _copied(source, folder)}
+        deposit = Deposit.model_validate({**facts, **named})
+        sealed.write(path, {DEPOSIT: deposit.model_dump_json().encode()}, noun=NOUN)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise RlctlError(f"cannot keep {source.name!r}: {error.strerror}") from error
+        raise
+    return deposit
+
+
+def load(path: Path) -> Deposit:
+    """The deposit in a directory, every byte of it verified, or `Damaged` with what is at fault."""
+    deposit = _read(path)
+    for name, expected in deposit.files.items():
+        with _opened(path, path.with_name(deposit.folder) / name) as file:
+            if os.fstat(file.fileno()).st_size != expected.size:
+                raise sealed.damaged(path, f"has a file of the wrong size: {name}", noun=NOUN)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != expected.sha256:
+            raise sealed.damaged(path, f"fails its digest: {name}", noun=NOUN)
+    return deposit
+
+
+def payload(path: Path, deposit: Deposit) -> Path:
+    """Where the copy of what the program wrote is."""
+    return path.with_name(deposit.folder) / deposit.name
+
+
+def sweep(root: Path) -> None:
+    """Remove the copies that no sealed directory of the folder names any more.
+
+    Where one of these cannot be read, its copy cannot be told from the others, and all stay.
+    """
+    copies = [path for path in root.glob("files_*") if _FOLDER.fullmatch(path.name)]
+    if not copies:
+        return
+    named = set()
+    for path in sealed.present(root):
+        if is_deposit(path):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                named.add(json.loads((path / DEPOSIT).read_bytes())["folder"])
+                continue
+            return
+    for path in copies:
+        if path.name not in named:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(path: Path) -> Deposit:
+    data = sealed.read(path, (DEPOSIT,), noun=NOUN)[DEPOSIT]
+    try:
+        deposit = Deposit.model_validate_json(data)
+    except ValueError:
+        raise sealed.damaged(path, f"is not in its format: {DEPOSIT}", noun=NOUN) from None
+    names = [deposit.name, *deposit.files]
+    if not _FOLDER.fullmatch(deposit.folder) or not all(map(_stays_inside, names)):
+        raise sealed.damaged(path, f"names files elsewhere: {DEPOSIT}", noun=NOUN)
+    return deposit
+
+
+def _stays_inside(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
+
+
+def _copied(source: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    """Copy what is there into a folder; the digest of each file by its path in it."""
+    files = list(_files(source))
+    _refuse_without_room(source, files, folder)
+    digests = {}
+    for file in files:
+        name = file.relative_to(source.parent)
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        digests[name.as_posix()] = _copy(file, target)
+    for place, _, _ in os.walk(folder):
+        sealed.sync_directory(Path(place))
+    return digests
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """The files of a checkpoint; a BadInput if it has anything else, or nothing."""
+    if source.is_symlink() or not source.is_dir():
+        _refuse_other(source)
+        yield source
+        return
+    count = 0
+    for place, folders, names in os.walk(source):
+        for name in (*sorted(folders), *sorted(names)):
+            path = Path(place, name)
+            if name in folders and not path.is_symlink():
+                continue
+            _refuse_other(path)
+            count += 1
+            if count > FILES:
+                raise BadInput(f"{source.name!r} has more than {FILES:,} files")
+            yield path
+    if not count:
+        raise BadInput(f"{source.name!r} is an empty folder")
+
+
+def _refuse_other(path: Path) -> None:
+    if path.is_symlink():
+        raise BadInput(f"{path.name!r} is a link; a checkpoint has files and folders only")
+    if not path.exists():
+        raise BadInput(f"{path.name!r} is not there")
+    if not path.is_file():
+        raise BadInput(f"{path.name!r} is neither a file nor a folder")
+
+
+def _refuse_without_room(source: Path, files: list[Path], folder: Path) -> None:
+    needed = sum(file.stat().st_size for file in files)
+    free = shutil.disk_usage(folder).free
+    if needed + SPARE_BYTES > free:
+        raise RlctlError(
+            f"cannot keep {source.name!r}: it takes {needed >> 20:,} MiB, and the disk has "
+            f"{free >> 20:,} MiB left"
+        )
+
+
+def _copy(source: Path, target: Path) -> dict[str, Any]:
+    """Copy one file, and return its size and digest. It must stay as it is meanwhile."""
+    digest, size = hashlib.sha256(), 0
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as reader, target.open("xb") as writer:
+        before = os.fstat(fd)
+        while chunk := reader.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+            writer.write(chunk)
+        writer.flush()
+        os.fsync(writer.fileno())
+        after = os.fstat(fd)
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise BadInput(f"{source.name!r} changed while it was copied")
+    target.chmod(0o444)
+    return {"sha256": digest.hexdigest(), "size": size}
+
+
+@contextmanager
+def _opened(path: Path, file: Path) -> Iterator[BufferedReader]:
+    """A regular file of a deposit; never what a link points to."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                problem = f"has something other than a file: {file.name}"
+                raise sealed.damaged(path, problem, noun=NOUN)
+            yield opened
+    except FileNotFoundError:
+        raise sealed.damaged(path, f"lacks {file.name}", noun=NOUN) from None
+    except OSError as error:
+        problem = f"cannot be read: {file.name}: {error.strerror}"
+        raise sealed.damaged(path, problem, noun=NOUN) from error

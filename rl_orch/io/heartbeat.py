@@ -1,0 +1,42 @@
+"""Signs of life: a root touches a file once a second, and whoever supervises it sees it change.
+
+Only whether the time in the file changes is looked at, never which time it is, so that clocks may
+jump.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+BEAT_S = 1.0
+
+
+@contextmanager
+def beating(file: Path) -> Iterator[None]:
+    """Touch the file once a second, in a thread, as long as this lasts."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_beat, args=(file, ended), name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def last_beat(file: Path) -> int | None:
+    """Something that changes with every beat; None before the first."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _beat(file: Path, ended: threading.Event) -> None:
+    with suppress(OSError):
+        file.touch()
+    while not ended.wait(BEAT_S):
+        with suppress(OSError):  # On a full disk an existing file can still be touched.
+            os.utime(file)

@@ -1,0 +1,23 @@
+"""For tests of the orchestrator and of plugins: a contract suite per protocol, and small fakes.
+
+A plugin's test subclasses the suite of its protocol and says how one is made; pytest does the rest.
+"""
+
+from rl_orch.testing.fakes import FakeClock, FakeRunner, Script, a_report, a_spec, trains_to
+from rl_orch.testing.runners import LONG, BackgroundRunnerContract, RunnerContract
+from rl_orch.testing.sinks import SinkContract
+from rl_orch.testing.verbs import OrchestratorContract
+
+__all__ = [
+    "LONG",
+    "BackgroundRunnerContract",
+    "FakeClock",
+    "FakeRunner",
+    "OrchestratorContract",
+    "RunnerContract",
+    "Script",
+    "SinkContract",
+    "a_report",
+    "a_spec",
+    "trains_to",
+]

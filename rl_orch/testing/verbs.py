@@ -1,0 +1,299 @@
+"""What the verbs do, as tests: the same here, in the orchestrator itself, and over HTTP."""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.pages import Query
+from rl_orch.core.ports import Task
+from rl_orch.errors import BadInput, Conflict, NotFound, Problem, RlctlError, SpecInvalid
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Run, State
+from rl_orch.spec.model import Spec
+from rl_orch.testing.fakes import FakeRunner, a_spec, trains_to
+
+if TYPE_CHECKING:
+    from rl_orch.client import Client
+
+Connected: TypeAlias = "Orchestrator | Client"
+
+WRONG = "CartPole-v999"
+"""An environment that the runner of these tests refuses."""
+
+
+class OrchestratorContract(ABC):
+    """What everybody who has the verbs does with them.
+
+    Runs are carried out by an orchestrator in this process, whose roots are functions; the verbs
+    under test look at the same home.
+    """
+
+    @abstractmethod
+    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+        """The verbs under test, at the home of an orchestrator in this process."""
+
+    def make_local(self, folder: Path) -> Orchestrator:
+        """An orchestrator whose runs end well at once, and that refuses one environment."""
+        return Orchestrator(folder / "home", _Refusing(_logs(trains_to([4.0, 5.0] * 6))))
+
+    def test_what_is_submitted_is_queued_and_can_be_found(self, tmp_path: Path) -> None:
+        """By its id, a beginning of it, its name and `last`."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            submission = verbs.submit(a_spec("name=found"))
+            (run,) = submission.runs
+            assert (run.state, submission.group, submission.repeated) == (
+                State.QUEUED, None, False
+            )  # fmt: skip
+            for reference in (run.id, run.id[:-1], "found", "last"):
+                assert verbs.get(reference) == run
+            assert verbs.ls().runs == (run,)
+            assert verbs.rows().rows == ((run,),)
+            assert verbs.group(run.id) is None
+
+    def test_seeds_make_a_group(self, tmp_path: Path) -> None:
+        """It is one row, and its runs are in the order of their seeds."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            submission = verbs.submit(a_spec("name=many", "seeds=[3,1,2]"))
+            group = submission.group
+            assert group is not None
+            assert [run.seed for run in submission.runs] == [3, 1, 2]
+            for reference in (group.id, group.id[:-1], "many"):
+                found = verbs.group(reference)
+                assert found is not None
+                assert (found.id, found.seeds) == (group.id, (1, 2, 3))
+            runs = verbs.group_runs(group.id)
+            assert [run.seed for run in runs] == [1, 2, 3]
+            assert verbs.rows().rows == (runs,)
+            assert verbs.group_runs("nobody") == ()
+
+    def test_a_key_makes_one_experiment_however_often_it_is_used(self, tmp_path: Path) -> None:
+        """For another spec it is refused."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            first = verbs.submit(a_spec("seeds=2"), key="mine")
+            again = verbs.submit(a_spec("seeds=2"), key="mine")
+            assert again.runs == first.runs
+            assert (first.repeated, again.repeated) == (False, True)
+            assert len(verbs.ls().runs) == 2
+            assert isinstance(_error(lambda: verbs.submit(a_spec(), key="mine")), Conflict)
+            assert len(verbs.ls().runs) == 2
+
+    def test_what_cannot_be_carried_out_is_refused_and_leaves_nothing(self, tmp_path: Path) -> None:
+        """All problems are told."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            verbs.check(a_spec())
+            for ask in (verbs.check, verbs.submit):
+                refusal = _error(partial(ask, a_spec(env_id=WRONG)))
+                assert isinstance(refusal, SpecInvalid)
+                assert refusal.problems == PROBLEMS
+            assert verbs.ls().runs == ()
+            _alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
+
+    def test_pages_follow_each_other_and_miss_nothing(self, tmp_path: Path) -> None:
+        """In any order, with any filter."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            for name in "cabed":
+                verbs.submit(a_spec(f"name={name}", "schedule.queue=q"))
+            verbs.submit(a_spec("name=other"))
+            assert _names(verbs, Query(limit=2, queue="q")) == ["d", "e", "b", "a", "c"]
+            assert _names(verbs, Query(limit=2, queue="q", sort="name")) == list("abcde")
+            assert _names(verbs, Query(limit=1, queue="q", sort="-name")) == list("edcba")
+            assert _names(verbs, Query(states=(State.RUNNING, State.LOST))) == []
+            assert _names(verbs, Query(name="other", env="CartPole-v1", algo="ppo")) == ["other"]
+            first = verbs.rows(limit=4)
+            rest = verbs.rows(limit=4, after=first.next)
+            names = [runs[0].name for runs in (*first.rows, *rest.rows)]
+            assert (names, rest.next) == (["other", *"debac"], None)
+
+    def test_a_page_that_there_is_not_is_refused_alike(self, tmp_path: Path) -> None:
+        """Wrong orders, wrong cursors."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            verbs.submit(a_spec())
+            _alike(local, verbs, lambda known: known.ls(Query(sort="luck")))
+            _alike(local, verbs, lambda known: known.ls(Query(after="nowhere")))
+            _alike(local, verbs, lambda known: known.rows(after="nowhere"))
+
+    def test_a_run_is_shown_with_all_that_belongs_to_it(self, tmp_path: Path) -> None:
+        """View, history, events and log are what the files say."""
+        local = self.make_local(tmp_path)
+        run = local.launch(a_spec("gates.min_return=1", "eval.final_episodes=10")).run
+        with self.reach(local) as verbs:
+            assert verbs.get(run.id).state is State.SUCCEEDED
+            assert verbs.show(run.id) == local.show(run.id)
+            assert verbs.show(run.id).verdict is not None
+            assert verbs.history(run.id) == local.history(run.id)
+            assert verbs.history(run.id).evaluations != ()
+            assert verbs.log(run.id) == local.log(run.id)
+            assert "begun" in verbs.log(run.id).text
+
+    def test_events_and_logs_are_read_on_from_where_one_was(self, tmp_path: Path) -> None:
+        """An offset is the one that the part before ended with."""
+        local = self.make_local(tmp_path)
+        run = local.launch(a_spec()).run
+        with self.reach(local) as verbs:
+            whole = verbs.events(run.id)
+            assert whole.events == local.events(run.id).events
+            first = verbs.events(run.id, count=1)
+            rest = verbs.events(run.id, first.offset)
+            assert (*first.events, *rest.events) == whole.events
+            assert verbs.events(run.id, rest.offset).events == ()
+            log = verbs.log(run.id)
+            assert verbs.log(run.id, log.offset).text == ""
+
+    def test_a_queued_run_is_stopped_and_queued_again(self, tmp_path: Path) -> None:
+        """Under options that may change."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            (run,) = verbs.submit(a_spec()).runs
+            stopped = verbs.stop(run.id)
+            assert stopped.state is State.STOPPED
+            _alike(local, verbs, lambda known: known.stop(run.id))
+            _alike(local, verbs, lambda known: known.ask_to_stop(run.id))
+            _alike(local, verbs, lambda known: known.requeue(run.id, overrides=["env.seed=7"]))
+            longer = verbs.requeue(run.id, overrides=["train.total_timesteps=200000"])
+            assert [each.state for each in longer.runs] == [State.QUEUED]
+            assert longer.runs[0].total_timesteps == 200_000
+            assert longer.runs[0].arrival > run.arrival
+            assert verbs.get(run.id) == longer.runs[0]
+
+    def test_a_group_is_queued_again_whole(self, tmp_path: Path) -> None:
+        """Those of its runs that have stopped."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            group = verbs.submit(a_spec("seeds=2")).group
+            assert group is not None
+            for run in verbs.group_runs(group.id):
+                verbs.ask_to_stop(run.id, force=True)
+            found = verbs.group(group.id)
+            assert found is not None
+            assert found.state is State.STOPPED
+            again = verbs.requeue(group.id)
+            assert again.group is not None
+            assert (again.group.id, again.group.active) == (group.id, True)
+
+    def test_what_is_final_is_not_queued_again(self, tmp_path: Path) -> None:
+        """A run that has succeeded stays as it is."""
+        local = self.make_local(tmp_path)
+        run = local.launch(a_spec()).run
+        with self.reach(local) as verbs:
+            refusal = _alike(local, verbs, lambda known: known.requeue(run.id))
+            assert isinstance(refusal, Conflict)
+
+    def test_only_what_has_ended_is_removed(self, tmp_path: Path) -> None:
+        """With its directory."""
+        local = self.make_local(tmp_path)
+        run = local.launch(a_spec()).run
+        with self.reach(local) as verbs:
+            (waiting,) = verbs.submit(a_spec()).runs
+            refusal = _alike(local, verbs, lambda known: known.remove(waiting.id))
+            assert isinstance(refusal, Conflict)
+            assert verbs.remove(run.id).id == run.id
+            assert verbs.ls().runs == (waiting,)
+            assert not Path(run.path).exists()
+            assert isinstance(_alike(local, verbs, lambda known: known.get(run.id)), NotFound)
+
+    def test_what_is_not_there_is_told_in_the_same_words(self, tmp_path: Path) -> None:
+        """Whatever is asked of it."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            _alike(local, verbs, lambda known: known.get("last"))
+            runs = [verbs.submit(a_spec("name=twin")).runs[0] for _ in range(2)]
+            asked: list[Callable[[Connected], object]] = [
+                lambda known: known.get("nobody"),
+                lambda known: known.show("nobody"),
+                lambda known: known.history("nobody"),
+                lambda known: known.events("nobody"),
+                lambda known: known.log("nobody"),
+                lambda known: known.stop("nobody"),
+                lambda known: known.requeue("nobody"),
+                lambda known: known.remove("nobody"),
+                lambda known: known.command("nobody", "pause", {}),
+                lambda known: known.get("twin-"),
+            ]
+            for ask in asked:
+                assert isinstance(_alike(local, verbs, ask), BadInput)
+            shutil.rmtree(runs[0].path)
+            for ask in (lambda known: known.show(runs[0].id), lambda known: known.log(runs[0].id)):
+                assert isinstance(_alike(local, verbs, ask), NotFound)
+
+    def test_commands_are_refused_alike_where_nobody_hears_them(self, tmp_path: Path) -> None:
+        """Unknown ones, and those to a run that has ended."""
+        local = self.make_local(tmp_path)
+        run = local.launch(a_spec()).run
+        with self.reach(local) as verbs:
+            _alike(local, verbs, lambda known: known.command(run.id, "dance", {}))
+            _alike(local, verbs, lambda known: known.command(run.id, "pause", {}))
+
+    def test_a_name_may_hold_what_an_address_may_not(self, tmp_path: Path) -> None:
+        """Environments have names with slashes in them, and so have their runs."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            (run,) = verbs.submit(a_spec("name='ppo-ALE/Pong-v5?#%'")).runs
+            assert verbs.get("ppo-ALE/Pong-v5?#%") == run
+            assert verbs.group("ppo-ALE/Pong-v5?#%") is None
+            group = verbs.submit(a_spec("name='a/b'", "seeds=2")).group
+            assert group is not None
+            found = verbs.group("a/b")
+            assert found is not None
+            assert found.id == group.id
+
+
+PROBLEMS = (
+    Problem("env.id", WRONG, f"env.id is {WRONG!r}; there is none", "Try CartPole-v1."),
+    Problem("env.num_envs", 8, "env.num_envs is 8; too many of none"),
+)
+
+
+class _Refusing(FakeRunner):
+    """A fake runner that does not know every environment."""
+
+    def check(self, spec: Spec) -> None:
+        if spec.env.id == WRONG:
+            raise SpecInvalid(PROBLEMS)
+
+
+def _logs(script: Callable[[RunDir, Task], int]) -> Callable[[RunDir, Task], int]:
+    """A script that also writes a log."""
+
+    def logging(directory: RunDir, task: Task) -> int:
+        with directory.log.open("a") as log:
+            log.write("begun\nand \u00fcber\n")
+        return script(directory, task)
+
+    return logging
+
+
+def _names(verbs: Connected, query: Query) -> list[str]:
+    """The names of all runs that a query finds, page by page."""
+    runs: list[Run] = []
+    page = verbs.ls(query)
+    runs += page.runs
+    while page.next is not None:
+        assert len(page.runs) == query.limit
+        page = verbs.ls(replace(query, after=page.next))
+        runs += page.runs
+    return [run.name for run in runs]
+
+
+def _error(ask: Callable[[], object]) -> RlctlError:
+    """What asking raises."""
+    try:
+        answer = ask()
+    except RlctlError as error:
+        return error
+    raise AssertionError(f"nothing was refused: {answer!r}")
+
+
+def _alike(local: Orchestrator, verbs: Connected, ask: Callable[[Connected], object]) -> RlctlError:
+    """The error that both raise, in the same words."""
+    expected, found = _error(lambda: ask(local)), _error(lambda: ask(verbs))
+    assert type(found) is type(expected)
+    assert (found.message, found.hint, found.path) == (
+        expected.message, expected.hint, expected.path
+    )  # fmt: skip
+    return found

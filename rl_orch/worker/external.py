@@ -1,0 +1,255 @@
+"""`python -m rl_orch.worker.external DIRECTORY ATTEMPT`: one attempt by a program of anybody's.
+
+The root of an external run. It starts the program, turns what it says into events and checkpoints,
+passes a stop on, and leaves no process behind. It loads no torch: watching must cost little.
+"""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import deposits, shelf
+from rl_orch.io.commands import Request
+from rl_orch.io.deposits import Deposit
+from rl_orch.io.events import EventWriter, folded
+from rl_orch.io.resumable import newest_checkpoint
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Event, EventKind
+from rl_orch.spec.model import Spec
+from rl_orch.worker import log, program
+from rl_orch.worker.attempt import End, all_that_was, carried_out, served, signals_stop
+from rl_orch.worker.listening import Listener
+from rl_orch.worker.scratch import Scratch
+from rl_orch.worker.stock import Kept, Stock
+
+LOOK_EVERY_S = 0.2
+PROMISES = {
+    "none": "its program does not say that it can go on from a checkpoint",
+    "approximate": "its program goes on from its own checkpoints, and promises no more",
+    "bitwise": "its program promises to go on exactly where its checkpoint was made",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where an attempt begins. `trained` is the last word of an attempt that left nothing to do."""
+
+    step: int
+    tags: dict[str, Any]
+    checkpoint: Path | None = None
+    deposit: Deposit | None = None
+    trained: Event | None = None
+
+
+class Orders:
+    """What was ordered: an external program can be asked to stop, and nothing else."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+
+    def stop(self) -> None:
+        """Take a stop. A signal handler calls this at any moment: it only sets a flag."""
+        self.stopping = True
+
+    def handle(self, request: Request) -> dict[str, Any]:
+        """Answer a command that came over the socket."""
+        if request.command != "stop":
+            raise BadInput(
+                f"this run cannot {request.command}: its program is not one of ours; it knows stop"
+            )
+        self.stop()
+        return {"accepted": "stop"}
+
+
+def run_attempt(directory: RunDir, number: int) -> int:
+    """Carry the attempt out; the exit code is 0 where the program ended as it should."""
+
+    def carry_out(beginning: Beginning, writer: EventWriter) -> End:
+        return Attempt(directory, directory.spec(), number, writer, beginning).carry_out()
+
+    return carried_out(directory, number, partial(find, directory, number), carry_out)
+
+
+def find(directory: RunDir, number: int) -> Beginning:
+    """Where an attempt begins: at its end, if only the evaluation is left to be made; at the newest
+    intact checkpoint, if the program can go on from one; else at nothing."""
+    shelf.sweep(directory.checkpoints)
+    last = _last_word(directory)
+    changed = any(note["attempt"] == number for note in directory.changes())
+    if last is not None and last.value == "trained" and not changed:
+        step, tags = all_that_was(directory)
+        return Beginning(step, tags, trained=last)
+    fresh = Beginning(0, {"after": None})
+    if number == 1 or directory.spec().runner.resume == "none":
+        return fresh
+    newest = newest_checkpoint(directory)
+    if newest.path is None:
+        return fresh
+    deposit = deposits.load(newest.path)
+    tags = {
+        "after": {"attempt": deposit.attempt, "seq": deposit.seq},
+        "checkpoint": newest.path.name,
+        "passed_over": list(newest.passed_over),
+    }
+    return Beginning(deposit.step, tags, newest.path, deposit)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that knows where it begins."""
+
+    directory: RunDir
+    spec: Spec
+    number: int
+    writer: EventWriter
+    beginning: Beginning
+
+    def carry_out(self) -> End:
+        """How it ended."""
+        beginning, orders = self.beginning, Orders()
+        log.info("attempt started", attempt=self.number, step=beginning.step)
+        for problem in beginning.tags.get("passed_over", ()):
+            log.warning("checkpoint passed over", why=problem)
+        with signals_stop(orders.stop), served(self.directory, orders.handle):
+            self._tell_exactness()
+            if beginning.trained is not None:
+                return End("trained", beginning.step, str(beginning.trained.tags.get("reason")))
+            return self._watched(orders)
+
+    def _tell_exactness(self) -> None:
+        level = self.spec.runner.resume
+        tags = {"method": "program", "reason": PROMISES[level]}
+        self.writer.emit(EventKind.STATE, "resume", level, step=self.beginning.step, tags=tags)
+        self.writer.flush()
+
+    def _watched(self, orders: Orders) -> End:
+        """Start the program and see it to its end, however that comes."""
+        scratch = Scratch.make(self.directory, self.number, self.spec)
+        at = program.folder(self.spec, self.directory)
+        listener = Listener.make(
+            self.spec,
+            scratch,
+            at,
+            step=self.beginning.step,
+            writer=self.writer,
+            stock=self._stock(scratch),
+        )
+        environment = program.variables(self.spec, self._variables(scratch))
+        with self.directory.log.open("ab") as output:
+            child = program.start(
+                self.spec.runner.command, at, environment, output=output, errors=output
+            )
+        watch = Watch(child, self.spec, scratch)
+        try:
+            while watch.waits():
+                listener.listen()
+                if orders.stopping:
+                    watch.ask_to_end()
+        finally:
+            left = program.end(child, self.directory, self.number)
+        listener.finish()
+        return watch.end(listener.teller.step, left, asked=orders.stopping)
+
+    def _stock(self, scratch: Scratch) -> Stock:
+        deposit, root = self.beginning.deposit, self.directory.checkpoints
+        stock = Stock(
+            self.directory,
+            self.writer,
+            folder=scratch.checkpoints,
+            attempt=self.number,
+            keep_last=self.spec.checkpoint.keep_last,
+            kept=Kept() if deposit is None else Kept.of(deposit, root),
+        )
+        if deposit is not None:
+            stock.announce(deposit)
+        return stock
+
+    def _variables(self, scratch: Scratch) -> dict[str, str]:
+        """What the program is told."""
+        deposit, path = self.beginning.deposit, self.beginning.checkpoint
+        resume = None if deposit is None or path is None else deposits.payload(path, deposit)
+        told = scratch.variables(self.spec, self.directory)
+        return told | ({} if resume is None else {"RLCTL_RESUME": str(resume)})
+
+
+@dataclass(slots=True)
+class Watch:
+    """A program that runs, and the patience that is left once it was asked to end."""
+
+    child: "subprocess.Popen[bytes]"
+    spec: Spec
+    scratch: Scratch
+    asked_at: float | None = None
+    ignored_s: float | None = None
+
+    def waits(self) -> bool:
+        """Whether the program still runs after a moment; not if its patience is over."""
+        try:
+            self.child.wait(LOOK_EVERY_S)
+            return False
+        except subprocess.TimeoutExpired:
+            pass
+        grace_s = self.spec.runner.stop_grace_s
+        if self.asked_at is not None and time.monotonic() - self.asked_at >= grace_s:
+            self.ignored_s = grace_s
+            return False
+        return True
+
+    def ask_to_end(self) -> None:
+        """Ask it once, by a file and by SIGTERM."""
+        if self.asked_at is None:
+            self.asked_at = time.monotonic()
+            self.scratch.stop.touch()
+            program.ask_to_end(self.child)
+            log.info("program asked to end", grace_s=self.spec.runner.stop_grace_s)
+
+    def end(self, step: int, left: int, *, asked: bool) -> End:
+        """How it ended, and with it the attempt; `left` processes of it were killed."""
+        code, where = self.child.returncode, f"at step {step:,}"
+        others = "1 process" if left == 1 else f"{left} processes"
+        besides = f"; killed with it: {others} that it had started" if left else ""
+        if self.ignored_s is not None:
+            why = f"its program ignored SIGTERM for {self.ignored_s:g} s and was killed {where}"
+            return End("stopped", step, why + besides)
+        if asked:
+            return End("stopped", step, f"its program ended {where}, as it was asked to" + besides)
+        if code == 0:
+            return End("trained", step, f"its program ended well {where}" + besides)
+        how = f"ended with exit code {code}" if code > 0 else f"was killed by {_signal_name(-code)}"
+        return End("failed", step, f"its program {how} {where}{besides}; see its log", code=1)
+
+
+def _last_word(directory: RunDir) -> Event | None:
+    """How the newest attempt ended, if it came to say so."""
+    last = None
+    for event in folded(directory.events, (EventKind.STATE,)):
+        if event.key in ("started", "ended"):
+            last = event
+    return last if last is not None and last.key == "ended" else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def main() -> int:
+    """Carry the attempt out, or say in the log why it could not even begin."""
+    try:
+        return run_attempt(RunDir(Path(sys.argv[1])), int(sys.argv[2]))
+    except RlctlError as error:
+        log.error(error.message)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    log.configure()
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""A policy that is a process: it serves `act` from an environment of its own.
+
+The evaluator and its episodes are those of every other run; only who decides is somebody else.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from rl_orch.errors import BadInput
+from rl_orch.io.events import newest_attempt
+from rl_orch.io.rundir import RunDir
+from rl_orch.spec.model import Spec
+from rl_orch.worker import log, program
+from rl_orch.worker.dialogue import Dialogue
+from rl_orch.worker.scratch import facts
+
+FIRST_S = 60.0
+"""How long the first answer may take: programs load their libraries before it."""
+
+LATER_S = 30.0
+NAME = "the policy's program"
+PLACE = "{checkpoint}"
+SHOWN_CHARS = 200
+
+
+class ServedPolicy:
+    """Decides by asking a program; what it answers must be an action of the environment."""
+
+    def __init__(self, dialogue: Dialogue, action_space: Space[Any]) -> None:
+        self._dialogue = dialogue
+        self._space = action_space
+        self._timeout_s = FIRST_S
+        self.device = torch.device("cpu")
+
+    def decide(self, observations: NDArray[Any], generator: torch.Generator | None) -> NDArray[Any]:
+        """Actions (B, *action_shape), as the environment takes them."""
+        question = {"obs": observations.tolist(), "deterministic": generator is None}
+        answer = self._dialogue.ask(question, timeout_s=self._timeout_s)
+        self._timeout_s = LATER_S
+        return actions_in(answer, len(observations), self._space)
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The same: a program answers in the environment's terms."""
+        return actions
+
+
+@contextmanager
+def serving(
+    spec: Spec, directory: RunDir, checkpoint: Path, action_space: Space[Any]
+) -> Iterator[ServedPolicy]:
+    """The policy of a checkpoint, served as long as this lasts. No process of it stays behind."""
+    attempt = newest_attempt(directory.events)
+    arguments = [word.replace(PLACE, str(checkpoint)) for word in spec.runner.policy]
+    with directory.log.open("ab") as errors:
+        child = program.start(
+            arguments,
+            program.folder(spec, directory),
+            program.variables(spec, facts(spec, directory, attempt)),
+            input=subprocess.PIPE,
+            output=subprocess.PIPE,
+            errors=errors,
+        )
+    dialogue = Dialogue(child, _note, name=NAME)
+    try:
+        yield ServedPolicy(dialogue, action_space)
+        dialogue.close()
+    finally:
+        program.end(child, directory, attempt)
+        dialogue.close()
+
+
+def actions_in(answer: dict[str, Any], count: int, space: Space[Any]) -> NDArray[Any]:
+    """The actions in an answer, of which every one is in the space; a BadInput if not."""
+    if "action" not in answer:
+        raise BadInput(f'{NAME} answered without "action": {str(answer)[:SHOWN_CHARS]}')
+    try:
+        found = np.asarray(answer["action"])
+    except ValueError:
+        found = np.empty(0)
+    wanted = (count, *(space.shape or ()))
+    if found.shape != wanted or found.dtype.kind not in "iuf":
+        seen = f"{found.dtype} of shape {list(found.shape)}"
+        raise BadInput(
+            f"{NAME} answered {count} observations with {seen}; must be numbers of shape "
+            f"{list(wanted)}, an action for each"
+        )
+    with np.errstate(all="ignore"):
+        actions = found.astype(space.dtype)
+    for given, action in zip(found, actions, strict=True):
+        exact = space.dtype is None or space.dtype.kind == "f" or np.array_equal(given, action)
+        if not (np.isfinite(given).all() and exact and space.contains(action)):
+            raise BadInput(f"{NAME} answered with the action {given}, which is not in {space}")
+    return actions
+
+
+def _note(line: bytes) -> None:
+    log.info("policy", said=line.decode("utf-8", "replace"))

@@ -1,0 +1,202 @@
+"""Artifacts: the run's own files, whole or in part, and nothing else whatever the path says."""
+
+import os
+import socket
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from rl_orch.api.artifacts import Span, parts_of, span_of
+from rl_orch.api.problems import Answer
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.records import Run
+from rl_orch.testing import a_spec
+from tests.api.conftest import Api, Server
+
+SECRET = "nobody may read this"
+
+
+@pytest.fixture
+def run(api: Api) -> Run:
+    """A queued run, with a secret beside its directory."""
+    (run,) = api.orchestrator.submit(a_spec()).runs
+    (Path(run.path).parent / "secret.txt").write_text(SECRET)
+    return run
+
+
+def raw(server: Server, path: str) -> bytes:
+    """The answer to a path exactly as it is written, which clients would tidy up."""
+    with socket.create_connection(server.address, timeout=5) as connection:
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n"
+        connection.sendall(f"{head}Connection: close\r\n\r\n".encode("latin-1"))
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_the_files_of_a_run_are_listed_and_can_be_had(api: Api, run: Run) -> None:
+    client = api.client()
+    (Path(run.path) / "videos").mkdir()
+    (Path(run.path) / "videos" / "ein bär.mp4").write_bytes(b"\0\1\2")
+    listed = client.get(f"/runs/{run.id}/artifacts").json()
+    assert listed["truncated"] is False
+    files = {artifact["path"]: artifact for artifact in listed["artifacts"]}
+    assert {"spec.yaml", "manifest.json", "events.jsonl", "videos/ein bär.mp4"} <= files.keys()
+    for path, artifact in files.items():
+        answer = client.get(f"/runs/{run.id}/artifacts/{quote(path)}")
+        assert answer.content == (Path(run.path) / path).read_bytes()
+        assert len(answer.content) == artifact["bytes"]
+
+
+def test_a_file_is_offered_for_download_and_never_for_display(api: Api, run: Run) -> None:
+    for name, kind in (
+        ("page.html", "application/octet-stream"),
+        ("picture.svg", "application/octet-stream"),
+        ("noext", "application/octet-stream"),
+        ("log.txt", "text/plain; charset=utf-8"),
+        ("spec.yaml", "text/plain; charset=utf-8"),
+    ):
+        (Path(run.path) / name).write_text("<script>alert(1)</script>")
+        answer = api.client().get(f"/runs/{run.id}/artifacts/{name}")
+        assert answer.headers["content-type"] == kind
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "sandbox" in answer.headers["content-security-policy"]
+
+
+def test_a_name_cannot_add_a_header(api: Api, run: Run) -> None:
+    odd = 'a"b; filename=x.html; \u202e.txt'
+    (Path(run.path) / odd).write_text("hello")
+    answer = api.client().get(f"/runs/{run.id}/artifacts/{quote(odd, safe='')}")
+    assert answer.text == "hello"
+    assert answer.headers["content-disposition"] == (
+        f"attachment; filename*=UTF-8''{quote(odd, safe='')}"
+    )
+    lines = quote("a\r\nSet-Cookie: x=y", safe="")
+    answer = api.client().get(f"/runs/{run.id}/artifacts/{lines}")
+    assert answer.status_code in (400, 404)
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "body"),
+    [
+        ("bytes=0-3", 206, b"0123"),
+        ("bytes=4-", 206, b"456789"),
+        ("bytes=-2", 206, b"89"),
+        ("bytes=-99", 206, b"0123456789"),
+        ("bytes=8-99", 206, b"89"),
+        ("bytes=0-0", 206, b"0"),
+        ("bytes=5-4", 200, b"0123456789"),
+        ("bytes=0-1,4-5", 200, b"0123456789"),
+        ("lines=0-1", 200, b"0123456789"),
+        ("bytes=-", 200, b"0123456789"),
+        ("bytes=a-b", 200, b"0123456789"),
+        ("bytes=10-", 416, None),
+        ("bytes=99-100", 416, None),
+        ("bytes=-0", 416, None),
+    ],
+)
+def test_single_ranges_are_served(
+    api: Api, run: Run, header: str, status: int, body: bytes | None
+) -> None:
+    (Path(run.path) / "digits").write_bytes(b"0123456789")
+    url = f"/runs/{run.id}/artifacts/digits"
+    answer = api.client().get(url, headers={"Range": header})
+    assert answer.status_code == status
+    assert body is None or answer.content == body
+    if status == 206:
+        first = 10 - len(answer.content) if header.startswith("bytes=-") else int(header[6])
+        last = first + len(answer.content) - 1
+        assert answer.headers["content-range"] == f"bytes {first}-{last}/10"
+    if status == 416:
+        assert answer.headers["content-range"] == "bytes */10"
+
+
+def test_a_range_of_what_has_changed_since_is_the_whole(api: Api, run: Run) -> None:
+    file = Path(run.path) / "digits"
+    file.write_bytes(b"0123456789")
+    client, url = api.client(), f"/runs/{run.id}/artifacts/digits"
+    tag = client.get(url).headers["etag"]
+    asked = {"Range": "bytes=0-1", "If-Range": tag}
+    assert client.get(url, headers=asked).content == b"01"
+    file.write_bytes(b"abc")
+    assert client.get(url, headers=asked).content == b"abc"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "..%2fsecret.txt", "%2e%2e/secret.txt", "%2e%2e%2fsecret.txt",
+     "videos/../../secret.txt", "./spec.yaml", "..\\secret.txt", "..%5csecret.txt",
+     "%2fetc/passwd", "/etc/passwd", "spec.yaml%00.png", "%00", "videos//x", "..",
+     "%2e%2e", "%252e%252e/secret.txt", "a" * 300, "..%c0%afsecret.txt"],
+)  # fmt: skip
+def test_paths_that_lead_outside_are_refused(api: Api, run: Run, path: str) -> None:
+    with api.served() as server:
+        answer = raw(server, f"/runs/{run.id}/artifacts/{path}")
+    status = int(answer.split(b" ", 2)[1])
+    assert status == 400 or (status == 404 and ("%25" in path or "%c0" in path))
+    assert SECRET.encode() not in answer
+    assert b"root:" not in answer
+
+
+def test_links_are_refused_and_not_listed(api: Api, run: Run) -> None:
+    home, root = Path(run.path).parent, Path(run.path)
+    (root / "soft.txt").symlink_to(home / "secret.txt")
+    (root / "dangling.txt").symlink_to(home / "nothing")
+    (root / "inside.txt").symlink_to(root / "spec.yaml")
+    (root / "folder").symlink_to(home)
+    os.link(home / "secret.txt", root / "hard.txt")
+    os.mkfifo(root / "pipe")
+    client = api.client()
+    for path in ("soft.txt", "dangling.txt", "inside.txt", "folder/secret.txt", "hard.txt",
+                 "pipe", "checkpoints", "evals"):  # fmt: skip
+        answer = client.get(f"/runs/{run.id}/artifacts/{path}")
+        assert answer.status_code == 400, path
+        assert SECRET not in answer.text
+    listed = {a["path"] for a in client.get(f"/runs/{run.id}/artifacts").json()["artifacts"]}
+    assert not listed & {"soft.txt", "dangling.txt", "inside.txt", "hard.txt", "pipe"}
+    assert not [path for path in listed if path.startswith("folder")]
+
+
+@pytest.mark.parametrize("name", ["lock", "control.sock", ".reserve", ".spec.yaml.12", "x/.y/z"])
+def test_what_processes_keep_for_themselves_is_hidden(api: Api, run: Run, name: str) -> None:
+    file = Path(run.path) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("private")
+    client = api.client()
+    assert client.get(f"/runs/{run.id}/artifacts/{name}").status_code == 404
+    listed = [a["path"] for a in client.get(f"/runs/{run.id}/artifacts").json()["artifacts"]]
+    assert name not in listed
+
+
+def test_a_file_that_is_not_there_is_not_found(api: Api, run: Run) -> None:
+    client = api.client()
+    for path in ("nothing", "videos/nothing", "spec.yaml/inside"):
+        assert client.get(f"/runs/{run.id}/artifacts/{path}").status_code == 404
+
+
+def test_a_large_file_is_sent_whole_over_a_socket(api: Api, run: Run) -> None:
+    data = os.urandom(3_000_000)
+    (Path(run.path) / "large").write_bytes(data)
+    with api.served() as server:
+        url = f"{server.url}/runs/{run.id}/artifacts/large"
+        assert httpx.get(url).content == data
+        assert httpx.get(url, headers={"Range": "bytes=2999990-"}).content == data[-10:]
+
+
+def test_the_parts_of_a_path_are_checked_before_anything_is_opened() -> None:
+    assert parts_of("a/b c/d") == ["a", "b c", "d"]
+    for path in ("", "/", "a/", "/a", "a//b", ".", "..", "a/../b", "a\\b", "a\0"):
+        with pytest.raises(BadInput):
+            parts_of(path)
+    with pytest.raises(NotFound):
+        parts_of("checkpoints/.tmp")
+
+
+def test_ranges_are_within_the_file() -> None:
+    assert span_of(None, 10) is None
+    assert span_of("bytes=2-4", 10) == Span(2, 5)
+    assert span_of("bytes = 2-4", 10) == Span(2, 5)
+    with pytest.raises(Answer):
+        span_of("bytes=0-", 0)

@@ -1,0 +1,92 @@
+"""The server: where it listens, how it refuses to be open, and how it ends."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from rl_orch.api.serving import serve
+from rl_orch.core.tokens import Tokens
+from rl_orch.errors import BadInput
+from rl_orch.testing import a_spec
+from tests.api.conftest import Api
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_binding_beyond_loopback_without_a_token_is_refused(api: Api, host: str) -> None:
+    with pytest.raises(BadInput, match=f"--host {host} is not loopback, and no token exists") as e:
+        serve(api.app(), host, 0, until=threading.Event())
+    assert "rlctl token create" in str(e.value.hint)
+
+
+def test_a_revoked_token_is_none(api: Api) -> None:
+    tokens = Tokens(api.orchestrator.store)
+    tokens.revoke(tokens.create("old", "admin")[0].id)
+    with pytest.raises(BadInput, match="no token exists"):
+        serve(api.app(), "0.0.0.0", 0, until=threading.Event())
+
+
+def test_with_a_token_it_listens_everywhere_and_lets_nobody_in_without(api: Api) -> None:
+    token, until, urls = api.token(), threading.Event(), list[str]()
+
+    answers: list[int] = []
+
+    def look() -> None:
+        here = urls[0].replace("0.0.0.0", "127.0.0.1")
+        answers.append(httpx.get(f"{here}/runs").status_code)
+        headers = {"Authorization": f"Bearer {token}"}
+        answers.append(httpx.get(f"{here}/runs", headers=headers).status_code)
+        until.set()
+
+    def ask(url: str) -> None:
+        urls.append(url)
+        threading.Thread(target=look).start()
+
+    serve(api.app(host="0.0.0.0"), "0.0.0.0", 0, until=until, started=ask)
+    assert answers == [401, 200]
+    assert urls[0].startswith("http://0.0.0.0:")
+
+
+def test_a_port_that_is_taken_is_named(api: Api) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=f"cannot listen on port {port} of 127.0.0.1"):
+            serve(api.app(), "127.0.0.1", port, until=threading.Event())
+
+
+def test_a_host_that_does_not_exist_is_named(api: Api) -> None:
+    with pytest.raises(BadInput, match="--host is 'no such host'"):
+        serve(api.app(), "no such host", 0, until=threading.Event())
+
+
+def test_ipv6_loopback_is_loopback(api: Api) -> None:
+    until, statuses = threading.Event(), list[int]()
+
+    def ask(url: str) -> None:
+        def look() -> None:
+            statuses.append(httpx.get(f"{url}/runs").status_code)
+            until.set()
+
+        threading.Thread(target=look).start()
+
+    serve(api.app(), "::1", 0, until=until, started=ask)
+    assert statuses == [200]
+
+
+def test_it_ends_within_seconds_though_streams_are_open_and_clients_stalled(api: Api) -> None:
+    (run,) = api.orchestrator.submit(a_spec()).runs
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(api.served(shutdown_s=2))
+        for _ in range(5):
+            client = stack.enter_context(socket.create_connection(server.address))
+            head = f"GET /runs/{run.id}/events/stream HTTP/1.1\r\nHost: localhost:"
+            client.sendall(f"{head}{server.address[1]}\r\n\r\n".encode())
+            assert b"text/event-stream" in client.recv(1000)
+        began = time.monotonic()
+        server.until.set()
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+        assert time.monotonic() - began < 3

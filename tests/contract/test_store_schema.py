@@ -1,0 +1,116 @@
+"""The schema in SQLite and in PostgreSQL: made when opened, brought up to date with its rows."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+
+from rl_orch.core.database import Database
+from rl_orch.core.registry import Registry
+from rl_orch.core.schema import migrate
+from rl_orch.core.store import Store
+from rl_orch.core.tables import HEAD, METADATA
+from rl_orch.errors import BadInput
+from rl_orch.records import Attempt, State
+
+
+OLD_RUN = {
+    "name": "walker", "group_name": None, "state": "failed", "reason": "why", "attempt": 1,
+    "env": "CartPole-v1", "algo": "ppo", "env_steps": 5, "config_hash": "h", "path": "/p",
+    "resume": "none", "seed": 1, "total_timesteps": 10, "updated_at": 9.0, "lease": "12:34/x",
+}  # fmt: skip
+
+
+def go_to(location: Path | str, version: str) -> None:
+    """Bring a database to a version, up or down."""
+    database = Database(location)
+    config = Config()
+    config.set_main_option("script_location", "rl_orch.core:migrations")
+    with database.writing() as connection:
+        config.attributes["connection"] = connection
+        known = MigrationContext.configure(connection).get_current_revision()
+        (command.upgrade if (known or "") < version else command.downgrade)(config, version)
+    database.close()
+
+
+def fill_old(location: Path | str) -> None:
+    """Rows as the first release wrote them: three runs, an attempt, a model."""
+    database = Database(location)
+    with database.writing() as connection:
+        runs = sa.Table("runs", sa.MetaData(), autoload_with=connection)
+        for run_id, created_at in (("c", 2.0), ("a", 3.0), ("b", 1.0)):
+            connection.execute(runs.insert().values(id=run_id, created_at=created_at, **OLD_RUN))
+        connection.execute(
+            sa.text("INSERT INTO attempts (run_id, number, started_at) VALUES ('a', 1, 5.5)")
+        )
+        connection.execute(
+            sa.text(
+                "INSERT INTO models (model_path, algorithm, env_id, timestamp, mean_reward, run_id)"
+                " VALUES ('/p/m', 'ppo', 'CartPole-v1', 7, 1.5, 'a')"
+            )
+        )
+    database.close()
+
+
+def test_the_tables_are_what_the_migrations_make(store: Store) -> None:
+    with store.reading() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), METADATA)
+    assert found == []
+
+
+def test_a_database_of_the_first_release_is_upgraded_with_its_rows(location: Path | str) -> None:
+    go_to(location, "0001")
+    fill_old(location)
+    store = Store(location)
+    run = store.get("a")
+    assert (run.name, run.state, run.env_steps) == ("walker", State.FAILED, 5)
+    assert (run.runner, run.queue, run.priority, run.max_running) == ("local", "default", 0, None)
+    assert (run.after, run.cpus, run.gpus, run.memory_mb, run.retries) == ((), 1, 0, 512, 0)
+    assert [store.get(run_id).arrival for run_id in ("b", "c", "a")] == [1, 2, 3]
+    assert store.lease_of("a") == "12:34/x"
+    assert store.attempts("a") == [Attempt(run_id="a", number=1, started_at=5.5)]
+    assert [model.mean_reward for model in Registry(store).of_run("a")] == [1.5]
+    new = run.model_copy(update={"id": "d"})
+    assert store.submit([new], key=None, digest="") == ["d"]
+    assert store.get("d").arrival == 4
+    store.close()
+
+
+def test_an_upgrade_can_be_taken_back_and_made_again(location: Path | str) -> None:
+    go_to(location, "0001")
+    fill_old(location)
+    for version in (HEAD, "0001", HEAD):
+        go_to(location, version)
+    store = Store(location)
+    assert {run.id for run in store.page().runs} == {"a", "b", "c"}
+    assert len(store.attempts("a")) == 1
+    with store.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    store.close()
+
+
+def test_several_that_open_a_database_at_once_make_it_once(location: Path | str) -> None:
+    go_to(location, "0001")
+    fill_old(location)
+    databases = [Database(location) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(migrate, databases))
+    with databases[0].reading() as connection:
+        query = sa.text("SELECT version_num FROM alembic_version")
+        assert connection.execute(query).scalars().all() == [HEAD]
+    for database in databases:
+        database.close()
+
+
+def test_a_database_of_a_newer_release_is_refused(location: Path | str) -> None:
+    store = Store(location)
+    with store.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(BadInput, match="schema 9999"):
+        Store(location)
+    store.close()

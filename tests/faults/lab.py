@@ -1,0 +1,196 @@
+"""A place for experiments with faults: real services in homes of their own, started as a user
+starts them, halted and killed.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from rl_orch.client import Client
+from rl_orch.core.store import Store
+from rl_orch.errors import RlctlError, Unauthorized, Unavailable
+from rl_orch.io import place
+from rl_orch.io.place import Place
+from tests.faults import programs
+from tests.faults.watcher import Watcher
+from tests.integration.conftest import RLCTL
+
+READY_WITHIN_S = 5.0
+GIVE_UP_S = 30.0
+LOOK_EVERY_S = 0.02
+CPUS = 8
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Up:
+    """The service of a home: a process that comes and goes."""
+
+    home: Path
+    database: str | None = None
+    cpus: int = CPUS
+    ready_s: list[float] = field(default_factory=list)
+    _process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the service, and return once it is ready, which must be soon."""
+        began = time.monotonic()
+        self.begin()
+        self.await_ready(began)
+        assert self.ready_s[-1] <= READY_WITHIN_S, f"ready after {self.ready_s[-1]:.1f} s"
+
+    def begin(self) -> None:
+        """Start the service, and do not wait for it."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*RLCTL, "up", "--port", "0", "--cpus", str(self.cpus), "--memory-mb", "100000"],
+                env=self.environment,
+                cwd=self.home.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def await_ready(self, began: float) -> None:
+        """Return once the service is ready, and note how long that took."""
+        while not self.is_ready():
+            assert self.process.poll() is None, self.told()
+            assert time.monotonic() - began < GIVE_UP_S, self.told()
+            time.sleep(LOOK_EVERY_S)
+        self.ready_s.append(time.monotonic() - began)
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        """The process, which must have been started."""
+        assert self._process is not None
+        return self._process
+
+    @property
+    def log(self) -> Path:
+        """What the service has written."""
+        return self.home.parent / f"{self.home.name}.log"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that commands of this home are started with."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RL_", "RLCTL_"))}
+        database = {} if self.database is None else {"RL_REGISTRY_DB": self.database}
+        return inherited | {"RLCTL_HOME": str(self.home)} | database
+
+    @property
+    def place(self) -> Place | None:
+        """Where the service is, if it lives."""
+        found = place.living(self.home)
+        return found if found is not None and found.pid == self.process.pid else None
+
+    def is_ready(self) -> bool:
+        """Whether database and scheduler work."""
+        found = self.place
+        if found is None:
+            return False
+        with Client(found.url, found.token, timeout_s=5.0, patience_s=0.0) as client:
+            try:
+                return client.ready()
+            except RlctlError:
+                return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the service a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the service, not its runs."""
+        self.process.kill()
+        self.process.wait()
+
+    def told(self) -> str:
+        """The end of the service's log."""
+        return self.log.read_text("utf-8", "replace")[-4000:]
+
+    def run(self, *words: str, timeout_s: float = 60.0) -> "subprocess.CompletedProcess[str]":
+        """Carry a command of this home out."""
+        return subprocess.run(
+            [*RLCTL, *words],
+            env=self.environment,
+            cwd=self.home.parent,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+
+class Lab:
+    """Some homes that share a database, their services, and somebody who watches them."""
+
+    def __init__(self, folder: Path, *, database: str | None = None, homes: int = 1) -> None:
+        self.folder = folder
+        self.services = [self._service(number, database) for number in range(homes)]
+        self.location = database or folder / "home-0" / "rlctl.db"
+        self.program = programs.counts(folder)
+        self._store: Store | None = None
+        self.watcher = Watcher(folder, lambda: self.store)
+
+    def _service(self, number: int, database: str | None) -> Up:
+        home = self.folder / f"home-{number}"
+        home.mkdir()
+        return Up(home, database)
+
+    @property
+    def service(self) -> Up:
+        """The first service."""
+        return self.services[0]
+
+    @property
+    def store(self) -> Store:
+        """The database, as nobody but the checker reads it."""
+        if self._store is None:
+            self._store = Store(self.location)
+        return self._store
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """Whoever answers: the first service that lives."""
+        found = next((up.place for up in self.services if up.place is not None), None)
+        if found is None:
+            raise Unavailable("no service is up")
+        with Client(found.url, found.token, timeout_s=30.0, patience_s=0.0) as made:
+            yield made
+
+    def ask(self, question: Callable[[Client], T], *, patience_s: float = 60.0) -> T:
+        """What a service answers, asked again until one does."""
+        deadline, pause = time.monotonic() + patience_s, threading.Event()
+        while True:
+            try:
+                with self.client() as client:
+                    return question(client)
+            except (Unavailable, Unauthorized):  # One that was started anew has a new token.
+                if time.monotonic() > deadline:
+                    raise
+            pause.wait(0.1)
+
+    def await_end(self, *, timeout_s: float = 60.0) -> None:
+        """Return once no run is left that has yet to end."""
+        deadline, pause = time.monotonic() + timeout_s, threading.Event()
+        while rest := [run for run, _ in self.store.active()]:
+            left = "\n".join(f"{run.id}: {run.state}, {run.reason}" for run in rest)
+            assert time.monotonic() < deadline, f"not ended:\n{left}\n{self.service.told()}"
+            pause.wait(0.1)
+
+    def close(self) -> None:
+        """End whatever is left."""
+        for up in self.services:
+            if up._process is not None:
+                up.kill()
+        self.watcher.close()
+        self.watcher.kill_all()
+        if self._store is not None:
+            self._store.close()

@@ -1,0 +1,246 @@
+"""The client: errors come back as themselves, what may be repeated is, and tokens stay at home."""
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from rl_orch import errors
+from rl_orch.api.problems import respond
+from rl_orch.client import Client
+from rl_orch.client.link import checked, is_loopback
+from rl_orch.errors import (
+    BadInput,
+    Conflict,
+    NotFound,
+    Problem,
+    RlctlError,
+    SpecInvalid,
+    TooMany,
+    Unavailable,
+)
+from rl_orch.records import Run, RunView, State, Submission
+from rl_orch.testing import a_spec
+
+URL = "http://127.0.0.1:7311"
+RUN = Run(
+    id="r-1", name="r", env="CartPole-v1", algo="ppo", config_hash="h", path="/p", seed=1,
+    total_timesteps=10, created_at=0.0, updated_at=0.0, state=State.RUNNING,
+)  # fmt: skip
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, RlctlError) and kind is not SpecInvalid
+]
+
+Answer = httpx.Response | httpx.TransportError
+
+
+class Script(httpx.BaseTransport):
+    """Gives one answer after the other, the last for ever, and keeps what it was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.asked: list[httpx.Request] = []
+        self._answers = list(answers)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.asked.append(request)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, httpx.TransportError):
+            raise answer
+        return answer
+
+    def client(self, patience_s: float = 1.0, token: str | None = None) -> Client:
+        return Client(URL, token, patience_s=patience_s, transport=self)
+
+
+def answer(document: object, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, json=document)
+
+
+def a_run(**changes: object) -> httpx.Response:
+    return answer(RUN.model_copy(update=changes).model_dump(mode="json"))
+
+
+def problem(error: RlctlError) -> httpx.Response:
+    """What the API answers to an error."""
+    told = respond(error, "/runs/r-1")
+    return httpx.Response(told.status_code, headers=dict(told.headers), content=bytes(told.body))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_error_comes_back_as_itself(kind: type[RlctlError]) -> None:
+    sent = kind("what was wrong", path="train.lr", hint="what to do")
+    with pytest.raises(kind) as raised:
+        Script(problem(sent)).client(patience_s=0.0).get("r-1")
+    assert type(raised.value) is kind
+    assert raised.value.document() == sent.document()
+
+
+def test_all_problems_of_a_spec_come_back() -> None:
+    problems = (Problem("a", 1, "one", "do this"), Problem("b", None, "two"))
+    with pytest.raises(SpecInvalid) as raised:
+        Script(problem(SpecInvalid(problems))).client().submit(a_spec())
+    assert raised.value.problems == problems
+    assert raised.value.message == "one (and 1 more)"
+
+
+def test_a_code_from_a_newer_service_is_known_by_its_status() -> None:
+    for status, kind in ((400, BadInput), (404, NotFound), (409, Conflict), (500, RlctlError)):
+        document = {"code": "brand_new", "detail": "a sentence", "status": status}
+        with pytest.raises(kind, match="a sentence") as raised:
+            Script(answer(document, status)).client().get("r-1")
+        assert type(raised.value) is kind
+
+
+def test_a_question_is_asked_again_when_the_connection_breaks() -> None:
+    broken = httpx.RemoteProtocolError("gone")
+    for failure in (broken, httpx.ConnectError("refused"), problem(Unavailable("not yet"))):
+        script = Script(failure, failure, a_run())
+        assert script.client().get("r-1") == RUN
+        assert len(script.asked) == 3
+
+
+def test_too_many_questions_are_asked_again_later() -> None:
+    assert Script(problem(TooMany("later")), a_run()).client().get("r-1") == RUN
+
+
+def test_what_would_be_done_twice_is_asked_for_once() -> None:
+    asked: list[Callable[[Client], object]] = [
+        lambda client: client.ask_to_stop("r-1"),
+        lambda client: client.requeue("r-1"),
+        lambda client: client.remove("r-1"),
+        lambda client: client.command("r-1", "pause", {}),
+    ]
+    for ask in asked:
+        script = Script(httpx.ReadError("gone"), a_run())
+        with pytest.raises(Unavailable, match=r"the connection to .* broke: gone"):
+            ask(script.client())
+        assert len(script.asked) == 1
+
+
+def test_a_submission_has_a_key_of_its_own_and_keeps_it() -> None:
+    done = answer(Submission(runs=(RUN,)).model_dump(mode="json"), 201)
+    script = Script(httpx.ReadError("gone"), done)
+    client = script.client()
+    assert client.submit(a_spec()).runs == (RUN,)
+    client.submit(a_spec())
+    client.submit(a_spec(), key="mine")
+    first, again, other, mine = [request.headers["idempotency-key"] for request in script.asked]
+    assert first == again != other
+    assert mine == "mine"
+    assert json.loads(script.asked[0].content)["spec"]["env"]["id"] == "CartPole-v1"
+
+
+def test_what_takes_too_long_is_not_asked_again() -> None:
+    script = Script(httpx.ReadTimeout("slow"))
+    with pytest.raises(Unavailable, match="did not answer in time"):
+        script.client().get("r-1")
+    assert len(script.asked) == 1
+
+
+def test_a_service_that_is_not_there_is_a_sentence_with_its_address() -> None:
+    with pytest.raises(Unavailable, match=r"no service answers at http://127\.0\.0\.1:1: ") as told:
+        Client("http://127.0.0.1:1", patience_s=0.0).ls()
+    assert told.value.hint is not None
+    assert told.value.exit_code == 1
+    assert not Client("http://127.0.0.1:1", patience_s=0.0).ready()
+
+
+@pytest.mark.parametrize(
+    ("response", "said"),
+    [
+        (httpx.Response(200, text="<html>hello</html>"), "no answer of ours: '<html>hello"),
+        (httpx.Response(404, text="<html>nothing</html>"), "answered 404"),
+        (answer({"error": "else"}, 404), "answered 404"),
+        (answer([1], 500), "answered 500"),
+    ],
+)
+def test_an_answer_that_is_not_ours_is_told_of(response: httpx.Response, said: str) -> None:
+    with pytest.raises(RlctlError, match=said):
+        Script(response).client().get("r-1")
+
+
+def test_a_gateway_without_a_service_behind_it_is_asked_again() -> None:
+    assert Script(httpx.Response(502, text="<html>"), a_run()).client().get("r-1") == RUN
+
+
+def test_a_redirect_is_not_followed_and_the_token_goes_nowhere_else() -> None:
+    script = Script(httpx.Response(307, headers={"location": "http://elsewhere.example/runs"}))
+    with pytest.raises(BadInput, match="sends its callers on to http://elsewhere"):
+        script.client(token="secret").get("r-1")
+    assert [request.url.host for request in script.asked] == ["127.0.0.1"]
+    assert script.asked[0].headers["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:7311", "ftp://x", "http://", "http://x?y=1", "http://me:secret@x"]
+)
+def test_what_is_no_address_of_a_service_is_refused(url: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        Client(url)
+    assert "secret" not in raised.value.message
+
+
+def test_an_address_may_end_in_a_slash() -> None:
+    assert checked("https://trainer.example/rl/") == "https://trainer.example/rl"
+    script = Script(a_run())
+    Client("http://x/rl/", transport=script).get("r 1")
+    assert str(script.asked[0].url) == "http://x/rl/runs/r%201"
+
+
+def test_which_addresses_are_on_this_machine() -> None:
+    near = ["http://localhost", "http://127.0.0.2:1", "http://[::1]:7"]
+    assert [is_loopback(url) for url in near] == [True] * 3
+    assert not is_loopback("http://localhost.example")
+
+
+def test_no_proxy_hears_what_stays_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with serving(json.dumps({"ready": True}).encode()) as url, Client(url) as client:
+        assert client.ready()
+
+
+def test_names_that_lead_nowhere_are_not_asked_for() -> None:
+    script = Script(answer({"runs": [], "next": None}))
+    for reference in ("", ".", "..", "a/../b"):
+        with pytest.raises(NotFound):
+            script.client().get(reference)
+    assert [request.url.path for request in script.asked] == ["/runs"]
+
+
+def test_stop_waits_for_the_end_and_forces_it_after_the_grace() -> None:
+    spec = a_spec("runner.stop_grace_s=0.3")
+    view = answer(RunView(run=RUN, spec=spec).model_dump(mode="json"))
+    running, stopped = a_run(), a_run(state=State.STOPPED, reason="killed")
+    script = Script(running, view, running, running, running, running, running, stopped)
+    assert script.client().stop("r-1").reason == "killed"
+    posted = [json.loads(request.content) for request in script.asked if request.method == "POST"]
+    assert posted == [{"force": False}, {"force": True}]
+
+
+@contextmanager
+def serving(body: bytes) -> Iterator[str]:
+    """A server that always says the same."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,111 @@
+"""Who a process is, and how the processes of a run are found wherever they have gone."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_orch.io import place, processes
+from rl_orch.io.place import Place
+
+FAMILY = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() > 0:
+            os._exit(0)
+        break
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+"""A process that ignores SIGTERM, and two that left its session and lost their parent."""
+
+
+def a_family(directory: Path, attempt: int) -> list[str]:
+    """The identities of the three processes of an attempt."""
+    variables = os.environ | processes.cookie(directory, attempt)
+    root = subprocess.Popen(
+        [sys.executable, "-c", FAMILY],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert root.stdout is not None
+    known = [processes.identity(int(root.stdout.readline())) for _ in range(3)]
+    return [identity for identity in known if identity is not None]
+
+
+def soon(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds."""
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_sweep_ends_a_whole_family_also_those_who_left(tmp_path: Path) -> None:
+    family = a_family(tmp_path, attempt=2)
+    assert len(family) == 3
+    assert set(processes.marked(tmp_path, through=2)) == set(family)
+    assert processes.sweep(tmp_path, through=2) >= 3
+    soon(lambda: not any(map(processes.alive, family)))
+
+
+def test_a_sweep_leaves_later_attempts_and_other_runs_alone(tmp_path: Path) -> None:
+    later, other = a_family(tmp_path / "a", attempt=3), a_family(tmp_path / "b", attempt=1)
+    assert processes.sweep(tmp_path / "a", through=2) == 0
+    assert all(map(processes.alive, later + other))
+    assert processes.sweep(tmp_path / "a", through=3) >= 3
+    assert all(map(processes.alive, other))
+    assert processes.sweep(tmp_path / "b", through=1) >= 3
+
+
+def test_a_reused_pid_is_nobody_that_was_known() -> None:
+    known = processes.identity(os.getpid())
+    assert known is not None
+    assert processes.alive(known)
+    pid, start = known.split(":")
+    assert not processes.alive(f"{pid}:{int(start) - 1}")
+    assert not processes.alive("nonsense")
+
+
+def test_a_lease_says_who_holds_it_and_where() -> None:
+    host, identity = processes.holder_of(processes.lease())
+    assert (host, identity) == (processes.host(), processes.identity(os.getpid()))
+    assert processes.lease() != processes.lease()
+
+
+def test_a_lease_of_an_older_release_is_read_as_of_this_machine() -> None:
+    assert processes.holder_of("12:345/abc") == (processes.host(), "12:345")
+
+
+def test_the_place_of_a_service_is_found_while_it_lives_and_only_its_user_can_read_it(
+    tmp_path: Path,
+) -> None:
+    identity = processes.identity(os.getpid())
+    assert identity is not None
+    there = Place("http://127.0.0.1:1", identity, processes.host(), "secret")
+    place.write(tmp_path, there)
+    assert place.living(tmp_path) == there
+    assert (tmp_path / place.FILE).stat().st_mode & 0o077 == 0
+    assert "secret" not in repr(there)
+    gone = Place("http://127.0.0.1:1", "999999999:1", processes.host(), "secret")
+    place.forget(tmp_path, gone)
+    assert place.living(tmp_path) == there
+    place.write(tmp_path, gone)
+    assert place.living(tmp_path) is None
+    place.forget(tmp_path, gone)
+    assert place.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"url": 1', "[" * 100_000])
+def test_a_note_that_cannot_be_read_is_no_place(tmp_path: Path, text: str) -> None:
+    (tmp_path / place.FILE).write_text(text)
+    assert place.living(tmp_path) is None
