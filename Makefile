@@ -37,7 +37,8 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The long forms of what the tests do: certificates for every environment, fifty kills.
+# The long forms of what the tests do: certificates for every environment, fifty kills of a run,
+# a hundred of the service.
 soak: setup
 	$(BIN)/python -m pytest -n 2 -o addopts="" -o timeout=3600 -v tests/soak
 
@@ -45,6 +46,10 @@ soak: setup
 bench: setup $(PEERS)/.ready
 	$(BIN)/python benchmarks/train_speed.py --peer-python $(PEERS)/bin/python
 	$(BIN)/python benchmarks/checkpoint_cost.py
+	$(BIN)/python benchmarks/supervision_cost.py
+	$(BIN)/python benchmarks/metric_series.py
+	$(BIN)/python benchmarks/api_latency.py
+	$(BIN)/python benchmarks/stream_clients.py
 
 $(PEERS)/.ready:
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)

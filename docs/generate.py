@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
+from rl_orch.api.app import description
 from rl_orch.cli.rlctl import PANELS, load
 from rl_orch.spec.options import json_schema, table
 from rl_orch.spec.reference import markdown
@@ -53,8 +54,13 @@ def documents() -> dict[Path, str]:
     return {
         REFERENCE / "options.md": OPTIONS + markdown(list(table().values())).rstrip() + "\n",
         REFERENCE / "commands.md": COMMANDS + "\n".join(_commands()),
-        REFERENCE / "spec.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        REFERENCE / "spec.schema.json": _json(json_schema()),
+        REFERENCE.parent / "openapi.json": _json(description()),
     }
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> None:

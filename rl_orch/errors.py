@@ -8,6 +8,7 @@ RlctlError                 exit 1  HTTP 500
 │   └── NotFound                   HTTP 404   no such run, model or file
 ├── Conflict               exit 2  HTTP 409   true a moment ago, or true for somebody else
 │   ├── IllegalTransition                     the run is in a state that does not allow it
+│   ├── ConsentNeeded                         a program would be run that nobody agreed to
 │   ├── LeaseLost                             another process supervises the run
 │   └── RunLocked                             another process trains the run
 ├── Refused                exit 2  HTTP 403   who asks may not do this
@@ -109,6 +110,12 @@ class IllegalTransition(Conflict):
     """A run cannot go from its state to the one asked for."""
 
     code = "illegal_transition"
+
+
+class ConsentNeeded(Conflict):
+    """A program would be run that nobody has agreed to."""
+
+    code = "consent_needed"
 
 
 class LeaseLost(Conflict):

@@ -38,10 +38,7 @@ routes = router("artifacts")
 )
 async def list_artifacts(ref: Reference, here: Here) -> Response:
     """The files in a run's directory."""
-    _, directory = await aside(here.orchestrator.there, ref)
-    found = await aside(listing, directory.path)
-    kept = sorted(found[:MOST_LISTED], key=lambda artifact: artifact.path)
-    return json_response(ArtifactList(artifacts=kept, truncated=len(found) > MOST_LISTED))
+    return await aside(lambda: json_response(listing(here.orchestrator.there(ref)[1].path)))
 
 
 def _file_operation() -> dict[str, Any]:
@@ -111,20 +108,18 @@ def opened(root: Path, parts: list[str]) -> BinaryIO:
     return os.fdopen(fd, "rb", buffering=0)
 
 
-def listing(root: Path) -> list[Artifact]:
-    """The files that can be had, one more than are listed where there are more."""
+def listing(root: Path) -> ArtifactList:
+    """The files that can be had, by name. What goes away meanwhile is left out."""
     found: list[Artifact] = []
     for folder, folders, names, fd in os.fwalk(root, follow_symlinks=False):
         folders[:] = [name for name in folders if not _is_hidden(name)]
-        for name in names:
-            facts = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if _is_hidden(name) or not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
-                continue
-            path = Path(folder, name).relative_to(root).as_posix()
-            found.append(Artifact(path=path, bytes=facts.st_size, modified_at=facts.st_mtime))
-            if len(found) > MOST_LISTED:
-                return found
-    return found
+        inside = Path(folder).relative_to(root)
+        listed = [_listed(inside / name, name, fd) for name in names if not _is_hidden(name)]
+        found += [artifact for artifact in listed if artifact is not None]
+        if len(found) > MOST_LISTED:
+            break
+    kept = sorted(found[:MOST_LISTED], key=lambda artifact: artifact.path)
+    return ArtifactList(artifacts=kept, truncated=len(found) > MOST_LISTED)
 
 
 def span_of(header: str | None, size: int) -> Span | None:
@@ -179,6 +174,18 @@ def _blocks(file: BinaryIO, span: Span) -> Iterator[bytes]:
         while left and (block := file.read(min(left, BLOCK_BYTES))):
             left -= len(block)
             yield block
+
+
+def _listed(path: Path, name: str, folder: int) -> Artifact | None:
+    """A file as it is listed, if it is one that can be had and its name is text."""
+    try:
+        facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        path.as_posix().encode()
+    except (OSError, UnicodeEncodeError):
+        return None
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
+        return None
+    return Artifact(path=path.as_posix(), bytes=facts.st_size, modified_at=facts.st_mtime)
 
 
 def _open(name: str, flags: int, folder: int) -> int:

@@ -9,7 +9,7 @@ from rl_orch.api.access import require
 from rl_orch.api.operations import Here, json_response, operation, router
 from rl_orch.api.problems import Answer
 from rl_orch.api.schemas import Checked, CheckError, Experiment
-from rl_orch.errors import BadInput, Conflict, SpecInvalid
+from rl_orch.errors import BadInput, ConsentNeeded, SpecInvalid
 from rl_orch.records import Submission
 from rl_orch.spec import checks, consent
 from rl_orch.spec.model import Spec
@@ -30,12 +30,6 @@ IdempotencyKey = Annotated[
         examples=["8f14e45f-ceea-467f-a34b-5a2e2cfc0a1d"],
     ),
 ]
-
-
-class ConsentNeeded(Conflict):
-    """A program would be run that nobody has agreed to."""
-
-    code = "consent_needed"
 
 
 def _submission() -> dict[str, Any]:

@@ -18,13 +18,12 @@ from pathlib import Path
 from anyio import to_thread
 
 from rl_orch.errors import NotFound, RlctlError
-from rl_orch.io.events import is_start
-from rl_orch.records import Event, Run
+from rl_orch.io.events import is_start, parse
+from rl_orch.records import Run
 
 PART_BYTES = 64 << 10
 LONGEST_LINE = 4 << 20
 CACHED_BYTES = 16 << 20
-MOST_ATTEMPTS = 1 << 53
 STATE_EVERY = 5
 """Looks at the files for each look at the runs' states."""
 
@@ -71,7 +70,7 @@ class Starts:
                 if self._scanned >= until:
                     break
                 self._scanned += len(line)
-                event = event_on(line) if b'"started"' in line else None
+                event = parse(line) if b'"started"' in line else None
                 if event is not None and is_start(event):
                     newest = max(event.attempt, self._found[-1].attempt)
                     self._found.append(Place(self._scanned, newest))
@@ -192,11 +191,16 @@ class Hub:
             await asyncio.sleep(self._poll_s)
             looks += 1
             feeds = list(self._feeds.values())
-            with_states = looks % STATE_EVERY == 0
-            seen = await to_thread.run_sync(self._look, feeds, with_states)
+            try:
+                seen = await to_thread.run_sync(self._look, feeds, looks % STATE_EVERY == 0)
+            except Exception:
+                LOG.exception("the files that are followed could not be looked at")
+                continue
             for feed, (run, size) in zip(feeds, seen, strict=True):
-                if run != feed.run or size > feed.size:
-                    feed.run, feed.size = run, max(size, feed.size)
+                has_ended = feed.run.active and not run.active
+                feed.run = run
+                if size > feed.size or has_ended:
+                    feed.size = max(size, feed.size)
                     feed.tell()
 
     def _look(self, feeds: Sequence[Feed], with_states: bool) -> list[tuple[Run, int]]:
@@ -227,15 +231,6 @@ def read(path: Path, place: Place, end: int, encode: Encode) -> Part:
         return encode(data[: whole - 1].split(b"\n"), place)
     passed = len(data) if len(data) >= LONGEST_LINE else 0
     return Part(b"", Place(place.offset + passed, place.attempt))
-
-
-def event_on(line: bytes) -> Event | None:
-    """The event on a line, or None if the line is torn or foreign."""
-    try:
-        event = Event.model_validate_json(line)
-    except ValueError:
-        return None
-    return event if 0 <= event.attempt < MOST_ATTEMPTS else None
 
 
 async def _read_aside(feed: Feed, place: Place, end: int) -> Part:

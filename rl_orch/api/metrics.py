@@ -60,5 +60,8 @@ async def get_recent_metrics(
     key: Keys = [],  # noqa: B006
 ) -> Response:
     """The newest numbers that a run has told, oldest first."""
-    found = await aside(here.telemetry.recent_metrics, ref, count, key)
-    return json_response(RecentSteps(metrics=found))
+
+    def newest() -> Response:
+        return json_response(RecentSteps(metrics=here.telemetry.recent_metrics(ref, count, key)))
+
+    return await aside(newest)

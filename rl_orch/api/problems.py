@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
 
@@ -119,7 +120,8 @@ class Safety:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on; what is raised before an answer began becomes a problem document."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            inner = WebSocketClose() if scope["type"] == "websocket" else self._app
+            await inner(scope, receive, send)
             return
         begun = False
 
@@ -137,7 +139,7 @@ class Safety:
         except ClientDisconnect:
             return
         except Exception:
-            LOG.exception("request failed: %s %s", scope["method"], scope["path"])
+            LOG.exception("request failed: %s %r", scope["method"], scope["path"])
             if begun:
                 raise
             failed = RlctlError(
@@ -149,7 +151,7 @@ class Safety:
 
 def _response(document: ProblemDocument, headers: Mapping[str, str]) -> Response:
     if document.status >= 500:
-        LOG.error("answered %d: %s", document.status, document.detail)
+        LOG.error("answered %d: %r", document.status, document.detail)
     content = document.model_dump_json(exclude_none=True, fallback=str)
     return Response(content, document.status, dict(headers), MEDIA_TYPE)
 

@@ -95,7 +95,7 @@ def get_run(ref: Reference, here: Here) -> Response:
 @routes.get("/runs/{ref}/view", response_model=RunDetails, **operation("viewRun", "read", 404))
 async def view_run(ref: Reference, here: Here) -> Response:
     """A run with its spec, attempts, checkpoints, models and final report."""
-    return json_response(await aside(here.orchestrator.show, ref))
+    return await aside(lambda: json_response(here.orchestrator.show(ref)))
 
 
 @routes.get(
@@ -103,8 +103,12 @@ async def view_run(ref: Reference, here: Here) -> Response:
 )
 async def get_history(ref: Reference, here: Here) -> Response:
     """The episodes and evaluations of a run."""
-    found = await aside(here.orchestrator.history, ref)
-    return json_response(HistoryView(episodes=found.episodes, evaluations=found.evaluations))
+
+    def history() -> Response:
+        found = here.orchestrator.history(ref)
+        return json_response(HistoryView(episodes=found.episodes, evaluations=found.evaluations))
+
+    return await aside(history)
 
 
 @routes.get("/groups/{ref}", response_model=GroupView, **operation("getGroup", "read", 404))
@@ -157,7 +161,7 @@ def command_run(ref: Reference, here: Here, body: Command) -> Response:
 @routes.delete("/runs/{ref}", response_model=Run, **operation("removeRun", "admin", 404, 409))
 async def remove_run(ref: Reference, here: Here) -> Response:
     """Delete a run that has ended, with its directory, checkpoints and models."""
-    return json_response(await aside(here.orchestrator.remove, ref))
+    return await aside(lambda: json_response(here.orchestrator.remove(ref)))
 
 
 @routes.get("/runs/{ref}/events", response_model=EventPage, **operation("getEvents", "read", 404))
@@ -168,15 +172,19 @@ async def get_events(
     count: Annotated[int | None, Parameter(ge=1, le=100_000)] = None,
 ) -> Response:
     """The events after a byte offset of the event file, as far as 4 MiB and `count` go."""
-    found = await aside(here.orchestrator.events, ref, offset, count)
-    page = EventPage(events=found.events, offset=found.offset, skipped=found.skipped)
-    return json_response(page)
+
+    def events() -> Response:
+        found = here.orchestrator.events(ref, offset, count)
+        page = EventPage(events=found.events, offset=found.offset, skipped=found.skipped)
+        return json_response(page)
+
+    return await aside(events)
 
 
 @routes.get("/runs/{ref}/log", response_model=LogText, **operation("getLog", "read", 404))
 async def get_log(ref: Reference, here: Here, offset: Offset = 0) -> Response:
     """Whole lines of the log after a byte offset, as far as 256 KiB go."""
-    return json_response(await aside(here.orchestrator.log, ref, offset))
+    return await aside(lambda: json_response(here.orchestrator.log(ref, offset)))
 
 
 @routes.get(

@@ -13,11 +13,11 @@ from anyio import to_thread
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from rl_orch.api.feeds import Encode, Hub, Part, Place, event_on
+from rl_orch.api.feeds import Encode, Hub, Part, Place
 from rl_orch.api.operations import Here, Parts, Reference, operation, router
 from rl_orch.errors import BadInput
 from rl_orch.io import logs
-from rl_orch.io.events import is_start
+from rl_orch.io.events import is_start, parse
 from rl_orch.io.text import clean
 from rl_orch.records import Run
 
@@ -126,7 +126,7 @@ def event_frames(lines: Sequence[bytes], place: Place) -> Part:
     offset, newest, frames = place.offset, place.attempt, []
     for line in lines:
         offset += len(line) + 1
-        event = event_on(line)
+        event = parse(line)
         if event is None:
             continue
         if is_start(event):

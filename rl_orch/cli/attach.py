@@ -23,8 +23,8 @@ def announce(submission: Submission, *, flags: str, json: bool, served: bool) ->
     if json:
         print_json(subject.document())
     else:
-        again = " already, by the same key" if submission.repeated else ""
-        out().print(f"{safe(subject.id)}  {subject.whole.state}{again}")
+        runs = "" if submission.group is None else f", {len(submission.runs)} runs"
+        out().print(f"{safe(subject.id)}  queued{runs}")
         words = (f"logs -f {submission.runs[0].id}", f"wait {subject.id}", f"stop {subject.id}")
         for name, word in zip(("next", "", ""), words, strict=True):
             out().print(f"[dim]{name:>10}[/]  {safe(f'rlctl {word}{flags}')}", soft_wrap=True)

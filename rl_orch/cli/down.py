@@ -50,7 +50,7 @@ def command(
     connected = orchestrator.connect(
         folder, database=database or (None if found is None else found.database)
     )
-    at_work = [run for run in _active(connected) if run.state is not State.QUEUED]
+    at_work = _left_behind(connected)
     if stop_runs:
         _stop(connected, at_work)
     if json:
@@ -83,18 +83,28 @@ def end(home: Path, found: Place) -> None:
     place.forget(home, found)
 
 
-def _active(connected: Orchestrator) -> list[Run]:
-    return [run for run, _ in connected.store.active()] if connected.exists else []
+def _left_behind(connected: Orchestrator) -> list[Run]:
+    """The runs of this home that are at work, and that nobody looks after."""
+    if not connected.exists:
+        return []
+    return [
+        run
+        for run, lease in connected.store.active()
+        if run.state is not State.QUEUED
+        and Path(run.path).is_relative_to(connected.home)
+        and (lease is None or not connected.services.alive(lease))
+    ]
 
 
 def _stop(connected: Orchestrator, runs: Sequence[Run]) -> None:
     """All are asked before any is waited for."""
-    for stop in (connected.ask_to_stop, connected.stop):
-        for run in runs:
-            with suppress(Conflict):  # It has ended in the meantime.
-                stop(run.id)
-            if stop == connected.stop:
-                err().print(f"{safe(run.id)}  {safe(connected.get(run.id).reason)}")
+    for run in runs:
+        with suppress(Conflict):  # It has ended in the meantime.
+            connected.ask_to_stop(run.id)
+    for run in runs:
+        with suppress(Conflict):
+            connected.stop(run.id)
+        err().print(f"{safe(run.id)}  {safe(connected.get(run.id).reason)}", soft_wrap=True)
 
 
 def _left(count: int, *, stopped: bool) -> str:

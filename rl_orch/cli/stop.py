@@ -27,14 +27,17 @@ def command(
     it has started. Of a group, every run that has yet to end is asked.
     """
     connected = connect(home, database, server)
-    ended = _ended(connected, subjects.find(connected, run), force=force)
+    found = subjects.find(connected, run)
+    ended = _ended(connected, found, force=force)
     if json:
         print_json(ended.document())
         return
     out().print(ended.line())
     if ended.group is not None:
+        asked = {each.id for each in found.runs if each.active}
         for each in ended.runs:
-            out().print(f"  {Subject((each,)).line()}")
+            if each.id in asked:
+                out().print(f"  {Subject((each,)).line()}")
 
 
 def _ended(connected: Connected, subject: Subject, *, force: bool) -> Subject:

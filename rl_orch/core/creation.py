@@ -67,11 +67,12 @@ class Draft:
         for folder in {Path(run.path).parent for run in self.runs}:
             sync_directory(folder)
 
-    def discard(self) -> None:
-        """Remove the directories, whichever name they have."""
+    def discard(self, *, only_unpublished: bool = False) -> None:
+        """Remove the directories, whichever name they have, or those that have yet to get one."""
         for run in self.runs:
             shutil.rmtree(_unfinished(run), ignore_errors=True)
-            shutil.rmtree(run.path, ignore_errors=True)
+            if not only_unpublished:
+                shutil.rmtree(run.path, ignore_errors=True)
 
 
 def draft(home: Path, spec: Spec, *, after: Sequence[str] = ()) -> Draft:

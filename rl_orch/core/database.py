@@ -154,8 +154,10 @@ def _sqlite(path: Path) -> sa.Engine:
         ) from None
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
-        poolclass=sa.NullPool,
-        connect_args={"timeout": BUSY_TIMEOUT_S},
+        poolclass=sa.QueuePool,
+        pool_size=8,
+        max_overflow=-1,
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
         hide_parameters=True,
     )
     sa.event.listen(engine, "connect", _configure_sqlite)

@@ -169,8 +169,9 @@ class Store:
         """Every run that has yet to end, in the order of arrival, each with who supervises it."""
         query = sa.select(RUNS).where(ACTIVE)
         with self.reading() as connection:
-            rows = connection.execute(query.order_by(RUNS.c.arrival, RUNS.c.id)).all()
-        return [(_run(row), row[LEASE]) for row in rows]
+            found = [(_run(row), row[LEASE]) for row in connection.execute(query)]
+        # Sorted here: asked to sort, SQLite would rather walk through all runs in that order.
+        return sorted(found, key=lambda row: (row[0].arrival, row[0].id))
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
         """Groups, each with all of its runs, and runs that are in none, from a cursor on.

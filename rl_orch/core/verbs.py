@@ -27,7 +27,7 @@ from rl_orch.core.resumption import (
 )
 from rl_orch.core.services import Services
 from rl_orch.core.store import Page, Query, Rows, Store
-from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError
+from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
 from rl_orch.io import commands, history, logs, machine, processes, shelf
 from rl_orch.io.events import Tail, tail
 from rl_orch.io.logs import LogPart
@@ -274,8 +274,10 @@ class Verbs:
             ids = self.store.submit(
                 drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
             )
-        except BaseException:
-            drafted.discard()
+        except BaseException as error:
+            # A server whose answer was lost may know the runs: they keep what they have by then.
+            lost = isinstance(error, Unavailable) and isinstance(self.location, str)
+            drafted.discard(only_unpublished=lost)
             raise
         if ids != mine:
             drafted.discard()

@@ -53,6 +53,8 @@ class Lines:
 
     def _chunk(self) -> bytes:
         try:
+            if os.stat(self._path).st_size == self._offset:
+                return b""
             # Not to wait for a writer, should the file be a pipe by now.
             fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:

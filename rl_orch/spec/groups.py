@@ -66,7 +66,7 @@ def option(
     annotation would say of itself. `pending` names the part that will read the option, or maps
     each value that waits for a part to that part's name.
     """
-    names = {"flag": flag, "env": env, "type": type, "allowed": allowed, "pending": pending}
+    names = {"flag": flag, "env": env, "words": type, "allowed": allowed, "pending": pending}
     extra: Any = {key: value for key, value in names.items() if value is not None}
     return Field(default, description=help, json_schema_extra=extra or None, **bounds)
 

@@ -159,7 +159,7 @@ def _option(path: str, field: FieldInfo) -> Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     kind = _Kind.of(field)
     allowed = str(extra.get("allowed") or kind.allowed)
-    words = str(extra.get("type") or kind.type)
+    words = str(extra.get("words") or kind.type)
     missing = field.default is PydanticUndefined
     pending: Any = extra.get("pending")
     return Option(

@@ -6,7 +6,7 @@ never used to choose it.
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ import torch
 from rl_orch.errors import RlctlError
 from rl_orch.io import checkpoints, deposits
 from rl_orch.io.heartbeat import beating
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.rundir import RunDir, write_text
 from rl_orch.rl.envs import vector
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
 from rl_orch.rl.policy import ActorCritic, load_policy
@@ -23,11 +23,21 @@ from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.served_policy import serving
 
+PROBLEM = "problem.txt"
+"""Beside the reports: why there is no final one, in a sentence."""
+
 
 def run_evaluation(directory: RunDir, checkpoint: str) -> int:
     """Write `evals/final.json` for a checkpoint of the run, whose directory it holds meanwhile."""
     with directory.locked(), beating(directory.heartbeat):
-        return _evaluated(directory, checkpoint)
+        problem = directory.report_file("final").with_name(PROBLEM)
+        problem.unlink(missing_ok=True)
+        try:
+            return _evaluated(directory, checkpoint)
+        except RlctlError as error:
+            with suppress(RlctlError):  # On a full disk, the log has to do.
+                write_text(problem, f"{error.message}\n")
+            raise
 
 
 def _evaluated(directory: RunDir, checkpoint: str) -> int:

@@ -189,12 +189,10 @@ class Watch:
     ignored_s: float | None = None
 
     def waits(self) -> bool:
-        """Whether the program still runs after a moment; not if its patience is over."""
-        try:
-            self.child.wait(LOOK_EVERY_S)
+        """Whether the program still runs after a moment, and may do so."""
+        time.sleep(LOOK_EVERY_S)
+        if self.child.poll() is not None:
             return False
-        except subprocess.TimeoutExpired:
-            pass
         grace_s = self.spec.runner.stop_grace_s
         if self.asked_at is not None and time.monotonic() - self.asked_at >= grace_s:
             self.ignored_s = grace_s

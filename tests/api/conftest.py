@@ -19,6 +19,9 @@ from rl_orch.api.serving import serve
 from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.tokens import Scope, Tokens
+from rl_orch.io import processes
+from rl_orch.records import Run
+from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, trains_to
 
 GENEROUS = Settings(requests_per_s=1e6, burst=10**6)
@@ -89,6 +92,16 @@ class Api:
             until.set()
             thread.join(10)
         assert not thread.is_alive()
+
+    def carried_out(self, spec: Spec) -> Run:
+        """A run of that spec that has ended."""
+        lease = processes.lease()
+        run = self.orchestrator.create(spec, lease=lease)
+        supervisor = self.orchestrator.supervisor(run, lease)
+        while supervisor.run.active:
+            supervisor.tick()
+        self.orchestrator.store.release(run.id, lease=lease)
+        return self.orchestrator.get(run.id)
 
     def token(self, scope: Scope = "admin", *, lifetime_s: float | None = None) -> str:
         """The text of a new token."""

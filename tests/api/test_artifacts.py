@@ -8,6 +8,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from rl_orch.api import artifacts
 from rl_orch.api.artifacts import Span, parts_of, span_of
 from rl_orch.api.problems import Answer
 from rl_orch.errors import BadInput, NotFound
@@ -168,6 +169,22 @@ def test_what_processes_keep_for_themselves_is_hidden(api: Api, run: Run, name: 
     assert client.get(f"/runs/{run.id}/artifacts/{name}").status_code == 404
     listed = [a["path"] for a in client.get(f"/runs/{run.id}/artifacts").json()["artifacts"]]
     assert name not in listed
+
+
+def test_a_name_that_is_no_text_is_not_listed(api: Api, run: Run) -> None:
+    Path(os.fsdecode(os.fsencode(run.path) + b"/odd-\xff")).write_text("x")
+    answer = api.client().get(f"/runs/{run.id}/artifacts")
+    assert answer.status_code == 200
+    assert not [a for a in answer.json()["artifacts"] if a["path"].startswith("odd")]
+    assert api.client().get(f"/runs/{run.id}/artifacts/odd-%ff").status_code == 404
+
+
+def test_more_files_than_are_listed_are_told_of(
+    api: Api, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "MOST_LISTED", 3)
+    listed = api.client().get(f"/runs/{run.id}/artifacts").json()
+    assert (len(listed["artifacts"]), listed["truncated"]) == (3, True)
 
 
 def test_a_file_that_is_not_there_is_not_found(api: Api, run: Run) -> None:

@@ -1,7 +1,10 @@
 """Errors are problem documents with the sentences of the command line, and never say too much."""
 
+import asyncio
 import json
 import logging
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 
@@ -135,3 +138,17 @@ def test_line_ends_in_a_path_or_a_key_reach_no_header(api: Api) -> None:
     spec = {"env": {"id": "CartPole-v1"}}
     odd = client.post("/experiments", json={"spec": spec}, headers={"Idempotency-Key": "a b"})
     assert odd.status_code == 400
+
+
+def test_a_web_socket_is_closed_before_anything_is_looked_at(api: Api) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(dict(message))
+
+    scope = {"type": "websocket", "path": "/runs", "headers": [], "query_string": b""}
+    asyncio.run(api.app()(scope, receive, send))
+    assert [message["type"] for message in sent] == ["websocket.close"]

@@ -15,7 +15,7 @@ from tests.api.conftest import Api
 @pytest.fixture
 def ended(api: Api) -> Run:
     """A run that has been carried out."""
-    return api.orchestrator.launch(a_spec("name=done")).run
+    return api.carried_out(a_spec("name=done"))
 
 
 def test_a_run_is_found_by_every_name_that_it_has(api: Api, ended: Run) -> None:

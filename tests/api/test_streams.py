@@ -58,7 +58,7 @@ def whole(api: Api, run: Run, part: str = "events", **headers: str) -> list[Told
 @pytest.fixture
 def ended(api: Api) -> Run:
     """A run that has been carried out."""
-    return api.orchestrator.launch(a_spec()).run
+    return api.carried_out(a_spec())
 
 
 @pytest.fixture
@@ -321,6 +321,24 @@ class TestHub:
             assert (part.frames, part.place.offset) == (b"", LONGEST_LINE)
 
         self.follow(path, pass_over)
+
+    def test_a_poller_that_fails_goes_on(self, tmp_path: Path) -> None:
+        path, looks = tmp_path / "log.txt", []
+
+        def get(_: str) -> Run:
+            looks.append(1)
+            if len(looks) == 1:
+                raise ZeroDivisionError
+            return self.run.model_copy(update={"state": State.STOPPED})
+
+        async def run() -> None:
+            hub = Hub(get, poll_s=0.001)
+            async with hub.follow(path, self.run, log_frames) as feed:
+                await asyncio.wait_for(feed.changed.wait(), 5)
+                assert not feed.run.active
+
+        asyncio.run(run())
+        assert len(looks) == 2
 
     def test_only_so_much_is_remembered(self, tmp_path: Path) -> None:
         path = tmp_path / "log.txt"

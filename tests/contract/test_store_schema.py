@@ -18,7 +18,6 @@ from rl_orch.core.tables import HEAD, METADATA
 from rl_orch.errors import BadInput
 from rl_orch.records import Attempt, State
 
-
 OLD_RUN = {
     "name": "walker", "group_name": None, "state": "failed", "reason": "why", "attempt": 1,
     "env": "CartPole-v1", "algo": "ppo", "env_steps": 5, "config_hash": "h", "path": "/p",

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -32,12 +33,13 @@ class Figures:
     ready_s: tuple[float, ...]
 
     def __str__(self) -> str:
-        times = sorted(self.ready_s) or [0.0]
+        """The figures in a sentence."""
+        middle_s = sorted(self.ready_s)[len(self.ready_s) // 2]
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         return (
             f"{self.runs} runs ({states}), {self.attempts} attempts, {self.roots} roots seen; "
-            f"{len(self.ready_s)} starts, ready after {times[len(times) // 2]:.2f} s (median), "
-            f"{times[-1]:.2f} s (longest)"
+            f"{len(self.ready_s)} starts, ready after {middle_s:.2f} s in the middle and "
+            f"{max(self.ready_s):.2f} s at most"
         )
 
 
@@ -144,7 +146,7 @@ def _event_problems(run: Run, events: list[Event]) -> Iterable[str]:
     if (gap := first_gap(history)) is not None:
         yield f"its folded events have a gap: {gap}"
     steps = [event.step for event in history if event.kind is EventKind.METRIC]
-    if any(after < before for before, after in zip(steps, steps[1:], strict=False)):
+    if any(after < before for before, after in pairwise(steps)):
         yield f"its steps go back: {steps}"
     if run.runner == "external":
         yield from _count_problems(run, history, steps)

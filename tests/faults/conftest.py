@@ -14,7 +14,6 @@ from rl_orch.core.store import Store
 from rl_orch.core.verbs import DATABASE
 from rl_orch.io.rundir import RunDir
 from rl_orch.testing import a_spec
-
 from tests.faults.lab import Lab
 from tests.faults.moments import Runner
 from tests.postgres import postgres, postgres_url

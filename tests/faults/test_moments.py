@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def halted_at_every_moment(homes: Iterator[Path], patch: pytest.MonkeyPatch, tic
     for at in itertools.count(1):
         world = World(next(homes), Runner())
         other = world.service()
-        struck = Halted(world, at).run(patch, lambda o=other, w=world: take_over(o, w))  # type: ignore[misc]
+        struck = Halted(world, at).run(patch, partial(take_over, other, world))
         assert world.live(other), f"halted at moment {at}: {seen(world)}"
         assert ended_well(world, retries=0), f"halted at moment {at}: {seen(world)}"
         if not struck:

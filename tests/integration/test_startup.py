@@ -20,7 +20,7 @@ from rl_orch.records import Run, State
 HEAVY = ("torch", "numba", "tensorboard", "gymnasium")
 """Nothing in the control plane needs these."""
 
-LATER = (*HEAVY, "numpy", "hydra", "alembic", "plotext")
+LATER = (*HEAVY, "numpy", "hydra", "alembic", "plotext", "httpx", "fastapi")
 """Looking at runs does not need these either."""
 
 RUNS = 1_000

@@ -82,9 +82,9 @@ def test_a_program_that_does_not_answer_is_an_error(
 
 def test_a_program_that_answers_twice_is_an_error(start: Start) -> None:
     dialogue = start(SERVE + "    print('{}\\n{}', flush=True)")
+    questions = (dialogue.ask({"obs": []}, timeout_s=20) for _ in range(1000))
     with pytest.raises(RlctlError, match="answered before it was asked"):
-        for _ in range(1000):
-            dialogue.ask({"obs": []}, timeout_s=20)
+        list(questions)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,8 @@ def test_a_policy_that_cannot_act_fails_the_evaluation_and_leaves_no_process(
         run_evaluation(directory, "step_000000000010")
     assert list(processes.marked(directory.path, through=9)) == []
     assert directory.read_report("final") is None
+    said = (directory.path / "evals" / "problem.txt").read_text()
+    assert said == "the policy's program answered with the action 7, which is not in Discrete(2)\n"
 
 
 def test_an_environment_is_checked_without_a_thought_of_algorithms() -> None:

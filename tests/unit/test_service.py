@@ -142,9 +142,9 @@ def test_runs_that_others_carry_out_on_this_machine_take_their_room(tmp_path: Pa
 
 
 def test_a_run_that_can_never_fit_is_refused_at_once_with_the_reason(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, cpus=2)
-    with pytest.raises(BadInput, match=r"is 3, but this machine has 2 cores"):
-        machine.submit("resources.cpus=3")
+    machine = Machine(tmp_path, cpus=1)
+    with pytest.raises(BadInput, match=r"2 .*1 core"):
+        machine.submit("resources.cpus=2")
     with pytest.raises(BadInput, match="GPU"):
         machine.submit("resources.gpus=1")
     assert machine.verbs.ls().runs == ()
