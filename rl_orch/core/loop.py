@@ -337,7 +337,9 @@ class Supervisor:
             return State.STOPPED, "the final evaluation was stopped"
         if self._handle is None:
             return State.LOST, "its supervisor died as the final evaluation was to start"
-        return State.FAILED, "the final evaluation failed; see its log"
+        said = self.directory.evaluation_problem()
+        why = "the final evaluation failed"
+        return State.FAILED, f"{why}: {said}" if said else f"{why}; see its log"
 
     def _end_or_retry(self, to: State, why: str, gone: Exit) -> None:
         """End the run, or queue it again if it crashed and may have another attempt."""

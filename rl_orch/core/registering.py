@@ -49,7 +49,13 @@ def judge(
 ) -> tuple[Run, Verdict | None]:
     """The run with what a process of its own found, and the verdict of its gate on that."""
     verdict = gate.judge(report, None, gate.rules_from(spec.gates), env_steps=report.step)
-    model = registry.at(RunDir.of(run).checkpoints / str(report.checkpoint))
+    directory = RunDir.of(run)
+    path = directory.checkpoints / str(report.checkpoint)
+    unknown = spec.registry.enable and registry.at(path) is None
+    if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
+        commit = directory.manifest().get("git_commit")
+        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+    model = registry.at(path)
     if model is not None:
         registry.judge(run, model.id, report, verdict, lease=lease)
     found = {

@@ -77,7 +77,8 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
     with directory.locked():
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
-    newest_checkpoint(directory)
+    if spec.runner.name != "external" or spec.runner.resume != "none":
+        newest_checkpoint(directory)  # There is one to go on from, or the error says why not.
     if changes:
         check(spec)
         _note(directory, spec, changes, attempt=run.attempt + 1)

@@ -131,6 +131,13 @@ class RunDir:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
 
+    def evaluation_problem(self) -> str | None:
+        """Why the final evaluation failed, in a sentence, if it came to say so."""
+        try:
+            return (self.path / "evals" / "problem.txt").read_text("utf-8").strip()[:2000] or None
+        except (OSError, ValueError):
+            return None
+
     def write_certificate(self, certificate: Certificate) -> None:
         """Keep what was certified about the run."""
         write_text(self.path / "certificate.json", certificate.model_dump_json(indent=2) + "\n")

@@ -6,17 +6,17 @@ episode k is seeded with `derive(seed, k)`, however many are played side by side
 
 import math
 from contextlib import closing
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from rl_orch import stats
 from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs import vector
-from rl_orch.rl.policy import ActorCritic
 from rl_orch.rl.seeding import isolated
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -26,6 +26,18 @@ LANES = 16
 
 ENDLESS = 100_000
 """Steps after which an episode without a time limit counts as one that never ends."""
+
+
+class Actor(Protocol):
+    """Whoever decides: a policy of ours, or a process that serves `act`."""
+
+    device: torch.device
+
+    def decide(self, observations: NDArray[Any], generator: torch.Generator | None) -> NDArray[Any]:
+        """Actions (B, *action_shape): sampled, or the mode without a generator."""
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Actions as the environment takes them."""
 
 
 def evaluation_seed(spec: Spec) -> int:
@@ -39,7 +51,7 @@ def final_evaluation_seed(spec: Spec) -> int:
 
 
 def evaluate(
-    policy: ActorCritic,
+    policy: Actor,
     spec: Spec,
     *,
     episodes: int,
@@ -74,7 +86,7 @@ class Evaluator:
 
     def evaluate(
         self,
-        policy: ActorCritic,
+        policy: Actor,
         *,
         episodes: int,
         seed: int,
@@ -121,7 +133,7 @@ class Evaluator:
 
     def _play(
         self,
-        policy: ActorCritic,
+        policy: Actor,
         envs: vector.Envs,
         shares: list[int],
         seed: int,
@@ -169,7 +181,7 @@ def _base_seed(spec: Spec) -> int:
     return spec.env.seed if spec.eval.seed is None else spec.eval.seed
 
 
-def _generator(policy: ActorCritic, seed: int) -> torch.Generator:
+def _generator(policy: Actor, seed: int) -> torch.Generator:
     return torch.Generator(policy.device).manual_seed(derive(seed, Stream.ACTIONS))
 
 

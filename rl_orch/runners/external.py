@@ -7,23 +7,20 @@ like every other.
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-from rl_orch.core.ports import Exit, Task
+from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.io.asking import ask
-from rl_orch.io.children import Children
 from rl_orch.spec.model import Spec
 from rl_orch.worker import program
 
 CHECK_TIMEOUT_S = 120.0
 
 
-class ExternalRunner:
-    """Starts the program of a spec under a root of ours; a handle is `pid:start`."""
+class ExternalRunner(Roots):
+    """Starts the program of a spec under a root of ours."""
 
-    def __init__(self) -> None:
-        self._children = Children()
+    trainer = "rl_orch.worker.external"
 
     def check(self, spec: Spec) -> None:
         """See whether the programs are there, and whether a policy could act where it will."""
@@ -32,32 +29,6 @@ class ExternalRunner:
             found = _environment_problems(spec)
         if found:
             raise SpecInvalid(found)
-
-    def start(self, directory: Path, task: Task) -> str:
-        """Start a root in a session of its own, its output appended to the run's log."""
-        if task.checkpoint is None:
-            words = ["rl_orch.worker.external", str(directory), str(task.attempt)]
-        else:
-            words = ["rl_orch.worker.evaluate", str(directory), task.checkpoint]
-        command = [sys.executable, "-m", *words]
-        return self._children.start(command, directory, attempt=task.attempt, gpus=task.gpus)
-
-    def poll(self, handle: str) -> Exit | None:
-        """None while the root lives. Only its parent can see the exit code."""
-        alive = self._children.lives(handle)
-        return None if alive else Exit(self._children.exit_code(handle))
-
-    def stop(self, handle: str, *, force: bool) -> None:
-        """SIGTERM, which the root passes on to its program, or SIGKILL."""
-        self._children.stop(handle, force=force)
-
-    def adopt(self, directory: Path) -> str | None:
-        """A root of the directory: its identity is what `start` would have returned."""
-        return self._children.find(directory)
-
-    def sweep(self, directory: Path, *, through: int) -> int:
-        """Kill what is left of the run's processes, the program's among them."""
-        return self._children.sweep(directory, through=through)
 
 
 def _environment_problems(spec: Spec) -> list[Problem]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rl_orch.errors import Conflict, RlctlError
+from rl_orch.errors import RlctlError
 from rl_orch.io import checkpoints, manifest, shelf
 from rl_orch.io.checkpoints import Checkpoint
-from rl_orch.io.events import first_gap, fold, newest_attempt, read
+from rl_orch.io.events import first_gap, fold, read
 from rl_orch.io.resumable import newest_checkpoint
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport
@@ -64,13 +64,6 @@ class Beginning:
         return Resumption(Snapshot(known.step, known.tensors, known.document), self.report)
 
 
-def refuse_superseded(directory: RunDir, attempt: int) -> None:
-    """Raise if this attempt, or a newer one, has begun before, or is to: its turn is over."""
-    newest = max(newest_attempt(directory.events), directory.noted_attempt() - 1)
-    if newest >= attempt:
-        raise Conflict(f"attempt {attempt} comes too late: it is no longer its turn")
-
-
 def find(directory: RunDir, attempt: int) -> Beginning:
     """Where that attempt begins, once what dead writers left is swept away.
 
@@ -87,14 +80,6 @@ def find(directory: RunDir, attempt: int) -> Beginning:
     sealed = checkpoint.document["meta"]["report"]
     report = None if sealed is None else EvalReport.model_validate(sealed)
     return Beginning(checkpoint, report, newest.passed_over)
-
-
-def all_that_was(directory: RunDir) -> tuple[int, dict[str, Any]]:
-    """Step and tags of a start that goes on from nowhere and takes nothing back."""
-    last = max(read(directory.events), key=lambda event: (event.attempt, event.seq), default=None)
-    if last is None:
-        return 0, {"after": None}
-    return last.step, {"after": {"attempt": last.attempt, "seq": last.seq}}
 
 
 def footing(spec: Spec) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 
@@ -17,8 +16,8 @@ from rl_orch.io import checkpoints, deposits
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
 from rl_orch.rl.envs import vector
-from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
-from rl_orch.rl.policy import ActorCritic, load_policy
+from rl_orch.rl.evaluate import Actor, evaluate, final_evaluation_seed
+from rl_orch.rl.policy import load_policy
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.served_policy import serving
@@ -60,7 +59,7 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
 
 
 @contextmanager
-def _policy(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[ActorCritic, int]]:
+def _policy(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
     """The policy of a checkpoint, and the step it was saved at."""
     with closing(vector.make(spec, num_envs=1)) as envs:
         spaces = envs.single_observation_space, envs.single_action_space
@@ -70,7 +69,7 @@ def _policy(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[ActorCr
         return
     deposit = deposits.load(path)
     with serving(spec, directory, deposits.payload(path, deposit), spaces[1]) as policy:
-        yield cast(Any, policy), deposit.step
+        yield policy, deposit.step
 
 
 def main() -> int:

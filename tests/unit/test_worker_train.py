@@ -19,6 +19,7 @@ from rl_orch.records import Event
 from rl_orch.rl.train import Outcome, Outlet
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
+from rl_orch.worker import attempt
 from rl_orch.worker import train as worker
 from rl_orch.worker.train import run_attempt
 
@@ -94,6 +95,7 @@ def test_people_see_what_an_error_advises(directory: RunDir, monkeypatch: Patch)
     assert last_event(directory).tags == {
         "reason": "the loss is not finite at step 8. Lower train.lr.",
         "hint": "Lower train.lr.",
+        "final": True,
     }
 
 
@@ -161,7 +163,7 @@ def test_another_thread_than_the_main_one_leaves_signals_alone(directory: RunDir
 
 
 def test_a_directory_in_use_gets_no_events(directory: RunDir, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(worker, "LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr(attempt, "LOCK_PATIENCE_S", 0.1)
     with directory.locked(), pytest.raises(RunLocked):
         run_attempt(directory, 1)
     assert directory.events.read_bytes() == b""
