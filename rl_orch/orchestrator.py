@@ -13,6 +13,7 @@ from rl_orch.core.foreground import Watch, nobody
 from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult, RunView
 from rl_orch.core.ports import Runner
 from rl_orch.errors import BadInput
+from rl_orch.io import place
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
@@ -44,9 +45,9 @@ def connect(
 ) -> Orchestrator:
     """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named.
 
-    Each run is executed by the runner that its spec names, or all of them by `runner`.
+    Its database is the one that is named, or that of the service which the home had last. Each run is executed by the runner that its spec names, or all of them by `runner`.
     """
-    folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns")
+    folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
     made: dict[str, Runner] = {}
 
     def runner_of(name: str) -> Runner:
@@ -55,7 +56,8 @@ def connect(
             made[chosen] = plugins.load("runners", chosen)()
         return made[chosen]
 
-    return Orchestrator(folder, runner_of, database=database, resident=resident)
+    found = place.database_of(folder, database)
+    return Orchestrator(folder, runner_of, database=found, resident=resident)
 
 
 def run(

@@ -12,6 +12,7 @@ from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.core.findings import Finding, failures
 from rl_orch.core.preflight import examine
+from rl_orch.io import place
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 
@@ -41,8 +42,9 @@ def command(
       rlctl doctor -f spec.yaml --device cuda
     """
     spec = _spec(file, overrides, flags)
-    database = flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
-    found = examine(home_folder(home), spec, database=database, port=PORT)
+    named = flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
+    folder = home_folder(home)
+    found = examine(folder, spec, database=place.database_of(folder, named), port=PORT)
     failed = bool(failures(found))
     if json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})

@@ -31,6 +31,9 @@ CHECK_TIMEOUT_S = 150.0
 """To check a spec, the service may make its environment, which may take two minutes."""
 
 LOOK_EVERY_S = 0.2
+LAST_WORDS_S = 5.0
+"""Beyond the grace: the service kills a run after it by itself, and then says so."""
+
 KILL_WITHIN_S = 30.0
 """Seconds after its grace in which a run is gone, whatever it does."""
 
@@ -158,7 +161,7 @@ class Client:
             waited_s = time.monotonic() - asked_at
             if waited_s > grace_s + KILL_WITHIN_S:
                 raise RlctlError(f"run {run.id} is still {run.state} after {waited_s:.0f} s")
-            if waited_s > grace_s and not force:
+            if waited_s > grace_s + LAST_WORDS_S and not force:
                 force = True
                 self.ask_to_stop(run.id, force=True)
             time.sleep(LOOK_EVERY_S)

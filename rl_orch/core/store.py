@@ -26,6 +26,10 @@ COLUMNS = tuple(column.key for column in RUNS.c)
 LEASE = COLUMNS.index("lease")
 
 
+NEAR = 200
+"""How many of the newest runs a mistyped id is compared with."""
+
+
 def nothing() -> None:
     """What a submission waits for, if for nothing."""
 
@@ -142,14 +146,14 @@ class Store:
             if not matches:
                 starts = RUNS.c.id.istartswith(reference, autoescape=True)
                 matches = connection.execute(newest.where(starts).limit(6)).all()
-            known = [] if matches else list(connection.execute(sa.select(RUNS.c.id)).scalars())
+            known = [] if matches else connection.execute(newest.limit(NEAR)).all()
         if len(matches) > 1:
             ids = ", ".join(row.id for row in matches[:5])
             raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
         if not matches:
-            near = difflib.get_close_matches(reference, known, n=1)
+            near = difflib.get_close_matches(reference, [row.id for row in known], n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
-            raise NotFound(f"no run {reference!r} in {self.location!r}", hint=hint)
+            raise NotFound(f"no run {reference!r}", hint=hint)
         return _run(matches[0])
 
     def page(self, query: Query = NEWEST) -> Page:

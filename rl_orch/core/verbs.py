@@ -174,7 +174,8 @@ class Verbs:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.ask_to_stop(reference, force=force)
         directory, asked_at = RunDir.of(run), time.monotonic()
-        grace_s = directory.spec().runner.stop_grace_s + LAST_WORDS_S
+        # Whoever supervises it kills it a moment before we would, and says so.
+        grace_s = directory.spec().runner.stop_grace_s + 2 * LAST_WORDS_S
         while (run := self.get(run.id)).active or directory.lock_holder() is not None:
             waited_s = time.monotonic() - asked_at
             if waited_s > grace_s and not force:
@@ -217,7 +218,7 @@ class Verbs:
         run, directory = self.there(reference)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state}; nobody would carry out {name!r}")
-        return commands.send(directory.path, name, **arguments)
+        return commands.send(directory.path, name, arguments)
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""

@@ -3,8 +3,16 @@
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+KEYS = ("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH", "RLCTL_TOKEN", "RLCTL_SERVER")
+"""Variables that open the control plane: environments and trainers have no business there."""
+
+
+def harmless(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a process of a run may have."""
+    return {name: value for name, value in variables.items() if name not in KEYS}
 
 
 def ask(
@@ -21,6 +29,7 @@ def ask(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=harmless(os.environ),
     ) as child:
         try:
             out, err = child.communicate(question, timeout=timeout_s)

@@ -14,13 +14,13 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked
+from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked, Unavailable
 
 COMMANDS = ("stop", "checkpoint", "pause", "unpause", "set", "load", "render")
 REQUEST_BYTES = 64 << 10
@@ -58,11 +58,15 @@ def serve(run_dir: Path, handle: Handler) -> "CommandServer":
 
 
 def send(
-    run_dir: Path, command: str, *, timeout_s: float = 5.0, **arguments: Any
+    run_dir: Path,
+    command: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    timeout_s: float = 5.0,
 ) -> dict[str, Any]:
     """The reply of a run to a command: `{"ok": true, ...}` or `{"ok": false, "error": ...}`."""
     try:
-        request = _encoded({**arguments, "command": command})
+        request = _encoded({**(arguments or {}), "command": command})
     except (ValueError, TypeError) as error:
         raise BadInput(f"the arguments of {command!r} are not JSON: {error}") from error
     if len(request) > REQUEST_BYTES:
@@ -76,7 +80,7 @@ def send(
             hint="Commands reach a run only while it runs.",
         ) from None
     except (OSError, ValueError) as error:
-        raise RlctlError(
+        raise Unavailable(
             f"run {run_dir.name} did not answer the command {command!r}: {error}",
             path=str(run_dir),
             hint="It may be in a long step, or stopped by a signal; try again.",

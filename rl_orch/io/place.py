@@ -1,7 +1,8 @@
-"""Where the service of a home is, noted in a file that only its user can read.
+"""Where the service of a home is, and which database the home has, noted in files that only their
+user can read.
 
-The note holds a token that counts while that service lives, so that commands of the same user on
-the same machine need none of their own.
+The note of a service holds a token that counts while that service lives, so that commands of the
+same user on the same machine need none of their own. That of the database outlives it.
 """
 
 import json
@@ -10,9 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from rl_orch.errors import RlctlError
 from rl_orch.io import processes
 
 FILE = "service.json"
+DATABASE_FILE = "database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,7 @@ class Place:
 
 def write(home: Path, place: Place) -> None:
     """Note the place, whole or not at all."""
-    temporary = home / f".{FILE}.{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(asdict(place), file)
-    temporary.replace(home / FILE)
+    _write(home / FILE, json.dumps(asdict(place)))
 
 
 def read(home: Path) -> Place | None:
@@ -61,3 +59,45 @@ def forget(home: Path, place: Place) -> None:
     if read(home) == place:
         with suppress(OSError):
             (home / FILE).unlink()
+
+
+def database_of(home: Path, named: str | Path | None) -> str | None:
+    """The database that is meant: the one that is named, or else the one that the home has noted.
+
+    None is the home's own, where nothing was ever noted.
+    """
+    return noted_database(home) if named is None else str(named)
+
+
+def note_database(home: Path, location: str | Path) -> None:
+    """Note the database of a home. What lies in the home is found there also after a move."""
+    if isinstance(location, Path) and location.is_relative_to(home):
+        location = location.relative_to(home)
+    _write(home / DATABASE_FILE, f"{location}\n")
+
+
+def noted_database(home: Path) -> str | None:
+    """The database that a home has noted, if it has noted one."""
+    file = home / DATABASE_FILE
+    try:
+        noted = file.read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise RlctlError(
+            f"{str(file)!r}, which says where the database of this home is, cannot be read: {error}",
+            hint="Name the database: --registry-db, or RL_REGISTRY_DB.",
+        ) from None
+    if not noted or "://" in noted:
+        return noted or None
+    return str(home / noted)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file that only this user can read, whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(text)
+    temporary.replace(file)

@@ -13,13 +13,13 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from rl_orch.core.store import Query, Store
-from rl_orch.core.tables import METADATA, SUBMISSIONS
+from rl_orch.core.tables import METADATA, RUNS, SUBMISSIONS
 from rl_orch.io.events import first_gap, fold, is_start, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Event, EventKind, Run, State
 from tests.faults.lab import Lab
 
-ORPHANS_GO_WITHIN_S = 5.0
+SETTLED_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Figures:
 
 def check(lab: Lab, acknowledged: Mapping[str, Sequence[str]]) -> Figures:
     """Raise unless the history holds: `acknowledged` is, for each key, the ids that it was told."""
-    _no_orphans(lab)
+    _settled(lab)
     lab.watcher.close()
     problems = list(dict.fromkeys(lab.watcher.complaints))
     problems += _integrity(lab.location)
@@ -77,12 +77,18 @@ def all_runs(store: Store) -> list[Run]:
             return found
 
 
-def _no_orphans(lab: Lab) -> None:
-    """No process of any run is left, once the last of them had a moment to go."""
-    deadline, pause = time.monotonic() + ORPHANS_GO_WITHIN_S, threading.Event()
-    while left := lab.watcher.marked():
+def _settled(lab: Lab) -> None:
+    """Return once no process of any run is left and no run is leased: the last of them had only
+    just ended."""
+    deadline, pause = time.monotonic() + SETTLED_WITHIN_S, threading.Event()
+    while left := [*lab.watcher.marked(), *filter(None, _leases(lab.store))]:
         assert time.monotonic() < deadline, f"left behind: {left}"
         pause.wait(0.1)
+
+
+def _leases(store: Store) -> list[str | None]:
+    with store.reading() as connection:
+        return list(connection.execute(sa.select(RUNS.c.lease)).scalars())
 
 
 def _integrity(location: Path | str) -> list[str]:
@@ -122,8 +128,6 @@ def _run_problems(store: Store, run: Run) -> Iterable[str]:
     directory = RunDir.of(run)
     if run.active:
         yield f"has not ended: {run.state}, {run.reason}"
-    if (lease := store.lease_of(run.id)) is not None:
-        yield f"is still leased to {lease}"
     numbers = [attempt.number for attempt in store.attempts(run.id)]
     if numbers != list(range(1, run.attempt + 1)):
         yield f"has attempts {numbers} and is at attempt {run.attempt}"

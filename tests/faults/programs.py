@@ -73,9 +73,9 @@ def a_count(
     )
 
 
-def by_chance(program: Path, chance: random.Random, *overrides: str) -> Spec:
-    """A run that counts for half a second to two."""
-    return a_count(program, *overrides, lasts_s=chance.uniform(0.5, 2.0))
+def by_chance(program: Path, chance: random.Random, *, most_s: float = 2.0) -> Spec:
+    """A run that counts for half a second or more."""
+    return a_count(program, lasts_s=chance.uniform(0.5, most_s))
 
 
 def external(command: list[str], *overrides: str, name: str) -> Spec:

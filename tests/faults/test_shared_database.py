@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def shared(lab: Lab, postgres: Postgres, chance: random.Random, *, runs: int) ->
     """What becomes of so many queued runs while a service is killed and the database restarts."""
     lab.watcher.start()
     start_both(lab)
-    submitter = Submitter(lab, lambda own: programs.by_chance(lab.program, own), load=runs + 1)
+    submitter = Submitter(lab, partial(programs.by_chance, lab.program), load=runs + 1)
     submitter.start(at_most=runs)
     submitter.join()
     at_work(lab).kill()

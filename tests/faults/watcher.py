@@ -31,6 +31,7 @@ class Marked:
     identity: str
     attempt: int
     directory: Path
+    parent: int
     role: str | None
     """What it does where it is a root; None where it is not."""
 
@@ -73,8 +74,10 @@ class Watcher:
         return [process for process in found if process is not None]
 
     def roots(self) -> list[Marked]:
-        """The roots among them."""
-        return [process for process in self.marked() if process.role is not None]
+        """The roots among them. Until it is another program, the child of one looks like it."""
+        found = [process for process in self.marked() if process.role is not None]
+        pids = {processes.pid_of(process.identity) for process in found}
+        return [process for process in found if process.parent not in pids]
 
     def kill_all(self) -> None:
         """End all of them."""
@@ -131,9 +134,13 @@ class Watcher:
             attempt, _, directory = os.fsdecode(value[len(mark) :]).partition(":")
             if not Path(directory).is_relative_to(self._folder):
                 return None
-            return Marked(known, int(attempt), Path(directory), _role(pid))
+            return Marked(known, int(attempt), Path(directory), _parent(pid), _role(pid))
         except (OSError, ValueError):
             return None
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _role(pid: int) -> str | None:

@@ -215,7 +215,10 @@ def test_names_that_lead_nowhere_are_not_asked_for() -> None:
     assert [request.url.path for request in script.asked] == ["/runs"]
 
 
-def test_stop_waits_for_the_end_and_forces_it_after_the_grace() -> None:
+def test_stop_waits_for_the_end_and_forces_it_after_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rl_orch.client.client.LAST_WORDS_S", 0.0)
     spec = a_spec("runner.stop_grace_s=0.3")
     view = answer(RunView(run=RUN, spec=spec).model_dump(mode="json"))
     running, stopped = a_run(), a_run(state=State.STOPPED, reason="killed")

@@ -55,7 +55,7 @@ def raw(run_dir: Path, data: bytes) -> dict[str, Any]:
 
 def test_a_command_is_carried_out_and_answered(run_dir: Path) -> None:
     with closing(serve(run_dir, echo)):
-        assert send(run_dir, "set", name="agent.lr", value=[0.5, "ü", None]) == {
+        assert send(run_dir, "set", {"name": "agent.lr", "value": [0.5, "ü", None]}) == {
             "ok": True,
             "did": "set",
             "with": {"name": "agent.lr", "value": [0.5, "ü", None]},
@@ -161,11 +161,11 @@ def test_junk_gets_a_clear_error(run_dir: Path, junk: bytes, sentence: str) -> N
 
 def test_a_request_that_is_too_large_or_not_json_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="at most 65536"):
-        send(tmp_path, "set", value="x" * 70_000)
+        send(tmp_path, "set", {"value": "x" * 70_000})
     with pytest.raises(BadInput, match="arguments of 'set' are not JSON"):
-        send(tmp_path, "set", value=float("nan"))
+        send(tmp_path, "set", {"value": float("nan")})
     with pytest.raises(BadInput, match="arguments of 'set' are not JSON"):
-        send(tmp_path, "set", value=object())
+        send(tmp_path, "set", {"value": object()})
 
 
 @pytest.mark.parametrize(
