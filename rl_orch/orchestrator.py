@@ -45,7 +45,8 @@ def connect(
 ) -> Orchestrator:
     """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named.
 
-    Its database is the one that is named, or that of the service which the home had last. Each run is executed by the runner that its spec names, or all of them by `runner`.
+    Its database is the one that is named, or that of the service which the home had last. Each run
+    is executed by the runner that its spec names, or all of them by `runner`.
     """
     folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
     made: dict[str, Runner] = {}

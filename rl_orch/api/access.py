@@ -1,26 +1,27 @@
 """Who may come in: names and origins by exact match, then bearer tokens and what they allow.
 
-Loopback callers need no token while none exists; everybody else always needs one.
+Loopback callers need no token until the first one is made; everybody else always needs one.
 """
 
 import hashlib
 import hmac
-import ipaddress
 import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from anyio import to_thread
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rl_orch.api.addresses import PLAIN_PORTS, allowed_names, is_near, peer, values
 from rl_orch.api.limits import Buckets
 from rl_orch.api.problems import Answer, respond
 from rl_orch.api.settings import Settings
+from rl_orch.api.threads import at_the_door
 from rl_orch.core.tokens import Tokens
 from rl_orch.errors import BadInput, Refused, RlctlError, TooMany, Unauthorized
 
@@ -29,10 +30,9 @@ RIGHTS: tuple[Right, ...] = ("none", "read", "operate", "admin")
 """What an operation needs and what a token gives, each with all before it."""
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
-PLAIN_PORTS = {"http": 80, "https": 443}
 BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,200})", re.IGNORECASE)
+MOST_KNOWN = 1000
+"""Tokens that counted lately, by their digests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Doorway:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        hosts, origins = _all(scope, b"host"), _all(scope, b"origin")
+        hosts, origins = values(scope, b"host"), values(scope, b"origin")
         names = allowed_names(self._settings, scope)
         if len(hosts) != 1 or hosts[0].lower() not in names:
             await respond(_foreign_host(hosts))(scope, receive, send)
@@ -90,6 +90,7 @@ class Access:
         self._own = None if settings.own_token is None else _digest(settings.own_token)
         self._buckets = Buckets(settings.requests_per_s, settings.burst)
         self._clock = clock
+        self._known: OrderedDict[bytes, None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on with the caller in the scope's state, or refuse."""
@@ -107,37 +108,62 @@ class Access:
 
     async def _is_still_welcome(self, scope: Scope) -> bool:
         """Whether a request that lasts would be let in now as well."""
-        given = _all(scope, b"authorization")
+        given = values(scope, b"authorization")
         try:
-            return self._is_own(given) or bool(await to_thread.run_sync(self.caller, given, scope))
+            return self._is_own(given) or bool(await at_the_door(self.caller, given, scope))
         except Answer:
             return False
         except RlctlError:  # A database that is away says nothing about the caller.
             return True
 
     async def _admitted(self, scope: Scope) -> Caller:
-        peer = _peer(scope)
+        address = peer(scope)
         if scope["path"] in OPEN_PATHS:
-            self._count(peer)
-            return Caller("anyone", "none", peer)
-        given = _all(scope, b"authorization")
+            self._count(address)
+            return Caller("anyone", "none", address)
+        given = values(scope, b"authorization")
         if self._is_own(given):
             return Caller("the service's own token", "admin", None)
+        self._refuse_guessing(address, given)
         try:
-            caller = await to_thread.run_sync(self.caller, given, scope)
+            caller = await at_the_door(self.caller, given, scope)
         except Answer:
-            self._count(peer)
+            self._forget(given)
+            self._count(address)
             raise
+        self._remember(given)
         if caller.share is not None:
             self._count(caller.share)
         return caller
+
+    def _refuse_guessing(self, address: str, given: list[str]) -> None:
+        """Raise before the database is asked, if too much that is wrong came from an address.
+
+        A token that counted lately is not held up by what others at its address guess.
+        """
+        wait_s = 0.0 if _digest_of(given) in self._known else self._buckets.wait_s(address)
+        if wait_s > 0.0:
+            raise _too_many(wait_s)
+
+    def _remember(self, given: list[str]) -> None:
+        digest = _digest_of(given)
+        if digest is not None:
+            self._known[digest] = None
+            self._known.move_to_end(digest)
+            if len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+
+    def _forget(self, given: list[str]) -> None:
+        digest = _digest_of(given)
+        if digest is not None:
+            self._known.pop(digest, None)
 
     def caller(self, given: list[str], scope: Scope) -> Caller:
         """Who asks, by the database."""
         tokens = self._tokens()
         if not given:
-            if _is_near(scope) and not tokens.any():
-                return Caller("loopback", "admin", _peer(scope))
+            if is_near(scope) and not tokens.ever():
+                return Caller("loopback", "admin", peer(scope))
             raise _no_token()
         secret = _secret(given)
         token = None if secret is None else tokens.check(secret, self._clock())
@@ -146,10 +172,10 @@ class Access:
         return Caller(f"token {token.name!r}", token.scope, f"token {token.id}")
 
     def _is_own(self, given: list[str]) -> bool:
-        secret = _secret(given)
-        if self._own is None or secret is None:
+        digest = _digest_of(given)
+        if self._own is None or digest is None:
             return False
-        return hmac.compare_digest(_digest(secret), self._own)
+        return hmac.compare_digest(digest, self._own)
 
     def _count(self, share: str) -> None:
         wait_s = self._buckets.take(share)
@@ -170,62 +196,14 @@ def require(request: Request, needed: Right) -> None:
         raise _challenged(error, f'Bearer error="insufficient_scope", scope="{needed}"')
 
 
-def allowed_names(settings: Settings, scope: Scope) -> frozenset[str]:
-    """The values of a Host header that name this service, for one connection.
-
-    Besides the configured ones: the loopback names and the address that the connection came in
-    at, with its port. An address cannot be rebound.
-    """
-    address, port = scope.get("server") or (settings.host, settings.port)
-    bound = settings.host if _literal(settings.host) is None else _literal(settings.host)
-    own = [*LOOPBACK_NAMES, bound, _literal(address)]
-    names = {name.lower() for name in (*own, *settings.allowed_hosts) if name}
-    plain = port is None or port == PLAIN_PORTS.get(scope.get("scheme", "http"))
-    bare = names if plain else {name.lower() for name in settings.allowed_hosts}
-    return frozenset(bare | {f"{name}:{port}" for name in names if port is not None})
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address is this machine's own."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
-
-
-def _literal(name: str) -> str | None:
-    """An address as it stands in a Host header: empty for the wildcard, None for a name."""
-    try:
-        parsed = ipaddress.ip_address(name)
-    except ValueError:
-        return None
-    if parsed.is_unspecified:
-        return ""
-    return f"[{parsed}]" if parsed.version == 6 else str(parsed)
-
-
-def _is_near(scope: Scope) -> bool:
-    """Whether the caller is on this machine, and not behind a proxy that is."""
-    if any(name in FORWARDED for name, _ in scope["headers"]):
-        return False
-    return is_loopback(_peer(scope))
-
-
-def _peer(scope: Scope) -> str:
-    client = scope.get("client")
-    return str(client[0]) if client else "nobody"
-
-
-def _all(scope: Scope, name: bytes) -> list[str]:
-    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    return [value.decode("latin-1") for key, value in headers if key == name]
-
-
 def _secret(given: list[str]) -> str | None:
     found = BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
     return None if found is None else found.group(1)
+
+
+def _digest_of(given: list[str]) -> bytes | None:
+    secret = _secret(given)
+    return None if secret is None else _digest(secret)
 
 
 def _digest(text: str) -> bytes:

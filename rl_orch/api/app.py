@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from rl_orch.api import artifacts, experiments, health, metrics, problems, runs, streams, tokens
 from rl_orch.api.access import Access, Doorway
 from rl_orch.api.feeds import Hub
+from rl_orch.api.limits import Holdings
 from rl_orch.api.operations import Parts, ServiceStatus
 from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
@@ -33,6 +34,7 @@ def create_app(
         orchestrator=orchestrator,
         settings=settings,
         hub=Hub(orchestrator.get, poll_s=settings.poll_s),
+        streams=Holdings(settings.streams_per_caller),
         telemetry=telemetry or Telemetry(orchestrator),
         service=service,
     )

@@ -3,11 +3,14 @@
 Only plain files with one name, reached without any link; nothing that a browser would execute.
 """
 
+import contextlib
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
@@ -16,12 +19,17 @@ from fastapi import Header, Response
 from fastapi import Path as Segment
 from fastapi.responses import StreamingResponse
 
-from rl_orch.api.operations import Here, Reference, aside, json_response, operation, router
+from rl_orch.api.operations import Here, Reference, json_response, operation, router
 from rl_orch.api.problems import Answer
 from rl_orch.api.schemas import Artifact, ArtifactList
+from rl_orch.api.threads import aside
 from rl_orch.errors import BadInput, NotFound
 
 MOST_LISTED = 10_000
+MOST_SEEN = 100_000
+DEEPEST = 32
+"""Folders inside each other that are listed; what is deeper can be had by its path."""
+
 BLOCK_BYTES = 256 << 10
 HIDDEN = frozenset({"lock", "control.sock"})
 TEXT = frozenset({".txt", ".log", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".md", ".toml"})
@@ -92,15 +100,8 @@ def parts_of(path: str) -> list[str]:
 def opened(root: Path, parts: list[str]) -> BinaryIO:
     """The open file. Each part of the way is opened in the one before it, and none may be a link,
     so that nothing can be changed for something else in between."""
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in parts[:-1]:
-            inner = _open(part, os.O_DIRECTORY, folder)
-            os.close(folder)
-            folder = inner
+    with _folder(root, parts[:-1]) as folder:
         fd = _open(parts[-1], os.O_NONBLOCK, folder)
-    finally:
-        os.close(folder)
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
         os.close(fd)
@@ -110,16 +111,53 @@ def opened(root: Path, parts: list[str]) -> BinaryIO:
 
 def listing(root: Path) -> ArtifactList:
     """The files that can be had, by name. What goes away meanwhile is left out."""
-    found: list[Artifact] = []
-    for folder, folders, names, fd in os.fwalk(root, follow_symlinks=False):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        inside = Path(folder).relative_to(root)
-        listed = [_listed(inside / name, name, fd) for name in names if not _is_hidden(name)]
-        found += [artifact for artifact in listed if artifact is not None]
-        if len(found) > MOST_LISTED:
-            break
-    kept = sorted(found[:MOST_LISTED], key=lambda artifact: artifact.path)
-    return ArtifactList(artifacts=kept, truncated=len(found) > MOST_LISTED)
+    walk = _Walk()
+    folders: deque[tuple[str, ...]] = deque([()])
+    while folders and not walk.is_full:
+        parts = folders.popleft()
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(_folder(root, parts))
+            except BadInput:
+                if not parts:
+                    raise
+                continue
+            folders.extend(walk.look(parts, folder))
+    kept = sorted(walk.found[:MOST_LISTED], key=lambda artifact: artifact.path)
+    return ArtifactList(artifacts=kept, truncated=walk.is_full or walk.left_out)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What was found on a way through the folders of a run, the nearest first."""
+
+    found: list[Artifact] = field(default_factory=list)
+    seen: int = 0
+    left_out: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no more to be looked at."""
+        return len(self.found) > MOST_LISTED or self.seen > MOST_SEEN
+
+    def look(self, parts: tuple[str, ...], folder: int) -> list[tuple[str, ...]]:
+        """Take the files of an open folder, and return the folders in it."""
+        inner: list[tuple[str, ...]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self.seen += 1
+                if self.is_full:
+                    break
+                if _is_hidden(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    inner.append((*parts, entry.name))
+                elif (listed := _listed((*parts, entry.name), folder)) is not None:
+                    self.found.append(listed)
+        if len(parts) >= DEEPEST:
+            self.left_out = self.left_out or bool(inner)
+            return []
+        return inner
 
 
 def span_of(header: str | None, size: int) -> Span | None:
@@ -176,16 +214,40 @@ def _blocks(file: BinaryIO, span: Span) -> Iterator[bytes]:
             yield block
 
 
-def _listed(path: Path, name: str, folder: int) -> Artifact | None:
+def _listed(parts: tuple[str, ...], folder: int) -> Artifact | None:
     """A file as it is listed, if it is one that can be had and its name is text."""
+    path = "/".join(parts)
     try:
-        facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        path.as_posix().encode()
+        facts = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+        path.encode()
     except (OSError, UnicodeEncodeError):
         return None
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
         return None
-    return Artifact(path=path.as_posix(), bytes=facts.st_size, modified_at=facts.st_mtime)
+    return Artifact(path=path, bytes=facts.st_size, modified_at=facts.st_mtime)
+
+
+@contextlib.contextmanager
+def _folder(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """An open folder of a run's directory, come to without any link."""
+    folder = _open_root(root)
+    try:
+        for part in parts:
+            inner = _open(part, os.O_DIRECTORY, folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open_root(root: Path) -> int:
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise NotFound(f"the run's directory is gone, or is a link: {str(root)!r}") from None
 
 
 def _open(name: str, flags: int, folder: int) -> int:

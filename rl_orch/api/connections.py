@@ -6,6 +6,7 @@ Everything here is about bytes; what they mean is the app's business.
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,32 +18,46 @@ MOST_HEADERS = 100
 DISCARDED_BYTES = 8 << 20
 """What is still read of a request that has been answered, so that the answer is not lost."""
 
+FRAMING_BYTES = 1 << 20
+"""What a request may have besides its body: its head, the sizes of chunks, what trails behind."""
+
 
 class Connection(HttpToolsProtocol):
     """A connection that is closed when its client keeps it waiting."""
 
     settings: Settings
+    peers: Counter[str]
+    """How many connections there are from each address."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request; one connection too many is told so and closed."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._head_bytes = self._discarded = 0
+        self._head_bytes = self._discarded = self._framing = self._trailers = 0
         self._in_head = True
+        self.peers[self._peer] += 1
         if len(self.connections) > self.settings.max_connections:
-            self._turn_away()
+            self._turn_away(f"there are {self.settings.max_connections} connections already")
+        elif self.peers[self._peer] > self.settings.connections_per_peer:
+            most = self.settings.connections_per_peer
+            self._turn_away(f"there are {most} connections from your address already")
         else:
             self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Forget the timers, and that it was there."""
+        self.peers[self._peer] -= 1
+        if not self.peers[self._peer]:
+            del self.peers[self._peer]
         self._forget_deadline()
         self._forget_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request, unless its head is too long."""
+        """Take bytes of a request, unless its head is too long, or there is more around its body
+        than anybody would need."""
+        self._framing += len(data)
         if self._in_head:
             self._head_bytes += len(data)
             if self._deadline is None:
@@ -50,17 +65,23 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
+        if self._framing > FRAMING_BYTES:
+            self.transport.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header; a request may have a hundred."""
-        if len(self.headers) >= MOST_HEADERS:
+        """Take one header; a request may have a hundred. What trails behind a body is no header:
+        by then it has been decided who asks for what."""
+        if not self._in_head:
+            self._trailers += 1
+        if len(self.headers) + self._trailers >= MOST_HEADERS:
             raise ValueError("too many headers")
-        super().on_header(name, value)
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._discarded = 0
+        self._discarded = self._trailers = 0
 
     def on_headers_complete(self) -> None:
         """The head is there; the body must come as soon."""
@@ -70,6 +91,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take bytes of a body; not for ever, where nobody reads them any more."""
+        self._framing -= len(body)
         if self.cycle is not None and self.cycle.response_complete:
             self._discarded += len(body)
             if self._discarded > DISCARDED_BYTES:
@@ -79,7 +101,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is all there."""
-        self._in_head = True
+        self._in_head, self._framing = True, 0
         self._forget_deadline()
         super().on_message_complete()
 
@@ -98,10 +120,12 @@ class Connection(HttpToolsProtocol):
         """Answer what is no request."""
         self._answer(b"400 Bad Request", "bad_input", msg)
 
-    def _turn_away(self) -> None:
-        most = self.settings.max_connections
-        detail = f"there are {most} connections already; try again later"
-        self._answer(b"503 Service Unavailable", "unavailable", detail)
+    @property
+    def _peer(self) -> str:
+        return self.client[0] if self.client else "nobody"
+
+    def _turn_away(self, why: str) -> None:
+        self._answer(b"503 Service Unavailable", "unavailable", f"{why}; try again later")
 
     def _answer(self, status: bytes, code: str, detail: str) -> None:
         """Send a problem document past the app, and close."""

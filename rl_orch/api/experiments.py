@@ -7,7 +7,7 @@ from fastapi import Header, Request, Response
 
 from rl_orch.api.access import require
 from rl_orch.api.operations import Here, json_response, operation, router
-from rl_orch.api.problems import Answer
+from rl_orch.api.problems import VISIBLE, Answer
 from rl_orch.api.schemas import Checked, CheckError, Experiment
 from rl_orch.errors import BadInput, ConsentNeeded, SpecInvalid
 from rl_orch.records import Submission
@@ -26,7 +26,7 @@ IdempotencyKey = Annotated[
     Header(
         description="The same request with the same key, however often, makes one experiment.",
         max_length=200,
-        pattern=r"^[\x21-\x7e]+$",
+        pattern=VISIBLE,
         examples=["8f14e45f-ceea-467f-a34b-5a2e2cfc0a1d"],
     ),
 ]
@@ -111,7 +111,7 @@ def _consent_needed(spec: Spec) -> Answer:
 def _errors(error: BadInput) -> list[CheckError]:
     if isinstance(error, SpecInvalid):
         return [
-            CheckError(path=p.path, value=p.value, message=p.message, hint=p.hint)
+            CheckError(code=error.code, path=p.path, value=p.value, message=p.message, hint=p.hint)
             for p in error.problems
         ]
-    return [CheckError(path=error.path, message=error.message, hint=error.hint)]
+    return [CheckError(code=error.code, path=error.path, message=error.message, hint=error.hint)]

@@ -85,7 +85,8 @@ Encode = Callable[[Sequence[bytes], Place], Part]
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """A file that somebody follows. `size` is how much of it the poller has seen."""
+    """A file that somebody follows. `size` is how much of it the poller has seen; `removed` says
+    that the run is no more, so that nothing will come of it."""
 
     path: Path
     run: Run
@@ -93,6 +94,7 @@ class Feed:
     size: int
     starts: Starts
     readers: int = 0
+    removed: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self) -> None:
@@ -197,24 +199,29 @@ class Hub:
                 LOG.exception("the files that are followed could not be looked at")
                 continue
             for feed, (run, size) in zip(feeds, seen, strict=True):
-                has_ended = feed.run.active and not run.active
-                feed.run = run
+                has_ended = feed.run.active and (run is None or not run.active)
+                feed.run, feed.removed = run or feed.run, run is None
                 if size > feed.size or has_ended:
                     feed.size = max(size, feed.size)
                     feed.tell()
 
-    def _look(self, feeds: Sequence[Feed], with_states: bool) -> list[tuple[Run, int]]:
-        """Each feed's run and the size of its file, the run first: an ended run writes no more."""
-        runs = {feed.run.id: feed.run for feed in feeds}
+    def _look(self, feeds: Sequence[Feed], with_states: bool) -> list[tuple[Run | None, int]]:
+        """Each feed's run and the size of its file, the run first: an ended run writes no more.
+
+        None stands for a run that was removed.
+        """
+        runs: dict[str, Run | None] = {
+            feed.run.id: None if feed.removed else feed.run for feed in feeds
+        }
         if with_states:
-            runs = {run_id: self._state(run) for run_id, run in runs.items()}
+            runs = {run_id: run and self._state(run) for run_id, run in runs.items()}
         return [(runs[feed.run.id], _size(feed.path)) for feed in feeds]
 
-    def _state(self, run: Run) -> Run:
+    def _state(self, run: Run) -> Run | None:
         try:
             return self._get(run.id) if run.active else run
         except NotFound:
-            return run
+            return None
         except RlctlError as error:
             LOG.warning("run not looked at: %s: %s", run.id, error)
             return run

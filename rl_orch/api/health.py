@@ -3,12 +3,12 @@
 from functools import cache
 from typing import Any
 
-from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
 from rl_orch.api.operations import Here, Parts, json_response, operation, router
 from rl_orch.api.schemas import Health, OptionList, Readiness, ServiceList
+from rl_orch.api.threads import at_the_door
 from rl_orch.errors import RlctlError
 from rl_orch.spec.options import table
 
@@ -30,7 +30,7 @@ def _readiness() -> dict[str, Any]:
 @routes.get("/ready", response_model=Readiness, **_readiness())
 async def get_readiness(here: Here) -> Response:
     """Whether database and scheduler work: 200 if they do, 503 if not."""
-    database = await to_thread.run_sync(_answers, here)
+    database = await at_the_door(_answers, here)
     scheduler = here.service is not None and here.service.ready
     ready = database and (scheduler or here.service is None)
     found = Readiness(ready=ready, database=database, scheduler=scheduler)

@@ -2,18 +2,20 @@
 
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request
 
-from rl_orch.errors import BadInput, TooLarge
-from rl_orch.spec.reader import parse_json
+from rl_orch.errors import BadInput, TooLarge, TooMany
+from rl_orch.spec.reader import MAX_VALUES, parse_json
 
 SHARES_KEPT = 10_000
-MOST_MARKS = 20_000
-"""Far more than any document may hold, counted before it is parsed, which is what takes time."""
+MOST_MARKS = 10 * MAX_VALUES
+"""Far more than any document may hold, counted before it is parsed, which is what takes time:
+each value has one mark, and the rest are in texts."""
 
 
 class Buckets:
@@ -32,14 +34,52 @@ class Buckets:
 
     def take(self, share: str) -> float:
         """Take one request; 0 if there was one, or else the seconds until there is."""
-        now = self._timer()
-        level, seen = self._levels.pop(share, (float(self._burst), now))
-        level = min(float(self._burst), level + (now - seen) * self._per_s)
-        wait_s = 0.0 if level >= 1.0 else (1.0 - level) / self._per_s
+        now, level = self._timer(), self._level(share)
+        wait_s = self._until_one(level)
         self._levels[share] = (level if wait_s else level - 1.0, now)
+        self._levels.move_to_end(share)
         if len(self._levels) > SHARES_KEPT:
             self._levels.popitem(last=False)
         return wait_s
+
+    def wait_s(self, share: str) -> float:
+        """What `take` would say, without taking anything."""
+        return self._until_one(self._level(share))
+
+    def _level(self, share: str) -> float:
+        now = self._timer()
+        level, seen = self._levels.get(share, (float(self._burst), now))
+        return min(float(self._burst), level + (now - seen) * self._per_s)
+
+    def _until_one(self, level: float) -> float:
+        return 0.0 if level >= 1.0 else (1.0 - level) / self._per_s
+
+
+class Holdings:
+    """What callers hold at a time, such as open streams: so many each."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def held(self, share: str | None) -> Iterator[None]:
+        """Hold one more for as long as the context lasts; who has no share is not counted."""
+        if share is None:
+            yield
+            return
+        if self._held[share] >= self._most:
+            raise TooMany(
+                f"there are {self._held[share]} streams of yours already; at most {self._most}",
+                hint="Close one first.",
+            )
+        self._held[share] += 1
+        try:
+            yield
+        finally:
+            self._held[share] -= 1
+            if not self._held[share]:
+                del self._held[share]
 
 
 class ParsedRequest(Request):
@@ -100,11 +140,7 @@ def _refuse_odd(value: Any) -> None:
     """Raise at a number that is not finite, and at text that is not Unicode."""
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"the request body holds the number {value}; must be finite")
-    if (
-        isinstance(value, str)
-        and not value.isascii()
-        and any("\ud800" <= c <= "\udfff" for c in value)
-    ):
+    if isinstance(value, str) and not _is_unicode(value):
         raise BadInput("the request body holds half of a surrogate pair, which is no text")
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -113,6 +149,14 @@ def _refuse_odd(value: Any) -> None:
     elif isinstance(value, list):
         for inner in value:
             _refuse_odd(inner)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _too_large(max_bytes: int) -> TooLarge:

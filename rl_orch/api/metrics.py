@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from rl_orch.api.operations import Here, Reference, aside, json_response, operation, router
+from rl_orch.api.operations import Here, Reference, json_response, operation, router
 from rl_orch.api.schemas import RecentSteps, SeriesList
+from rl_orch.api.threads import aside
 from rl_orch.io.recent import MOST
 from rl_orch.io.series import POINTS
 

@@ -5,24 +5,19 @@ A route that does not say which right it needs cannot be made.
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from rl_orch.api.access import RIGHTS, Right, require
 from rl_orch.api.feeds import Hub
-from rl_orch.api.limits import parsed
-from rl_orch.api.problems import declared
+from rl_orch.api.limits import Holdings, parsed
+from rl_orch.api.problems import LINE, declared
 from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
-
-LINE = r"^[^\x00-\x1f\x7f]+$"
-"""Text on one line."""
 
 Reference = Annotated[
     str,
@@ -33,12 +28,6 @@ Reference = Annotated[
         examples=["cartpole-k3m9xq"],
     ),
 ]
-
-
-SLOW_AT_ONCE = 4
-_SLOW = CapacityLimiter(SLOW_AT_ONCE)
-
-Result = TypeVar("Result")
 
 
 class ServiceStatus(Protocol):
@@ -62,6 +51,7 @@ class Parts:
     orchestrator: Orchestrator
     settings: Settings
     hub: Hub
+    streams: Holdings
     telemetry: Telemetry
     service: ServiceStatus | None
 
@@ -116,12 +106,6 @@ def operation(id: str, needed: Right, *statuses: int) -> dict[str, Any]:
         },
         "responses": declared(*sorted({400, 421, 429, *refusals, *statuses})),
     }
-
-
-async def aside(work: Callable[..., Result], *given: Any) -> Result:
-    """What some work comes to that reads much: only little of it is done at once, so that others
-    are answered meanwhile."""
-    return await to_thread.run_sync(partial(work, *given), limiter=_SLOW)
 
 
 def json_response(record: BaseModel, status: int = 200) -> Response:

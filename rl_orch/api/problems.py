@@ -20,6 +20,16 @@ MEDIA_TYPE = "application/problem+json"
 SHOWN = 200
 """Characters of a refused value that are repeated to the caller."""
 
+LINE = r"^[^\x00-\x1f\x7f]+$"
+VISIBLE = r"^[\x21-\x7e]+$"
+WHOLE_NUMBER = r"^[0-9]{1,15}$"
+RULES = {
+    LINE: "must be text on one line",
+    VISIBLE: "must be visible ASCII characters without spaces",
+    WHOLE_NUMBER: "must be a whole number of at most 15 digits",
+}
+"""What each pattern of a parameter asks for, in words."""
+
 SAFE_HEADERS = {
     b"cache-control": b"no-store",
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -197,8 +207,13 @@ def _shape_problem(detail: Mapping[str, Any]) -> ProblemItem:
         return ProblemItem(path=path, message=f"{path} is not known here; leave it out")
     value = detail.get("input")
     seen = value if isinstance(value, int | float | bool | None) else str(value)[:SHOWN]
-    rule = str(detail["msg"]).removeprefix("Input ").replace("should", "must", 1)
+    pattern = detail.get("ctx", {}).get("pattern")
+    rule = RULES.get(pattern) or _rule(detail["msg"])
     return ProblemItem(path=path, value=seen, message=f"{path} is {seen!r}; {rule}")
+
+
+def _rule(message: str) -> str:
+    return message.removeprefix("Input ").replace("should", "must", 1)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:

@@ -1,20 +1,19 @@
 """Runs and groups: listing, looking at them, stopping, resuming, commands, removing."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query as Parameter
 from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from rl_orch.api.operations import (
-    LINE,
     Here,
     Reference,
-    aside,
     json_response,
     operation,
     router,
 )
+from rl_orch.api.problems import LINE
 from rl_orch.api.schemas import (
     CheckpointList,
     Command,
@@ -29,6 +28,7 @@ from rl_orch.api.schemas import (
     RunPage,
     Stop,
 )
+from rl_orch.api.threads import aside, commanding, stopping
 from rl_orch.core.groups import fold
 from rl_orch.core.pages import LARGEST_PAGE, LONGEST_CURSOR, SORTS, Query
 from rl_orch.errors import NotFound
@@ -36,6 +36,11 @@ from rl_orch.records import Run, State, Submission
 
 FARTHEST = (1 << 40) - 1
 """Larger than any file; farther than some file systems can seek."""
+
+LONGEST_HISTORY = 20_000
+"""Episodes, and evaluations, that one answer holds."""
+
+Entry = TypeVar("Entry")
 
 routes = router("runs")
 
@@ -102,11 +107,14 @@ async def view_run(ref: Reference, here: Here) -> Response:
     "/runs/{ref}/history", response_model=HistoryView, **operation("getHistory", "read", 404)
 )
 async def get_history(ref: Reference, here: Here) -> Response:
-    """The episodes and evaluations of a run."""
+    """The episodes and evaluations of a run; of very many, as many as show the whole course."""
 
     def history() -> Response:
         found = here.orchestrator.history(ref)
-        return json_response(HistoryView(episodes=found.episodes, evaluations=found.evaluations))
+        episodes, evaluations = thinned(found.episodes), thinned(found.evaluations)
+        left_out = len(episodes) < len(found.episodes) or len(evaluations) < len(found.evaluations)
+        view = HistoryView(episodes=episodes, evaluations=evaluations, thinned=left_out)
+        return json_response(view)
 
     return await aside(history)
 
@@ -127,9 +135,10 @@ def get_group(ref: Reference, here: Here) -> Response:
     status_code=202,
     **operation("stopRun", "operate", 404, 409, 413),
 )
-def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Response:
+async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Response:
     """Ask a run to end. It may take a while to; this does not wait for it."""
-    run = here.orchestrator.ask_to_stop(ref, force=body is not None and body.force)
+    force = body is not None and body.force
+    run = await stopping(lambda: here.orchestrator.ask_to_stop(ref, force=force))
     here.wake()
     return json_response(run, 202)
 
@@ -153,9 +162,10 @@ async def resume_run(ref: Reference, here: Here, body: Resume | None = None) -> 
     response_model=dict[str, Any],
     **operation("commandRun", "operate", 404, 409, 413),
 )
-def command_run(ref: Reference, here: Here, body: Command) -> Response:
+async def command_run(ref: Reference, here: Here, body: Command) -> Response:
     """Send a command to a run that is at work, and answer what it replies."""
-    return JSONResponse(here.orchestrator.command(ref, body.name, body.arguments))
+    reply = await commanding(here.orchestrator.command, ref, body.name, body.arguments)
+    return JSONResponse(reply)
 
 
 @routes.delete("/runs/{ref}", response_model=Run, **operation("removeRun", "admin", 404, 409))
@@ -196,3 +206,11 @@ async def list_checkpoints(ref: Reference, here: Here) -> Response:
     """The checkpoints of a run, each with whether it is intact."""
     view = await aside(here.orchestrator.show, ref)
     return json_response(CheckpointList(checkpoints=view.checkpoints))
+
+
+def thinned(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """As many of some entries as one answer holds, evenly from the first to the last."""
+    if len(entries) <= LONGEST_HISTORY:
+        return entries
+    stride = (len(entries) - 1) / (LONGEST_HISTORY - 1)
+    return tuple(entries[round(place * stride)] for place in range(LONGEST_HISTORY))

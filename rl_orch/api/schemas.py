@@ -83,8 +83,9 @@ class NewToken(Body):
 
 
 class CheckError(Record):
-    """One problem of a spec."""
+    """One problem of a spec; `code` is the kind of error that it is of."""
 
+    code: str
     path: str | None
     value: Any = None
     message: str
@@ -136,10 +137,14 @@ class RunDetails(RunView):
 
 
 class HistoryView(Record):
-    """The episodes and evaluations of a run, oldest first; an evaluation follows its step."""
+    """The episodes and evaluations of a run, oldest first; an evaluation follows its step.
+
+    `thinned` where there are more of them than one answer holds: these are evenly spread.
+    """
 
     episodes: tuple[EpisodeSummary, ...]
     evaluations: tuple[tuple[int, Evaluation], ...]
+    thinned: bool = False
 
 
 class EventPage(Record):

@@ -5,13 +5,14 @@ import dataclasses
 import resource
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from rl_orch.api.access import is_loopback
+from rl_orch.api.addresses import is_loopback, is_loopback_name, is_loopback_origin
 from rl_orch.api.connections import Connection
 from rl_orch.api.operations import Parts
 from rl_orch.api.settings import Settings
@@ -38,7 +39,7 @@ def serve(
     are left to the caller.
     """
     parts: Parts = app.state.parts
-    listener = _bound(host, port, Tokens(parts.orchestrator.store))
+    listener = _bound(host, port, parts.settings, Tokens(parts.orchestrator.store))
     with contextlib.closing(listener):
         settings = _with_room(parts.settings)
         server = _Server(_config(app, settings), until, lambda: started(_url(listener)), parts)
@@ -84,12 +85,13 @@ class _Server(uvicorn.Server):
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    protocol = type("Connection", (Connection,), {"settings": settings})
+    protocol = type("Connection", (Connection,), {"settings": settings, "peers": Counter()})
     options: dict[str, Any] = {
         "http": protocol,
         "ws": "none",
         "lifespan": "off",
         "log_config": None,
+        "log_level": "error",  # What strangers send must not fill the log.
         "access_log": False,
         "proxy_headers": False,
         "server_header": False,
@@ -100,18 +102,20 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(app, **options)
 
 
-def _bound(host: str, port: int, tokens: Tokens) -> socket.socket:
-    """A bound socket, on loopback unless there is a token to keep others out."""
+def _bound(host: str, port: int, settings: Settings, tokens: Tokens) -> socket.socket:
+    """A bound socket, on loopback and for it unless there is a token to keep others out."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
         raise BadInput(f"--host is {host!r}, which is no address here: {error.strerror}") from None
-    if not is_loopback(str(address[0])) and not tokens.any():
+    opened = None if is_loopback(str(address[0])) else f"--host {host}"
+    opened = opened or _opening(settings)
+    if opened is not None and not tokens.any():
         raise BadInput(
-            f"--host {host} is not loopback, and no token exists that would keep others out",
-            path="host",
+            f"{opened} is not loopback, and no token exists that would keep others out",
+            path=opened.split()[0].lstrip("-"),
             hint="Make one first: rlctl token create NAME --scope admin",
         )
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -126,6 +130,15 @@ def _bound(host: str, port: int, tokens: Tokens) -> socket.socket:
             hint="Take another: --port NUMBER, or --port 0 for any that is free.",
         ) from None
     return listener
+
+
+def _opening(settings: Settings) -> str | None:
+    """The option that lets in callers who do not know the service by a name of this machine."""
+    hosts = [name for name in settings.allowed_hosts if not is_loopback_name(name)]
+    origins = [origin for origin in settings.allowed_origins if not is_loopback_origin(origin)]
+    named = [f"--allow-host {name}" for name in hosts]
+    named += [f"--allow-origin {origin}" for origin in origins]
+    return named[0] if named else None
 
 
 def _url(listener: socket.socket) -> str:

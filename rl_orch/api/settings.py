@@ -23,6 +23,8 @@ class Settings:
     requests_per_s: float = 100.0
     burst: int = 200
     max_connections: int = 2000
+    connections_per_peer: int = 512
+    streams_per_caller: int = 256
     request_timeout_s: float = 10.0
     stall_timeout_s: float = 60.0
     idle_timeout_s: int = 15

@@ -5,6 +5,7 @@ What a superseded attempt wrote late is left out, as sinks leave it out.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +13,12 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from rl_orch.api.access import Caller
 from rl_orch.api.feeds import Encode, Hub, Part, Place
 from rl_orch.api.operations import Here, Parts, Reference, operation, router
+from rl_orch.api.problems import WHOLE_NUMBER
 from rl_orch.errors import BadInput
 from rl_orch.io import logs
 from rl_orch.io.events import is_start, parse
@@ -29,7 +33,7 @@ routes = router("streams")
 
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", description="Go on after this event.", pattern=r"^[0-9]{1,15}$"),
+    Header(alias="Last-Event-ID", description="Go on after this event.", pattern=WHOLE_NUMBER),
 ]
 LastEventIdParameter = Annotated[
     int | None,
@@ -84,6 +88,17 @@ async def stream_log(
     return _stream(follower, offset, request, here)
 
 
+class CountedStream(StreamingResponse):
+    """A stream that its caller holds for as long as it lasts."""
+
+    held: AbstractContextManager[None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, unless that is one too many."""
+        with self.held:
+            await super().__call__(scope, receive, send)
+
+
 @dataclass(frozen=True, slots=True)
 class Follower:
     """What is followed: a file of a run, how its lines are told, and what is told at its end."""
@@ -96,7 +111,10 @@ class Follower:
     async def told(
         self, hub: Hub, offset: int, still_welcome: Callable[[], Awaitable[bool]], every_s: float
     ) -> AsyncIterator[bytes]:
-        """Frames from an offset on, until the run has ended or the reader is no longer welcome."""
+        """Frames from an offset on, until the run has ended or the reader is no longer welcome.
+
+        A run that was removed has no end to tell of: its stream just stops.
+        """
         timer = asyncio.get_running_loop().time
         asked_at = timer()
         yield RETRY
@@ -104,10 +122,12 @@ class Follower:
             place = await to_thread.run_sync(feed.starts.place, offset)
             while not hub.closing:
                 # Both before the look: what changes after it is seen at the next one.
-                changed, run = feed.changed, feed.run
+                changed, run, removed = feed.changed, feed.run, feed.removed
                 part = await hub.part(feed, place)
                 if part.frames:
                     yield part.frames
+                elif part.place == place and removed:
+                    return
                 elif part.place == place and not run.active:
                     yield await to_thread.run_sync(self.last, self.path, place)
                     yield frame(place.offset, "end", run.model_dump_json())
@@ -166,8 +186,12 @@ def _nothing(_path: Path, _place: Place) -> bytes:
 def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> Response:
     still_welcome: Callable[[], Awaitable[bool]] = request.state.still_welcome
     frames = follower.told(here.hub, offset, still_welcome, here.settings.keep_alive_s)
-    headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(frames, headers=headers, media_type="text/event-stream")
+    caller: Caller = request.state.caller
+    response = CountedStream(
+        frames, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream"
+    )
+    response.held = here.streams.held(caller.share)
+    return response
 
 
 def _offset(path: Path, header: str | None, parameter: int | None) -> int:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import Path, Response
 
-from rl_orch.api.operations import LINE, Here, json_response, operation, router
+from rl_orch.api.operations import Here, json_response, operation, router
+from rl_orch.api.problems import LINE
 from rl_orch.api.schemas import MadeToken, NewToken, TokenList
 from rl_orch.core.tokens import Tokens
 from rl_orch.records import Token

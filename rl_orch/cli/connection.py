@@ -47,7 +47,7 @@ def service_of(home: Path | None, database: str | None = None) -> Place | None:
     found = place.living(home_folder(home))
     if found is None or database is None or found.database is None:
         return found
-    return found if _same(database, found.database) else None
+    return found if same_database(database, found.database) else None
 
 
 def home_folder(home: Path | None) -> Path:
@@ -113,7 +113,8 @@ def masked(database: str) -> str:
     return f"{scheme}://{rest}"
 
 
-def _same(asked: str, kept: str) -> bool:
+def same_database(asked: str, kept: str) -> bool:
+    """Whether two names of databases, the second one whole, mean the same, whatever the password."""
     if is_url(asked) or is_url(kept):
         return masked(asked) == masked(kept)
     return Path(asked).absolute() == Path(kept)

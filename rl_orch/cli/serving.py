@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fastapi import FastAPI
+
 from rl_orch import orchestrator
 from rl_orch.api.app import create_app
 from rl_orch.api.serving import serve
-from rl_orch.api.settings import Settings
+from rl_orch.api.settings import PORT, Settings
 from rl_orch.cli.connection import make_home
 from rl_orch.cli.output import err
 from rl_orch.cli.up import Wanted
@@ -24,7 +26,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
 from rl_orch.core.telemetry import Telemetry
-from rl_orch.errors import Conflict, RlctlError
+from rl_orch.errors import BadInput, Conflict, RlctlError
 from rl_orch.io import machine, place, processes
 from rl_orch.io.place import Place
 
@@ -41,6 +43,7 @@ def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
     with _alone(wanted.home), _signals() as until:
         verbs = orchestrator.connect(wanted.home, database=wanted.database, resident=True)
         verbs.capacity = _capacity(wanted)
+        _note_database(verbs)
         telemetry = Telemetry(verbs)
         service = Service(verbs, verbs.capacity, url="", also=telemetry.sink)
         running = _Running(verbs, service, secrets.token_urlsafe(32), until, tell)
@@ -51,10 +54,29 @@ def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
             telemetry=telemetry,
         )
         try:
-            serve(app, wanted.host, wanted.port, until=until, started=running.begin)
+            _serve(app, wanted, until, running.begin)
         finally:
             running.end()
     running.account()
+
+
+def _serve(
+    app: FastAPI, wanted: Wanted, until: threading.Event, started: Callable[[str], None]
+) -> None:
+    """Serve at the port that was asked for; at any that is free, if none was and ours is taken."""
+    port = PORT if wanted.port is None else wanted.port
+    try:
+        serve(app, wanted.host, port, until=until, started=started)
+    except BadInput as error:
+        if wanted.port is not None or error.path != "port":
+            raise
+        serve(app, wanted.host, 0, until=until, started=started)
+
+
+def _note_database(verbs: Orchestrator) -> None:
+    """Let the home keep its database in mind, once that has been opened."""
+    with verbs.store.reading():
+        place.note_database(verbs.home, verbs.location)
 
 
 class _Running:
@@ -167,7 +189,7 @@ def _capacity(wanted: Wanted) -> Capacity:
 def _settings(wanted: Wanted, token: str) -> Settings:
     return Settings(
         host=wanted.host,
-        port=wanted.port,
+        port=PORT if wanted.port is None else wanted.port,
         allowed_hosts=wanted.hosts,
         allowed_origins=wanted.origins,
         own_token=token,

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -10,14 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from rl_orch.api.settings import PORT
 from rl_orch.cli.arguments import Home, Json, ServiceDatabase
-from rl_orch.cli.connection import home_folder, make_home
-from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.connection import home_folder, make_home, masked, same_database
+from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.client import Client
+from rl_orch.client.link import error_from
 from rl_orch.errors import Conflict, MissingExtra, RlctlError
 from rl_orch.io import place
 from rl_orch.io.place import Place
@@ -32,11 +35,12 @@ PROGRAM = "from rl_orch.cli.rlctl import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The service that was asked for; None is all that the machine has."""
+    """The service that was asked for; None is all that the machine has, and as a port the usual
+    one, or any other if that is taken."""
 
     home: Path
     host: str
-    port: int
+    port: int | None
     database: str | None
     cpus: int | None
     memory_mb: int | None
@@ -45,8 +49,9 @@ class Wanted:
 
     def words(self) -> Iterator[str]:
         """The command line that asks for it, but for the database, which may hold a password."""
-        yield from ("up", "--home", str(self.home), "--host", self.host, "--port", str(self.port))
-        for flag, value in (("--cpus", self.cpus), ("--memory-mb", self.memory_mb)):
+        yield from ("up", "--json", "--home", str(self.home), "--host", self.host)
+        numbers = {"--port": self.port, "--cpus": self.cpus, "--memory-mb": self.memory_mb}
+        for flag, value in numbers.items():
             if value is not None:
                 yield from (flag, str(value))
         for flag, values in (("--allow-host", self.hosts), ("--allow-origin", self.origins)):
@@ -59,8 +64,14 @@ def command(
         str, typer.Option(help="Address to listen on; beyond loopback only with tokens.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 is any that is free.", min=0, max=65535)
-    ] = PORT,
+        int | None,
+        typer.Option(
+            help="Port to listen on; 0 is any that is free.",
+            min=0,
+            max=65535,
+            show_default=f"{PORT}, or any if that is taken",
+        ),
+    ] = None,
     database: ServiceDatabase = None,
     cpus: Annotated[
         int | None, typer.Option(help="Cores for runs.", min=1, show_default="all")
@@ -88,13 +99,13 @@ def command(
         bool, typer.Option("-d", "--detach", help="Start it in the background and return.")
     ] = False,
     home: Home = None,
-    json: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Start the service of a home: scheduler and HTTP API.
 
     It carries out what is queued, as many runs at once as cores, memory and GPUs allow. While it is
     up, other commands of this home talk to it. Ctrl-C ends it, and its runs go on: the next
-    `rlctl up` takes them over.
+    `rlctl up` takes them over. The home keeps its --database in mind, until another is named.
 
     Examples:
 
@@ -116,9 +127,12 @@ def command(
     )
     _refuse_missing()
     _refuse_another(wanted.home)
+    before = place.noted_database(wanted.home)
 
     def tell(found: Place) -> None:
-        if json:
+        for sentence in _news(wanted, before, found):
+            err().print(safe(sentence), soft_wrap=True)
+        if as_json:
             print_json({"url": found.url, "pid": found.pid})
         else:
             out().print(f"service ready at {safe(found.url)} (pid {found.pid})")
@@ -130,6 +144,15 @@ def command(
     serve: Callable[[Wanted, Callable[[Place], None]], None]
     serve = importlib.import_module("rl_orch.cli.serving").serve_home
     serve(wanted, tell)
+
+
+def _news(wanted: Wanted, before: str | None, found: Place) -> Iterator[str]:
+    """What is otherwise than one who asked for this might think."""
+    now = found.database
+    if before is not None and now is not None and not same_database(before, now):
+        yield f"the database of this home is {masked(now)} now; it was {masked(before)}"
+    if wanted.port is None and urlsplit(found.url).port != PORT:
+        yield f"port {PORT} is taken by another program; the service took one that is free"
 
 
 def _refuse_missing() -> None:
@@ -169,8 +192,7 @@ def _started(wanted: Wanted) -> Place:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            said = _tail(log, begin)
-            raise RlctlError(f"the service ended at once: {said}", hint=f"Its log is {log}")
+            raise _why(log, begin)
         found = place.living(wanted.home)
         if found is not None and found.pid == child.pid and _is_ready(found):
             return found
@@ -186,9 +208,22 @@ def _is_ready(found: Place) -> bool:
         return client.ready()
 
 
-def _tail(log: Path, begin: int) -> str:
-    """The last lines that a service has written."""
+def _why(log: Path, begin: int) -> RlctlError:
+    """The error that a service has ended with, or else one with the last lines that it wrote."""
     with log.open("rb") as opened:
         opened.seek(begin)
         lines = opened.read().decode("utf-8", "replace").strip().splitlines()
-    return "\n".join(lines[-TAIL_LINES:]) or "it said nothing"
+    told = next(filter(None, map(_error, reversed(lines))), None)
+    if told is not None:
+        return told
+    said = "\n".join(lines[-TAIL_LINES:]) or "it said nothing"
+    return RlctlError(f"the service ended at once: {said}", hint=f"Its log is {log}")
+
+
+def _error(line: str) -> RlctlError | None:
+    """The error that a line tells of, if it is the document of one."""
+    try:
+        told = json.loads(line)["error"]
+        return error_from(500, told | {"detail": told["message"]})
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

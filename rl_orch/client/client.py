@@ -15,9 +15,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
-from rl_orch.client.link import Link, Parameters
+from rl_orch.client.link import Link, Parameters, refusal_from
 from rl_orch.core.pages import Page, Query, Rows
-from rl_orch.errors import NotFound, Problem, RlctlError, SpecInvalid, Unavailable
+from rl_orch.errors import NotFound, RlctlError, Unavailable
 from rl_orch.io import place
 from rl_orch.io.events import Tail
 from rl_orch.io.logs import LogPart
@@ -97,14 +97,10 @@ class Client:
         """Raise if the spec could not be carried out there."""
         body = {"spec": spec.model_dump(mode="json")}
         found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
-        problems = [
-            Problem(row["path"] or "", row["value"], row["message"], row.get("hint"))
-            for row in found["errors"]
-        ]
-        if problems:
-            raise SpecInvalid(problems)
+        if found["errors"]:
+            raise refusal_from(found["errors"])
 
-    def submit(self, spec: Spec, *, key: str | None = None, consent: bool = True) -> Submission:
+    def submit(self, spec: Spec, *, key: str | None = None, consent: bool = False) -> Submission:
         """Queue what a spec asks for, durably. Nobody waits for it.
 
         The same key twice is one experiment; without one, a key of its own makes it safe to try
@@ -175,7 +171,7 @@ class Client:
     def requeue(self, reference: str, *, overrides: Sequence[str] = ()) -> Submission:
         """Queue a stopped, failed or lost run again, or those of a group."""
         body = {"overrides": list(overrides)}
-        path = f"{self._run(reference)}/resume"
+        path = f"/runs/{self._segment(reference, or_group=True)}/resume"
         return Submission.model_validate(self._link.post(path, body, timeout_s=CHECK_TIMEOUT_S))
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -227,17 +223,20 @@ class Client:
         return f"/runs/{self._segment(reference)}"
 
     def _group(self, reference: str) -> str:
-        return f"/groups/{self._segment(reference, group=True)}"
+        return f"/groups/{self._segment(reference, or_group=True)}"
 
-    def _segment(self, reference: str, *, group: bool = False) -> str:
-        """A reference as a part of a path. Of a name with a slash, which cannot be one, the id."""
+    def _segment(self, reference: str, *, or_group: bool = False) -> str:
+        """A reference as a part of a path. Of a name with a slash, which cannot be one, the id: of
+        the newest run of that name, or of the group that it is in.
+        """
+        word: str | None = reference
         if "/" in reference:
             named = self.ls(Query(limit=1, name=reference)).runs
-            found = [run.group if group else run.id for run in named]
-            reference = next(iter(found), None) or ""
-        if reference in ("", ".", ".."):
+            ids = [(run.group if or_group else None) or run.id for run in named]
+            word = next(iter(ids), None)
+        if word in (None, "", ".", ".."):
             raise NotFound(f"no run {reference!r}", hint="`rlctl ls` lists the runs.")
-        return quote(reference, safe="")
+        return quote(str(word), safe="")
 
 
 def _parameters(query: Query) -> Parameters:

@@ -36,7 +36,7 @@ class Link:
         self._patience_s = patience_s
         self._http = httpx.Client(
             base_url=self.url,
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            headers={} if token is None else {"Authorization": f"Bearer {_sendable(token)}"},
             timeout=timeout_s,
             follow_redirects=False,
             # A proxy has no business with what stays on this machine.
@@ -80,9 +80,9 @@ class Link:
                 return _content(self._http.send(request), self.url)
             except httpx.TimeoutException as error:
                 raise _unavailable(self.url, error) from error
-            except (httpx.TransportError, Unavailable, TooMany) as error:
+            except (httpx.RequestError, Unavailable, TooMany) as error:
                 pause = next(pauses, None)
-                if pause is None and isinstance(error, httpx.TransportError):
+                if pause is None and isinstance(error, httpx.RequestError):
                     raise _unavailable(self.url, error) from error
                 if pause is None:
                     raise
@@ -98,15 +98,19 @@ class Link:
 
 def checked(url: str) -> str:
     """The address without a slash at its end, if it is one that a service can have."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise BadInput(
-            f"{url!r} is not the address of a service", hint="For example: http://127.0.0.1:7311"
-        )
-    if parts.username or parts.password:
+    if "@" in url:
         raise BadInput(
             "the address of a service holds no user and no password",
             hint="Give a token instead: RLCTL_TOKEN.",
+        )
+    try:
+        parts, _ = urlsplit(url), httpx.URL(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        good = False
+    if not good or parts.query or parts.fragment:
+        raise BadInput(
+            f"{url!r} is not the address of a service", hint="For example: http://127.0.0.1:7311"
         )
     return url.rstrip("/")
 
@@ -130,6 +134,24 @@ def error_from(status: int, document: Mapping[str, Any]) -> RlctlError:
         kind = BadInput
     detail = document.get("detail") or document.get("title") or f"the service answered {status}"
     return kind(str(detail), path=_text(document.get("path")), hint=_text(document.get("hint")))
+
+
+def refusal_from(rows: Sequence[Mapping[str, Any]]) -> RlctlError:
+    """The error that the findings of a check tell of. Older services do not say its code."""
+    code = str(rows[0].get("code") or ("bad_input" if rows[0].get("path") is None else ""))
+    if code in ("", SpecInvalid.code):
+        return SpecInvalid([_problem(row) for row in rows])
+    return error_from(BadInput.http_status, {**rows[0], "code": code, "detail": rows[0]["message"]})
+
+
+def _sendable(token: str) -> str:
+    """The token, if a header can hold it. It is never repeated."""
+    if not token or not all("!" <= character <= "~" for character in token):
+        raise BadInput(
+            "the token is empty, or has characters in it that no token has, such as line ends",
+            hint="RLCTL_TOKEN is the line that `rlctl token create` has printed, and no more.",
+        )
+    return token
 
 
 def _content(response: httpx.Response, url: str) -> Any:
@@ -160,7 +182,7 @@ def _foreign(response: httpx.Response, url: str) -> RlctlError:
     return RlctlError(message, hint="Is that the address of an rlctl service?")
 
 
-def _unavailable(url: str, failure: httpx.TransportError) -> Unavailable:
+def _unavailable(url: str, failure: httpx.RequestError) -> Unavailable:
     if isinstance(failure, httpx.ConnectError | httpx.ConnectTimeout):
         return Unavailable(
             f"no service answers at {url}: {failure}",
@@ -187,7 +209,7 @@ def _kinds(kind: type[RlctlError]) -> Iterator[type[RlctlError]]:
 
 
 def _problem(row: Mapping[str, Any]) -> Problem:
-    path, message = str(row.get("path", "")), str(row.get("message", ""))
+    path, message = str(row.get("path") or ""), str(row.get("message", ""))
     return Problem(path, row.get("value"), message, _text(row.get("hint")))
 
 

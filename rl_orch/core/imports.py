@@ -83,7 +83,7 @@ def run_in(directory: RunDir) -> Run:
         raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
     if not isinstance(made_at, int | float) or not 0 <= made_at < LATEST:
         raise Damaged(f"{str(directory.manifest_file)!r} has no created_at: {made_at!r} is none")
-    if spec.config_hash != _known_hash(directory):
+    if spec.config_hash != directory.noted_hash():
         raise Damaged(
             f"{str(directory.spec_file)!r} is not the spec that the run was trained by: its config "
             "hash is not that of the manifest"
@@ -131,12 +131,6 @@ def register_models(registry: Registry, run: Run, *, lease: str) -> None:
             report = directory.read_report(entry.path.name)
             if report is not None:
                 registry.register(run, spec, entry.path, report, lease=lease, git_commit=commit)
-
-
-def _known_hash(directory: RunDir) -> object:
-    """The config hash that the manifest gives, after all changes that it notes."""
-    hashes = [note["config_hash"] for note in directory.changes() if "config_hash" in note]
-    return hashes[-1] if hashes else directory.manifest().get("config_hash")
 
 
 def _renamed(source: Path, target: Path) -> bool:

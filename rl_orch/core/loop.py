@@ -23,7 +23,7 @@ from rl_orch.core.registering import FINAL, judge, keep_models, report_on
 from rl_orch.core.registry import Registry
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
-from rl_orch.errors import LeaseLost, RlctlError
+from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
 from rl_orch.io.events import folded, is_start, tail
 from rl_orch.io.heartbeat import last_beat
 from rl_orch.io.rundir import RunDir
@@ -33,6 +33,9 @@ from rl_orch.spec.model import Spec
 LOG = logging.getLogger(__name__)
 LAST_WORDS_S = 2.0
 """What a root gets beyond its grace, to say what it did with it."""
+
+BLINK_S = 2.0
+"""What the time between two ticks counts for at most as silence."""
 
 APPEARS_WITHIN_S = 2.0
 """How long after its start a root may be neither seen nor heard."""
@@ -74,7 +77,8 @@ class Supervisor:
     _spec: Spec | None = None
     _unseen_since: float = 0.0
     _beat: int | None = None
-    _heard_at: float = 0.0
+    _silent_s: float = 0.0
+    _listened_at: float = 0.0
     _not_before: float = 0.0
     _stop_asked_at: float | None = None
     _forced: bool = False
@@ -82,9 +86,12 @@ class Supervisor:
     _saved_at: float = float("-inf")
 
     def __post_init__(self) -> None:
+        self._find_handle()
+        self._unseen_since = self._listened_at = self.timer()
+
+    def _find_handle(self) -> None:
         noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
         self._handle = noted[0].handle if noted else None
-        self._unseen_since = self._heard_at = self.timer()
 
     @property
     def directory(self) -> RunDir:
@@ -103,9 +110,28 @@ class Supervisor:
         """Whether a run that crashed has waited long enough to be started again."""
         return self.timer() >= self._not_before
 
+    def look_again(self, run: Run, lease: str) -> None:
+        """Go on with a run that others may have had in the meantime."""
+        self.run, self.lease = run, lease
+        self._find_handle()
+
     def tick(self) -> list[Event]:
-        """Look once and act once; returns the events that were new."""
+        """Look once and act once; returns the events that were new.
+
+        A run whose files are lost or damaged is ended: nobody could carry it out.
+        """
+        try:
+            return self._tick()
+        except (Damaged, NotFound) as error:
+            if not self.run.active:
+                raise
+            self._give_up(error)
+            return []
+
+    def _tick(self) -> list[Event]:
         before = self.run.state
+        if not self.directory.path.is_dir():
+            raise NotFound(f"its directory is gone: {self.run.path!r}")
         gone = self._poll()
         events = self._read_events()
         self._follow()
@@ -197,11 +223,13 @@ class Supervisor:
     def _listen(self) -> None:
         """End a root that has shown no sign of life for too long: it hangs, or was halted."""
         beat, now = last_beat(self.directory.heartbeat), self.timer()
+        # Of a long time without a tick, this process may have been halted as well.
+        self._silent_s += min(now - self._listened_at, BLINK_S)
+        self._listened_at = now
         if beat != self._beat:
-            self._beat, self._heard_at = beat, now
-        silent_s = now - self._heard_at
-        if not self._forced and silent_s > self.spec.runner.silence_s:
-            why = f"it showed no sign of life for {silent_s:.0f} s and was killed"
+            self._beat, self._silent_s = beat, 0.0
+        if not self._forced and self._silent_s > self.spec.runner.silence_s:
+            why = f"it showed no sign of life for {self._silent_s:.0f} s and was killed"
             self._stop_root(force=True, why=why)
 
     def _read_events(self) -> list[Event]:
@@ -270,7 +298,8 @@ class Supervisor:
         self._handle = None
         self._note_attempt(handle=None)
         self._handle = self.runner.start(Path(self.run.path), task)
-        self._unseen_since = self._heard_at = self.timer()
+        self._unseen_since = self._listened_at = self.timer()
+        self._silent_s = 0.0
         self._note_attempt(handle=self._handle)
 
     def _after_training(self, gone: Exit) -> None:
@@ -292,9 +321,11 @@ class Supervisor:
         elif not self.may_start:
             self._become(State.LOST, f"{why}; the final evaluation is still to be made")
         else:
+            # If the row cannot be written now, the next tick finds no root and begins one.
+            self._handle, self._unseen_since = None, self.timer()
+            self.directory.report_file(FINAL).unlink(missing_ok=True)
             self._become(State.EVALUATING, why)
             self.save()
-            self.directory.report_file(FINAL).unlink(missing_ok=True)
             self._begin_evaluation(self._progress.best)
 
     def _may_begin_again(self) -> bool:
@@ -345,7 +376,7 @@ class Supervisor:
         """End the run, or queue it again if it crashed and may have another attempt."""
         used, allowed = self.run.retries, self.spec.schedule.retries
         crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
-        if not (self.retries and crashed and used < allowed):
+        if self._stopping or not (self.retries and crashed and used < allowed):
             spent = f"; it was retried {used} times" if crashed and used else ""
             self._become(to, why + spent)
             return
@@ -354,6 +385,14 @@ class Supervisor:
         self._forced, self._why_forced = False, ""
         self.run = self.run.model_copy(update={"retries": used + 1})
         self._become(State.QUEUED, f"{why}; retry {used + 1} of {allowed} in {delay_s:g} s")
+
+    def _give_up(self, error: RlctlError) -> None:
+        """End a run that cannot be carried out, and whatever is left of it."""
+        if self._handle is not None:
+            self.runner.stop(self._handle, force=True)
+        self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+        self._become(State.FAILED, error.message)
+        self._keep(force=True)
 
     def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:
         trained = self.run.reason

@@ -168,7 +168,7 @@ class Orchestrator(Verbs):
             if run.active:
                 refuse_changes(run, overrides)
             else:
-                run = requeued(run, overrides, self.check)
+                run = requeued(run, overrides, self._refuse)
                 self.store.save(run, lease=lease)
         except BaseException:
             self.store.release(run.id, lease=lease)
@@ -211,6 +211,7 @@ class Orchestrator(Verbs):
     def _release(self, supervisors: Sequence[Supervisor]) -> None:
         for supervisor in supervisors:
             self.store.release(supervisor.run.id, lease=supervisor.lease)
+            processes.let_go(supervisor.lease)
 
     def _result(self, run_id: str) -> RunResult:
         """What became of a run that ended some time ago."""

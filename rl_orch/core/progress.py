@@ -60,9 +60,9 @@ class Progress:
 
     def _paced(self, event: Event) -> "Progress":
         speed = number_of(event)
-        if speed is None or not 0 < speed < 1e12:
+        if speed is None or not 1e-6 < speed < 1e12:
             return self
-        seconds = (event.step - self.paced_steps) / speed
+        seconds = max(0, event.step - self.paced_steps) / speed
         return replace(self, paced_steps=event.step, paced_s=self.paced_s + seconds)
 
 

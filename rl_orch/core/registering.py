@@ -26,9 +26,8 @@ def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease
     directory = RunDir.of(run)
     report = report_on(directory, name) if event.tags.get("evaluated") else None
     if report is not None:
-        commit = directory.manifest().get("git_commit")
         path = directory.checkpoints / name
-        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+        registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
     pruned = event.tags.get("removed")
     for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
         if gone is not None:
@@ -53,8 +52,7 @@ def judge(
     path = directory.checkpoints / str(report.checkpoint)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
-        commit = directory.manifest().get("git_commit")
-        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+        registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
     model = registry.at(path)
     if model is not None:
         registry.judge(run, model.id, report, verdict, lease=lease)
@@ -64,3 +62,13 @@ def judge(
         "model_id": None if model is None else model.id,
     }
     return run.model_copy(update=found), verdict
+
+
+def _commit(directory: RunDir) -> str | None:
+    """The commit that the manifest names. One that is damaged costs that, never the run."""
+    try:
+        commit = directory.manifest().get("git_commit")
+    except RlctlError as error:
+        LOG.warning("commit not known: %s", error)
+        return None
+    return commit if isinstance(commit, str) else None

@@ -20,7 +20,11 @@ from rl_orch.spec.resolve import resolve
 
 RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
 
-CHANGEABLE = ("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources")
+CHANGEABLE = (
+    *("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources"),
+    *("schedule.priority", "schedule.queue", "schedule.max_running", "schedule.retries"),
+    *("schedule.backoff_s", "runner.stop_grace_s", "runner.silence_s"),
+)
 """Options, and groups of them, that a run may go on with otherwise. Any other would make it another
 experiment under the same name."""
 
@@ -28,7 +32,7 @@ experiment under the same name."""
 def claim(store: Store, services: Services, run: Run, lease: str) -> None:
     """Take a lease that nobody alive holds, or say who does."""
     held_by = store.lease_of(run.id)
-    free = held_by is None or not services.alive(held_by)
+    free = held_by is None or not services.alive(held_by, run)
     if free and store.take_lease(run.id, held_by=held_by, lease=lease):
         return
     holder = (store.lease_of(run.id) if free else held_by) or "another"
@@ -74,7 +78,7 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
     """
     directory = RunDir(Path(run.path))
     refuse_gone(run)
-    with directory.locked():
+    with directory.locked(note=False):
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
     if spec.runner.name != "external" or spec.runner.resume != "none":
@@ -88,6 +92,12 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
             "name": spec.label,
             "config_hash": spec.config_hash,
             "total_timesteps": spec.train.total_timesteps,
+            "queue": spec.schedule.queue or run.group or "default",
+            "priority": spec.schedule.priority,
+            "max_running": spec.schedule.max_running,
+            "cpus": spec.cpus,
+            "gpus": spec.gpus,
+            "memory_mb": spec.resources.memory_mb,
             "retries": 0,
         }
     )
@@ -95,8 +105,10 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) 
 
 def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
     """The run's spec after overrides, and what they change: path → [before, after]."""
-    spec = RunDir(Path(run.path)).spec()
-    if spec.config_hash != run.config_hash:
+    directory = RunDir.of(run)
+    spec = directory.spec()
+    # A process that died between the files and the row has noted the hash, and changed no more.
+    if spec.config_hash not in (run.config_hash, directory.noted_hash()):
         raise Conflict(
             f"spec.yaml of run {run.id} is not the one that it was trained by: it gives the config "
             f"hash {spec.config_hash[:12]}, the run has {run.config_hash[:12]}",

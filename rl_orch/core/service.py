@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from rl_orch.core import dependencies, scheduler
 from rl_orch.core.foreground import Pumps
 from rl_orch.core.loop import Supervisor
 from rl_orch.core.scheduler import Capacity, Claim, Placement
+from rl_orch.core.state import advance
 from rl_orch.core.verbs import Verbs
-from rl_orch.errors import LeaseLost, RlctlError
+from rl_orch.errors import BadInput, LeaseLost, RlctlError
 from rl_orch.io import processes, series
+from rl_orch.io.heartbeat import last_beat
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.telemetry import Sink
 from rl_orch.records import Run, State
@@ -40,6 +42,9 @@ LOOK_SHARE = 0.05
 """Looking through a long queue may take this share of the time, and no more."""
 
 SWEEP_S = 60.0
+FOREIGN_S = 30.0
+"""How long a root on another host must have been silent before its run is taken over."""
+
 LEFT_BEHIND = (".new-*", ".removing-*", ".importing-*")
 STALE_S = 3600.0
 
@@ -61,11 +66,12 @@ class Service:
     _held: dict[str, Supervisor] = field(default_factory=dict)
     _pumps: Pumps = field(init=False)
     _woken: threading.Event = field(default_factory=threading.Event)
-    _beat_at: float = 0.0
+    _joined: bool = False
     _look_at: float = 0.0
     _sweep_at: float = 0.0
     _index_at: float = 0.0
-    _trouble: str = ""
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _foreign: dict[str, tuple[int | None, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pumps = Pumps(self.also)
@@ -73,11 +79,15 @@ class Service:
     def run(self, until: threading.Event) -> None:
         """Tick until told to end. The runs go on: whoever comes next takes them over."""
         _sweep_leftovers(self.verbs.home / "runs")
+        beating = threading.Thread(target=self._keep_beating, args=(until,), name="beat")
+        beating.start()
         try:
             while not until.is_set():
                 self.tick()
                 self._woken.wait(TICK_S)
         finally:
+            until.set()
+            beating.join()
             self._pumps.close()
             self._leave()
 
@@ -87,30 +97,24 @@ class Service:
         self._woken.set()
 
     def tick(self) -> None:
-        """Show that we live, look at the queue if it is time, and tick every run that is ours.
+        """Look at the queue if it is time, and tick every run that is ours.
 
         A database that does not answer is asked again at the next tick; runs go on meanwhile.
         """
         self._woken.clear()
-        try:
-            self._beat()
-            if self.timer() >= self._look_at:
-                self._look()
-                self.ready = True
-            self._trouble = ""
-        except (RlctlError, OSError) as error:
-            self._complain(str(error))
+        self._try("queue", self._look_if_due)
         for run_id, supervisor in list(self._held.items()):
-            self._tick_one(run_id, supervisor)
+            self._try(run_id, partial(self._tick_one, run_id, supervisor))
         if self.timer() >= self._index_at:
             self._index_at = self.timer() + INDEX_S
-            for supervisor in self._held.values():
-                series.catch_up(Path(supervisor.run.path), INDEXED_BYTES)
+            for run_id, supervisor in list(self._held.items()):
+                path = Path(supervisor.run.path)
+                self._try(f"index of {run_id}", partial(series.catch_up, path, INDEXED_BYTES))
 
     @property
     def trouble(self) -> str | None:
         """What hinders the service at present."""
-        return self._trouble or None
+        return "; ".join(list(self._troubles.values())) or None
 
     def status(self) -> dict[str, Any]:
         """How much of the machine is in use, and by how many runs."""
@@ -127,22 +131,25 @@ class Service:
             "gpus": {"used": sum(run.gpus for run in working), "of": len(self.capacity.gpus)},
         }
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
         """Show that we live, and now and then forget those who do not and hold nothing."""
-        now, services = self.timer(), self.verbs.services
-        if now < self._beat_at:
-            return
-        if self._beat_at == 0.0:
+        services = self.verbs.services
+        if not self._joined:
             host, started_at = processes.host(), time.time()
             services.join(
                 ServiceRecord(id=self.id, host=host, url=self.url, beat=0, started_at=started_at)
             )
-        else:
-            services.beat(self.id)
-        if now >= self._sweep_at:
+            self._joined = True
+        services.beat(self.id)
+        if self.timer() >= self._sweep_at:
             services.sweep()
-            self._sweep_at = now + SWEEP_S
-        self._beat_at = now + BEAT_S
+            self._sweep_at = self.timer() + SWEEP_S
+
+    def _keep_beating(self, until: threading.Event) -> None:
+        """Beat in a thread of its own: no run, however slow to tick, makes us look dead."""
+        while not until.is_set():
+            self._try("heartbeat", self.beat)
+            until.wait(BEAT_S)
 
     def _leave(self) -> None:
         """Let go of what is held, so that others need not wait to see that we are gone."""
@@ -154,11 +161,21 @@ class Service:
             if not any(s.run.active for s in self._held.values()):
                 self.verbs.services.leave(self.id)
         except RlctlError as error:
-            self._complain(str(error))
+            LOG.warning("not let go of everything: %s", error)
+
+    def _look_if_due(self) -> None:
+        if self.timer() < self._look_at:
+            return
+        began = self.timer()
+        self._look_at = began + LOOK_S  # A wake-up from here on counts for the next look.
+        self._look()
+        spent = self.timer() - began
+        if spent > LOOK_S * LOOK_SHARE:
+            self._look_at = max(self._look_at, self.timer() + spent / LOOK_SHARE)
+        self.ready = True
 
     def _look(self) -> None:
         """Take over what nobody looks after, end what can never start, and place what waits."""
-        began = self.timer()
         queue: list[Run] = []
         claims = [
             Claim(s.run, s.gpus or ())
@@ -166,15 +183,13 @@ class Service:
             if s.run.state is not State.QUEUED or not s.waiting
         ]
         leases: dict[str, str | None] = {}
-        alive = cache(self.verbs.services.alive)
         for run, lease in self.verbs.store.active():
             if run.id in self._held:
                 if self._held[run.id].waiting and self._held[run.id].rested:
                     queue.append(self._held[run.id].run)
                 continue
             leases[run.id] = lease
-            free = lease is None or lease == self.id or not alive(lease)
-            if not free:
+            if not self._is_free(run, lease):
                 claims += _elsewhere(run, str(lease))
             elif not Path(run.path).is_dir():
                 continue  # It belongs to another machine, or its directory was moved.
@@ -184,8 +199,23 @@ class Service:
                 claims += self._take_over(run, lease)
         for chosen in scheduler.choose(self._startable(queue, leases), claims, self.capacity):
             self._start(chosen, leases.get(chosen.run.id))
-        spent = self.timer() - began
-        self._look_at = self.timer() + max(LOOK_S, spent / LOOK_SHARE)
+
+    def _is_free(self, run: Run, lease: str | None) -> bool:
+        """Whether nobody who lives has the run, and no root of it lives where we cannot see it."""
+        if lease is None or lease == self.id:
+            return True
+        if self.verbs.services.alive(lease, run):
+            self._foreign.pop(run.id, None)
+            return False
+        host, _ = processes.holder_of(lease)
+        if run.state is State.QUEUED or host == processes.host() or processes.rebooted(host):
+            return True
+        beat = last_beat(RunDir.of(run).heartbeat)
+        seen, since = self._foreign.get(run.id, (-1, 0.0))
+        if beat != seen:
+            self._foreign[run.id] = (beat, self.timer())
+            return False
+        return self.timer() - since > FOREIGN_S
 
     def _take_over(self, run: Run, lease: str | None) -> list[Claim]:
         """Become the supervisor of a run at work, its root alive or not."""
@@ -229,15 +259,20 @@ class Service:
             store.release(run.id, lease=self.id)
             return False
         waits = run.state is State.QUEUED
-        self._held[run.id] = self.verbs.supervisor(
-            run,
-            self.id,
-            retries=True,
-            waiting=waits,
-            every_event=False,
-            save_every_s=SAVE_S,
-            timer=self.timer,
-        )
+        try:
+            self._held[run.id] = self.verbs.supervisor(
+                run,
+                self.id,
+                retries=True,
+                waiting=waits,
+                every_event=False,
+                save_every_s=SAVE_S,
+                timer=self.timer,
+            )
+        except BadInput as error:  # A runner that is not installed here, for one.
+            store.save(advance(run, State.FAILED, error.message), lease=self.id)
+            store.release(run.id, lease=self.id)
+            return False
         return True
 
     def _tick_one(self, run_id: str, supervisor: Supervisor) -> None:
@@ -252,16 +287,21 @@ class Service:
         except LeaseLost:
             LOG.warning("run has another supervisor now: %s", run_id)
             del self._held[run_id]
-        except (RlctlError, OSError) as error:
-            self._complain(f"{run_id}: {error}")
-        except Exception:
-            LOG.exception("tick failed: %s", run_id)
 
-    def _complain(self, trouble: str) -> None:
-        """Log trouble when it begins, not at every tick that it lasts."""
-        if trouble != self._trouble:
-            LOG.warning("trouble: %s", trouble)
-        self._trouble = trouble
+    def _try(self, what: str, act: Callable[[], object]) -> None:
+        """Act, and go on whatever comes of it: trouble with one thing must not stop the others.
+
+        It is logged when it begins or changes, not at every tick that it lasts.
+        """
+        try:
+            act()
+            self._troubles.pop(what, None)
+        except Exception as error:
+            trouble = f"{what}: {error}"
+            if self._troubles.get(what) != trouble:
+                surprise = not isinstance(error, RlctlError | OSError)
+                LOG.warning("trouble: %s", trouble, exc_info=surprise)
+            self._troubles[what] = trouble
 
 
 def _elsewhere(run: Run, lease: str) -> list[Claim]:

@@ -13,10 +13,13 @@ import sqlalchemy as sa
 from rl_orch.core.store import Store
 from rl_orch.core.tables import ACTIVE, RUNS, SERVICES
 from rl_orch.io import processes
-from rl_orch.records import Service
+from rl_orch.records import Run, Service
 
 LEASE_S = 10.0
 """A service that has not counted up for so long is dead."""
+
+UNSEEN_S = 120.0
+"""A foreground launch on another host that has written nothing for so long is dead."""
 
 BLINK_S = LEASE_S / 2
 """What the time between two looks counts for at most. A database that was away for longer let
@@ -35,9 +38,15 @@ class _Sight:
 class Services:
     """The services in a store's database, as one observer sees them."""
 
-    def __init__(self, store: Store, timer: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Store,
+        timer: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
         self._timer = timer
+        self._clock = clock
         self._joined: dict[str, Service] = {}
         self._seen: dict[str, _Sight] = {}
 
@@ -81,19 +90,25 @@ class Services:
         with self._store.reading() as connection:
             return connection.execute(query).first() is not None
 
-    def alive(self, lease: str) -> bool:
-        """Whether who holds a lease lives: where that cannot be known, it counts as alive."""
-        place, identity = processes.holder_of(lease)
-        if processes.is_identity(place):  # As older releases wrote it, for one machine alone.
-            return processes.alive(place)
-        if place == processes.host() and not processes.alive(identity):
+    def alive(self, lease: str, run: Run | None = None) -> bool:
+        """Whether who holds a lease lives.
+
+        Of a process on another host that is no service, only its run can tell: it lives while the
+        run's row is written now and then. Without a run it counts as alive.
+        """
+        place, _ = processes.holder_of(lease)
+        if place == processes.host() and not processes.holds(lease):
+            return False
+        if processes.rebooted(place):
             return False
         query = sa.select(SERVICES.c.beat).where(SERVICES.c.id == lease)
         with self._store.reading() as connection:
             beat = connection.execute(query).scalar_one_or_none()
         if beat is None:
             self._seen.pop(lease, None)
-            return True
+            if place == processes.host() or run is None:
+                return True
+            return abs(self._clock() - run.updated_at) < UNSEEN_S
         return self._still_s(lease, beat) < LEASE_S
 
     def sweep(self) -> None:

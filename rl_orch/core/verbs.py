@@ -6,8 +6,10 @@
 import hashlib
 import logging
 import shutil
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,7 @@ class Verbs:
         self.resident = resident
         self.capacity: scheduler.Capacity | None = None
         self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
+        self._opening = threading.Lock()
         self._opened: tuple[Store, Services] | None = None
         self._orphans: dict[str, Supervisor] = {}
 
@@ -174,6 +177,8 @@ class Verbs:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.ask_to_stop(reference, force=force)
         directory, asked_at = RunDir.of(run), time.monotonic()
+        if not directory.spec_file.is_file():
+            return run  # Its supervisor sees that as well, and ends it.
         # Whoever supervises it kills it a moment before we would, and says so.
         grace_s = directory.spec().runner.stop_grace_s + 2 * LAST_WORDS_S
         while (run := self.get(run.id)).active or directory.lock_holder() is not None:
@@ -228,14 +233,17 @@ class Verbs:
                 f"run {run.id} is {run.state}; a run must end before it can be removed",
                 hint=f"rlctl stop {run.id}",
             )
-        directory = RunDir.of(run)
-        if directory.spec_file.is_file():
-            doomed = directory.path.with_name(f".removing-{run.id}")
-            with directory.locked():
-                directory.path.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
-        self.registry.forget_run(run.id)
-        self.store.remove(run.id)
+        with self._claimed(run):
+            if self.store.get(run.id).active:
+                raise Conflict(f"run {run.id} was resumed in this moment")
+            directory = RunDir.of(run)
+            if directory.spec_file.is_file():
+                doomed = directory.path.with_name(f".removing-{run.id}")
+                with directory.locked(note=False):
+                    directory.path.rename(doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
+            self.registry.forget_run(run.id)
+            self.store.remove(run.id)
         return run
 
     def there(self, reference: str) -> tuple[Run, RunDir]:
@@ -250,12 +258,13 @@ class Verbs:
         return Supervisor(self.store, self.registry, runner, run, lease, **how)
 
     def _open(self) -> tuple[Store, Services]:
-        if self._opened is None:
-            store = Store(self.location)
-            if isinstance(self.location, Path) and self.location.is_relative_to(self.home):
-                store.relocate(self.home)
-            self._opened = store, Services(store)
-        return self._opened
+        with self._opening:
+            if self._opened is None:
+                store = Store(self.location)
+                if isinstance(self.location, Path) and self.location.is_relative_to(self.home):
+                    store.relocate(self.home)
+                self._opened = store, Services(store)
+            return self._opened
 
     def _created(
         self,
@@ -323,19 +332,31 @@ class Verbs:
         refuse_final(run)
         if run.active and (overrides or self._is_watched(run.id)):
             raise Conflict(f"run {run.id} is {run.state} already", hint=f"rlctl wait {run.id}")
-        lease = processes.lease()
-        claim(self.store, self.services, run, lease)
-        try:
+        with self._claimed(run) as lease:
             run = self.store.get(run.id)
             refuse_final(run)
             if run.active:
-                self.store.release(run.id, lease=lease)
                 return run
-            run = requeued(run, overrides, self.check)
-            return self.store.requeue(run, lease=lease)
-        except BaseException:
-            self.store.release(run.id, lease=lease)
-            raise
+            return self.store.requeue(requeued(run, overrides, self._refuse), lease=lease)
+
+    def _refuse(self, spec: Spec) -> None:
+        """Raise if a spec could not be carried out here."""
+        preflight.ready(self.home, spec)
+        self._refuse_what_never_fits(spec)
+        self.check(spec)
+
+    @contextmanager
+    def _claimed(self, run: Run) -> Iterator[str]:
+        """A lease on a run that nobody alive holds, for as long as this lasts."""
+        lease = processes.lease()
+        try:
+            claim(self.store, self.services, run, lease)
+            try:
+                yield lease
+            finally:
+                self.store.release(run.id, lease=lease)
+        finally:
+            processes.let_go(lease)
 
     def _signal(self, run: Run, *, force: bool) -> None:
         runner = self._runner_of(run.runner)
@@ -362,9 +383,9 @@ class Verbs:
         asked_to_stop = RunDir.of(run).stop_requested
         if held_by is None:
             return run.state is State.QUEUED and not asked_to_stop
-        if self.services.alive(held_by):
+        if self.services.alive(held_by, run):
             return True
-        return not asked_to_stop and self.services.knows(held_by)
+        return not asked_to_stop and (self.resident or self.services.knows(held_by))
 
     def _refreshed(self, run: Run) -> Run:
         """The run as it really is: a run whose supervisor died is looked at by whoever asks."""
@@ -378,16 +399,18 @@ class Verbs:
             ):
                 return self.store.get(run.id)
         except RlctlError as error:  # On a full disk, what was known can still be read.
+            processes.let_go(lease)
             LOG.warning("run not looked at: %s: %s", run.id, error)
             return run
         try:
             return self._looked_at(self.store.get(run.id), lease)
         finally:
+            processes.let_go(lease)
             self.store.release(run.id, lease=lease)
 
     def _is_watched(self, run_id: str) -> bool:
         held_by = self.store.lease_of(run_id)
-        return held_by is not None and self.services.alive(held_by)
+        return held_by is not None and self.services.alive(held_by, self.store.get(run_id))
 
     def _looked_at(self, run: Run, lease: str) -> Run:
         """A run after one tick that starts nothing. What is known of it is kept for the next."""
@@ -397,8 +420,10 @@ class Verbs:
         if known is None or known.run.attempt != run.attempt:
             known = self.supervisor(run, lease, may_start=False)
         self._orphans[run.id] = known
-        known.run, known.lease = run, lease
+        known.look_again(run, lease)
         known.tick()
+        if not known.run.active:
+            del self._orphans[run.id]
         return known.run
 
 

@@ -1,10 +1,13 @@
 """Asking a child process something before a run is made: a question in, its whole answer out."""
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+from rl_orch.errors import BadInput, Problem
 
 KEYS = ("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH", "RLCTL_TOKEN", "RLCTL_SERVER")
 """Variables that open the control plane: environments and trainers have no business there."""
@@ -39,3 +42,22 @@ def ask(
                 os.killpg(child.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(list(command), child.returncode, out, err)
+
+
+def problems_in(reply: subprocess.CompletedProcess[str], env_id: str) -> list[Problem]:
+    """What a child that was to make an environment says against it, in the last line of its answer.
+
+    Making one may end the process; and the child itself may say that it cannot look.
+    """
+    try:
+        document = json.loads(reply.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = reply.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        message = (
+            f"env.id is {env_id!r}; making it ended the process with exit code "
+            f"{reply.returncode}: {last[0]}"
+        )
+        return [Problem("env.id", env_id, message)]
+    if "error" in document:
+        raise BadInput(document["error"]["message"], hint=document["error"].get("hint"))
+    return [Problem(**problem) for problem in document["problems"]]

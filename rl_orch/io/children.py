@@ -84,7 +84,7 @@ class Children:
         It holds the directory's lock, or is about to: then it is known by its cookie.
         """
         holder = RunDir(directory).lock_holder()
-        if holder is not None:
+        if holder is not None and processes.pid_of(holder) != os.getpid():
             return holder
         newest = RunDir(directory).noted_attempt()
         found = processes.marked(directory, through=newest, since=newest)

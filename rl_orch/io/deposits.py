@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import sealed
@@ -24,7 +24,7 @@ from rl_orch.records import Record
 DEPOSIT = "deposit.json"
 NOUN = "checkpoint"
 FILES = 100_000
-"""The most files that one checkpoint may have."""
+"""The most files and folders that one checkpoint may have."""
 
 SPARE_BYTES = 64 << 20
 """What stays free on the disk."""
@@ -71,8 +71,8 @@ def is_deposit(path: Path) -> bool:
 def save(path: Path, source: Path, facts: Mapping[str, Any]) -> Deposit:
     """Copy a file or a folder and seal it; returns once all of it is on the disk.
 
-    `facts` are the other fields of a `Deposit`. What is no file or folder, or changes meanwhile,
-    is a BadInput; a disk that is full leaves nothing behind.
+    `facts` are the other fields of a `Deposit`. What is no file or folder, changes meanwhile, or
+    has a name that is not UTF-8, is a BadInput; a disk that is full leaves nothing behind.
     """
     folder = path.with_name(f"files_{path.name}_{secrets.token_hex(4)}")
     try:
@@ -145,38 +145,55 @@ def _stays_inside(name: str) -> bool:
 
 def _copied(source: Path, folder: Path) -> dict[str, dict[str, Any]]:
     """Copy what is there into a folder; the digest of each file by its path in it."""
-    files = list(_files(source))
-    _refuse_without_room(source, files, folder)
+    found = list(_entries(source))
+    _refuse_without_room(source, found, folder)
     digests = {}
-    for file in files:
-        name = file.relative_to(source.parent)
+    for path in found:
+        name = path.relative_to(source.parent)
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        digests[name.as_posix()] = _copy(file, target)
+        if path.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            digests[name.as_posix()] = _copy(path, target)
+    if not digests:
+        raise BadInput(f"{source.name!r} is an empty folder")
     for place, _, _ in os.walk(folder):
         sealed.sync_directory(Path(place))
     return digests
 
 
-def _files(source: Path) -> Iterator[Path]:
-    """The files of a checkpoint; a BadInput if it has anything else, or nothing."""
+def _entries(source: Path) -> Iterator[Path]:
+    """The files of a checkpoint, and its folders; a BadInput if it has anything else."""
+    _refuse_garbled(source)
     if source.is_symlink() or not source.is_dir():
         _refuse_other(source)
         yield source
         return
     count = 0
-    for place, folders, names in os.walk(source):
+    for place, folders, names in os.walk(source, onerror=_raise):
         for name in (*sorted(folders), *sorted(names)):
             path = Path(place, name)
-            if name in folders and not path.is_symlink():
-                continue
-            _refuse_other(path)
+            _refuse_garbled(path)
+            if name not in folders or path.is_symlink():
+                _refuse_other(path)
             count += 1
             if count > FILES:
-                raise BadInput(f"{source.name!r} has more than {FILES:,} files")
+                raise BadInput(f"{source.name!r} has more than {FILES:,} files and folders")
             yield path
-    if not count:
-        raise BadInput(f"{source.name!r} is an empty folder")
+
+
+def _raise(error: OSError) -> NoReturn:
+    """A folder that cannot be read is not an empty one."""
+    raise error
+
+
+def _refuse_garbled(path: Path) -> None:
+    """A name is written down as UTF-8: what is not would be another name when it is read."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{path.name!r} is not a name in UTF-8") from None
 
 
 def _refuse_other(path: Path) -> None:
@@ -188,8 +205,8 @@ def _refuse_other(path: Path) -> None:
         raise BadInput(f"{path.name!r} is neither a file nor a folder")
 
 
-def _refuse_without_room(source: Path, files: list[Path], folder: Path) -> None:
-    needed = sum(file.stat().st_size for file in files)
+def _refuse_without_room(source: Path, found: list[Path], folder: Path) -> None:
+    needed = sum(path.lstat().st_size for path in found)
     free = shutil.disk_usage(folder).free
     if needed + SPARE_BYTES > free:
         raise RlctlError(
@@ -204,6 +221,8 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as reader, target.open("xb") as writer:
         before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise BadInput(f"{source.name!r} is neither a file nor a folder")
         while chunk := reader.read(_CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)

@@ -4,7 +4,6 @@ Only whether the time in the file changes is looked at, never which time it is, 
 jump.
 """
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +34,9 @@ def last_beat(file: Path) -> int | None:
 
 
 def _beat(file: Path, ended: threading.Event) -> None:
-    with suppress(OSError):
-        file.touch()
-    while not ended.wait(BEAT_S):
-        with suppress(OSError):  # On a full disk an existing file can still be touched.
-            os.utime(file)
+    while True:
+        # On a full disk an existing file can still be touched; one that was deleted comes back.
+        with suppress(OSError):
+            file.touch()
+        if ended.wait(BEAT_S):
+            return

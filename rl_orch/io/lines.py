@@ -12,7 +12,7 @@ class Lines:
     """The lines of a file that somebody else writes; `skipped` counts those of more than 1 MiB.
 
     A file that is not there is empty. One that got shorter was written anew, and is read again
-    from its beginning.
+    from its beginning. `behind` says whether the last reading may have left whole lines unread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -20,6 +20,7 @@ class Lines:
         self._offset = 0
         self._within_skipped = False
         self.skipped = 0
+        self.behind = False
 
     def read(self) -> list[bytes]:
         """The whole lines that are new, as far as 4 MiB go; empty once there are no more."""
@@ -52,6 +53,7 @@ class Lines:
         return kept
 
     def _chunk(self) -> bytes:
+        self.behind = False
         try:
             if os.stat(self._path).st_size == self._offset:
                 return b""
@@ -66,4 +68,6 @@ class Lines:
             if facts.st_size < self._offset:
                 self._offset, self._within_skipped = 0, False
             file.seek(self._offset)
-            return file.read(CHUNK_BYTES) or b""
+            chunk = file.read(CHUNK_BYTES) or b""
+        self.behind = len(chunk) == CHUNK_BYTES
+        return chunk

@@ -66,7 +66,7 @@ def database_of(home: Path, named: str | Path | None) -> str | None:
 
     None is the home's own, where nothing was ever noted.
     """
-    return noted_database(home) if named is None else str(named)
+    return str(named) if named else noted_database(home)
 
 
 def note_database(home: Path, location: str | Path) -> None:

@@ -25,21 +25,40 @@ DIES_WITHIN_S = 5.0
 
 @cache
 def host() -> str:
-    """A name for where this process's pids mean something: this boot of this machine or container.
+    """A name for where this process's pids mean something: `machine-boot-namespace`.
 
     Two machines, two boots of one, or a machine and a container on it, have different names.
     """
-    facts = [os.uname().nodename]
-    with suppress(OSError):
-        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    with suppress(OSError):
-        facts.append(str(os.stat("/proc/self/ns/pid").st_ino))
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    return "-".join((_machine(), _boot(), _namespace()))
+
+
+def rebooted(other: str) -> bool:
+    """Whether a host is this machine before it was started anew, so that nothing of it lives."""
+    mine, theirs = host().split("-"), other.split("-")
+    return len(theirs) == len(mine) and theirs[0] == mine[0] and theirs[1] != mine[1]
+
+
+_LEASES: set[str] = set()
+"""The leases that this process has made and not let go of."""
 
 
 def lease() -> str:
     """A token that also says which process holds it, so that others can see whether it lives."""
-    return f"{host()}/{identity(os.getpid())}/{secrets.token_hex(8)}"
+    made = f"{host()}/{identity(os.getpid())}/{secrets.token_hex(8)}"
+    _LEASES.add(made)
+    return made
+
+
+def let_go(lease: str) -> None:
+    """Hold a lease no longer, whatever the database says of it."""
+    _LEASES.discard(lease)
+
+
+def holds(lease: str) -> bool:
+    """Whether the process that made a lease on this host lives, and has not let go of it."""
+    place, known = holder_of(lease)
+    ours = known == identity(os.getpid()) and lease.startswith(f"{place}/")
+    return lease in _LEASES if ours else alive(known)
 
 
 def holder_of(lease: str) -> tuple[str, str]:
@@ -98,17 +117,18 @@ def signal_group(known: str, number: signal.Signals) -> bool:
 
 def cookie(directory: Path, attempt: int) -> dict[str, str]:
     """The variable that marks the processes of an attempt."""
-    return {COOKIE: f"{attempt}:{directory}"}
+    return {COOKIE: f"{attempt}:{os.path.realpath(directory)}"}
 
 
 def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
     """The processes of some of a run's attempts, wherever they have gone; never this one."""
+    place = os.path.realpath(directory)
     for pid in psutil.pids():
         value = None if pid == os.getpid() else _variable(pid, COOKIE)
         if value is None:
             continue
         attempt, _, at = value.partition(":")
-        if at == str(directory) and attempt.isdigit() and since <= int(attempt) <= through:
+        if at == place and attempt.isdigit() and since <= int(attempt) <= through:
             known = identity(pid)
             if known is not None:
                 yield known
@@ -131,6 +151,31 @@ def sweep(directory: Path, *, through: int, but: int | None = None) -> int:
         hit.update(found)
         time.sleep(0.01)
     return len(hit)
+
+
+def _machine() -> str:
+    facts = [os.uname().nodename]
+    with suppress(OSError):
+        facts.append(Path("/etc/machine-id").read_text().strip())
+    return _digest(*facts)
+
+
+def _boot() -> str:
+    try:
+        return _digest(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    except OSError:
+        return _digest(str(int(psutil.boot_time())))
+
+
+def _namespace() -> str:
+    try:
+        return _digest(str(os.stat("/proc/self/ns/pid").st_ino))
+    except OSError:
+        return _digest("")
+
+
+def _digest(*facts: str) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
 
 
 def _variable(pid: int, name: str) -> str | None:

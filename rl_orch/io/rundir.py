@@ -116,6 +116,12 @@ class RunDir:
                     found.append(note)
         return found
 
+    def noted_hash(self) -> str | None:
+        """The config hash that the manifest gives, after all changes that it notes."""
+        hashes = [note["config_hash"] for note in self.changes() if "config_hash" in note]
+        known = hashes[-1] if hashes else self.manifest().get("config_hash")
+        return known if isinstance(known, str) else None
+
     def write_report(self, name: str, report: EvalReport) -> None:
         """Keep an evaluation report, by policy name."""
         document = {report.policy: json.loads(report.model_dump_json())}
@@ -211,14 +217,20 @@ class RunDir:
         return known if processes.is_identity(known) and processes.alive(known) else None
 
     @contextmanager
-    def locked(self, *, patience_s: float = 0.0) -> Iterator[None]:
-        """Hold the directory; the kernel lets go of it when the process dies, however it dies."""
+    def locked(self, *, patience_s: float = 0.0, note: bool = True) -> Iterator[None]:
+        """Hold the directory; the kernel lets go of it when the process dies, however it dies.
+
+        A root notes who it is. Whoever only looks or tidies up must not be taken for one.
+        """
         deadline = time.monotonic() + patience_s
         with (self.path / "lock").open("a+") as file:
             while not _locks(file):
                 if time.monotonic() >= deadline:
                     raise RunLocked(self._in_use())
                 time.sleep(LOOK_EVERY_S)
+            if not note:
+                yield
+                return
             # A forked environment process must not keep a dead run's directory locked.
             os.register_at_fork(after_in_child=file.close)
             file.truncate(0)

@@ -5,6 +5,7 @@ tensorboard's own classes, which need neither torch nor tensorflow.
 """
 
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.compat.proto import event_pb2, types_pb2  # type: ignore[import-untyped]
 
@@ -19,11 +21,11 @@ RECORD_BYTES = 64 << 10
 """A record of scalars takes far less; pictures and histograms that take more are not looked at."""
 
 FILES = 1000
-"""The most files of one folder that are followed."""
+"""The most files of one folder that are followed: the newest of those that are written to."""
 
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-_POLYNOMIAL = 0x82F63B78
+_MASK = 0xA282EAD8
 _NUMBERS = {
     types_pb2.DT_FLOAT: ("float_val", "<f"),
     types_pb2.DT_DOUBLE: ("double_val", "<d"),
@@ -42,11 +44,16 @@ class Scalar:
 
 
 class Scalars:
-    """The scalars in the event files below a folder that were written after this was made."""
+    """The scalars in the event files below a folder that were written after this was made.
+
+    `full` says whether there were more files than are followed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files = {path: _File(path, size) for path, size in _event_files(folder)}
+        self._old = {found.path: found.size for found in _event_files(folder)}
+        self._files = {path: _File(path, size) for path, size in self._old.items()}
+        self.full = False
 
     @property
     def damaged(self) -> list[Path]:
@@ -55,10 +62,26 @@ class Scalars:
 
     def read(self) -> Iterator[Scalar]:
         """Those that are new, file by file."""
-        for path, size in _event_files(self._folder):
-            file = self._files.setdefault(path, _File(path))
-            if size > file.offset:
+        for found in self._followed():
+            file = self._files.setdefault(found.path, _File(found.path))
+            if found.size > file.offset:
                 yield from file.read()
+
+    def _followed(self) -> list["_Found"]:
+        """The newest files, by name. Those that nobody has touched since the start do not count."""
+        found = [one for one in _event_files(self._folder) if self._old.get(one.path) != one.size]
+        self.full = self.full or len(found) > FILES
+        newest = sorted(found, key=lambda one: (one.changed_ns, one.path), reverse=True)[:FILES]
+        return sorted(newest, key=lambda one: one.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An event file as it was found."""
+
+    path: Path
+    size: int
+    changed_ns: int
 
 
 @dataclass(slots=True)
@@ -89,16 +112,16 @@ class _File:
                 self.offset = end
 
 
-def _event_files(folder: Path) -> list[tuple[Path, int]]:
-    """The event files below a folder with their sizes, oldest name first. No link is followed."""
-    found = []
+def _event_files(folder: Path) -> Iterator[_Found]:
+    """The event files below a folder. No link is followed."""
     for place, _, names in os.walk(folder):
         for name in names:
-            path = Path(place, name)
-            if "tfevents" in name and path.is_file() and not path.is_symlink():
+            if "tfevents" in name:
+                path = Path(place, name)
                 with suppress(OSError):
-                    found.append((path, path.stat().st_size))
-    return sorted(found)[:FILES]
+                    facts = path.lstat()
+                    if stat.S_ISREG(facts.st_mode):
+                        yield _Found(path, facts.st_size, facts.st_mtime_ns)
 
 
 def _scalars(record: bytes) -> Iterator[Scalar]:
@@ -129,22 +152,7 @@ def _number(value: Any) -> float | None:
     return float(struct.unpack(code, content)[0]) if len(content) == struct.calcsize(code) else None
 
 
-def _table() -> tuple[int, ...]:
-    entries = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (_POLYNOMIAL if number & 1 else 0)
-        entries.append(number)
-    return tuple(entries)
-
-
-_TABLE = _table()
-
-
 def _masked_crc(data: bytes) -> int:
     """CRC-32C as the format stores it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

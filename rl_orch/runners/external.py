@@ -4,13 +4,12 @@ Their root is a process of ours that starts the program and watches over it, so 
 like every other.
 """
 
-import json
 import subprocess
 import sys
 
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io.asking import ask
+from rl_orch.io.asking import ask, problems_in
 from rl_orch.spec.model import Spec
 from rl_orch.worker import program
 
@@ -41,15 +40,4 @@ def _environment_problems(spec: Spec) -> list[Problem]:
             f"making {spec.env.id} took longer than {CHECK_TIMEOUT_S:.0f} s",
             hint="Make the environment by hand to see what it waits for.",
         ) from None
-    try:
-        document = json.loads(reply.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        last = reply.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        message = (
-            f"env.id is {spec.env.id!r}; making it ended the process with exit code "
-            f"{reply.returncode}: {last[0]}"
-        )
-        return [Problem("env.id", spec.env.id, message)]
-    if "error" in document:
-        raise BadInput(document["error"]["message"], hint=document["error"].get("hint"))
-    return [Problem(**problem) for problem in document["problems"]]
+    return problems_in(reply, spec.env.id)

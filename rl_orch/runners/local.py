@@ -1,12 +1,11 @@
 """Training by this package, as child processes of this machine that outlive their starter."""
 
-import json
 import subprocess
 import sys
 
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io.asking import ask
+from rl_orch.io.asking import ask, problems_in
 from rl_orch.spec.model import Spec
 
 CHECK_TIMEOUT_S = 120.0
@@ -20,18 +19,7 @@ class LocalRunner(Roots):
     def check(self, spec: Spec) -> None:
         """Ask a child whether the environment exists and suits the algorithm."""
         reply = self._ask("check", input=spec.model_dump_json())
-        try:
-            document = json.loads(reply.stdout.splitlines()[-1])
-        except (IndexError, ValueError):
-            last = reply.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            message = (
-                f"env.id is {spec.env.id!r}; making it ended the process with exit code "
-                f"{reply.returncode}: {last[0]}"
-            )
-            raise SpecInvalid([Problem("env.id", spec.env.id, message)]) from None
-        if "error" in document:
-            raise BadInput(document["error"]["message"], hint=document["error"].get("hint"))
-        found = [Problem(**problem) for problem in document["problems"]]
+        found = problems_in(reply, spec.env.id)
         found += self._device_problems(spec.resources.device)
         if found:
             raise SpecInvalid(found)

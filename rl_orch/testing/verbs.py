@@ -232,7 +232,8 @@ class OrchestratorContract(ABC):
 
     def test_a_name_may_hold_what_an_address_may_not(self, tmp_path: Path) -> None:
         """Environments have names with slashes in them, and so have their runs."""
-        with self.reach(self.make_local(tmp_path)) as verbs:
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
             (run,) = verbs.submit(a_spec("name='ppo-ALE/Pong-v5?#%'")).runs
             assert verbs.get("ppo-ALE/Pong-v5?#%") == run
             assert verbs.group("ppo-ALE/Pong-v5?#%") is None
@@ -241,6 +242,12 @@ class OrchestratorContract(ABC):
             found = verbs.group("a/b")
             assert found is not None
             assert found.id == group.id
+            for run in group.runs:
+                verbs.stop(run)
+            assert len(verbs.requeue("a/b").runs) == 2
+            _alike(local, verbs, lambda known: known.get("no/body"))
+            single = verbs.submit(a_spec("name='a/b'")).runs[0]
+            assert (verbs.group("a/b"), verbs.get("a/b")) == (None, single)
 
 
 PROBLEMS = (

@@ -4,6 +4,7 @@ The root of an external run. It starts the program, turns what it says into even
 passes a stop on, and leaves no process behind. It loads no torch: watching must cost little.
 """
 
+import math
 import subprocess
 import sys
 import time
@@ -29,11 +30,18 @@ from rl_orch.worker.scratch import Scratch
 from rl_orch.worker.stock import Kept, Stock
 
 LOOK_EVERY_S = 0.2
+FINISH_S = 5.0
+"""What is kept of a long grace for the last checkpoint and the last words."""
+
+LAST_MOMENT_S = 1.0
+"""What a root takes beyond its grace: it is killed a little later than that."""
+
 PROMISES = {
     "none": "its program does not say that it can go on from a checkpoint",
     "approximate": "its program goes on from its own checkpoints, and promises no more",
-    "bitwise": "its program promises to go on exactly where its checkpoint was made",
+    "bitwise": "its program says bitwise; nobody has certified it",
 }
+"""Why a resume is no more than approximate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +88,10 @@ def find(directory: RunDir, number: int) -> Beginning:
     """Where an attempt begins: at its end, if only the evaluation is left to be made; at the newest
     intact checkpoint, if the program can go on from one; else at nothing."""
     shelf.sweep(directory.checkpoints)
-    last = _last_word(directory)
-    changed = any(note["attempt"] == number for note in directory.changes())
-    if last is not None and last.value == "trained" and not changed:
+    trained = _trained(directory)
+    if trained is not None and not _is_changed_since(trained, directory):
         step, tags = all_that_was(directory)
-        return Beginning(step, tags, trained=last)
+        return Beginning(step, tags | {"trained": True}, trained=trained)
     fresh = Beginning(0, {"after": None})
     if number == 1 or directory.spec().runner.resume == "none":
         return fresh
@@ -123,8 +130,9 @@ class Attempt:
             return self._watched(orders)
 
     def _tell_exactness(self) -> None:
-        level = self.spec.runner.resume
-        tags = {"method": "program", "reason": PROMISES[level]}
+        promise = self.spec.runner.resume
+        level = "none" if promise == "none" else "approximate"
+        tags = {"method": "program", "reason": PROMISES[promise]}
         self.writer.emit(EventKind.STATE, "resume", level, step=self.beginning.step, tags=tags)
         self.writer.flush()
 
@@ -153,7 +161,7 @@ class Attempt:
                     watch.ask_to_end()
         finally:
             left = program.end(child, self.directory, self.number)
-        listener.finish()
+        listener.finish(until=watch.finishes_by)
         return watch.end(listener.teller.step, left, asked=orders.stopping)
 
     def _stock(self, scratch: Scratch) -> Stock:
@@ -193,11 +201,18 @@ class Watch:
         time.sleep(LOOK_EVERY_S)
         if self.child.poll() is not None:
             return False
-        grace_s = self.spec.runner.stop_grace_s
-        if self.asked_at is not None and time.monotonic() - self.asked_at >= grace_s:
-            self.ignored_s = grace_s
+        patience = patience_s(self.spec.runner.stop_grace_s)
+        if self.asked_at is not None and time.monotonic() - self.asked_at >= patience:
+            self.ignored_s = patience
             return False
         return True
+
+    @property
+    def finishes_by(self) -> float:
+        """When the attempt has to be over, on the monotonic clock."""
+        if self.asked_at is None:
+            return math.inf
+        return self.asked_at + self.spec.runner.stop_grace_s + LAST_MOMENT_S
 
     def ask_to_end(self) -> None:
         """Ask it once, by a file and by SIGTERM."""
@@ -205,7 +220,8 @@ class Watch:
             self.asked_at = time.monotonic()
             self.scratch.stop.touch()
             program.ask_to_end(self.child)
-            log.info("program asked to end", grace_s=self.spec.runner.stop_grace_s)
+            patience = patience_s(self.spec.runner.stop_grace_s)
+            log.info("program asked to end", patience_s=patience)
 
     def end(self, step: int, left: int, *, asked: bool) -> End:
         """How it ended, and with it the attempt; `left` processes of it were killed."""
@@ -223,13 +239,26 @@ class Watch:
         return End("failed", step, f"its program {how} {where}{besides}; see its log", code=1)
 
 
-def _last_word(directory: RunDir) -> Event | None:
-    """How the newest attempt ended, if it came to say so."""
+def patience_s(grace_s: float) -> float:
+    """How long a program may take to end when asked. Of a long grace a little is kept, to finish
+    in; after a short one there is a moment left anyway."""
+    return grace_s - min(FINISH_S, max(0.0, grace_s / 4 - LAST_MOMENT_S))
+
+
+def _trained(directory: RunDir) -> Event | None:
+    """The last word of a training that ended well, if no other was begun since. An attempt that
+    found nothing left to do takes nothing back, however it ended."""
     last = None
     for event in folded(directory.events, (EventKind.STATE,)):
-        if event.key in ("started", "ended"):
+        if event.key == "started" and not event.tags.get("trained"):
+            last = None
+        elif event.key == "ended" and event.value == "trained":
             last = event
-    return last if last is not None and last.key == "ended" else None
+    return last
+
+
+def _is_changed_since(trained: Event, directory: RunDir) -> bool:
+    return any(note["attempt"] > trained.attempt for note in directory.changes())
 
 
 def _signal_name(number: int) -> str:

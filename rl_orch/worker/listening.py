@@ -1,5 +1,6 @@
 """Listening to an external program: its lines, its TensorBoard files, and how fast it is."""
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from pathlib import Path
 from rl_orch.errors import RlctlError
 from rl_orch.io.events import EventWriter
 from rl_orch.io.lines import Lines
-from rl_orch.io.tensorboard_reader import Scalars
+from rl_orch.io.tensorboard_reader import FILES, Scalar, Scalars
 from rl_orch.records import EventKind
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -26,7 +27,12 @@ SHOWN_BYTES = 200
 
 @dataclass(slots=True)
 class Listener:
-    """Turns what a program says into events and checkpoints, as it comes in."""
+    """Turns what a program says into events and checkpoints, as it comes in.
+
+    Numbers in TensorBoard files wait until the lines that were written before them are heard: a
+    checkpoint covers none of a later step, so that an attempt that goes on from it tells no step
+    twice.
+    """
 
     lines: Lines
     scalars: Scalars | None
@@ -35,6 +41,9 @@ class Listener:
     stock: Stock
     timer: Callable[[], float] = time.monotonic
     passed_over: int = 0
+    _waiting: list[Scalar] = field(init=False, default_factory=list)
+    _hurries_at: float = field(init=False, default=math.inf)
+    _told_full: bool = field(init=False, default=False)
     _looked_at: float = field(init=False)
     _heard_at: float = field(init=False)
     _paced: tuple[int, float] = field(init=False)
@@ -55,25 +64,35 @@ class Listener:
     def listen(self) -> None:
         """Hear what is new; not all at once, so that a talkative program can still be ended."""
         now = self.timer()
-        self._hear(self.lines.read())
-        if self.scalars is not None and now - self._looked_at >= READ_TENSORBOARD_EVERY_S:
+        if not self._waiting and now - self._looked_at >= READ_TENSORBOARD_EVERY_S:
             self._looked_at = now
-            self._read_scalars(self.scalars)
+            self._read_scalars()
+        self._hear(self.lines.read())
+        if not self.lines.behind:
+            self._tell_scalars()
         if now - self._heard_at >= SETTLE_AFTER_S:
             self.teller.settle()
         if now - self._paced[1] >= READ_CLOCK_EVERY_S:
             self._read_clock(now)
         self.writer.flush()
 
-    def finish(self) -> None:
-        """Hear all that is left, once the program has ended, and say what was not understood."""
-        while heard := self.lines.read():
+    def finish(self, *, until: float = math.inf) -> None:
+        """Hear all that is left, once the program has ended, and say what was not understood.
+
+        It may have to be done by a time on the timer: halfway there, what is left of the numbers is
+        passed over, so that the checkpoints are still taken.
+        """
+        now = self.timer()
+        self._hurries_at = now + (until - now) / 2
+        self._read_scalars()
+        while self.timer() < until and (heard := self.lines.read()):
             self._hear(heard)
         self._hear(filter(bytes.strip, [self.lines.rest()]))
-        if self.scalars is not None:
-            self._read_scalars(self.scalars)
-            for path in self.scalars.damaged:
-                log.warning("a TensorBoard file is damaged and was read no further", path=path)
+        self._tell_scalars()
+        for path in () if self.scalars is None else self.scalars.damaged:
+            log.warning("a TensorBoard file is damaged and was read no further", path=path)
+        if self.timer() >= self._hurries_at:
+            log.warning("no time was left to hear all that the program said")
         self.teller.settle()
         self._read_clock(self.timer())
         if missed := self.passed_over + self.lines.skipped:
@@ -84,8 +103,11 @@ class Listener:
 
     def _hear(self, lines: Iterable[bytes]) -> None:
         for line in lines:
-            what = understood(line)
             self._heard_at = self.timer()
+            if self._heard_at >= self._hurries_at and b"checkpoint" not in line:
+                self.passed_over += 1
+                continue
+            what = understood(line)
             if isinstance(what, Saved):
                 self._take(what)
             elif what is None or not self.teller.tell(what):
@@ -93,18 +115,38 @@ class Listener:
                     log.warning("line of the program passed over", line=repr(line[:SHOWN_BYTES]))
                 self.passed_over += 1
 
-    def _read_scalars(self, scalars: Scalars) -> None:
-        for scalar in scalars.read():
+    def _read_scalars(self) -> None:
+        """Take what is new in TensorBoard files, to be told later."""
+        if self.scalars is None:
+            return
+        for scalar in self.scalars.read():
+            if self.timer() >= self._hurries_at:
+                break
+            self._waiting.append(scalar)
+        if self.scalars.full and not self._told_full:
+            self._told_full = True
+            log.warning("only the newest TensorBoard files are read", most=FILES)
+
+    def _tell_scalars(self, through: int | None = None) -> None:
+        """Tell what waits, or only what waits up to a step."""
+        waiting, self._waiting = self._waiting, []
+        for scalar in waiting:
+            if through is not None and scalar.step > through:
+                self._waiting.append(scalar)
+                continue
             self._heard_at = self.timer()
-            self.passed_over += not self.teller.tell(scalar)
+            late = self._heard_at >= self._hurries_at
+            self.passed_over += late or not self.teller.tell(scalar)
 
     def _take(self, said: Saved) -> None:
         """Keep a checkpoint. One that cannot be kept costs the checkpoint, not the run."""
+        self._read_scalars()
+        self._tell_scalars(through=said.step)
         self.teller.settle()
         try:
             self.stock.take(said)
-        except RlctlError as error:
-            log.warning("checkpoint not kept", step=said.step, why=error.message)
+        except (RlctlError, OSError, ValueError) as error:
+            log.warning("checkpoint not kept", step=said.step, why=str(error))
             self.passed_over += 1
         else:
             self.teller.step = max(self.teller.step, said.step)

@@ -15,6 +15,7 @@ import psutil
 
 from rl_orch.errors import BadInput, Problem
 from rl_orch.io import processes
+from rl_orch.io.asking import KEYS, harmless
 from rl_orch.io.rundir import RunDir
 from rl_orch.spec.model import Spec
 
@@ -53,7 +54,7 @@ def variables(
     spec: Spec, given: Mapping[str, str], *, inherited: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The environment of a program: ours without what is only ours, the spec's, and `given`."""
-    mine = os.environ if inherited is None else inherited
+    mine = harmless(os.environ if inherited is None else inherited)
     kept = {name: value for name, value in mine.items() if _is_handed_on(name)}
     chosen = {name: _resolved(name, value, mine) for name, value in spec.runner.env.items()}
     return kept | chosen | dict(given)
@@ -178,6 +179,10 @@ def _variable_problems(spec: Spec) -> list[Problem]:
         if name.startswith(OURS):
             message = f"runner.env.{name} is set; names that begin with {OURS} are the run's own"
             found.append(Problem(f"runner.env.{name}", value, message))
+        elif value.startswith(REFERENCE) and wanted in KEYS:
+            message = f"runner.env.{name} is {value}; no program is handed {wanted}"
+            hint = "It opens the control plane, where a program has no business."
+            found.append(Problem(f"runner.env.{name}", value, message, hint))
         elif value.startswith(REFERENCE) and wanted not in os.environ:
             hint = f"Set {wanted} where the run is started: for a service, where that was started."
             found.append(Problem(f"runner.env.{name}", value, _unset(name, wanted), hint))

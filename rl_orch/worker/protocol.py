@@ -20,6 +20,9 @@ STEPS = 10**12
 
 RETURN, LENGTH, SPEED = "charts/episodic_return", "charts/episodic_length", "charts/SPS"
 SPELLINGS = {"episodic_return": RETURN, "episodic_length": LENGTH, "SPS": SPEED}
+SPEEDS = 1e-3, 1e9
+"""Steps a second between which a program can be; what else it says of its speed is a number."""
+
 WORDS = ("NaN", "Infinity", "-Infinity")
 
 
@@ -87,7 +90,7 @@ class Teller:
     def _take(self, number: Scalar) -> None:
         if number.key in (RETURN, LENGTH):
             self._waiting = number
-        elif number.key == SPEED:
+        elif number.key == SPEED and SPEEDS[0] <= number.value <= SPEEDS[1]:
             self.told_speed = True
             self._emit(EventKind.LOG, number)
         else:

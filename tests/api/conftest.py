@@ -1,7 +1,9 @@
 """An API over a real orchestrator in a temporary home, in this process or behind a real socket."""
 
 import asyncio
+import contextlib
 import dataclasses
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +21,9 @@ from rl_orch.api.serving import serve
 from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.tokens import Scope, Tokens
-from rl_orch.io import processes
-from rl_orch.records import Run
+from rl_orch.io import commands, processes
+from rl_orch.io.commands import Handler
+from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, trains_to
 
@@ -102,6 +105,22 @@ class Api:
             supervisor.tick()
         self.orchestrator.store.release(run.id, lease=lease)
         return self.orchestrator.get(run.id)
+
+    @contextmanager
+    def at_work(self, spec: Spec, handle: Handler | None = None) -> Iterator[Run]:
+        """A run at work, whose root answers commands; without a handler it has been halted."""
+        lease = processes.lease()
+        run = self.orchestrator.create(spec, lease=lease)
+        run = run.model_copy(update={"state": State.RUNNING})
+        self.orchestrator.store.save(run, lease=lease)
+        with contextlib.ExitStack() as stack:
+            if handle is None:
+                halted = stack.enter_context(socket.socket(socket.AF_UNIX))
+                halted.bind(str(commands.address(Path(run.path))))
+                halted.listen(128)
+            else:
+                stack.callback(commands.serve(Path(run.path), handle).close)
+            yield run
 
     def token(self, scope: Scope = "admin", *, lifetime_s: float | None = None) -> str:
         """The text of a new token."""

@@ -7,12 +7,19 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from rl_orch.api.access import Right, allowed_names, is_loopback
+from rl_orch.api.access import Right
+from rl_orch.api.addresses import (
+    allowed_names,
+    is_loopback,
+    is_loopback_name,
+    is_loopback_origin,
+)
 from rl_orch.api.app import create_app
 from rl_orch.api.operations import operation, router
 from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.tokens import Scope, Tokens
+from rl_orch.records import Token
 from rl_orch.testing import FakeRunner, trains_to
 from tests.api.conftest import Api
 
@@ -160,7 +167,7 @@ def test_paths_that_do_not_exist_are_no_way_around_the_tokens(api: Api) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_loopback_needs_no_token_until_the_moment_one_exists(api: Api) -> None:
+def test_loopback_needs_no_token_until_the_first_one_is_made_and_one_ever_after(api: Api) -> None:
     client = api.client()
     assert client.get("/tokens").status_code == 200
     made = client.post("/tokens", json={"name": "first", "scope": "admin"}).json()
@@ -169,10 +176,20 @@ def test_loopback_needs_no_token_until_the_moment_one_exists(api: Api) -> None:
     assert client.get("/tokens", headers=with_it).json()["tokens"] == [made["token"]]
     assert client.delete("/tokens/first", headers=with_it).status_code == 200
     assert client.get("/tokens", headers=with_it).status_code == 401
-    assert client.get("/tokens").status_code == 200
+    assert client.get("/tokens").status_code == 401
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP"])
+def test_a_home_whose_tokens_have_all_expired_stays_closed(api: Api) -> None:
+    yesterday = Tokens(api.orchestrator.store, clock=lambda: time.time() - 86_400)
+    yesterday.create("expired", "admin", lifetime_s=60)
+    assert api.client().get("/runs").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host", "X-Forwarded-Proto",
+     "X-Client-IP", "CF-Connecting-IP", "True-Client-IP"],
+)  # fmt: skip
 def test_a_proxy_on_loopback_does_not_make_its_callers_loopback(api: Api, header: str) -> None:
     assert api.client().get("/runs", headers={header: "127.0.0.1"}).status_code == 401
 
@@ -222,10 +239,41 @@ def test_loopback_names_with_the_port_are_known(api: Api, host: str) -> None:
 
 
 def test_configured_hosts_are_known_with_and_without_the_port(api: Api) -> None:
-    client = api.client(allowed_hosts=("lab.example.org",))
+    client = api.client(api.token(), allowed_hosts=("lab.example.org",))
     for host in ("lab.example.org", "lab.example.org:7311"):
         assert client.get("/runs", headers={"Host": host}).status_code == 200
     assert client.get("/runs", headers={"Host": "lab.example.org:80"}).status_code == 421
+
+
+def test_who_uses_another_name_or_comes_from_another_page_needs_a_token_on_loopback_too(
+    api: Api,
+) -> None:
+    """A proxy on this machine that adds no header is known by the name that it passes on."""
+    names, pages = ("lab.example.org",), ("https://console.example.org", "http://localhost:3000")
+    client = api.client(allowed_hosts=names, allowed_origins=pages)
+    assert client.get("/runs").status_code == 200
+    assert client.get("/runs", headers={"Host": "lab.example.org"}).status_code == 401
+    assert client.get("/runs", headers={"Origin": pages[0]}).status_code == 401
+    assert client.get("/runs", headers={"Origin": "http://lab.example.org"}).status_code == 401
+    assert client.get("/runs", headers={"Origin": pages[1]}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("localhost", True), ("LOCALHOST:7311", True), ("127.0.0.1", True), ("127.8.8.8:80", True),
+     ("[::1]:7311", True), ("[::ffff:127.0.0.1]", True), ("localhost.example.org", False),
+     ("localhost:80@example.org", False), ("127.0.0.1.example.org", False), ("", False),
+     ("10.0.0.1:80", False), ("[::2]", False), ("localhost:", False), ("localhost:80:80", False)],
+)  # fmt: skip
+def test_a_loopback_name_can_only_be_this_machines(name: str, expected: bool) -> None:
+    assert is_loopback_name(name) is expected
+    assert is_loopback_origin(f"http://{name}") is expected
+    assert not is_loopback_origin(f"file://{name}")
+
+
+def test_an_address_of_version_4_is_known_where_it_comes_wrapped_into_one_of_version_6() -> None:
+    scope = {"server": ("::ffff:192.0.2.1", 7311), "scheme": "http"}
+    assert "192.0.2.1:7311" in allowed_names(Settings(host="::"), scope)
 
 
 def test_the_address_that_a_connection_came_in_at_is_known_and_the_wildcard_is_not() -> None:
@@ -282,6 +330,29 @@ def test_each_token_has_a_share_of_its_own_and_the_service_has_no_limit(api: Api
     assert statuses(second) == [200, 200, 429]
     assert statuses("wrong") == [401, 401, 429]
     assert statuses("own") == [200, 200, 200]
+
+
+def test_who_guesses_tokens_is_refused_before_the_database_is_asked_and_holds_up_no_other(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    check = Tokens.check
+
+    def noted(tokens: Tokens, text: str, now: float) -> Token | None:
+        asked.append(text)
+        return check(tokens, text, now)
+
+    monkeypatch.setattr(Tokens, "check", noted)
+    token = api.token("read")
+    client = api.client(requests_per_s=0.001, burst=3)
+
+    def status(text: str) -> int:
+        return client.get("/options", headers={"Authorization": f"Bearer {text}"}).status_code
+
+    assert status(token) == 200
+    assert [status(f"guess{n}") for n in range(6)] == [401, 401, 401, 429, 429, 429]
+    assert asked == [token, "guess0", "guess1", "guess2"]
+    assert status(token) == 200
 
 
 def test_loopback_is_recognised_in_every_spelling() -> None:

@@ -187,6 +187,41 @@ def test_more_files_than_are_listed_are_told_of(
     assert (len(listed["artifacts"]), listed["truncated"]) == (3, True)
 
 
+def test_folders_inside_each_other_without_end_are_listed_as_far_as_it_makes_sense(
+    api: Api, run: Run
+) -> None:
+    folder = os.open(run.path, os.O_RDONLY)
+    for depth in range(1500):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        if depth in (2, 200):
+            os.close(os.open(f"file{depth}", os.O_CREAT | os.O_WRONLY, dir_fd=inner))
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    answer = api.client().get(f"/runs/{run.id}/artifacts")
+    assert answer.status_code == 200
+    paths = [artifact["path"] for artifact in answer.json()["artifacts"]]
+    assert "d/d/d/file2" in paths
+    assert not [path for path in paths if path.endswith("file200")]
+    assert answer.json()["truncated"] is True
+    deep = "d/" * 201 + "file200"
+    assert api.client().get(f"/runs/{run.id}/artifacts/{deep}").status_code == 200
+
+
+def test_a_directory_that_goes_away_meanwhile_is_not_found_and_neither_is_a_link_to_one(
+    run: Run,
+) -> None:
+    moved = Path(run.path).rename(Path(run.path).with_name("moved"))
+    for _ in range(2):
+        with pytest.raises(NotFound, match="is gone, or is a link"):
+            artifacts.listing(Path(run.path))
+        with pytest.raises(NotFound, match="is gone, or is a link"):
+            artifacts.opened(Path(run.path), ["spec.yaml"])
+        if not Path(run.path).is_symlink():
+            Path(run.path).symlink_to(moved)
+
+
 def test_a_file_that_is_not_there_is_not_found(api: Api, run: Run) -> None:
     client = api.client()
     for path in ("nothing", "videos/nothing", "spec.yaml/inside"):

@@ -125,6 +125,7 @@ def test_a_check_lists_what_is_wrong(api: Api) -> None:
     document = answer.json()
     assert (document["ok"], document["config_hash"]) == (False, None)
     assert [error["path"] for error in document["errors"]] == ["train.gamma"]
+    assert [error["code"] for error in document["errors"]] == ["spec_invalid"]
 
 
 class Refusing(FakeRunner):
@@ -140,6 +141,7 @@ def test_a_check_asks_the_runner_as_well(api: Api) -> None:
     document = other.client().post("/experiments/check", json={"spec": CARTPOLE}).json()
     assert document["errors"] == [
         {
+            "code": "bad_input",
             "path": "env.id",
             "value": None,
             "message": "no environment 'CartPole-v1'",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from rl_orch.api.limits import Buckets
+from rl_orch.api.limits import Buckets, _is_unicode
 from rl_orch.testing import FakeClock
 from tests.api.conftest import Api, Server
 
@@ -17,9 +17,9 @@ JSON = {"Content-Type": "application/json"}
 HEAD = b"POST /experiments HTTP/1.1\r\nHost: localhost:%d\r\nContent-Type: application/json\r\n"
 
 
-def connected(server: Server) -> socket.socket:
-    made = socket.create_connection(server.address, timeout=5)
-    return made
+def connected(server: Server, source: str = "127.0.0.1") -> socket.socket:
+    """A connection from an address; all that begin with 127 are this machine."""
+    return socket.create_connection(server.address, timeout=5, source_address=(source, 0))
 
 
 def head(server: Server) -> bytes:
@@ -157,14 +157,17 @@ def test_a_head_that_does_not_arrive_in_time_ends_the_connection(api: Api, sent:
 def test_a_head_that_trickles_in_does_not_buy_time(api: Api) -> None:
     with api.served(request_timeout_s=0.4) as server, connected(server) as connection:
         began = time.monotonic()
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n" % server.address[1])
+        connection.settimeout(0.05)
+        answered = b""
         with contextlib.suppress(ConnectionError):
             while time.monotonic() - began < 3:
-                connection.sendall(b"G" if time.monotonic() == began else b"X-A: b\r\n")
-                connection.settimeout(0.05)
+                connection.sendall(b"X-A: b\r\n")
                 with contextlib.suppress(TimeoutError):
-                    if connection.recv(1) == b"":
-                        break
-        assert time.monotonic() - began < 2
+                    answered = connection.recv(1)
+                    break
+        assert 0.3 < time.monotonic() - began < 2
+        assert answered == b""
 
 
 def test_a_body_that_does_not_arrive_in_time_ends_the_connection(api: Api) -> None:
@@ -201,9 +204,49 @@ def test_a_head_that_is_too_long_is_refused(api: Api, header: bytes) -> None:
         assert httpx.get(f"{server.url}/health").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        pytest.param(b"0\r\nX-Never-Ends: ", b"a" * 65536, id="a trailer"),
+        pytest.param(b"2;x=", b"a" * 65536, id="a chunk extension"),
+        pytest.param(b"", b"1;a=aaaaaaaaaa\r\n \r\n" * 3000, id="chunk extensions"),
+        pytest.param(b"0\r\n", b"X-A: b\r\n" * 3000, id="trailers"),
+    ],
+)
+def test_what_never_ends_around_a_body_ends_the_connection(
+    api: Api, begin: bytes, more: bytes
+) -> None:
+    sent = 0
+    with api.served() as server, connected(server) as connection:
+        connection.sendall(head(server) + b"Transfer-Encoding: chunked\r\n\r\n" + begin)
+        with contextlib.suppress(ConnectionError):
+            while sent < 50_000_000:
+                connection.sendall(more)
+                sent += len(more)
+        assert sent < 50_000_000
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_a_body_in_small_chunks_and_a_few_trailers_are_taken(api: Api) -> None:
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"spec": {}}' + b" " * 20_000)
+    with api.served() as server, connected(server) as connection:
+        connection.sendall(head(server) + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+        connection.sendall(b"0\r\nX-Sum: 1\r\n\r\n")
+        assert b"env.id" in answer(connection)
+
+
+def test_a_trailer_is_no_header(api: Api) -> None:
+    token = api.token().encode()
+    with api.served() as server, connected(server) as connection:
+        connection.sendall(head(server) + b"Transfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"0\r\nAuthorization: Bearer %s\r\n\r\n" % token)
+        assert b" 401 " in answer(connection)
+
+
 def test_a_thousand_idle_connections_do_not_hinder_others(api: Api) -> None:
     with api.served() as server, contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(connected(server)) for _ in range(1000)]
+        near = [f"127.0.0.{2 + number % 2}" for number in range(1000)]
+        idle = [stack.enter_context(connected(server, source)) for source in near]
         for connection in idle[::2]:
             connection.sendall(b"GET /health HT")
         began = time.monotonic()
@@ -229,6 +272,37 @@ def test_one_connection_too_many_is_told_so(
             return httpx.get(f"{server.url}/health").status_code == 200
 
         wait_for(is_free)
+
+
+def test_one_address_has_only_so_many_connections_and_others_have_theirs(
+    api: Api, wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    with api.served(connections_per_peer=3) as server:
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                stack.enter_context(connected(server, "127.0.0.2"))
+            with connected(server, "127.0.0.2") as fourth:
+                refused = answer(fourth)
+            assert b" 503 " in refused
+            assert b"there are 3 connections from your address already" in refused
+            assert httpx.get(f"{server.url}/health").status_code == 200
+
+        def is_free() -> bool:
+            with connected(server, "127.0.0.2") as again:
+                again.sendall(
+                    b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % server.address[1]
+                )
+                return b" 200 " in answer(again)
+
+        wait_for(is_free)
+
+
+def test_a_body_of_text_beyond_ascii_is_looked_through_quickly(api: Api) -> None:
+    body = json.dumps({"spec": {"name": "ä" * 500_000}}, ensure_ascii=False)
+    began = time.perf_counter()
+    assert _is_unicode(body)
+    assert time.perf_counter() - began < 0.02
+    assert api.client().post("/experiments", content=body, headers=JSON).status_code == 413
 
 
 def test_a_caller_gets_burst_requests_at_once_and_then_so_many_a_second() -> None:

@@ -1,9 +1,19 @@
 """Runs over HTTP: found, listed, looked at, stopped, resumed and removed."""
 
+import contextlib
+import itertools
+import socket
+import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from rl_orch.api import runs
+from rl_orch.api.runs import LONGEST_HISTORY, thinned
+from rl_orch.io import commands
+from rl_orch.io.commands import Request
 from rl_orch.io.decimate import LEAST_POINTS
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
@@ -97,6 +107,76 @@ def test_a_command_for_a_run_that_is_not_at_work_is_refused(api: Api, ended: Run
     unknown = client.post(f"/runs/{ended.id}/command", json={"name": "explode"})
     assert unknown.status_code == 400
     assert "no command 'explode'" in unknown.json()["detail"]
+
+
+ODD_ARGUMENTS: dict[str, Any] = {
+    "command": "stop", "run_dir": "/", "timeout_s": 1e9, "name": "x", "self": 1, "arguments": {},
+}  # fmt: skip
+
+
+def test_a_command_reaches_a_run_at_work_with_whatever_arguments(api: Api) -> None:
+    asked: list[Request] = []
+
+    def handle(request: Request) -> dict[str, Any]:
+        asked.append(request)
+        return {"step": 7}
+
+    with api.at_work(a_spec(), handle) as run:
+        client, path = api.client(), f"/runs/{run.id}/command"
+        plain = client.post(path, json={"name": "checkpoint"})
+        assert (plain.status_code, plain.json()) == (200, {"ok": True, "step": 7})
+        for name in commands.COMMANDS:
+            odd = client.post(path, json={"name": name, "arguments": ODD_ARGUMENTS})
+            assert odd.status_code < 500, name
+            assert odd.status_code != 200 or asked[-1].command == name
+        large = {"name": "set", "arguments": {"a": "x" * 100_000}}
+        assert client.post(path, json=large).status_code == 400
+        assert client.post(f"/runs/{run.id}/stop").status_code == 202
+        assert RunDir.of(run).stop_requested
+
+
+def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(api: Api) -> None:
+    with api.served() as server, contextlib.ExitStack() as stack:
+        run = stack.enter_context(api.at_work(a_spec()))
+        body = b'{"name": "checkpoint"}'
+        head = (
+            f"POST /runs/{run.id}/command HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        for _ in range(60):
+            client = stack.enter_context(socket.create_connection(server.address, timeout=5))
+            client.sendall(head.encode() + body)
+        began = time.monotonic()
+        for path in ("/ready", "/runs", f"/runs/{run.id}", f"/runs/{run.id}/log"):
+            assert httpx.get(f"{server.url}{path}", timeout=4).status_code == 200
+        assert httpx.post(f"{server.url}/runs/{run.id}/stop", timeout=4).status_code == 202
+        assert time.monotonic() - began < 4
+
+
+def test_a_history_of_very_many_episodes_is_thinned_evenly() -> None:
+    entries = tuple(range(1_000_003))
+    kept = thinned(entries)
+    assert len(kept) == LONGEST_HISTORY
+    assert (kept[0], kept[-1]) == (0, 1_000_002)
+    gaps = {after - before for before, after in itertools.pairwise(kept)}
+    assert gaps == {50, 51} or gaps == {50}
+    assert thinned(entries[:LONGEST_HISTORY]) == entries[:LONGEST_HISTORY]
+    assert len(set(thinned(entries[: LONGEST_HISTORY + 1]))) == LONGEST_HISTORY
+
+
+def test_a_history_says_whether_it_was_thinned(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = api.orchestrator.submit(a_spec()).runs
+    with EventWriter(RunDir.of(run).events, run=run.id, attempt=1) as writer:
+        writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+        for step in range(7):
+            tags = {"length": 5, "env": 0}
+            writer.emit(EventKind.EPISODE, "charts/episodic_return", 1.0, step=step, tags=tags)
+    url = f"/runs/{run.id}/history"
+    assert api.client().get(url).json()["thinned"] is False
+    monkeypatch.setattr(runs, "LONGEST_HISTORY", 4)
+    found = api.client().get(url).json()
+    assert [episode["step"] for episode in found["episodes"]] == [0, 2, 4, 6]
+    assert found["thinned"] is True
 
 
 def test_events_come_from_an_offset_on(api: Api, ended: Run) -> None:

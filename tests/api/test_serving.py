@@ -1,6 +1,7 @@
 """The server: where it listens, how it refuses to be open, and how it ends."""
 
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -27,6 +28,40 @@ def test_a_revoked_token_is_none(api: Api) -> None:
     tokens.revoke(tokens.create("old", "admin")[0].id)
     with pytest.raises(BadInput, match="no token exists"):
         serve(api.app(), "0.0.0.0", 0, until=threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"allowed_hosts": ("localhost", "lab.example.org")}, "--allow-host lab.example.org"),
+        ({"allowed_origins": ("https://lab.example.org",)}, "--allow-origin https://lab.example"),
+    ],
+)
+def test_names_beyond_loopback_without_a_token_are_refused(
+    api: Api, changes: dict[str, tuple[str, ...]], named: str
+) -> None:
+    with pytest.raises(BadInput, match=f"{named}.* is not loopback, and no token exists"):
+        serve(api.app(**changes), "127.0.0.1", 0, until=threading.Event())
+
+
+def test_names_beyond_loopback_are_served_with_a_token_and_those_of_loopback_without(
+    api: Api,
+) -> None:
+    with api.served(allowed_hosts=("127.0.0.2",), allowed_origins=("http://localhost:3000",)):
+        pass
+    api.token()
+    with api.served(allowed_hosts=("lab.example.org",)):
+        pass
+
+
+def test_what_strangers_send_is_not_logged(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="root")
+    with api.served() as server:
+        for junk in (b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n"):
+            with socket.create_connection(server.address, timeout=5) as client:
+                client.sendall(junk)
+                assert client.recv(1000)
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_with_a_token_it_listens_everywhere_and_lets_nobody_in_without(api: Api) -> None:

@@ -193,6 +193,34 @@ def test_a_stream_ends_when_its_token_is_revoked(api: Api, queued: Run) -> None:
         assert httpx.get(f"{server.url}{url}", headers=headers).status_code == 401
 
 
+def test_a_stream_ends_when_its_run_is_removed(api: Api, queued: Run) -> None:
+    with (
+        api.served(poll_s=0.01) as server,
+        httpx.stream("GET", f"{server.url}/runs/{queued.id}/events/stream") as answer,
+    ):
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 1000"
+        api.orchestrator.store.remove(queued.id)
+        assert set(lines) == {""}
+
+
+def test_a_caller_holds_only_so_many_streams(
+    api: Api, queued: Run, wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    first, second = api.token("read"), api.token("read")
+    with api.served(streams_per_caller=2) as server, contextlib.ExitStack() as stack:
+
+        def status(token: str, kept: contextlib.ExitStack) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            url = f"{server.url}/runs/{queued.id}/events/stream"
+            return kept.enter_context(httpx.stream("GET", url, headers=headers)).status_code
+
+        with contextlib.ExitStack() as early:
+            assert [status(first, early) for _ in range(3)] == [200, 200, 429]
+            assert status(second, stack) == 200
+        wait_for(lambda: status(first, stack) == 200)
+
+
 def test_a_client_that_goes_away_leaves_nothing_behind(
     api: Api, queued: Run, wait_for: Callable[[Callable[[], bool]], None]
 ) -> None:

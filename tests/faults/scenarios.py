@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from rl_orch.client import Client
 from rl_orch.errors import Conflict
 from rl_orch.io import processes, shelf
@@ -188,6 +190,20 @@ def postgres_restarted(scene: Scene) -> None:
         scene.postgres.start()
 
 
+def postgres_halted(scene: Scene) -> None:
+    """PostgreSQL answers nobody for a while."""
+    assert scene.postgres is not None
+    scene.pause()
+    first = (scene.postgres.folder / "data" / "postmaster.pid").read_text().split()[0]
+    server = psutil.Process(int(first))
+    halted = [server, *server.children()]
+    for process in halted:
+        process.suspend()
+    scene.pause(2.0, 8.0)
+    for process in halted:
+        process.resume()
+
+
 ALONE: tuple[Fault, ...] = (
     service_killed,
     service_killed_as_it_starts,
@@ -200,7 +216,7 @@ ALONE: tuple[Fault, ...] = (
     resumed_twice_at_once,
 )
 TOGETHER: tuple[Fault, ...] = (one_of_two_services_killed, one_of_two_services_halted)
-WITH_POSTGRES: tuple[Fault, ...] = (postgres_restarted, *TOGETHER)
+WITH_POSTGRES: tuple[Fault, ...] = (postgres_restarted, postgres_halted, *TOGETHER)
 
 
 def play(folder: Path, seed: int, faults: tuple[Fault, ...], postgres: Postgres | None) -> Figures:
@@ -249,8 +265,10 @@ def _send(process: Marked, number: signal.Signals) -> None:
 
 
 def _damage(checkpoint: Path, chance: random.Random) -> None:
-    """Flip a byte of a file, or remove it."""
-    file = next(path for path in sorted(checkpoint.rglob("*")) if path.is_file())
+    """Flip a byte of a file, or remove it: one of ours, or what the program has saved."""
+    folders = [checkpoint, *checkpoint.parent.glob(f"files_{checkpoint.name}_*")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    file = chance.choice(sorted(files))
     if chance.random() < 0.5:
         file.unlink()
         return

@@ -2,14 +2,17 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.service import Service
 from rl_orch.core.store import Store
 from rl_orch.core.verbs import DATABASE
+from rl_orch.errors import Conflict
 from rl_orch.records import State
 from tests.faults.moments import Fate, Halted, Killed, Runner, World
 
@@ -73,6 +76,30 @@ def halted_at_every_moment(homes: Iterator[Path], patch: pytest.MonkeyPatch, tic
     raise AssertionError
 
 
+def stopped_at_every_moment(homes: Iterator[Path], patch: pytest.MonkeyPatch, force: bool) -> int:
+    """The number of moments; at each, somebody else asks the run to stop."""
+
+    def stop(world: World) -> None:
+        verbs = Orchestrator(world.home, world.runner)
+        with suppress(Conflict):  # It has ended by then.
+            verbs.ask_to_stop("last", force=force)
+
+    for at in itertools.count(1):
+        world = World(next(homes), Runner())
+        fate = Fate(at, partial(stop, world))
+        with fate.rules(patch):
+            assert world.live(world.service()), f"stopped at moment {at}: {seen(world)}"
+        run = Store(world.home / DATABASE).find("last")
+        ended = {State.STOPPED, State.SUCCEEDED}
+        assert run.state in ended, f"stopped at moment {at}: {seen(world)}"
+        assert run.retries == 0, f"stopped at moment {at}: {seen(world)}"
+        assert world.runner.adopt(Path(run.path)) is None, f"stopped at moment {at}: {seen(world)}"
+        if not fate.struck:
+            assert run.state is State.SUCCEEDED
+            return at
+    raise AssertionError
+
+
 def test_a_service_that_dies_at_any_moment_leaves_a_run_that_is_carried_out_once(
     homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,3 +110,9 @@ def test_a_service_that_was_halted_at_any_moment_and_goes_on_disturbs_no_other(
     homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert halted_at_every_moment(homes, monkeypatch, ticks=1) > 20
+
+
+def test_a_run_that_is_asked_to_stop_at_any_moment_ends_and_leaves_no_root(
+    homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stopped_at_every_moment(homes, monkeypatch, force=False) > 20

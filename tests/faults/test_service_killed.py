@@ -8,20 +8,20 @@ from statistics import median
 from tests.faults import programs
 from tests.faults.checker import Figures, check
 from tests.faults.lab import READY_WITHIN_S, Lab
-from tests.faults.workload import Submitter
-from tests.integration.conftest import until
+from tests.faults.workload import Make, Submitter
 
 KILLS = 5
 LOAD = 8
 
 
-def killed_again_and_again(lab: Lab, chance: random.Random, *, kills: int) -> Figures:
+def killed_again_and_again(lab: Lab, seed: int, *, kills: int, make: Make) -> Figures:
     """What is left after so many kills of the service under load, once all is over."""
+    chance = random.Random(seed)
     lab.service.start()
     lab.watcher.start()
-    submitter = Submitter(lab, partial(programs.by_chance, lab.program, most_s=4.0), load=LOAD)
+    submitter = Submitter(lab, make, load=LOAD)
     submitter.start()
-    until(lambda: len(submitter.acknowledged) >= LOAD)
+    submitter.reach(LOAD)
     moment = threading.Event()
     for _ in range(kills):
         moment.wait(chance.uniform(0.0, 2.0))
@@ -35,7 +35,8 @@ def killed_again_and_again(lab: Lab, chance: random.Random, *, kills: int) -> Fi
 def test_a_service_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
     lab: Lab,
 ) -> None:
-    figures = killed_again_and_again(lab, random.Random(1), kills=KILLS)
+    make = partial(programs.by_chance, lab.program, most_s=4.0)
+    figures = killed_again_and_again(lab, 1, kills=KILLS, make=make)
     assert figures.states == {"succeeded": figures.runs}, str(figures)
     assert figures.attempts == figures.runs, str(figures)
     assert median(figures.ready_s) <= READY_WITHIN_S, str(figures)

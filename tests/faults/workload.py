@@ -4,6 +4,7 @@ it is acknowledged.
 
 import random
 import threading
+import time
 from collections.abc import Callable
 
 from rl_orch.errors import RlctlError
@@ -11,6 +12,9 @@ from rl_orch.spec.model import Spec
 from tests.faults.lab import Lab
 
 LEAST_S = 0.02
+
+Make = Callable[[random.Random], Spec]
+"""What to submit next."""
 
 
 class Submitter:
@@ -20,7 +24,7 @@ class Submitter:
     that was answered, as a client does that has lost the answer.
     """
 
-    def __init__(self, lab: Lab, make: Callable[[random.Random], Spec], *, load: int) -> None:
+    def __init__(self, lab: Lab, make: Make, *, load: int) -> None:
         self.acknowledged: dict[str, tuple[str, ...]] = {}
         self.failure: BaseException | None = None
         self._lab = lab
@@ -35,6 +39,15 @@ class Submitter:
         """Begin, and go on until told that it is enough, or until so many are acknowledged."""
         self._most = at_most
         self._thread.start()
+
+    def reach(self, count: int, *, timeout_s: float = 60.0) -> None:
+        """Return once so many are acknowledged."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.acknowledged) < count:
+            if self.failure is not None:
+                raise self.failure
+            assert time.monotonic() < deadline, f"{len(self.acknowledged)} acknowledged"
+            self._enough.wait(LEAST_S)
 
     def finish(self) -> None:
         """Return once what was begun is acknowledged; begin no more."""

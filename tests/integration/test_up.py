@@ -5,13 +5,14 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from rl_orch.api.settings import PORT
 from rl_orch.client import Client
 from rl_orch.io import place, processes
 from rl_orch.records import Run
@@ -117,9 +118,42 @@ def test_a_service_that_cannot_start_says_why(shell: Shell) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        failed = shell.json("up", "--detach", "--port", str(port), code=1)["error"]
-    assert "the service ended at once" in failed["message"]
+        failed = shell.json("up", "--detach", "--port", str(port), code=2)["error"]
+        assert failed == shell.json("up", "--port", str(port), code=2)["error"]
     assert f"cannot listen on port {port}" in failed["message"]
+    assert "--port 0 for any that is free" in failed["hint"]
     beyond = shell.run("up", "--host", "0.0.0.0", "--port", "0")
     assert beyond.returncode == 2
     assert "rlctl token create" in beyond.stderr
+
+
+def test_a_service_takes_another_port_if_nobody_asked_for_one(shell: Shell) -> None:
+    with closing(socket.socket()) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):  # Then somebody else has it, which is as good.
+            taken.bind(("127.0.0.1", PORT))
+            taken.listen()
+        started = shell.run("up", "--detach")
+    assert started.returncode == 0
+    assert f"port {PORT} is taken" in started.stderr
+    assert "service ready at http://127.0.0.1:" in started.stdout
+    assert shell.json("ls")["runs"] == []
+    assert shell.run("down").returncode == 0
+
+
+def test_a_home_keeps_the_database_in_mind_that_its_service_was_started_with(
+    shell: Shell, tmp_path: Path
+) -> None:
+    first, second = str(tmp_path / "first.db"), str(tmp_path / "second.db")
+    refused = shell.run("up", "--detach", "--host", "0.0.0.0", "--port", "0", "--database", first)
+    assert refused.returncode == 2
+    assert shell.run("token", "create", "ours").returncode == 0
+    started = shell.run("up", "--detach", "--host", "0.0.0.0", "--port", "0")
+    assert (started.returncode, started.stderr) == (0, "")
+    assert shell.run("down").returncode == 0
+    assert place.noted_database(shell.home) == first
+    again = shell.run("up", "--detach", "--port", "0", "--database", second)
+    assert again.stderr == f"the database of this home is {second} now; it was {first}\n"
+    assert shell.run("down").returncode == 0
+    assert shell.json("token", "ls")["tokens"] == []
+    assert not (shell.home / "rlctl.db").exists()

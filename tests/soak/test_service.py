@@ -2,16 +2,25 @@
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rl_orch.spec.model import Spec
+from rl_orch.testing import a_spec
+from tests.faults import programs
 from tests.faults.checker import Figures
 from tests.faults.lab import READY_WITHIN_S, Lab
 from tests.faults.scenarios import ALONE, TOGETHER, WITH_POSTGRES, play
-from tests.faults.test_moments import dies_at_every_moment, halted_at_every_moment
+from tests.faults.test_moments import (
+    dies_at_every_moment,
+    halted_at_every_moment,
+    stopped_at_every_moment,
+)
 from tests.faults.test_service_killed import killed_again_and_again
 from tests.faults.test_shared_database import shared
+from tests.integration.conftest import SMALL
 from tests.postgres import Postgres
 
 Tell = Callable[[Figures], None]
@@ -23,10 +32,17 @@ def tell(record_property: Callable[[str, object], None]) -> Tell:
     return lambda figures: record_property("figures", str(figures))
 
 
+def mixed(lab: Lab, chance: random.Random) -> Spec:
+    """Programs that count, and now and then a training that is evaluated in the end."""
+    if chance.random() < 0.9:
+        return programs.by_chance(lab.program, chance, most_s=4.0)
+    return a_spec(*SMALL, "train.total_timesteps=2048", "checkpoint.every=512", "eval.every=1024")
+
+
 def test_a_hundred_kills_of_the_service_lose_nothing_and_double_nothing(
     lab: Lab, tell: Tell
 ) -> None:
-    figures = killed_again_and_again(lab, random.Random(1), kills=100)
+    figures = killed_again_and_again(lab, 1, kills=100, make=partial(mixed, lab))
     tell(figures)
     assert max(figures.ready_s) <= READY_WITHIN_S, str(figures)
 
@@ -69,3 +85,10 @@ def test_a_service_may_be_halted_at_any_moment(
     homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch, ticks: int
 ) -> None:
     assert halted_at_every_moment(homes, monkeypatch, ticks=ticks) > 15
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_run_may_be_stopped_at_any_moment(
+    homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    assert stopped_at_every_moment(homes, monkeypatch, force=force) > 15

@@ -22,11 +22,12 @@ from rl_orch.cli.summary import place_flags
 from rl_orch.cli.token import seconds
 from rl_orch.cli.up import Wanted
 from rl_orch.client import Client
+from rl_orch.core.findings import Finding
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
-from rl_orch.errors import BadInput, NotFound, Unauthorized, Unavailable
+from rl_orch.errors import BadInput, NotFound, RlctlError, Unauthorized, Unavailable
 from rl_orch.io import place, processes
 from rl_orch.io.place import Place
 from rl_orch.io.rundir import RunDir
@@ -285,6 +286,55 @@ def test_the_note_of_a_dead_service_is_not_believed(home: Path) -> None:
     assert isinstance(connect(home, None), Orchestrator)
 
 
+def test_a_home_keeps_the_database_of_its_service_in_mind(
+    rlctl: Rlctl, home: Path, tmp_path: Path
+) -> None:
+    home.mkdir()
+    database = tmp_path / "elsewhere" / "other.db"
+    database.parent.mkdir()
+    place.note_database(home, database)
+    assert (home / "database").stat().st_mode & 0o777 == 0o600
+    assert rlctl("token", "create", "ci").code == 0
+    made = Orchestrator(home, FakeRunner(trains_to([1.0])), database=database)
+    made.launch(a_spec("name=there"))
+    assert [run["name"] for run in document(rlctl("ls", "--json"))["runs"]] == ["there"]
+    assert rlctl("wait", "there").code == rlctl("down").code == 0
+    assert orchestrator.connect(home).location == database
+    assert not (home / "rlctl.db").exists()
+    own = str(home / "rlctl.db")
+    assert document(rlctl("ls", "--json", "--registry-db", own))["runs"] == []
+
+
+def test_the_noted_database_moves_with_its_home(home: Path, tmp_path: Path) -> None:
+    home.mkdir()
+    assert place.database_of(home, None) is None
+    place.note_database(home, home / "rlctl.db")
+    home.rename(tmp_path / "moved")
+    assert place.database_of(tmp_path / "moved", None) == str(tmp_path / "moved" / "rlctl.db")
+    place.note_database(tmp_path / "moved", "postgresql://me:s3cret@db/rl")
+    assert place.database_of(tmp_path / "moved", None) == "postgresql://me:s3cret@db/rl"
+    assert place.database_of(tmp_path / "moved", "named.db") == "named.db"
+    (tmp_path / "moved" / "database").write_bytes(b"\xff")
+    with pytest.raises(RlctlError, match="cannot be read"):
+        place.database_of(tmp_path / "moved", None)
+
+
+def test_the_doctor_looks_at_the_database_of_the_home(
+    rlctl: Rlctl, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    place.note_database(home, "postgresql://me@db/rl")
+    looked_at: list[str | None] = []
+
+    def examine(_home: Path, _spec: object, *, database: str | None, port: int) -> list[Finding]:
+        looked_at.append(database)
+        return [Finding("port", "ok", str(port))]
+
+    monkeypatch.setattr("rl_orch.cli.doctor.examine", examine)
+    assert rlctl("doctor").code == rlctl("doctor", "--registry-db", "mine.db").code == 0
+    assert looked_at == ["postgresql://me@db/rl", "mine.db"]
+
+
 def test_whoever_waits_goes_on_with_the_next_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TRY_EVERY_S", 0.0)
     first, second = Client("http://127.0.0.1:1"), Client("http://127.0.0.1:2")
@@ -422,6 +472,6 @@ def test_the_command_line_of_a_detached_service_has_no_password(home: Path) -> N
         memory_mb=None, hosts=("a", "b"), origins=("https://c",),
     )  # fmt: skip
     assert list(wanted.words()) == [
-        "up", "--home", str(home), "--host", "::1", "--port", "0", "--cpus", "3",
+        "up", "--json", "--home", str(home), "--host", "::1", "--port", "0", "--cpus", "3",
         "--allow-host", "a", "--allow-host", "b", "--allow-origin", "https://c",
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from rl_orch.client.link import checked, is_loopback
 from rl_orch.errors import (
     BadInput,
     Conflict,
+    MissingExtra,
     NotFound,
+    OptionPending,
     Problem,
     RlctlError,
     SpecInvalid,
@@ -37,7 +40,7 @@ KINDS = [
     if isinstance(kind, type) and issubclass(kind, RlctlError) and kind is not SpecInvalid
 ]
 
-Answer = httpx.Response | httpx.TransportError
+Answer = httpx.Response | httpx.RequestError
 
 
 class Script(httpx.BaseTransport):
@@ -51,7 +54,7 @@ class Script(httpx.BaseTransport):
         request.read()
         self.asked.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(answer, httpx.TransportError):
+        if isinstance(answer, httpx.RequestError):
             raise answer
         return answer
 
@@ -179,12 +182,52 @@ def test_a_redirect_is_not_followed_and_the_token_goes_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:7311", "ftp://x", "http://", "http://x?y=1", "http://me:secret@x"]
+    "url",
+    [
+        *("", "127.0.0.1:7311", "ftp://x", "http://", "http://x?y=1", "http://me:secret@x"),
+        *("http://[::1", "http://h:abc", "http://h:99999", "http://me:secret@[::1", "http://a b"),
+        "http://h\n",
+    ],
 )
 def test_what_is_no_address_of_a_service_is_refused(url: str) -> None:
     with pytest.raises(BadInput) as raised:
         Client(url)
     assert "secret" not in raised.value.message
+
+
+@pytest.mark.parametrize("token", ["", "secret\n", "sec\r\nX: ret", "secr\u00e9t", "secret "])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(BadInput, match="characters in it that no token has") as raised:
+        Client(URL, token)
+    assert "sec" not in f"{raised.value.message}{raised.value.hint}"
+
+
+def test_whatever_goes_wrong_with_a_request_is_an_error_of_ours() -> None:
+    with pytest.raises(Unavailable, match="garbled"):
+        Script(httpx.DecodingError("garbled")).client(patience_s=0.0).get("r-1")
+
+
+def test_nobody_has_agreed_to_a_program_unless_it_is_said() -> None:
+    script = Script(answer(Submission(runs=(RUN,)).model_dump(mode="json"), 201))
+    script.client().submit(a_spec())
+    script.client().submit(a_spec(), consent=True)
+    assert [json.loads(asked.content)["consent"] for asked in script.asked] == [False, True]
+
+
+def test_a_check_raises_what_the_orchestrator_raises() -> None:
+    row = {"path": "runner.name", "value": None, "message": "needs more", "hint": "pip install"}
+    told: list[tuple[dict[str, object], type[RlctlError]]] = [
+        (row | {"code": "missing_extra"}, MissingExtra),
+        (row | {"code": "option_pending"}, OptionPending),
+        (row | {"code": "spec_invalid"}, SpecInvalid),
+        (row, SpecInvalid),
+        (row | {"path": None}, BadInput),
+    ]
+    for sent, kind in told:
+        with pytest.raises(kind, match="needs more") as raised:
+            Script(answer({"ok": False, "errors": [sent]})).client().check(a_spec())
+        assert type(raised.value) is kind
+        assert (raised.value.path, raised.value.hint) == (sent["path"], "pip install")
 
 
 def test_an_address_may_end_in_a_slash() -> None:
@@ -210,7 +253,7 @@ def test_no_proxy_hears_what_stays_on_this_machine(monkeypatch: pytest.MonkeyPat
 def test_names_that_lead_nowhere_are_not_asked_for() -> None:
     script = Script(answer({"runs": [], "next": None}))
     for reference in ("", ".", "..", "a/../b"):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound, match=re.escape(f"no run {reference!r}")):
             script.client().get(reference)
     assert [request.url.path for request in script.asked] == ["/runs"]
 

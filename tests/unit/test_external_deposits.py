@@ -255,3 +255,56 @@ def test_only_what_lies_in_its_folder_can_be_a_checkpoint(
     with pytest.raises(BadInput, match=r"not inside the folder|leads through a link"):
         made.take(Saved(1, path))
     assert list(directory.checkpoints.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["\udcff", "sub/\udcff"])
+def test_a_name_that_is_not_utf_8_is_refused_and_leaves_nothing(
+    root: Path, source: Path, name: str
+) -> None:
+    (source / name).write_bytes(b"weights")
+    with pytest.raises(BadInput, match=r"is not a name in UTF-8"):
+        save(root, source)
+    with pytest.raises(BadInput, match=r"is not a name in UTF-8"):
+        save(root, source / name)
+    assert list(root.iterdir()) == []
+
+
+def test_empty_folders_are_kept(root: Path, source: Path) -> None:
+    (source / "logs" / "old").mkdir(parents=True)
+    path = save(root, source)
+    copy = deposits.payload(path, deposits.load(path))
+    assert (copy / "logs" / "old").is_dir()
+    (source.parent / "hollow" / "inside").mkdir(parents=True)
+    with pytest.raises(BadInput, match="'hollow' is an empty folder"):
+        save(root, source.parent / "hollow")
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_refused(
+    root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(_path: Path) -> Any:
+        (source / "model.pt").unlink()
+        os.mkfifo(source / "model.pt")
+        return type("Usage", (), {"free": 1 << 40})
+
+    monkeypatch.setattr(shutil, "disk_usage", meanwhile)
+    with pytest.raises(BadInput, match=r"'model.pt' is neither a file nor a folder"):
+        save(root, source)
+    assert list(root.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_one(
+    root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def unreadable(path: Any) -> Any:
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", unreadable)
+        with pytest.raises(RlctlError, match="Permission denied"):
+            save(root, source)
+    assert list(root.iterdir()) == []

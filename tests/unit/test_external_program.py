@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch.errors import BadInput
+from rl_orch.io.asking import KEYS
 from rl_orch.io.processes import COOKIE
 from rl_orch.orchestrator import to_spec
 from rl_orch.spec.consent import is_needed, located, preview
@@ -30,6 +31,9 @@ def test_a_program_inherits_what_is_not_ours() -> None:
         "VIRTUAL_ENV": "/our/venv",
         "RLCTL_HOME": "/runs",
         "RLCTL_TOKEN": "rlctl_secret",
+        "RLCTL_SERVER": "http://control",
+        "RL_REGISTRY_DB": "postgresql://me:secret@there/db",
+        "RL_REGISTRY_DB_PATH": "/runs/rlctl.db",
         COOKIE: "1:/runs/r",
     }
     given = {"RLCTL_SEED": "7"}
@@ -47,6 +51,19 @@ def test_a_secret_is_looked_up_where_the_program_is_started() -> None:
     assert variables(spec, {}, inherited={"MY_KEY": "s3cret"})["KEY"] == "s3cret"
     with pytest.raises(BadInput, match=r"runner.env.KEY is env:MY_KEY, but the variable MY_KEY"):
         variables(spec, {}, inherited={})
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_what_opens_the_control_plane_is_no_secret_to_hand_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "s3cret")
+    spec = external(env={"KEY": f"env:{name}"})
+    assert messages(spec) == [
+        ("runner.env.KEY", f"runner.env.KEY is env:{name}; no program is handed {name}")
+    ]
+    with pytest.raises(BadInput):
+        variables(spec, {})
 
 
 def messages(spec: Spec) -> list[tuple[str, str]]:

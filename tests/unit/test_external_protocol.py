@@ -143,6 +143,15 @@ def test_a_reading_of_the_clock_is_a_log_event_and_nothing_becomes_an_evaluation
     ]
 
 
+@pytest.mark.parametrize("value", [0.0, -5.0, math.nan, math.inf, 1e-9, 1e15])
+def test_a_speed_that_cannot_be_is_a_number_and_not_the_speed(tmp_path: Path, value: float) -> None:
+    with EventWriter(tmp_path / "events.jsonl", run="r", attempt=1) as writer:
+        teller = Teller(writer)
+        assert teller.tell(Scalar(8, "SPS", value))
+    assert not teller.told_speed
+    assert [str(event.kind) for event in read(tmp_path / "events.jsonl")] == ["metric"]
+
+
 def test_lines_are_read_as_they_are_finished(tmp_path: Path) -> None:
     file = tmp_path / "said"
     lines = Lines(file)

@@ -1,6 +1,7 @@
 """TensorBoard files of other programs: read as they grow, several at once, torn or damaged."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tensorboard.compat.proto import (  # type: ignore[import-untyped]
 )
 from tensorboard.summary.writer import event_file_writer  # type: ignore[import-untyped]
 
+from rl_orch.io import tensorboard_reader
 from rl_orch.io.tensorboard_reader import RECORD_BYTES, Scalar, Scalars
 
 
@@ -131,3 +133,31 @@ def test_what_is_no_number_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not an event file")
     (tmp_path / "tfevents.link").symlink_to(only_file(tmp_path))
     assert list(scalars.read()) == [Scalar(8, "k", 1.0)]
+
+
+def test_a_new_file_is_read_beside_more_old_ones_than_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard_reader, "FILES", 2)
+    for name in ("a1", "a2", "a3"):
+        (tmp_path / f"{name}.tfevents").write_bytes(b"old")
+    scalars, writer = Scalars(tmp_path), Writer(tmp_path / "z")
+    writer.scalar(1, "k", 1.0)
+    writer.close()
+    assert list(scalars.read()) == [Scalar(1, "k", 1.0)]
+    assert not scalars.full
+
+
+def test_of_too_many_files_the_newest_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard_reader, "FILES", 2)
+    scalars = Scalars(tmp_path)
+    for step, age_s in enumerate((30, 10, 20)):
+        folder = tmp_path / str(step)
+        writer = Writer(folder)
+        writer.scalar(step, "k", 1.0)
+        writer.close()
+        os.utime(only_file(folder), (1000 - age_s, 1000 - age_s))
+    assert [scalar.step for scalar in scalars.read()] == [1, 2]
+    assert scalars.full

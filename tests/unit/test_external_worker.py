@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import Conflict
-from rl_orch.io import commands, deposits, processes, shelf
+from rl_orch.io import commands, deposits, heartbeat, processes, shelf
 from rl_orch.io.events import fold, newest_attempt, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.orchestrator import to_spec
@@ -268,6 +268,47 @@ def test_an_attempt_after_a_training_that_ended_well_leaves_it_at_that(tmp_path:
     assert last_word(directory) == ("trained", "its program ended well at step 10")
     history = fold(read(directory.events))
     assert [event.value for event in history if event.key == "saved"] == ["step_000000000010"]
+
+
+def test_a_training_that_ended_well_is_not_forgotten_when_the_attempt_after_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    directory = made(tmp_path, "assert os.environ['RLCTL_ATTEMPT'] == '1'; save(10)")
+    for number in (1, 2):
+        assert run_attempt(directory, number) == 0
+    text = directory.events.read_text().splitlines(keepends=True)
+    directory.events.write_text("".join(text[:-1]))
+    assert events(directory, "state")[-1].key == "resume"
+    assert run_attempt(directory, 3) == 0
+    assert last_word(directory) == ("trained", "its program ended well at step 10")
+
+
+def test_a_change_for_an_attempt_that_never_began_still_counts(tmp_path: Path) -> None:
+    directory = made(tmp_path, "save(10 * int(os.environ['RLCTL_ATTEMPT']))")
+    assert run_attempt(directory, 1) == 0
+    note = {"attempt": 2, "set": {"train.total_timesteps": [1, 2]}}
+    directory.write_manifest(directory.manifest() | {"changes": [note]})
+    assert run_attempt(directory, 3) == 0
+    assert last_word(directory) == ("trained", "its program ended well at step 30")
+
+
+def test_what_a_program_promises_is_not_passed_off_as_proven(tmp_path: Path) -> None:
+    directory = made(tmp_path, "", resume="bitwise")
+    assert run_attempt(directory, 1) == 0
+    (said,) = [event for event in events(directory, "state") if event.key == "resume"]
+    assert said.value == "approximate"
+    assert said.tags["reason"] == "its program says bitwise; nobody has certified it"
+
+
+def test_a_sign_of_life_that_is_deleted_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.01)
+    file = tmp_path / "heartbeat"
+    with heartbeat.beating(file):
+        until(file.exists)
+        file.unlink()
+        until(file.exists)
 
 
 def test_an_attempt_whose_turn_is_over_starts_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ for _ in range(2):
         if os.fork() > 0:
             os._exit(0)
         break
-print(os.getpid(), flush=True)
+os.write(1, b'%d\\n' % os.getpid())
 time.sleep(600)
 """
 """A process that ignores SIGTERM, and two that left its session and lost their parent."""

@@ -1,16 +1,19 @@
 """The service, a tick at a time, with roots that are functions and a timer that is told."""
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from rl_orch.core.loop import APPEARS_WITHIN_S
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import Service
+from rl_orch.core.service import FOREIGN_S, Service
+from rl_orch.core.tables import RUNS
 from rl_orch.errors import BadInput, Conflict, NotFound, Unavailable
 from rl_orch.io import processes
 from rl_orch.io.events import EventWriter
@@ -21,6 +24,8 @@ from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
 GOOD = trains_to([500.0] * 10)
 DEAD = f"{processes.host()}/999999999:1/token"
 """A lease of a process that is long gone."""
+
+FOREIGN_TICKS = int(FOREIGN_S) + 8
 
 
 class Machine:
@@ -36,7 +41,9 @@ class Machine:
 
     def another(self) -> Service:
         """A service of the same home, under a lease of its own."""
-        return Service(self.verbs, self.capacity, "http://there", timer=self.clock)
+        made = Service(self.verbs, self.capacity, "http://there", timer=self.clock)
+        made.beat()
+        return made
 
     def tick(self, times: int = 1) -> None:
         """Let a second pass, and tick, so many times."""
@@ -422,3 +429,103 @@ def _die(machine: Machine, run: Run) -> None:
 
 def _touch(path: Path, seconds: float) -> None:
     os.utime(path, (seconds, seconds))
+
+
+def test_a_write_that_is_lost_as_the_evaluation_begins_costs_the_run_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("schedule.retries=0")
+    machine.tick()
+    machine.runner.finish()
+    save = machine.verbs.store.save
+    lost: list[Run] = []
+
+    def loses_one(saved: Run, *, lease: str) -> None:
+        if saved.state is State.EVALUATING and not lost:
+            lost.append(saved)
+            raise Unavailable("the database does not answer")
+        save(saved, lease=lease)
+
+    monkeypatch.setattr(machine.verbs.store, "save", loses_one)
+    until(lambda: machine.state(run) is State.SUCCEEDED, machine.go_on)
+    assert lost
+
+
+def test_a_run_whose_runner_is_not_installed_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    bad, good = machine.submit(), machine.submit()
+    store, runner = machine.verbs.store, machine.runner
+
+    def runner_of(name: str) -> FakeRunner:
+        if name == "gone":
+            raise BadInput("no plugin 'gone' of kind runners")
+        return runner
+
+    machine.verbs._runner_of = runner_of
+    assert store.take_lease(bad.id, held_by=None, lease="me")
+    store.save(bad.model_copy(update={"runner": "gone"}), lease="me")
+    store.release(bad.id, lease="me")
+    machine.tick(2)
+    assert machine.states([bad, good]) == [State.FAILED, State.STARTING]
+    assert "no plugin 'gone'" in store.get(bad.id).reason
+
+
+def test_a_run_whose_directory_vanishes_fails_and_gives_its_cores_back(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, cpus=1)
+    run, next_one = machine.submit(), machine.submit()
+    machine.tick()
+    shutil.rmtree(run.path)
+    machine.tick(3)
+    assert machine.states([run, next_one]) == [State.FAILED, State.STARTING]
+    assert "its directory is gone" in machine.verbs.store.get(run.id).reason
+    assert machine.verbs.remove(run.id).id == run.id
+
+
+def test_a_run_that_fails_as_it_is_stopped_is_not_retried(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, fails(1))
+    run = machine.submit()
+    machine.tick()
+    machine.verbs.ask_to_stop(run.id)
+    machine.tick()
+    machine.runner.finish()
+    machine.tick(3)
+    assert (machine.state(run), len(machine.runner.started)) == (State.FAILED, 1)
+
+
+def test_a_resumed_run_gets_what_it_asks_for_now(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, cpus=2)
+    run = machine.submit()
+    machine.verbs.stop(run.id)
+    changed = ["resources.memory_mb=700", "schedule.priority=5"]
+    again = machine.verbs.requeue(run.id, overrides=changed).runs[0]
+    assert (again.memory_mb, again.priority) == (700, 5)
+    machine.verbs.stop(run.id)
+    with pytest.raises(BadInput, match=r"memory_mb is 90000000"):
+        machine.verbs.requeue(run.id, overrides=["resources.memory_mb=90000000"])
+
+
+def test_a_root_on_another_host_must_have_been_silent_before_its_run_is_taken_over(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit()
+    machine.tick()
+    lease = machine.verbs.store.lease_of(run.id)
+    elsewhere = "feedfeed-feedfeed-feedfeed/1:2/token"
+    assert machine.verbs.store.take_lease(run.id, held_by=lease, lease=elsewhere)
+    old = machine.verbs.store.get(run.id).model_copy(update={"updated_at": 1.0})
+    with machine.verbs.store.writing() as connection:
+        connection.execute(sa.update(RUNS).values(updated_at=old.updated_at))
+    machine.service = machine.another()
+    for beat in range(40):
+        _touch(_made(RunDir.of(run).heartbeat), 1000.0 + beat)
+        machine.tick()
+    assert machine.verbs.store.lease_of(run.id) == elsewhere
+    machine.tick(FOREIGN_TICKS)
+    assert machine.verbs.store.lease_of(run.id) == machine.service.id
+
+
+def _made(path: Path) -> Path:
+    path.touch()
+    return path
