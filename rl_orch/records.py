@@ -309,6 +309,7 @@ class RunView(Record):
     watched: bool = False
     certificate: Certificate | None = None
     changes: tuple[dict[str, Any], ...] = ()
+    forecast: str | None = None
 
     @property
     def verdict(self) -> Verdict | None:

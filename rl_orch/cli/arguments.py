@@ -5,6 +5,17 @@ from typing import Annotated
 
 import typer
 
+from rl_orch.errors import BadInput
+
+
+def _refuse_elsewhere(context: typer.Context, server: str | None) -> None:
+    if server is not None:
+        raise BadInput(
+            f"`{context.command_path}` cannot be done through --server or RLCTL_SERVER",
+            hint="Run it where the service is, in its home, without them.",
+        )
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
 Home = Annotated[
@@ -42,6 +53,12 @@ Server = Annotated[
         show_default=False,
     ),
 ]
+Elsewhere = Annotated[
+    str | None,
+    typer.Option("--server", envvar="RLCTL_SERVER", hidden=True, callback=_refuse_elsewhere),
+]
+"""The same, where a command cannot be carried out but where the service is."""
+
 Detach = Annotated[
     bool, typer.Option("-d", "--detach", help="Queue it and return; a service carries it out.")
 ]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from rl_orch.cli.connection import Connected, Lasting
-from rl_orch.cli.output import err, out, print_json, safe
+from rl_orch.cli.output import err, out, print_json, safe, warn
 from rl_orch.cli.subjects import Subject
 from rl_orch.core.foreground import StopRequests, Watch
 from rl_orch.errors import Conflict
@@ -20,6 +20,8 @@ NO_SERVICE = "queued; no service is up: `rlctl up` starts it"
 def announce(submission: Submission, *, flags: str, json: bool, served: bool) -> int:
     """Say what was queued and what can be done next; returns the exit code."""
     subject = Subject(submission.runs, submission.group)
+    for sentence in submission.warnings:
+        warn(sentence)
     if json:
         print_json(subject.document())
     else:
@@ -64,14 +66,10 @@ def _seen(line: Lasting, runs: Sequence[Run]) -> tuple[Run, ...]:
     """The runs as they are now; those of one group are asked for at once."""
     group = runs[0].group
     if group is None or len(runs) == 1:
-        return tuple(line.ask(partial(_get, run_id=run.id)) for run in runs)
+        return tuple(line.get(run.id) for run in runs)
     wanted = {run.id for run in runs}
     members = line.ask(lambda connected: connected.group_runs(group))
     return tuple(run for run in members if run.id in wanted)
-
-
-def _get(connected: Connected, run_id: str) -> Run:
-    return connected.get(run_id)
 
 
 def _news(line: Lasting, run: Run, offsets: dict[str, int]) -> list[Event]:

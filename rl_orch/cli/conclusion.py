@@ -6,7 +6,7 @@ from rl_orch.cli import subjects
 from rl_orch.cli.attach import follow
 from rl_orch.cli.connection import Connected, Lasting
 from rl_orch.cli.group_summary import print_group
-from rl_orch.cli.output import out, print_json
+from rl_orch.cli.output import out, print_json, warn
 from rl_orch.cli.progress import watched
 from rl_orch.cli.subjects import Subject
 from rl_orch.cli.summary import print_summary
@@ -39,6 +39,8 @@ def conclude(
 
 def attached(line: Lasting, submission: Submission, manner: Manner) -> int:
     """Follow what a service carries out to its end, and return the exit code for it."""
+    for sentence in submission.warnings:
+        warn(sentence)
     with watched(quiet=manner.quiet) as (watch, stop_requests):
         runs = follow(line, submission.runs, watch, stop_requests)
     ended = line.ask(lambda connected: subjects.find(connected, subjects.of_runs(runs).id))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
 from rl_orch.io import place
 from rl_orch.io.place import Place
+from rl_orch.records import Run
 
 if TYPE_CHECKING:
     from rl_orch.client import Client
@@ -68,23 +69,31 @@ def make_home(home: Path) -> None:
 
 @dataclass(slots=True)
 class Lasting:
-    """A connection for long waits: it is made anew when a service goes away or comes back."""
+    """A connection for long waits: it is made anew when a service goes away or comes back.
+
+    `keeps_token` says that a new one would have the same token, so that a refusal is final.
+    """
 
     renew: Callable[[], Connected]
     connected: Connected
     answered: bool = False
+    keeps_token: bool = False
 
     def ask(self, question: Callable[[Connected], T]) -> T:
         """What the question gets for an answer, from whoever there is to ask by then.
 
         The very first one is asked once: nobody has gone away who was never there.
         """
-        deadline = time.monotonic() + GONE_FOR_S
+        gone_at: float | None = None
         while True:
             try:
                 answer = question(self.connected)
-            except (Unavailable, Unauthorized):  # A service that was started anew has a new token.
-                if not self.answered or time.monotonic() > deadline:
+            except (Unavailable, Unauthorized) as error:
+                now = time.monotonic()
+                gone_at = now if gone_at is None else gone_at
+                # A service that was started anew has a new token.
+                refused = isinstance(error, Unauthorized) and self.keeps_token
+                if refused or not self.answered or now > gone_at + GONE_FOR_S:
                     raise
             else:
                 self.answered = True
@@ -92,10 +101,18 @@ class Lasting:
             time.sleep(TRY_EVERY_S)
             self.connected = self.renew()
 
+    def get(self, reference: str) -> Run:
+        """A run as it really is."""
+        return self.ask(lambda connected: connected.get(reference))
+
 
 def lasting(home: Path | None, database: str | None, server: str | None = None) -> Lasting:
     """A connection for long waits."""
-    return Lasting(lambda: connect(home, database, server), connect(home, database, server))
+
+    def renew() -> Connected:
+        return connect(home, database, server)
+
+    return Lasting(renew, renew(), keeps_token=server is not None)
 
 
 def is_url(database: str) -> bool:
@@ -114,7 +131,7 @@ def masked(database: str) -> str:
 
 
 def same_database(asked: str, kept: str) -> bool:
-    """Whether two names of databases, the second one whole, mean the same, whatever the password."""
+    """Whether two names, the second one whole, mean the same database, whatever the password."""
     if is_url(asked) or is_url(kept):
         return masked(asked) == masked(kept)
     return Path(asked).absolute() == Path(kept)

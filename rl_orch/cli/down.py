@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Annotated
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Home, Json, ServiceDatabase
+from rl_orch.cli.arguments import Elsewhere, Home, Json, ServiceDatabase
 from rl_orch.cli.connection import home_folder
-from rl_orch.cli.output import err, out, print_json, safe
+from rl_orch.cli.output import err, out, print_json, safe, warn
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import Conflict, RlctlError
 from rl_orch.io import place, processes
@@ -31,8 +32,9 @@ def command(
     ] = False,
     home: Home = None,
     database: ServiceDatabase = None,
+    _server: Elsewhere = None,
     json: Json = False,
-) -> None:
+) -> int:
     """End the service of a home.
 
     Its runs go on, and the next `rlctl up` takes them over; what is queued waits for it.
@@ -52,25 +54,21 @@ def command(
     )
     at_work = _left_behind(connected)
     if stop_runs:
-        _stop(connected, at_work)
+        at_work = _stopped(connected, at_work)
     if json:
         ended = None if found is None else {"url": found.url, "pid": found.pid}
-        verb = "stopped" if stop_runs else "going_on"
-        print_json({"ended": ended, verb: [run.id for run in at_work]})
-        return
-    if found is None:
-        out().print(f"no service of {safe(folder)} is up")
+        print_json({"ended": ended} | _document(at_work, stopped=stop_runs))
     else:
-        out().print(f"the service at {safe(found.url)} (pid {found.pid}) has ended")
-    if at_work:
-        out().print(_left(len(at_work), stopped=stop_runs))
+        out().print(_service_line(folder, found))
+        if at_work:
+            out().print(_runs_line(at_work, stopped=stop_runs))
+    return int(stop_runs and any(run.active for run in at_work))
 
 
 def end(home: Path, found: Place) -> None:
     """Ask a service to end, and return once it is gone."""
     with suppress(ProcessLookupError):
-        if processes.alive(found.identity):
-            os.kill(found.pid, signal.SIGTERM)
+        _terminate(found)
     deadline = time.monotonic() + PATIENCE_S
     while processes.alive(found.identity):
         if time.monotonic() > deadline:
@@ -81,6 +79,20 @@ def end(home: Path, found: Place) -> None:
             )
         time.sleep(LOOK_EVERY_S)
     place.forget(home, found)
+
+
+def _terminate(found: Place) -> None:
+    """Ask the very process that was noted to end, and no other that may have its pid by now."""
+    if not hasattr(os, "pidfd_open"):
+        if processes.alive(found.identity):
+            os.kill(found.pid, signal.SIGTERM)
+        return
+    process = os.pidfd_open(found.pid)
+    try:
+        if processes.alive(found.identity):
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+    finally:
+        os.close(process)
 
 
 def _left_behind(connected: Orchestrator) -> list[Run]:
@@ -96,19 +108,46 @@ def _left_behind(connected: Orchestrator) -> list[Run]:
     ]
 
 
-def _stop(connected: Orchestrator, runs: Sequence[Run]) -> None:
-    """All are asked before any is waited for."""
+def _stopped(connected: Orchestrator, runs: Sequence[Run]) -> list[Run]:
+    """The runs as they are in the end. All are asked before any is waited for."""
     for run in runs:
         with suppress(Conflict):  # It has ended in the meantime.
             connected.ask_to_stop(run.id)
+    return [_ended(connected, run) for run in runs]
+
+
+def _ended(connected: Orchestrator, run: Run) -> Run:
+    """The run as it is in the end; one that does not end is told of, and keeps no other waiting."""
+    try:
+        connected.stop(run.id)
+    except Conflict:
+        pass
+    except RlctlError as error:
+        warn(str(error))
+    run = connected.get(run.id)
+    err().print(f"{safe(run.id)}  {run.state}: {safe(run.reason)}", soft_wrap=True)
+    return run
+
+
+def _document(runs: Sequence[Run], *, stopped: bool) -> dict[str, list[str]]:
+    """The ids of the runs: those that go on, or, of those that were stopped, by what they are."""
+    if not stopped:
+        return {"going_on": [run.id for run in runs]}
+    ids: dict[str, list[str]] = {"stopped": []}
     for run in runs:
-        with suppress(Conflict):
-            connected.stop(run.id)
-        err().print(f"{safe(run.id)}  {safe(connected.get(run.id).reason)}", soft_wrap=True)
+        ids.setdefault(str(run.state), []).append(run.id)
+    return ids
 
 
-def _left(count: int, *, stopped: bool) -> str:
-    runs = "1 run" if count == 1 else f"{count} runs"
+def _service_line(folder: Path, found: Place | None) -> str:
+    if found is None:
+        return f"no service of {safe(folder)} is up"
+    return f"the service at {safe(found.url)} (pid {found.pid}) has ended"
+
+
+def _runs_line(runs: Sequence[Run], *, stopped: bool) -> str:
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     if stopped:
-        return f"{runs} stopped after a last checkpoint"
-    return f"{runs} {'goes' if count == 1 else 'go'} on; the next `rlctl up` takes over"
+        states = Counter(str(run.state) for run in runs).most_common()
+        return f"{count}: {', '.join(f'{number} {state}' for state, number in states)}"
+    return f"{count} {'goes' if len(runs) == 1 else 'go'} on; the next `rlctl up` takes over"

@@ -34,7 +34,7 @@ def print_group(
     print_chart(console, [curves.of_group(runs, connected.history, "return")], target=target)
     row(console, "group", f"[bold]{safe(group.id)}[/]  {state_text(group)}: {state_counts(group)}")
     seeds = f"seed{'s' if len(group.seeds) > 1 else ''} {seeds_text(group.seeds)}"
-    chosen = f"{group.algo} on {safe(group.env)}, {seeds}, config {group.config_hash[:12]}"
+    chosen = f"{safe(group.algo)} on {safe(group.env)}, {seeds}, config {group.config_hash[:12]}"
     row(console, "spec", chosen)
     budget = f"{group.env_steps:,} steps (budget {group.total_timesteps:,}) in {len(runs)} runs"
     row(console, "trained", budget)

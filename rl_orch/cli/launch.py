@@ -5,13 +5,14 @@ from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
 from rl_orch.cli.attach import announce
 from rl_orch.cli.conclusion import Manner, attached, conclude
-from rl_orch.cli.connection import is_url, lasting
+from rl_orch.cli.connection import Connected, is_url, lasting
 from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.cli.progress import watched
 from rl_orch.cli.subjects import Subject
 from rl_orch.cli.summary import place_flags
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.records import Submission
 from rl_orch.spec.model import Spec
 
 
@@ -55,11 +56,18 @@ def command(
     if not detach and server is None:
         return _in_foreground(orchestrator.connect(home, database=database), spec, manner)
     line = lasting(home, database, server)
-    submission = line.ask(lambda connected: connected.submit(spec))
+    submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:
         return attached(line, submission, manner)
     served = not isinstance(line.connected, Orchestrator)
     return announce(submission, flags=manner.flags, json=json, served=served)
+
+
+def _submitted(connected: Connected, spec: Spec) -> Submission:
+    """The spec, queued by one who has agreed to the program that it may run."""
+    if isinstance(connected, Orchestrator):
+        return connected.submit(spec)
+    return connected.submit(spec, consent=True)
 
 
 def _in_foreground(connected: Orchestrator, spec: Spec, manner: Manner) -> int:

@@ -9,6 +9,7 @@ import typer
 
 from rl_orch.cli.arguments import Database, Home, Json, RunArgument, Server
 from rl_orch.cli.connection import Connected, Lasting, lasting
+from rl_orch.io.text import clean
 
 LOOK_EVERY_S = 0.2
 
@@ -31,7 +32,7 @@ def command(
     With --json or --events: the events, one JSON object a line.
     """
     line = lasting(home, database, server)
-    found = line.ask(lambda connected: connected.get(run))
+    found = line.get(run)
     for text in _parts(line, found.id, follow=follow, events=events or json):
         print(text, end="", flush=True)
 
@@ -40,7 +41,7 @@ def _parts(line: Lasting, run_id: str, *, follow: bool, events: bool) -> Iterato
     """Whole lines as they appear, until the run has ended and everything is read."""
     read, offset = _events if events else _log, 0
     while True:
-        ended = not follow or not line.ask(lambda connected: connected.get(run_id)).active
+        ended = not follow or not line.get(run_id).active
         while True:
             text, after = line.ask(partial(read, run_id=run_id, offset=offset))
             if after == offset:
@@ -54,7 +55,7 @@ def _parts(line: Lasting, run_id: str, *, follow: bool, events: bool) -> Iterato
 
 def _log(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
     part = connected.log(run_id, offset)
-    return part.text, part.offset
+    return clean(part.text), part.offset
 
 
 def _events(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:

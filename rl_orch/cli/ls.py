@@ -107,7 +107,7 @@ def _cells(row: Run | Group) -> tuple[str, ...]:
     return (
         safe(row.id),
         state,
-        row.algo,
+        safe(row.algo),
         safe(row.env),
         steps,
         safe(evaluation),

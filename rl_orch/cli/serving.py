@@ -6,7 +6,6 @@ Here the parts of the service meet; nothing else knows them all.
 import fcntl
 import logging
 import secrets
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from rl_orch.api.serving import serve
 from rl_orch.api.settings import PORT, Settings
 from rl_orch.cli.connection import make_home
 from rl_orch.cli.output import err
+from rl_orch.cli.stopping import handled
 from rl_orch.cli.up import Wanted
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.scheduler import Capacity
@@ -167,15 +167,8 @@ def _alone(home: Path) -> Iterator[None]:
 def _signals() -> Iterator[threading.Event]:
     """An event that is set when somebody asks this process to end."""
     until = threading.Event()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: until.set()) for number in numbers}
-    try:
+    with handled(lambda *_: until.set()):
         yield until
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _capacity(wanted: Wanted) -> Capacity:

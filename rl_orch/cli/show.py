@@ -79,6 +79,7 @@ def _document(shown: RunView) -> dict[str, Any]:
         "exactness": None if shown.exactness is None else asdict(shown.exactness),
         "passed_over": list(shown.passed_over),
         "watched": shown.watched,
+        "forecast": shown.forecast,
         "certificate": None if shown.certificate is None else plain(shown.certificate),
         "changes": list(shown.changes),
         "checks": [] if verdict is None else [plain(check) for check in verdict.checks],

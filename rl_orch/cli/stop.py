@@ -1,16 +1,18 @@
 """`rlctl stop`: ask a run to end, and see that it does."""
 
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import Connected, connect
+from rl_orch.cli.connection import Connected, Lasting, lasting
 from rl_orch.cli.output import out, print_json
 from rl_orch.cli.subjects import Subject, SubjectArgument
 from rl_orch.errors import Conflict
+from rl_orch.records import Run
 
 
 def command(
@@ -24,11 +26,12 @@ def command(
     """Ask a run to end after a last checkpoint, and wait until it has.
 
     One that has not ended after `runner.stop_grace_s` seconds is killed, with every process that
-    it has started. Of a group, every run that has yet to end is asked.
+    it has started. Of a group, every run that has yet to end is asked. A service that is started
+    anew in the meantime is waited for.
     """
-    connected = connect(home, database, server)
-    found = subjects.find(connected, run)
-    ended = _ended(connected, found, force=force)
+    line = lasting(home, database, server)
+    found = line.ask(lambda connected: subjects.find(connected, run))
+    ended = _ended(line, found, force=force)
     if json:
         print_json(ended.document())
         return
@@ -40,16 +43,33 @@ def command(
                 out().print(f"  {Subject((each,)).line()}")
 
 
-def _ended(connected: Connected, subject: Subject, *, force: bool) -> Subject:
+def _ended(line: Lasting, subject: Subject, *, force: bool) -> Subject:
     if subject.group is None:
-        return Subject((connected.stop(subject.id, force=force),))
+        return Subject((_told(line, subject.runs[0], partial(_stop, force=force)),))
     active = [run for run in subject.runs if run.active]
     if not active:
         state = subject.group.state
         raise Conflict(f"group {subject.id} is {state} already; there is nothing to stop")
     # All are asked before any is waited for, so that no queued run takes the place of another.
-    for stop in (connected.ask_to_stop, connected.stop):
+    for tell in (partial(_ask, force=force), partial(_stop, force=force)):
         for run in active:
-            with suppress(Conflict):  # It has ended in the meantime.
-                stop(run.id, force=force)
-    return subjects.of_group(connected, subject.id)
+            _told(line, run, tell)
+    return line.ask(lambda connected: subjects.of_group(connected, subject.id))
+
+
+def _told(line: Lasting, run: Run, tell: Callable[[Connected, str], Run]) -> Run:
+    """The run after it was told. One that was seen at work may have ended in the meantime."""
+    try:
+        return line.ask(lambda connected: tell(connected, run.id))
+    except Conflict:
+        if not run.active:
+            raise
+        return line.get(run.id)
+
+
+def _ask(connected: Connected, run_id: str, *, force: bool) -> Run:
+    return connected.ask_to_stop(run_id, force=force)
+
+
+def _stop(connected: Connected, run_id: str, *, force: bool) -> Run:
+    return connected.stop(run_id, force=force)

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -45,12 +45,19 @@ class Requests:
 def stop_requests() -> Iterator[Requests]:
     """Ctrl-C, SIGTERM and a closed terminal become requests instead of ending this process."""
     requests = Requests()
+    with handled(requests.add):
+        yield requests
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Whoever asks this process to end, by Ctrl-C, SIGTERM or a closed terminal, gets `handler`."""
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, requests.add) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield requests
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)

@@ -33,7 +33,7 @@ def print_summary(
     row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
     if run.group is not None:
         row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
-    chosen = f"{run.algo} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
+    chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
     budget = f"{run.env_steps:,} steps (budget {run.total_timesteps:,}){speed}"
@@ -54,6 +54,8 @@ def print_summary(
             row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
     for name, text in _history_rows(shown):
         row(console, name, safe(text))
+    if shown.forecast is not None:
+        row(console, "place", safe(shown.forecast))
     if run.active and not shown.watched:
         row(console, "note", safe(_unwatched(run, flags)))
     row(console, "folder", safe(short(run.path)))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.arguments import Database, Elsewhere, Home, Json
 from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.cli.words import age_text, plain, span_text
 from rl_orch.core.tokens import Scope, Tokens
@@ -36,6 +36,7 @@ def create(
     ] = None,
     home: Home = None,
     database: Database = None,
+    _server: Elsewhere = None,
     json: Json = False,
 ) -> None:
     """Make a token, and print its secret: once, now, and never again.
@@ -61,7 +62,9 @@ def create(
     )
 
 
-def ls(home: Home = None, database: Database = None, json: Json = False) -> None:
+def ls(
+    home: Home = None, database: Database = None, _server: Elsewhere = None, json: Json = False
+) -> None:
     """List the tokens, without their secrets."""
     connected = orchestrator.connect(home, database=database)
     found = Tokens(connected.store).list() if connected.exists else []
@@ -84,6 +87,7 @@ def revoke(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")],
     home: Home = None,
     database: Database = None,
+    _server: Elsewhere = None,
     json: Json = False,
 ) -> None:
     """Let a token count no longer, from the next request on."""

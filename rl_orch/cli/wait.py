@@ -1,19 +1,17 @@
 """`rlctl wait`: block until a run has ended."""
 
 import time
-from functools import partial
 from typing import Annotated
 
 import typer
 
 from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import Connected, Lasting, lasting
+from rl_orch.cli.connection import Lasting, lasting
 from rl_orch.cli.output import out, print_json
 from rl_orch.cli.subjects import Subject, SubjectArgument
 from rl_orch.core.state import EXIT_CODES
 from rl_orch.errors import RlctlError
-from rl_orch.records import Run
 
 LOOK_EVERY_S = 0.2
 
@@ -48,12 +46,8 @@ def until_ended(line: Lasting, subject: Subject, *, timeout_s: float | None = No
     """The run or group once it has ended, which for a group is when its last run has."""
     started = time.monotonic()
     for run in subject.runs:
-        while (seen := line.ask(partial(_get, run_id=run.id))).active:
+        while (seen := line.get(run.id)).active:
             if timeout_s is not None and time.monotonic() - started > timeout_s:
                 raise RlctlError(f"run {run.id} is still {seen.state} after {timeout_s:g} s")
             time.sleep(LOOK_EVERY_S)
     return line.ask(lambda connected: subjects.find(connected, subject.id))
-
-
-def _get(connected: Connected, run_id: str) -> Run:
-    return connected.get(run_id)

@@ -108,7 +108,7 @@ def checked(url: str) -> str:
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except (ValueError, httpx.InvalidURL):
         good = False
-    if not good or parts.query or parts.fragment:
+    if not good or parts.query or parts.fragment or " " in url:
         raise BadInput(
             f"{url!r} is not the address of a service", hint="For example: http://127.0.0.1:7311"
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core import creation, preflight, scheduler
+from rl_orch.core.forecast import forecast
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import LAST_WORDS_S, Supervisor
 from rl_orch.core.ports import Runner
@@ -158,6 +159,7 @@ class Verbs:
             watched=run.active and self._is_watched(run.id),
             certificate=directory.read_certificate(),
             changes=tuple(directory.changes()),
+            forecast=self._forecast(run),
         )
 
     def history(self, reference: str) -> History:
@@ -298,12 +300,36 @@ class Verbs:
         group = self.group(reference)
         return self.get(reference).id if group is None else group.id
 
-    def _refuse_what_never_fits(self, spec: Spec) -> None:
-        capacity = self.capacity or scheduler.Capacity(
+    def _forecast(self, run: Run) -> str | None:
+        """Where a run is in the queue, in a sentence, if room is all that it waits for."""
+        if run.state is not State.QUEUED:
+            return None
+        active = self.store.active()
+        awaited = {name for other, _ in active for name in (other.id, other.group)}
+        queue = [
+            other
+            for other, _ in active
+            if other.state is State.QUEUED and awaited.isdisjoint(other.after)
+        ]
+        working = [
+            scheduler.Claim(other, RunDir.of(other).gpus())
+            for other, lease in active
+            if other.state is not State.QUEUED
+            and (lease is None or processes.holder_of(lease)[0] == processes.host())
+        ]
+        found = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
+        return None if found is None else found.sentence
+
+    def _room(self, *, gpus: bool) -> scheduler.Capacity:
+        """What runs may use: of a service what it was given, else of the machine all."""
+        return self.capacity or scheduler.Capacity(
             cpus=machine.cores(),
             memory_mb=machine.memory_mb(),
-            gpus=tuple(gpu.index for gpu in machine.gpus()) if spec.gpus else (),
+            gpus=tuple(gpu.index for gpu in machine.gpus()) if gpus else (),
         )
+
+    def _refuse_what_never_fits(self, spec: Spec) -> None:
+        capacity = self._room(gpus=spec.gpus > 0)
         wanted = creation.record(spec, run_id="it", path=self.home, group=None, made_at=0.0)
         reason = scheduler.never_fits(wanted, capacity)
         if reason is not None:

@@ -6,6 +6,7 @@ What the events mean is not decided here.
 
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,6 +23,9 @@ LINE_BYTES = 1 << 20
 TAIL_BYTES = 4 << 20
 _BUFFER_BYTES = 1 << 16
 _DEPTH = 100
+_ODD = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{300}")
+"""What a line must have for a number on it to be no finite one."""
+
 _MOST = 1 << 53
 """No counter of ours gets there; a database could not hold much more."""
 
@@ -328,7 +332,7 @@ def parse(line: bytes) -> Event | None:
         return None
     if not math.isfinite(event.ts):
         return None
-    if _is_finite(event.value) and _is_finite(event.tags):
+    if _ODD.search(line) is None or (_is_finite(event.value) and _is_finite(event.tags)):
         return event
     return event.model_copy(update={"value": _plain(event.value), "tags": _plain(event.tags)})
 

@@ -85,7 +85,7 @@ def noted_database(home: Path) -> str | None:
         return None
     except (OSError, ValueError) as error:
         raise RlctlError(
-            f"{str(file)!r}, which says where the database of this home is, cannot be read: {error}",
+            f"{str(file)!r}, which names the database of this home, cannot be read: {error}",
             hint="Name the database: --registry-db, or RL_REGISTRY_DB.",
         ) from None
     if not noted or "://" in noted:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.pages import Query
 from rl_orch.core.ports import Task
-from rl_orch.errors import BadInput, Conflict, NotFound, Problem, RlctlError, SpecInvalid
+from rl_orch.errors import (
+    BadInput,
+    Conflict,
+    MissingExtra,
+    NotFound,
+    Problem,
+    RlctlError,
+    SpecInvalid,
+)
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
@@ -25,6 +33,9 @@ Connected: TypeAlias = "Orchestrator | Client"
 
 WRONG = "CartPole-v999"
 """An environment that the runner of these tests refuses."""
+
+BARE = "Bare-v0"
+"""An environment for which something is not installed."""
 
 
 class OrchestratorContract(ABC):
@@ -93,6 +104,8 @@ class OrchestratorContract(ABC):
                 assert isinstance(refusal, SpecInvalid)
                 assert refusal.problems == PROBLEMS
             assert verbs.ls().runs == ()
+            refusal = _alike(local, verbs, lambda known: known.check(a_spec(env_id=BARE)))
+            assert isinstance(refusal, MissingExtra)
             _alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
 
     def test_pages_follow_each_other_and_miss_nothing(self, tmp_path: Path) -> None:
@@ -242,8 +255,8 @@ class OrchestratorContract(ABC):
             found = verbs.group("a/b")
             assert found is not None
             assert found.id == group.id
-            for run in group.runs:
-                verbs.stop(run)
+            for member in group.runs:
+                verbs.stop(member)
             assert len(verbs.requeue("a/b").runs) == 2
             _alike(local, verbs, lambda known: known.get("no/body"))
             single = verbs.submit(a_spec("name='a/b'")).runs[0]
@@ -262,6 +275,8 @@ class _Refusing(FakeRunner):
     def check(self, spec: Spec) -> None:
         if spec.env.id == WRONG:
             raise SpecInvalid(PROBLEMS)
+        if spec.env.id == BARE:
+            raise MissingExtra("it is not installed", path="env.id", hint="Install it.")
 
 
 def _logs(script: Callable[[RunDir, Task], int]) -> Callable[[RunDir, Task], int]:

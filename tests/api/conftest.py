@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,19 +106,13 @@ class Api:
         return self.orchestrator.get(run.id)
 
     @contextmanager
-    def at_work(self, spec: Spec, handle: Handler | None = None) -> Iterator[Run]:
-        """A run at work, whose root answers commands; without a handler it has been halted."""
+    def at_work(self, spec: Spec, handle: Handler) -> Iterator[Run]:
+        """A run at work, whose root answers commands."""
         lease = processes.lease()
         run = self.orchestrator.create(spec, lease=lease)
         run = run.model_copy(update={"state": State.RUNNING})
         self.orchestrator.store.save(run, lease=lease)
-        with contextlib.ExitStack() as stack:
-            if handle is None:
-                halted = stack.enter_context(socket.socket(socket.AF_UNIX))
-                halted.bind(str(commands.address(Path(run.path))))
-                halted.listen(128)
-            else:
-                stack.callback(commands.serve(Path(run.path), handle).close)
+        with contextlib.closing(commands.serve(Path(run.path), handle)):
             yield run
 
     def token(self, scope: Scope = "admin", *, lifetime_s: float | None = None) -> str:

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -187,9 +189,9 @@ def test_more_files_than_are_listed_are_told_of(
     assert (len(listed["artifacts"]), listed["truncated"]) == (3, True)
 
 
-def test_folders_inside_each_other_without_end_are_listed_as_far_as_it_makes_sense(
-    api: Api, run: Run
-) -> None:
+@pytest.fixture
+def deep(run: Run) -> Iterator[Run]:
+    """A run with folders inside each other, more than functions can call themselves."""
     folder = os.open(run.path, os.O_RDONLY)
     for depth in range(1500):
         os.mkdir("d", dir_fd=folder)
@@ -199,14 +201,21 @@ def test_folders_inside_each_other_without_end_are_listed_as_far_as_it_makes_sen
         os.close(folder)
         folder = inner
     os.close(folder)
-    answer = api.client().get(f"/runs/{run.id}/artifacts")
+    yield run
+    subprocess.run(["rm", "-rf", f"{run.path}/d"], check=True)
+
+
+def test_folders_inside_each_other_without_end_are_listed_as_far_as_it_makes_sense(
+    api: Api, deep: Run
+) -> None:
+    answer = api.client().get(f"/runs/{deep.id}/artifacts")
     assert answer.status_code == 200
     paths = [artifact["path"] for artifact in answer.json()["artifacts"]]
     assert "d/d/d/file2" in paths
     assert not [path for path in paths if path.endswith("file200")]
     assert answer.json()["truncated"] is True
-    deep = "d/" * 201 + "file200"
-    assert api.client().get(f"/runs/{run.id}/artifacts/{deep}").status_code == 200
+    path = "d/" * 201 + "file200"
+    assert api.client().get(f"/runs/{deep.id}/artifacts/{path}").status_code == 200
 
 
 def test_a_directory_that_goes_away_meanwhile_is_not_found_and_neither_is_a_link_to_one(

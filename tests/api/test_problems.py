@@ -35,6 +35,22 @@ def broken(api: Api, failure: Exception) -> Api:
     return Api(orchestrator)
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "rule"),
+    [
+        ("/runs/a%0Ab", {}, "must be text on one line"),
+        ("/runs?after=a%00b", {}, "must be text on one line"),
+        ("/runs/x/events/stream", {"Last-Event-ID": "-1"}, "must be a whole number"),
+    ],
+)
+def test_a_rule_is_told_in_words_and_not_as_a_pattern(
+    api: Api, path: str, headers: dict[str, str], rule: str
+) -> None:
+    detail = api.client().get(path, headers=headers).json()["detail"]
+    assert rule in detail
+    assert "pattern" not in detail
+
+
 def test_an_error_is_a_problem_document_with_the_sentence_of_the_command_line(api: Api) -> None:
     with pytest.raises(RlctlError) as raised:
         api.orchestrator.store.find("nobody")

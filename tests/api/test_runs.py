@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,15 @@ def test_a_command_reaches_a_run_at_work_with_whatever_arguments(api: Api) -> No
 
 
 def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(api: Api) -> None:
+    go_on = threading.Event()
+
+    def handle(_: Request) -> dict[str, Any]:
+        go_on.wait()
+        return {}
+
     with api.served() as server, contextlib.ExitStack() as stack:
-        run = stack.enter_context(api.at_work(a_spec()))
+        run = stack.enter_context(api.at_work(a_spec(), handle))
+        stack.callback(go_on.set)
         body = b'{"name": "checkpoint"}'
         head = (
             f"POST /runs/{run.id}/command HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n"

@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -38,7 +39,7 @@ def test_a_revoked_token_is_none(api: Api) -> None:
     ],
 )
 def test_names_beyond_loopback_without_a_token_are_refused(
-    api: Api, changes: dict[str, tuple[str, ...]], named: str
+    api: Api, changes: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(BadInput, match=f"{named}.* is not loopback, and no token exists"):
         serve(api.app(**changes), "127.0.0.1", 0, until=threading.Event())
@@ -55,7 +56,7 @@ def test_names_beyond_loopback_are_served_with_a_token_and_those_of_loopback_wit
 
 
 def test_what_strangers_send_is_not_logged(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="root")
+    caplog.set_level(logging.INFO)
     with api.served() as server:
         for junk in (b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n"):
             with socket.create_connection(server.address, timeout=5) as client:

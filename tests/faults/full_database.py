@@ -37,13 +37,13 @@ def main(folder: Path) -> None:
 
 
 def meets_a_full_disk(lab: Lab, ballast: Path) -> None:
-    spec = programs.a_count(lab.program, lasts_s=0.5)
+    long, spec = (programs.a_count(lab.program, lasts_s=seconds) for seconds in (2.0, 0.5))
     with lab.client() as client:
-        first = client.submit(programs.a_count(lab.program, lasts_s=2.0)).runs[0]
+        first = client.submit(long, consent=True).runs[0]
         until(lambda: client.get(first.id).state is State.RUNNING)
         fill(ballast)
         with pytest.raises(Unavailable, match="database or disk is full"):
-            client.submit(spec)
+            client.submit(spec, consent=True)
         folders = {path.name for path in Path(first.path).parent.iterdir()}
         assert folders == {first.id}, "a refused submission left something behind"
         assert [run.id for run in client.ls().runs] == [first.id]
@@ -54,7 +54,7 @@ def meets_a_full_disk(lab: Lab, ballast: Path) -> None:
         assert "database or disk is full" in lab.service.told()
         ballast.unlink()
         until(lambda: client.get(first.id).state is State.SUCCEEDED, timeout_s=10.0)
-        second = client.submit(spec).runs[0]
+        second = client.submit(spec, consent=True).runs[0]
         until(lambda: client.get(second.id).state is State.SUCCEEDED)
 
 

@@ -56,7 +56,7 @@ class Scene:
     def submitted(self, *overrides: str, lasts_s: float = 2.0) -> Run:
         """A further run."""
         spec = programs.a_count(self.lab.program, *overrides, lasts_s=lasts_s)
-        return self.lab.ask(lambda client: client.submit(spec)).runs[0]
+        return self.lab.ask(lambda client: client.submit(spec, consent=True)).runs[0]
 
     def ended(self, run: Run) -> Run:
         """The run, once it has ended."""

@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def begun(lab: Lab, spec: Spec, *, step: int = 5) -> tuple[Run, RunDir, Marked]:
     """A run that is at a step, and its root."""
-    run = lab.ask(lambda client: client.submit(spec)).runs[0]
+    run = lab.ask(lambda client: client.submit(spec, consent=True)).runs[0]
     until(lambda: reached(RunDir.of(run), step))
     return run, RunDir.of(run), root_of(lab, RunDir.of(run))
 
@@ -138,7 +138,7 @@ def test_a_program_that_ignores_sigterm_is_ended_with_all_that_it_started(
 ) -> None:
     command = [sys.executable, "-S", str(programs.stubborn(tmp_path))]
     spec = programs.external(command, "runner.stop_grace_s=1", name="stubborn")
-    run = home.ask(lambda client: client.submit(spec)).runs[0]
+    run = home.ask(lambda client: client.submit(spec, consent=True)).runs[0]
     until((Path(run.path) / "work" / "begun").exists)
     processes_before = [p for p in home.watcher.marked() if p.directory == Path(run.path)]
     assert len(processes_before) == 5, "a root, a program, its child and two daemons"

@@ -16,18 +16,17 @@ from rl_orch import orchestrator
 from rl_orch.api.app import create_app
 from rl_orch.api.serving import serve
 from rl_orch.api.settings import Settings
-from rl_orch.cli import connection, logs
-from rl_orch.cli.connection import Lasting, connect, masked, service_of
+from rl_orch.cli import logs
+from rl_orch.cli.connection import connect, masked, service_of
 from rl_orch.cli.summary import place_flags
 from rl_orch.cli.token import seconds
 from rl_orch.cli.up import Wanted
 from rl_orch.client import Client
-from rl_orch.core.findings import Finding
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
-from rl_orch.errors import BadInput, NotFound, RlctlError, Unauthorized, Unavailable
+from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import place, processes
 from rl_orch.io.place import Place
 from rl_orch.io.rundir import RunDir
@@ -284,86 +283,6 @@ def test_the_note_of_a_dead_service_is_not_believed(home: Path) -> None:
     place.write(home, Place("http://127.0.0.1:1", "999999999:1", processes.host(), "t"))
     assert service_of(home) is None
     assert isinstance(connect(home, None), Orchestrator)
-
-
-def test_a_home_keeps_the_database_of_its_service_in_mind(
-    rlctl: Rlctl, home: Path, tmp_path: Path
-) -> None:
-    home.mkdir()
-    database = tmp_path / "elsewhere" / "other.db"
-    database.parent.mkdir()
-    place.note_database(home, database)
-    assert (home / "database").stat().st_mode & 0o777 == 0o600
-    assert rlctl("token", "create", "ci").code == 0
-    made = Orchestrator(home, FakeRunner(trains_to([1.0])), database=database)
-    made.launch(a_spec("name=there"))
-    assert [run["name"] for run in document(rlctl("ls", "--json"))["runs"]] == ["there"]
-    assert rlctl("wait", "there").code == rlctl("down").code == 0
-    assert orchestrator.connect(home).location == database
-    assert not (home / "rlctl.db").exists()
-    own = str(home / "rlctl.db")
-    assert document(rlctl("ls", "--json", "--registry-db", own))["runs"] == []
-
-
-def test_the_noted_database_moves_with_its_home(home: Path, tmp_path: Path) -> None:
-    home.mkdir()
-    assert place.database_of(home, None) is None
-    place.note_database(home, home / "rlctl.db")
-    home.rename(tmp_path / "moved")
-    assert place.database_of(tmp_path / "moved", None) == str(tmp_path / "moved" / "rlctl.db")
-    place.note_database(tmp_path / "moved", "postgresql://me:s3cret@db/rl")
-    assert place.database_of(tmp_path / "moved", None) == "postgresql://me:s3cret@db/rl"
-    assert place.database_of(tmp_path / "moved", "named.db") == "named.db"
-    (tmp_path / "moved" / "database").write_bytes(b"\xff")
-    with pytest.raises(RlctlError, match="cannot be read"):
-        place.database_of(tmp_path / "moved", None)
-
-
-def test_the_doctor_looks_at_the_database_of_the_home(
-    rlctl: Rlctl, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.mkdir()
-    place.note_database(home, "postgresql://me@db/rl")
-    looked_at: list[str | None] = []
-
-    def examine(_home: Path, _spec: object, *, database: str | None, port: int) -> list[Finding]:
-        looked_at.append(database)
-        return [Finding("port", "ok", str(port))]
-
-    monkeypatch.setattr("rl_orch.cli.doctor.examine", examine)
-    assert rlctl("doctor").code == rlctl("doctor", "--registry-db", "mine.db").code == 0
-    assert looked_at == ["postgresql://me@db/rl", "mine.db"]
-
-
-def test_whoever_waits_goes_on_with_the_next_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TRY_EVERY_S", 0.0)
-    first, second = Client("http://127.0.0.1:1"), Client("http://127.0.0.1:2")
-    answers: list[Exception | Client] = [first, Unavailable(""), Unauthorized(""), second]
-
-    def question(asked: connection.Connected) -> connection.Connected:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        assert asked is answer
-        return asked
-
-    line = Lasting(lambda: second, first)
-    assert [line.ask(question), line.ask(question)] == [first, second]
-    answers.append(Unauthorized("wrong from the beginning"))
-    with pytest.raises(Unauthorized):
-        Lasting(lambda: second, first).ask(question)
-
-
-def test_whoever_waits_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TRY_EVERY_S", 0.0)
-    monkeypatch.setattr(connection, "GONE_FOR_S", 0.05)
-
-    def question(_asked: connection.Connected) -> None:
-        raise Unavailable("gone")
-
-    client = Client("http://127.0.0.1:1")
-    with pytest.raises(Unavailable, match="gone"):
-        Lasting(lambda: client, client, answered=True).ask(question)
 
 
 def test_a_log_is_followed_as_it_grows_until_the_run_has_ended(

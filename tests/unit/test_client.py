@@ -215,7 +215,8 @@ def test_nobody_has_agreed_to_a_program_unless_it_is_said() -> None:
 
 
 def test_a_check_raises_what_the_orchestrator_raises() -> None:
-    row = {"path": "runner.name", "value": None, "message": "needs more", "hint": "pip install"}
+    row: dict[str, object] = {"path": "runner.name", "value": None, "message": "needs more"}
+    row["hint"] = "pip install"
     told: list[tuple[dict[str, object], type[RlctlError]]] = [
         (row | {"code": "missing_extra"}, MissingExtra),
         (row | {"code": "option_pending"}, OptionPending),

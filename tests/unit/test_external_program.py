@@ -1,13 +1,15 @@
 """Programs of somebody else's: what is handed on to them, what is wrong with them, what is seen."""
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rl_orch.errors import BadInput
-from rl_orch.io.asking import KEYS
+from rl_orch.errors import BadInput, Problem
+from rl_orch.io.asking import KEYS, problems_in
 from rl_orch.io.processes import COOKIE
 from rl_orch.orchestrator import to_spec
 from rl_orch.spec.consent import is_needed, located, preview
@@ -64,6 +66,19 @@ def test_what_opens_the_control_plane_is_no_secret_to_hand_on(
     ]
     with pytest.raises(BadInput):
         variables(spec, {})
+
+
+def test_what_a_child_says_against_an_environment_is_in_its_last_line() -> None:
+    def said(out: str, err: str = "") -> list[Problem]:
+        return problems_in(subprocess.CompletedProcess([], 3, out, err), "Theirs-v1")
+
+    assert said('noise\n{"problems": []}\n') == []
+    problem = {"path": "env.id", "value": "Theirs-v1", "message": "no", "hint": None}
+    assert said(json.dumps({"problems": [problem]})) == [Problem("env.id", "Theirs-v1", "no")]
+    (ended,) = said("", "first\nabort\n")
+    assert ended.message.endswith("making it ended the process with exit code 3: abort")
+    with pytest.raises(BadInput, match="an extra is missing"):
+        said('{"error": {"message": "an extra is missing"}}')
 
 
 def messages(spec: Spec) -> list[tuple[str, str]]:

@@ -5,14 +5,17 @@ would cost a hundred times as much.
 """
 
 import itertools
+import math
 import os
 import socket
 import struct
 import time
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import google_crc32c
-from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
+from tensorboard.compat.proto import event_pb2  # type: ignore[import-untyped]
 
 from rl_orch.io import events, scalars
 from rl_orch.records import Event
@@ -36,7 +39,7 @@ class TensorBoard:
         self._path = directory / f"events.out.tfevents.{time.time():.0f}.{where}"
         self._file = self._path.open("ab", buffering=0)
         self._pending = bytearray()
-        self._append(event_pb2.Event(wall_time=time.time(), file_version=_VERSION))
+        self._append_message(event_pb2.Event(wall_time=time.time(), file_version=_VERSION))
         self.flush()
 
     def write(self, event: Event) -> None:
@@ -47,9 +50,7 @@ class TensorBoard:
             self._append_start(event)
         found = scalars.of_event(event)
         if found:
-            values = [summary_pb2.Summary.Value(tag=k, simple_value=v) for k, v in found.items()]
-            summary = summary_pb2.Summary(value=values)
-            self._append(event_pb2.Event(wall_time=event.ts, step=event.step, summary=summary))
+            self._append(encoded(event.ts, event.step, found))
 
     def flush(self) -> None:
         """Return once everything taken is in the file. What a full disk refuses is kept."""
@@ -68,13 +69,53 @@ class TensorBoard:
         """Make TensorBoard drop what it has after the step of the checkpoint."""
         first = event.step + 1 if event.tags.get("after") else 0
         log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._append(event_pb2.Event(wall_time=event.ts, step=first, session_log=log))
+        self._append_message(event_pb2.Event(wall_time=event.ts, step=first, session_log=log))
 
-    def _append(self, message: event_pb2.Event) -> None:
+    def _append_message(self, message: event_pb2.Event) -> None:
+        self._append(message.SerializeToString())
+
+    def _append(self, data: bytes) -> None:
         """A record: its length, its bytes, and a checksum after each."""
-        data = message.SerializeToString()
         length = struct.pack("<Q", len(data))
         self._pending += length + _checksum(length) + data + _checksum(data)
+
+
+def encoded(ts: float, step: int, found: Mapping[str, float]) -> bytes:
+    """An `Event` with a `Summary` of one `Value` each, written out field by field.
+
+    The same bytes as protobuf's, which a test holds, in a fifth of the time.
+    """
+    values = b"".join(
+        b"\x0a" + _varint(len(tag) + 5) + tag + b"\x15" + _single(number)
+        for tag, number in ((_tag(key), number) for key, number in found.items())
+    )
+    when = b"\x09" + struct.pack("<d", ts) + (b"\x10" + _varint(step) if step else b"")
+    return when + b"\x2a" + _varint(len(values)) + values
+
+
+@lru_cache(maxsize=1024)
+def _tag(key: str) -> bytes:
+    name = key.encode()
+    return b"\x0a" + _varint(len(name)) + name
+
+
+def _single(number: float) -> bytes:
+    """The number in single precision, infinite where it is too large for that."""
+    try:
+        return struct.pack("<f", number)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, number))
+
+
+def _varint(number: int) -> bytes:
+    if number < 128:
+        return bytes((number,))
+    parts = bytearray()
+    while number >= 128:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
 
 
 def _checksum(data: bytes) -> bytes:
