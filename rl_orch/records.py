@@ -202,7 +202,7 @@ class Group(Record):
     @property
     def active(self) -> bool:
         """Whether any run has yet to end."""
-        return self.state is State.RUNNING
+        return self.state in (State.QUEUED, State.RUNNING)
 
 
 class Attempt(Record):

@@ -42,9 +42,12 @@ def fold(runs: Sequence[Run]) -> Group:
 def folded_state(states: Sequence[State]) -> State:
     """What the states of a group's runs come to.
 
-    `running` while any run has yet to end; then `failed` if any failed or was lost, `stopped` if
-    any was stopped, `rejected` if any was rejected, and `succeeded` if all of them did.
+    `queued` while all of them are, `running` while any has yet to end; then `failed` if any failed
+    or was lost, `stopped` if any was stopped, `rejected` if any was rejected, and `succeeded` if
+    all of them did.
     """
+    if set(states) == {State.QUEUED}:
+        return State.QUEUED
     ended = {*JUDGED, State.FAILED, State.STOPPED, State.LOST}
     if not ended.issuperset(states):
         return State.RUNNING

@@ -152,10 +152,13 @@ class Supervisor:
         self.store.save(self.run, lease=self.lease)
         self._saved_at = self.timer()
 
-    def hold_back(self, why: str = "stopped before it started") -> None:
-        """End the run if it has not started yet."""
+    def hold_back(self, why: str | None = None) -> None:
+        """End the run if it waits to be started."""
         if self.run.state is State.QUEUED:
-            self._become(State.STOPPED, why)
+            waits = f"stopped before attempt {self.run.attempt + 1}"
+            self._become(
+                State.STOPPED, why or (waits if self.run.attempt else "stopped before it started")
+            )
             self.save()
 
     def ask_to_stop(self) -> None:
@@ -377,7 +380,8 @@ class Supervisor:
         used, allowed = self.run.retries, self.spec.schedule.retries
         crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
         if self._stopping or not (self.retries and crashed and used < allowed):
-            spent = f"; it was retried {used} times" if crashed and used else ""
+            times = "once" if used == 1 else f"{used} times"
+            spent = f"; it was retried {times}" if crashed and used else ""
             self._become(to, why + spent)
             return
         delay_s = retry_delay_s(used, self.spec.schedule.backoff_s)

@@ -168,7 +168,7 @@ class Orchestrator(Verbs):
             if run.active:
                 refuse_changes(run, overrides)
             else:
-                run = requeued(run, overrides, self._refuse)
+                run = requeued(run, overrides, self.check)
                 self.store.save(run, lease=lease)
         except BaseException:
             self.store.release(run.id, lease=lease)

@@ -92,7 +92,7 @@ def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[S
     if stopping:
         return State.STOPPED, f"killed {where}, before a last checkpoint"
     if gone.code is None:
-        return State.LOST, f"its process vanished {where} while nobody watched"
+        return State.LOST, f"its process vanished {where}"
     if gone.code < 0:
         return State.FAILED, f"its process was killed by {_signal_name(-gone.code)} {where}"
     return State.FAILED, f"its process ended with exit code {gone.code} {where}; see its log"

@@ -93,6 +93,8 @@ class Verbs:
 
     def check(self, spec: Spec) -> None:
         """Raise if the spec could not be carried out here."""
+        preflight.ready(self.home, spec)
+        self._refuse_what_never_fits(spec)
         self._runner_of(spec.runner.name).check(spec)
 
     def submit(self, spec: Spec, *, key: str | None = None) -> Submission:
@@ -278,7 +280,6 @@ class Verbs:
     ) -> tuple[list[str], bool]:
         """The ids of the runs that a spec makes; or of those that it made with that key before."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
-        self._refuse_what_never_fits(spec)
         self.check(spec)
         drafted = creation.draft(self.home, spec, after=after)
         mine = [run.id for run in drafted.runs]
@@ -363,13 +364,7 @@ class Verbs:
             refuse_final(run)
             if run.active:
                 return run
-            return self.store.requeue(requeued(run, overrides, self._refuse), lease=lease)
-
-    def _refuse(self, spec: Spec) -> None:
-        """Raise if a spec could not be carried out here."""
-        preflight.ready(self.home, spec)
-        self._refuse_what_never_fits(spec)
-        self.check(spec)
+            return self.store.requeue(requeued(run, overrides, self.check), lease=lease)
 
     @contextmanager
     def _claimed(self, run: Run) -> Iterator[str]:

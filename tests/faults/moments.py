@@ -151,6 +151,7 @@ class World:
         """Let time pass, roots do their work, and the service tick; whether the run has ended."""
         for number in range(ticks):
             self.clock.advance(1.0)
+            service.beat()
             service.tick()
             if number % 2:  # So that a root is seen at work before it ends.
                 self.runner.finish()

@@ -101,7 +101,7 @@ def test_a_run_that_crashes_again_and_again_is_ended_when_its_retries_are_spent(
     until(lambda: not home.store.get(run.id).active)
     ended = home.store.get(run.id)
     assert (ended.state, ended.attempt) == (State.FAILED, 2)
-    assert "it was retried 1 times" in ended.reason
+    assert "it was retried once" in ended.reason
     told = [attempt.reason for attempt in home.store.attempts(run.id)]
     assert "its program was killed by SIGKILL" in told[0]
     assert "its process was killed by SIGKILL" in told[1]
