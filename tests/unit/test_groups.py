@@ -96,7 +96,8 @@ def test_members_are_specs_of_one_run_each_and_share_the_hash() -> None:
 @pytest.mark.parametrize(
     ("states", "folded"),
     [
-        ([S.QUEUED, S.QUEUED], S.RUNNING),
+        ([S.QUEUED, S.QUEUED], S.QUEUED),
+        ([S.QUEUED, S.SUCCEEDED], S.RUNNING),
         ([S.FAILED, S.EVALUATING], S.RUNNING),
         ([S.SUCCEEDED, S.STARTING], S.RUNNING),
         ([S.SUCCEEDED, S.REJECTED, S.STOPPED, S.FAILED], S.FAILED),
@@ -106,7 +107,7 @@ def test_members_are_specs_of_one_run_each_and_share_the_hash() -> None:
         ([S.SUCCEEDED, S.SUCCEEDED], S.SUCCEEDED),
     ],
 )
-def test_the_state_of_a_group_is_running_and_then_the_worst_of_its_runs(
+def test_a_group_is_queued_then_running_and_then_in_the_worst_state_of_its_runs(
     states: Sequence[State], folded: State
 ) -> None:
     assert folded_state(states) is folded
