@@ -298,6 +298,8 @@ class Certificate(Record):
 class RunView(Record):
     """A run with everything that belongs to it."""
 
+    model_config = ConfigDict(defer_build=True)  # A listing needs no Spec, which takes long.
+
     run: Run
     spec: Spec
     attempts: tuple[Attempt, ...] = ()

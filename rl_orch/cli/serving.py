@@ -29,6 +29,8 @@ from rl_orch.core.telemetry import Telemetry
 from rl_orch.errors import BadInput, Conflict, RlctlError
 from rl_orch.io import machine, place, processes
 from rl_orch.io.place import Place
+from rl_orch.records import RunView
+from rl_orch.spec.model import Spec
 
 LOCK_FILE = "service.lock"
 LOOK_EVERY_S = 0.02
@@ -40,6 +42,8 @@ LOG = logging.getLogger(__name__)
 def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
     """Serve a home until a signal asks to end; `tell` is called once it is ready."""
     _log_to_stderr()
+    for model in (Spec, RunView):  # Before there are threads that would all do it.
+        model.model_rebuild(force=True)
     with _alone(wanted.home), _signals() as until:
         verbs = orchestrator.connect(wanted.home, database=wanted.database, resident=True)
         verbs.capacity = _capacity(wanted)

@@ -61,7 +61,8 @@ class Orchestrator(Verbs):
 
     def create(self, spec: Spec, *, lease: str | None = None) -> Run:
         """A queued run with its directory, durable before this returns."""
-        return self.store.get(self._made(spec, lease)[0])
+        (run_id,) = self._made(spec, lease)
+        return self.store.get(run_id)
 
     def launch(
         self, spec: Spec, *, watch: Watch = nobody, stop_requests: StopRequests = never
@@ -76,8 +77,8 @@ class Orchestrator(Verbs):
     ) -> GroupResult:
         """Carry a spec out once for each of its seeds, as many at once as the cores allow."""
         lease = processes.lease()
-        runs = map(self.store.get, self._made(spec, lease))
-        supervisors = [self.supervisor(run, lease) for run in runs]
+        ids = self._made(spec, lease)
+        supervisors = [self.supervisor(self.store.get(run_id), lease) for run_id in ids]
         return _group_result(self._carried_out(supervisors, watch, stop_requests))
 
     def resume(

@@ -74,7 +74,7 @@ def option(
 class Group(BaseModel):
     """A frozen set of options; unknown ones are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class EnvGroup(Group):

@@ -38,24 +38,24 @@ def main(folder: Path) -> None:
 
 def meets_a_full_disk(lab: Lab, ballast: Path) -> None:
     long, spec = (programs.a_count(lab.program, lasts_s=seconds) for seconds in (2.0, 0.5))
-    with lab.client() as client:
-        first = client.submit(long, consent=True).runs[0]
-        until(lambda: client.get(first.id).state is State.RUNNING)
-        fill(ballast)
-        with pytest.raises(Unavailable, match="database or disk is full"):
-            client.submit(spec, consent=True)
-        folders = {path.name for path in Path(first.path).parent.iterdir()}
-        assert folders == {first.id}, "a refused submission left something behind"
-        assert [run.id for run in client.ls().runs] == [first.id]
-        assert client.get(first.id).active
-        assert client.ready()
-        until(lambda: not lab.watcher.marked())
-        assert client.get(first.id).active, "nobody could have noted its end"
-        assert "database or disk is full" in lab.service.told()
-        ballast.unlink()
-        until(lambda: client.get(first.id).state is State.SUCCEEDED, timeout_s=10.0)
-        second = client.submit(spec, consent=True).runs[0]
-        until(lambda: client.get(second.id).state is State.SUCCEEDED)
+    client = lab.client()
+    first = client.submit(long, consent=True).runs[0]
+    until(lambda: client.get(first.id).state is State.RUNNING)
+    fill(ballast)
+    with pytest.raises(Unavailable, match="database or disk is full"):
+        client.submit(spec, consent=True)
+    folders = {path.name for path in Path(first.path).parent.iterdir()}
+    assert folders == {first.id}, "a refused submission left something behind"
+    assert [run.id for run in client.ls().runs] == [first.id]
+    assert client.get(first.id).active
+    assert client.ready()
+    until(lambda: not lab.watcher.marked())
+    assert client.get(first.id).active, "nobody could have noted its end"
+    assert "database or disk is full" in lab.service.told()
+    ballast.unlink()
+    until(lambda: client.get(first.id).state is State.SUCCEEDED, timeout_s=10.0)
+    second = client.submit(spec, consent=True).runs[0]
+    until(lambda: client.get(second.id).state is State.SUCCEEDED)
 
 
 if __name__ == "__main__":

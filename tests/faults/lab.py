@@ -8,8 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,7 @@ from typing import TypeVar
 from rl_orch.client import Client
 from rl_orch.core.store import Store
 from rl_orch.core.verbs import DATABASE
-from rl_orch.errors import RlctlError, Unauthorized, Unavailable
+from rl_orch.errors import Unauthorized, Unavailable
 from rl_orch.io import place
 from rl_orch.io.place import Place
 from tests.faults import programs
@@ -100,11 +100,11 @@ class Up:
         found = self.place
         if found is None:
             return False
-        with Client(found.url, found.token, timeout_s=5.0, patience_s=0.0) as client:
-            try:
-                return client.ready()
-            except RlctlError:
-                return False
+        try:
+            with urllib.request.urlopen(f"{found.url}/ready", timeout=5.0) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     def halt(self) -> None:
         """Let the service do nothing, as on a machine that swaps or is suspended."""
@@ -156,6 +156,7 @@ class Lab:
         self.program = programs.counts(folder)
         self._store: Store | None = None
         self._turns = itertools.count()
+        self._clients: dict[tuple[str, str], Client] = {}
         self.watcher = Watcher(folder, lambda: self.store)
 
     def _service(self, number: int, database: str | None) -> Up:
@@ -175,23 +176,23 @@ class Lab:
             self._store = Store(self.location)
         return self._store
 
-    @contextmanager
-    def client(self) -> Iterator[Client]:
+    def client(self) -> Client:
         """One of the services that live, by turns."""
         places = [found for up in self.services if (found := up.place) is not None]
         if not places:
             raise Unavailable("no service is up")
         found = places[next(self._turns) % len(places)]
-        with Client(found.url, found.token, timeout_s=30.0, patience_s=0.0) as made:
-            yield made
+        key = (found.url, found.token)
+        if key not in self._clients:
+            self._clients[key] = Client(*key, timeout_s=30.0, patience_s=0.0)
+        return self._clients[key]
 
     def ask(self, question: Callable[[Client], T], *, patience_s: float = 60.0) -> T:
         """What a service answers, asked again until one does."""
         deadline, pause = time.monotonic() + patience_s, threading.Event()
         while True:
             try:
-                with self.client() as client:
-                    return question(client)
+                return question(self.client())
             except (Unavailable, Unauthorized):  # One that was started anew has a new token.
                 if time.monotonic() > deadline:
                     raise
@@ -211,5 +212,7 @@ class Lab:
             up.close()
         self.watcher.close()
         self.watcher.kill_all()
+        for client in self._clients.values():
+            client.close()
         if self._store is not None:
             self._store.close()

@@ -30,7 +30,7 @@ from tests.faults.workload import Submitter
 from tests.integration.conftest import until
 from tests.postgres import Postgres
 
-RUNS = 5
+RUNS = 4
 PAST_ITS_LEASE_S = (11.0, 14.0)
 
 
@@ -152,12 +152,12 @@ def resumed_twice_at_once(scene: Scene) -> None:
     barrier = threading.Barrier(2)
 
     def resume() -> str:
-        with scene.lab.client() as client:
-            barrier.wait()
-            try:
-                return client.requeue(run.id).runs[0].state
-            except Conflict:
-                return "refused"
+        client = scene.lab.client()
+        barrier.wait()
+        try:
+            return client.requeue(run.id).runs[0].state
+        except Conflict:
+            return "refused"
 
     with ThreadPoolExecutor(2) as pool:
         answers = sorted(future.result() for future in [pool.submit(resume) for _ in range(2)])
@@ -241,7 +241,7 @@ def _played(scene: Scene, fault: Fault) -> Figures:
     lab.watcher.start()
     own = random.Random(scene.chance.random())
     submitter = Submitter(lab, lambda _: programs.by_chance(lab.program, own), load=RUNS)
-    submitter.start(at_most=RUNS + 2)
+    submitter.start(at_most=RUNS + 1)
     fault(scene)
     submitter.join()
     lab.await_end()

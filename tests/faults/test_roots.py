@@ -109,7 +109,7 @@ def test_a_run_that_crashes_again_and_again_is_ended_when_its_retries_are_spent(
 
 
 def test_a_root_that_was_halted_is_superseded_and_what_it_says_later_is_dropped(home: Lab) -> None:
-    spec = programs.a_count(home.program, "runner.silence_s=2", lasts_s=3.0)
+    spec = programs.a_count(home.program, "runner.silence_s=2", lasts_s=2.0)
     run, directory, root = begun(home, spec)
     send(root, signal.SIGSTOP)
     until(lambda: home.store.get(run.id).attempt == 2)
@@ -140,12 +140,16 @@ def test_a_program_that_ignores_sigterm_is_ended_with_all_that_it_started(
     spec = programs.external(command, "runner.stop_grace_s=1", name="stubborn")
     run = home.ask(lambda client: client.submit(spec, consent=True)).runs[0]
     until((Path(run.path) / "work" / "begun").exists)
-    processes_before = [p for p in home.watcher.marked() if p.directory == Path(run.path)]
-    assert len(processes_before) == 5, "a root, a program, its child and two daemons"
+
+    def family() -> list[Marked]:
+        return [p for p in home.watcher.marked() if p.directory == Path(run.path)]
+
+    until(lambda: len(family()) == 5)  # A root, a program, its child and two daemons.
+    before = family()
     done = home.service.run("stop", run.id)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert "ignored SIGTERM for 1 s and was killed" in said
     assert re.search(r"killed with it: 3 processes that it had started", said), said
-    assert not [p for p in processes_before if p.alive]
+    assert not [p for p in before if p.alive]
     assert home.store.get(run.id).state is State.STOPPED

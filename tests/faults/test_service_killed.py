@@ -10,12 +10,17 @@ from tests.faults.checker import Figures, check
 from tests.faults.lab import READY_WITHIN_S, Lab
 from tests.faults.workload import Make, Submitter
 
-KILLS = 5
+KILLS = 4
 LOAD = 8
 
 
-def killed_again_and_again(lab: Lab, seed: int, *, kills: int, make: Make) -> Figures:
-    """What is left after so many kills of the service under load, once all is over."""
+def killed_again_and_again(
+    lab: Lab, make: Make, *, seed: int, kills: int, lives_s: float
+) -> Figures:
+    """What is left after so many kills of the service under load, once all is over.
+
+    Each time it lives for at most so many seconds once it is ready.
+    """
     chance = random.Random(seed)
     lab.service.start()
     lab.watcher.start()
@@ -24,7 +29,8 @@ def killed_again_and_again(lab: Lab, seed: int, *, kills: int, make: Make) -> Fi
     submitter.reach(LOAD)
     moment = threading.Event()
     for _ in range(kills):
-        moment.wait(chance.uniform(0.0, 2.0))
+        moment.wait(chance.uniform(0.0, lives_s))
+        submitter.complain()
         lab.service.kill()
         lab.service.start()
     submitter.finish()
@@ -35,8 +41,8 @@ def killed_again_and_again(lab: Lab, seed: int, *, kills: int, make: Make) -> Fi
 def test_a_service_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing(
     lab: Lab,
 ) -> None:
-    make = partial(programs.by_chance, lab.program, most_s=4.0)
-    figures = killed_again_and_again(lab, 1, kills=KILLS, make=make)
+    make = partial(programs.by_chance, lab.program, most_s=2.5)
+    figures = killed_again_and_again(lab, make, seed=1, kills=KILLS, lives_s=1.5)
     assert figures.states == {"succeeded": figures.runs}, str(figures)
     assert figures.attempts == figures.runs, str(figures)
     assert median(figures.ready_s) <= READY_WITHIN_S, str(figures)

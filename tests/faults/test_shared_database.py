@@ -29,7 +29,7 @@ def shared(lab: Lab, postgres: Postgres, chance: random.Random, *, runs: int) ->
     """What becomes of so many queued runs while a service is killed and the database restarts."""
     lab.watcher.start()
     start_both(lab)
-    submitter = Submitter(lab, partial(programs.by_chance, lab.program), load=runs + 1)
+    submitter = Submitter(lab, partial(programs.by_chance, lab.program, most_s=1.5), load=runs + 1)
     submitter.start(at_most=runs)
     submitter.join()
     at_work(lab).kill()

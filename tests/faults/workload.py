@@ -44,8 +44,7 @@ class Submitter:
         """Return once so many are acknowledged."""
         deadline = time.monotonic() + timeout_s
         while len(self.acknowledged) < count:
-            if self.failure is not None:
-                raise self.failure
+            self.complain()
             assert time.monotonic() < deadline, f"{len(self.acknowledged)} acknowledged"
             self._enough.wait(LEAST_S)
 
@@ -54,6 +53,10 @@ class Submitter:
         self._enough.set()
         self._thread.join(timeout=90.0)
         assert not self._thread.is_alive(), "a submission is not acknowledged"
+        self.complain()
+
+    def complain(self) -> None:
+        """Raise what went wrong with a submission, if anything did."""
         if self.failure is not None:
             raise self.failure
 

@@ -265,7 +265,7 @@ ABOUT_THE_ENVIRONMENT = [
     Mistake("Box actions expected of a discrete env",
             ("agent.discrete", "false", "CartPole-v1 takes Discrete actions", "Set it to true"),
             words=("--env", "CartPole-v1", "--no-agent-discrete")),
-    Mistake("a device that this machine lacks", ("resources.device", "cuda", "Use cpu"),
+    Mistake("a device that this machine lacks", ("resources.device", "cuda", "to auto or cpu"),
             words=("--env", "CartPole-v1", "--device", "cuda:99")),
 ]  # fmt: skip
 

@@ -42,7 +42,8 @@ def mixed(lab: Lab, chance: random.Random) -> Spec:
 def test_a_hundred_kills_of_the_service_lose_nothing_and_double_nothing(
     lab: Lab, tell: Tell
 ) -> None:
-    figures = killed_again_and_again(lab, 1, kills=100, make=partial(mixed, lab))
+    make = partial(mixed, lab)
+    figures = killed_again_and_again(lab, make, seed=1, kills=100, lives_s=4.0)
     tell(figures)
     assert max(figures.ready_s) <= READY_WITHIN_S, str(figures)
 

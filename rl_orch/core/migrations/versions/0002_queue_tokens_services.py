@@ -16,6 +16,7 @@ SORTED = {
     "idx_runs_arrival": ["arrival"],
     "idx_runs_group": ["group_name"],
 }
+ACTIVE = sa.text("state IN ('queued', 'starting', 'running', 'evaluating')")
 WIDE: dict[str, tuple[sa.types.TypeEngine[Any], sa.types.TypeEngine[Any]]] = {
     "timestamp": (sa.Integer(), sa.BigInteger()),
     "total_timesteps": (sa.Integer(), sa.BigInteger()),
@@ -34,7 +35,7 @@ def upgrade() -> None:
     op.drop_index("idx_runs_state", "runs")
     for index, columns in SORTED.items():
         op.create_index(index, "runs", columns)
-    op.create_index("idx_runs_active", "runs", ["state", "arrival", "id"])
+    op.create_index("idx_runs_active", "runs", ["state", "arrival", "id"], sqlite_where=ACTIVE)
     if op.get_bind().dialect.name == "postgresql":
         for name, (narrow, wide) in WIDE.items():
             op.alter_column("models", name, existing_type=narrow, type_=wide)
