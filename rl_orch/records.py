@@ -14,7 +14,7 @@ from rl_orch.spec.model import Spec
 class Record(BaseModel):
     """A frozen record; unknown fields are ignored, so that older programs read newer files."""
 
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings", defer_build=True)
 
 
 class State(StrEnum):
@@ -297,8 +297,6 @@ class Certificate(Record):
 
 class RunView(Record):
     """A run with everything that belongs to it."""
-
-    model_config = ConfigDict(defer_build=True)  # A listing needs no Spec, which takes long.
 
     run: Run
     spec: Spec

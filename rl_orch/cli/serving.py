@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 
 from rl_orch import orchestrator
 from rl_orch.api.app import create_app
@@ -29,8 +30,8 @@ from rl_orch.core.telemetry import Telemetry
 from rl_orch.errors import BadInput, Conflict, RlctlError
 from rl_orch.io import machine, place, processes
 from rl_orch.io.place import Place
-from rl_orch.records import RunView
-from rl_orch.spec.model import Spec
+from rl_orch.records import Record
+from rl_orch.spec.groups import Group
 
 LOCK_FILE = "service.lock"
 LOOK_EVERY_S = 0.02
@@ -42,8 +43,8 @@ LOG = logging.getLogger(__name__)
 def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
     """Serve a home until a signal asks to end; `tell` is called once it is ready."""
     _log_to_stderr()
-    for model in (Spec, RunView):  # Before there are threads that would all do it.
-        model.model_rebuild(force=True)
+    for model in (Group, Record):  # Before there are threads that would all do it.
+        _build(model)
     with _alone(wanted.home), _signals() as until:
         verbs = orchestrator.connect(wanted.home, database=wanted.database, resident=True)
         verbs.capacity = _capacity(wanted)
@@ -81,6 +82,13 @@ def _note_database(verbs: Orchestrator) -> None:
     """Let the home keep its database in mind, once that has been opened."""
     with verbs.store.reading():
         place.note_database(verbs.home, verbs.location)
+
+
+def _build(model: type[BaseModel]) -> None:
+    """Build what validates a kind of model and all that derive from it, deferred until now."""
+    model.model_rebuild(force=True)
+    for derived in model.__subclasses__():
+        _build(derived)
 
 
 class _Running:

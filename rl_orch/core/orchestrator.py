@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_orch.core import imports, preflight
+from rl_orch.core import imports
 from rl_orch.core.foreground import Pumps, StopRequests, Watch, carry_out, never, nobody, room
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import Supervisor
@@ -21,7 +21,7 @@ from rl_orch.core.resumption import (
     refuse_final,
     requeued,
 )
-from rl_orch.core.verbs import Verbs
+from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io import processes
 from rl_orch.io.rundir import RunDir
@@ -153,7 +153,7 @@ class Orchestrator(Verbs):
     def _made(self, spec: Spec, lease: str | None) -> list[str]:
         """The ids of the runs that a spec makes; what is worth a warning is logged."""
         refuse_pending(spec)
-        spec, told = preflight.ready(self.home, spec)
+        spec, told = ready(self.home, spec)
         for finding in told:
             LOG.warning("%s", finding)
         return self._created(spec, lease=lease)[0]

@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import importlib
 import logging
 import shutil
 import threading
@@ -11,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rl_orch.core import creation, preflight, scheduler
+from rl_orch.core import creation, scheduler
 from rl_orch.core.forecast import forecast
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import LAST_WORDS_S, Supervisor
@@ -39,12 +40,22 @@ from rl_orch.records import Checkpoint, Group, History, Run, RunView, State, Sub
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
+if TYPE_CHECKING:
+    from rl_orch.core.findings import Finding
+
 DATABASE = "rlctl.db"
 TICK_S = 0.1
 LOG = logging.getLogger(__name__)
 
 Runners = Callable[[str], Runner]
 """The runner of a name."""
+
+
+def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
+    """The spec as it can be launched here, and warnings. A listing does without what looks."""
+    looked: tuple[Spec, list[Finding]]
+    looked = importlib.import_module("rl_orch.core.preflight").ready(home, spec)
+    return looked
 
 
 class Verbs:
@@ -93,7 +104,7 @@ class Verbs:
 
     def check(self, spec: Spec) -> None:
         """Raise if the spec could not be carried out here."""
-        preflight.ready(self.home, spec)
+        ready(self.home, spec)
         self._refuse_what_never_fits(spec)
         self._runner_of(spec.runner.name).check(spec)
 
@@ -107,7 +118,7 @@ class Verbs:
         if known is not None:
             return self._submission(known, repeated=True)
         refuse_pending(spec)
-        spec, told = preflight.ready(self.home, spec)
+        spec, told = ready(self.home, spec)
         ids, repeated = self._created(spec, key=key, digest=digest)
         submission = self._submission(ids, repeated=repeated)
         return submission.model_copy(update={"warnings": tuple(map(str, told))})

@@ -52,11 +52,20 @@ def test_help_takes_less_than_0_4_s(empty_home: Path) -> None:
     assert least_seconds(empty_home, "--help", bar=0.4) < 0.4
 
 
-def test_ls_takes_less_than_0_7_s_and_a_thousand_runs_add_at_most_0_2_s(
+LIBRARIES = (
+    "import sqlalchemy.dialects.sqlite, pydantic.main, typer.main, rich.table, rich.console, yaml,"
+    "psutil"
+)
+"""What a listing is made with, and nothing of ours."""
+
+
+def test_ls_takes_little_more_than_its_libraries_and_a_thousand_runs_add_at_most_0_2_s(
     empty_home: Path, home: Path
 ) -> None:
-    none = least_seconds(empty_home, "ls", bar=0.7)
-    assert none < 0.7
+    """0.7 s where the libraries take 0.45; how fast the machine is at the moment cancels out."""
+    bar = 1.55 * least_seconds_of(LIBRARIES, empty_home, bar=0.0)
+    none = least_seconds(empty_home, "ls", bar=bar)
+    assert none < bar
     assert least_seconds(home, "ls", bar=none + 0.2) < none + 0.2
 
 
@@ -99,7 +108,12 @@ def test_a_command_loads_only_what_it_needs(
 
 def least_seconds(home: Path, *words: str, bar: float) -> float:
     """The least processor time that a command takes."""
-    program = [sys.executable, "-c", "from rl_orch.cli.rlctl import main; main()", *words]
+    return least_seconds_of("from rl_orch.cli.rlctl import main; main()", home, *words, bar=bar)
+
+
+def least_seconds_of(code: str, home: Path, *words: str, bar: float) -> float:
+    """The least processor time that a program takes, tried again while that is over the bar."""
+    program = [sys.executable, "-c", code, *words]
     seconds: list[float] = []
     while len(seconds) < 5 or (len(seconds) < 15 and min(seconds) >= bar):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
