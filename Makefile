@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(BIN)/rlctl launch -f rl_orch/configs/cartpole.yaml
+	$(BIN)/rlctl launch -f rl_orch/configs/ppo-CartPole-v1.yaml
 
 test: setup
 	$(MAKE) --no-print-directory lint

@@ -19,7 +19,7 @@ from rl_orch.cli.summary import print_summary
 from rl_orch.records import Event, Run
 
 ROOT = Path(__file__).parents[1]
-SPEC = "rl_orch/configs/cartpole.yaml"
+SPEC = "rl_orch/configs/ppo-CartPole-v1.yaml"
 COMMAND = f"[bold green]$[/] rlctl launch -f {SPEC}"
 WIDTH = 108
 SHOWN_AT = 12_000

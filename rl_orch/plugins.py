@@ -1,8 +1,8 @@
 """The one extension mechanism: Python entry points, loaded only when asked for by name.
 
-A package adds a vector environment with an entry point in the group `rl_orch.vector_envs`, which a
-spec then names. Our own algorithms, runners and trackers are found the same way, by the names that
-this release offers. What each kind must provide is the protocol named in `KINDS`.
+A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a vector
+environment with one in `rl_orch.vector_envs`, which a spec then names. Our own are found the same
+way. What each kind must provide is the protocol named in `KINDS`.
 """
 
 import difflib
@@ -12,7 +12,8 @@ from typing import Any
 from rl_orch.errors import BadInput
 
 KINDS = {
-    "algorithms": "rl_orch.rl.learner.Learner",
+    "algorithms": "rl_orch.rl.learner.Algorithm",
+    "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
     "runners": "rl_orch.core.ports.Runner",
     "trackers": "rl_orch.io.telemetry.Sink",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",

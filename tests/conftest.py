@@ -1,15 +1,67 @@
-"""What tests of every kind share: the command `rlctl`, carried out in this process."""
+"""What tests of every kind share: the command `rlctl`, carried out in this process, which does not
+wait longer than it must, and folders in memory.
+"""
 
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rl_orch.cli.rlctl import run
 
 pytest_plugins = ["tests.postgres", "tests.stores"]
+
+MEMORY = Path("/dev/shm")
+FOLDER = "rlctl-tests-"
+ROOM_BYTES = 4 << 30
+"""A run of all tests leaves about a tenth of it behind."""
+
+PAUSE_S = 0.01
+PAUSES = (
+    "rl_orch.cli.attach.LOOK_EVERY_S",
+    "rl_orch.cli.logs.LOOK_EVERY_S",
+    "rl_orch.cli.wait.LOOK_EVERY_S",
+    "rl_orch.core.foreground.TICK_S",
+    "rl_orch.core.service.TICK_S",
+    "rl_orch.core.verbs.TICK_S",
+)
+"""How long this process rests before it looks again at what it waits for. The processes that it
+starts rest as long as users' do."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary folders are in memory: programs die here, machines do not, and half of what many
+    tests would take is a disk that says that it has written. With `--basetemp` they are there."""
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or config.option.basetemp or not MEMORY.is_dir():
+        return
+    _sweep()
+    if shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+        folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=MEMORY)
+        config.option.basetemp = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _sweep() -> None:
+    """Remove what sessions have left that were killed."""
+    for left in MEMORY.glob(f"{FOLDER}*"):
+        pid = left.name.removeprefix(FOLDER).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_pauses() -> Iterator[None]:
+    """Whoever waits in this process looks again soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        for pause in PAUSES:
+            patch.setattr(pause, PAUSE_S)
+        yield
 
 
 @dataclass(frozen=True)

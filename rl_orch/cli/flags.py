@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from rl_orch.cli.output import warn
+from rl_orch.cli.output import note, warn
 from rl_orch.errors import BadInput
+from rl_orch.spec import checks, tuned
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
@@ -56,11 +57,23 @@ def with_spec_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str, str]) -> Spec:
-    """The spec that was typed: file, variables, flags and overrides."""
+    """The spec that was typed: file, variables, flags and overrides.
+
+    Without a file, hyperparameters that are known to work stand in for one, if there are any.
+    """
     for sentence in stray_variables(os.environ):
         warn(sentence)
-    document = None if file is None else read_spec(file)
-    return resolve(document, variables=os.environ, flags=flags, overrides=overrides or ())
+    typed = functools.partial(resolve, variables=os.environ, flags=flags, overrides=overrides or ())
+    if file is not None:
+        spec = typed(read_spec(file))
+    else:
+        spec = typed()
+        if (found := tuned.find(spec)) is not None:
+            spec = typed(tuned.hyperparameters(found))
+            note(f"hyperparameters tuned for {spec.env.id} ({found.name}); -f takes others")
+    for sentence in checks.unread(spec):
+        warn(sentence)
+    return spec
 
 
 def _given_flags(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

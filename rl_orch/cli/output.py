@@ -49,6 +49,11 @@ def warn(sentence: str) -> None:
     err().print(f"[yellow]warning:[/yellow] {safe(sentence)}", soft_wrap=True)
 
 
+def note(sentence: str) -> None:
+    """Say something that explains what is done."""
+    err().print(f"[dim]{safe(sentence)}[/dim]", soft_wrap=True)
+
+
 def report_error(error: RlctlError, *, as_json: bool) -> int:
     """Show an error where its reader looks for it, and return its exit code."""
     if as_json:

@@ -8,6 +8,7 @@ Assumed, since only the environment could tell: observations of 64 numbers, 8 ac
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec
 
 OBSERVATION, ACTIONS, EPISODE_STEPS = 64, 8, 100
@@ -18,8 +19,14 @@ WEIGHT_BYTES = 3 * 4
 COPY_BYTES = 5_000
 """State of one copy of the environment in a checkpoint."""
 
+ROW_BYTES = 4 * (OBSERVATION + ACTIONS) + 25
+"""A row of a replay buffer: observation, actions, reward, flags, and the row before it."""
+
+PRIORITY_BYTES = 4
+"""The priority of a row, in every checkpoint."""
+
 UPDATE_BYTES, EPISODE_BYTES = 2_600, 300
-"""Events and TensorBoard points of one update, and of one episode."""
+"""Events and TensorBoard points of one report on updates, and of one episode."""
 
 EVALUATION_BYTES, RETURN_BYTES = 2_000, 30
 """The report of an evaluation, and of each episode in it."""
@@ -33,16 +40,18 @@ PROGRAM_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of one checkpoint, how many there are at once, and bytes of everything else."""
+    """Bytes of one checkpoint, how many there are at once, bytes of the replay segments that they
+    share, and of everything else."""
 
     checkpoint: int
     checkpoints: int
     rest: int
+    replay: int = 0
 
     @property
     def total(self) -> int:
         """Bytes of a run when it has ended."""
-        return self.checkpoint * self.checkpoints + self.rest
+        return self.checkpoint * self.checkpoints + self.replay + self.rest
 
 
 def footprint(spec: Spec) -> Footprint:
@@ -56,16 +65,32 @@ def footprint(spec: Spec) -> Footprint:
     checkpoints = min(saves, spec.checkpoint.keep_last + 2)
     rest = (
         FIXED_BYTES
-        + UPDATE_BYTES * -(-total // rollout)
+        + UPDATE_BYTES * -(-total // max(rollout, spec.train.report_every))
         + EPISODE_BYTES * -(-total // EPISODE_STEPS)
         + EVALUATION_BYTES * evaluations
         + RETURN_BYTES * (spec.eval.episodes * evaluations + spec.eval.final_episodes)
     )
-    return Footprint(_checkpoint_bytes(spec), checkpoints, rest)
+    return Footprint(_checkpoint_bytes(spec), checkpoints, rest, _replay_bytes(spec))
 
 
 def _checkpoint_bytes(spec: Spec) -> int:
-    return WEIGHT_BYTES * _weights(spec) + COPY_BYTES * spec.env.num_envs
+    priorities = _kept_rows(spec) if spec.buffer.prioritized else 0
+    return (
+        WEIGHT_BYTES * _weights(spec) + COPY_BYTES * spec.env.num_envs + PRIORITY_BYTES * priorities
+    )
+
+
+def _replay_bytes(spec: Spec) -> int:
+    """The newest checkpoints share nearly all segments; the best one may be so old as to share
+    none with them."""
+    return ROW_BYTES * min(2 * _kept_rows(spec), spec.train.total_timesteps)
+
+
+def _kept_rows(spec: Spec) -> int:
+    traits = BUILT_IN.get(spec.agent.algorithm)
+    if traits is None or not traits.off_policy:
+        return 0
+    return min(spec.buffer.size, spec.train.total_timesteps)
 
 
 def _weights(spec: Spec) -> int:

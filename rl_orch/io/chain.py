@@ -5,25 +5,34 @@ Everything is worked out anew from the files; nothing that a run says about itse
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.io import checkpoints, shelf
+from rl_orch.io import checkpoints, segment_files, shelf
 from rl_orch.io.checkpoints import Checkpoint
 from rl_orch.io.events import first_gap, fold, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Event, EventKind, FirstDifference
 
-PARTS = ("parameters", "normalisers", "optimiser", "generators", "environments", "accounting")
+PARTS = (
+    *("parameters", "normalisers", "optimiser", "generators"),
+    *("environments", "replay", "accounting"),
+)
 """What a checkpoint remembers, part by part: each has a digest of its own."""
 
 COMPARED = frozenset(EventKind) - {EventKind.LOG, EventKind.STATE}
 """Readings of the clock, and the starts and ends of attempts, differ by their nature."""
+
+
+Digest: TypeAlias = Callable[[str], str | None]
+"""Works out the digest of a replay segment's file by its name; None if there is no such file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +70,26 @@ class Link:
 
 def chain(run: RunDir) -> Iterator[Link]:
     """The hash chain over a run's checkpoints, oldest first."""
-    before = ""
+    before, digest = "", _digest_in(run.replay)
     for name in _names(run):
-        parts = digests(checkpoints.load(run.checkpoints / name))
+        parts = digests(checkpoints.load(run.checkpoints / name), digest)
         text = json.dumps([before, name, parts], sort_keys=True)
         before = hashlib.sha256(text.encode()).hexdigest()
         yield Link(name, parts, before)
 
 
-def digests(checkpoint: Checkpoint) -> dict[str, str]:
-    """A digest of each part of a checkpoint."""
+def digests(checkpoint: Checkpoint, digest: Digest | None = None) -> dict[str, str]:
+    """A digest of each part of a checkpoint, its replay segments included.
+
+    `digest` may remember segments that other checkpoints need too.
+    """
+    digest = digest or _digest_in(shelf.replay_of(checkpoint.path))
     hashes = {part: hashlib.sha256() for part in PARTS}
     for name in sorted(checkpoint.tensors):
         tensor = np.ascontiguousarray(checkpoint.tensors[name])
         head = f"{name} {tensor.dtype} {tensor.shape}\n"
         hashes[part_of(name)].update(head.encode() + tensor.tobytes())
-    for part, document in _documents(checkpoint).items():
+    for part, document in _documents(checkpoint, digest).items():
         hashes[part].update(json.dumps(document, sort_keys=True).encode())
     return {part: made.hexdigest() for part, made in hashes.items()}
 
@@ -86,7 +99,12 @@ def part_of(tensor: str) -> str:
     group = tensor.partition("/")[0]
     if group == "policies":
         return "normalisers" if ".normalizer." in f".{tensor}." else "parameters"
-    known = {"optimizer": "optimiser", "rng": "generators", "envs": "environments"}
+    known = {
+        "optimizer": "optimiser",
+        "rng": "generators",
+        "envs": "environments",
+        "replay": "replay",
+    }
     return known.get(group, "accounting")
 
 
@@ -94,14 +112,42 @@ def _names(run: RunDir) -> list[str]:
     return [entry.path.name for entry in shelf.listing(run.checkpoints)]
 
 
-def _documents(checkpoint: Checkpoint) -> dict[str, Any]:
+def _digest_in(folder: Path) -> Digest:
+    """Reads every segment of the folder at most once: checkpoints share most of them."""
+
+    @cache
+    def digest(name: str) -> str | None:
+        try:
+            with segment_files.opened(folder, name) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return None
+
+    return digest
+
+
+def _replay(checkpoint: Checkpoint, digest: Digest) -> dict[str, Any]:
+    """What a checkpoint says of its replay buffer, with the digests that its segments really have.
+
+    A run that was killed has the same segments as one that was not: every checkpoint ends one, and
+    whoever goes on from it begins the next.
+    """
+    meta = dict(checkpoint.document["replay_meta"])
+    listed = segment_files.entries(meta)
+    if listed:
+        meta["segments"] = [[entry.name, digest(entry.name)] for entry in listed]
+    return meta
+
+
+def _documents(checkpoint: Checkpoint, digest: Digest) -> dict[str, Any]:
     """What a checkpoint holds besides tensors, by part."""
     trainer = dict(checkpoint.document["trainer_state"])
     collector = dict(trainer.pop("collector", {}))
     return {
         "generators": checkpoint.document["rng_state"],
         "environments": collector.pop("envs", {}),
-        "accounting": [trainer, collector, checkpoint.document["replay_meta"]],
+        "replay": _replay(checkpoint, digest),
+        "accounting": [trainer, collector],
     }
 
 
@@ -129,7 +175,10 @@ def _detail(part: str, left: Checkpoint, right: Checkpoint) -> str:
         pair = (left.tensors.get(name), right.tensors.get(name))
         if (said := _in_tensor(name, *pair)) is not None:
             return said
-    documents = [_documents(checkpoint)[part] for checkpoint in (left, right)]
+    documents = [
+        _documents(checkpoint, _digest_in(shelf.replay_of(checkpoint.path)))[part]
+        for checkpoint in (left, right)
+    ]
     return _in_document(part, *documents) or f"{part} differ"
 
 

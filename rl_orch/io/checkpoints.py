@@ -50,7 +50,7 @@ def save(
 
     `document` may hold `trainer_state`, `replay_meta` and `rng_state`; `meta` must hold `run_id`
     and `attempt`. A checkpoint of the same step is replaced. What JSON or safetensors cannot hold
-    exactly is a ValueError.
+    exactly is a ValueError. Replay segments that `replay_meta` lists must be on the disk already.
     """
     path = root / name_of(step)
     files = {
@@ -62,7 +62,10 @@ def save(
 
 
 def load(path: Path) -> Checkpoint:
-    """The checkpoint in a directory, or `Damaged` with the name of the file that is at fault."""
+    """The checkpoint in a directory, or `Damaged` with the name of the file that is at fault.
+
+    Replay segments are not looked at: only a training that goes on needs them (`shelf.verify`).
+    """
     files = sealed.read(path, FILES, noun=NOUN)
     document = _decode_state(path, files[STATE])
     tensors = _decode_tensors(path, files[TENSORS])

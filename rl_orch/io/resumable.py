@@ -7,12 +7,14 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind
 
 
-def newest_checkpoint(directory: RunDir) -> shelf.Newest:
+def newest_checkpoint(directory: RunDir, *, deep: bool = False) -> shelf.Newest:
     """The newest intact checkpoint; none if the run never came to save one.
+
+    Whoever goes on from it looks deep: into all of its replay segments, however many they are.
 
     `Damaged` if it did and none is left: beginning anew would pass for going on.
     """
-    newest = shelf.newest(directory.checkpoints)
+    newest = shelf.newest(directory.checkpoints, deep=deep)
     if newest.path is not None:
         return newest
     saved = [

@@ -18,6 +18,7 @@ import yaml
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io import processes
 from rl_orch.io.sealed import sync_directory
+from rl_orch.io.segment_files import REPLAY
 from rl_orch.records import Certificate, EvalReport, Run
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
@@ -60,6 +61,11 @@ class RunDir:
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """The folder of replay segments, which checkpoints name; made when there is one."""
+        return self.checkpoints.with_name(REPLAY)
 
     @property
     def tensorboard(self) -> Path:

@@ -44,7 +44,7 @@ def write(path: Path, files: Mapping[str, bytes], *, noun: str) -> None:
             sync_directory(path.parent)
     except OSError as error:
         raise RlctlError(
-            f"cannot write {noun} {path}: {error.strerror}", path=str(path), hint=_advice(error)
+            f"cannot write {noun} {path}: {error.strerror}", path=str(path), hint=advice(error)
         ) from error
     with suppress(OSError):
         discard(_aside(path))
@@ -121,6 +121,13 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def advice(error: OSError) -> str:
+    """What to do about a disk that refuses to be written to."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free space on that disk, then resume; what was written before is whole."
+    return "Check the disk and the permissions of that folder, then resume."
 
 
 @contextmanager
@@ -250,9 +257,3 @@ def _opened(path: Path, name: str, noun: str) -> Iterator[BufferedReader]:
             yield file
     except OSError as error:
         raise damaged(path, f"cannot be read: {name}: {error.strerror}", noun=noun) from error
-
-
-def _advice(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Free space on that disk, then resume; what was written before is whole."
-    return "Check the disk and the permissions of that folder, then resume."

@@ -4,13 +4,14 @@ A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoint
 `deposits.py` if a program of somebody else's wrote it.
 """
 
+import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.errors import Damaged, NotFound
-from rl_orch.io import deposits, sealed
+from rl_orch.io import deposits, sealed, segment_files
 
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
@@ -29,16 +30,37 @@ class Entry:
     problem: str | None = None
 
 
-def verify(path: Path) -> None:
-    """Raise `Damaged` unless all files of a checkpoint are there and pass their digests."""
+def verify(path: Path, *, deep: bool = True) -> None:
+    """Raise `Damaged` unless all files of a checkpoint are there and pass their digests, and all
+    replay segments that it needs are there. Of these, the digests count only if it is to be deep.
+    """
     if deposits.is_deposit(path):
         deposits.load(path)
-    else:
-        sealed.verify(path, FILES, noun=NOUN)
+        return
+    sealed.verify(path, FILES, noun=NOUN)
+    for entry in segments_of(path):
+        fault = segment_files.fault(replay_of(path), entry, digest=deep)
+        if fault is not None:
+            problem = f"needs a replay segment that {fault}: {entry.name}"
+            raise sealed.damaged(path, problem, noun=NOUN)
+
+
+def segments_of(path: Path) -> tuple[segment_files.Entry, ...]:
+    """The replay segments that a checkpoint needs; none if it does not say so in our format."""
+    try:
+        return segment_files.entries(json.loads((path / STATE).read_bytes())["replay_meta"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
+
+
+def replay_of(path: Path) -> Path:
+    """The folder of the segments of a checkpoint."""
+    return path.parent.with_name(segment_files.REPLAY)
 
 
 def listing(root: Path) -> list[Entry]:
-    """All checkpoints in a directory, oldest step first. Reads every byte of them."""
+    """All checkpoints in a directory, oldest step first. Reads every byte of them, but not of the
+    replay segments that they need."""
     entries = [_entry(path) for path in reversed(_newest_first(root))]
     return [entry for entry in entries if entry is not None]
 
@@ -51,11 +73,12 @@ class Newest:
     passed_over: tuple[str, ...] = ()
 
 
-def newest(root: Path) -> Newest:
-    """The newest intact checkpoint of a folder, if it has one. Reads no older ones."""
+def newest(root: Path, *, deep: bool = False) -> Newest:
+    """The newest intact checkpoint of a folder, if it has one. Reads no older ones, and replay
+    segments only if it is to be deep."""
     problems: list[str] = []
     for path in _newest_first(root):
-        entry = _entry(path)
+        entry = _entry(path, deep=deep)
         if entry is not None and entry.intact:
             return Newest(path, tuple(problems))
         if entry is not None:
@@ -111,12 +134,12 @@ def _newest_first(root: Path) -> list[Path]:
     return [path for path in reversed(sealed.present(root)) if step_of(path) is not None]
 
 
-def _entry(path: Path) -> Entry | None:
+def _entry(path: Path, *, deep: bool = False) -> Entry | None:
     """How a checkpoint stands, or None if it went away in the meantime."""
     step = step_of(path)
     assert step is not None
     try:
-        verify(path)
+        verify(path, deep=deep)
     except NotFound:
         return None
     except Damaged as error:

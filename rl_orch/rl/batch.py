@@ -111,11 +111,11 @@ class Batch:
 
     def _mapped(self, change: Callable[[Array], Array], infos: Infos | None) -> Batch:
         changed: dict[str, Any] = {
-            name: _map(column, change)
+            name: mapped(column, change)
             for name in ARRAY_FIELDS
             if (column := getattr(self, name)) is not None
         }
-        extras = {name: _map(column, change) for name, column in self.extras.items()}
+        extras = {name: mapped(column, change) for name, column in self.extras.items()}
         return Batch(**changed, infos=infos, extras=extras)
 
     def _present(self) -> list[str]:
@@ -142,6 +142,27 @@ def on_host(array: Array) -> NDArray[Any]:
     return array.cpu().numpy() if isinstance(array, torch.Tensor) else array
 
 
+def mapped(column: Column, change: Callable[[Any], Array]) -> Column:
+    """The column with each of its arrays changed."""
+    if isinstance(column, Mapping):
+        return {name: mapped(value, change) for name, value in column.items()}
+    return change(column)
+
+
+def rows_of(column: Column, rows: Any) -> Any:
+    """The rows of a column at an index, a mask or a slice of its own kind: arrays or tensors."""
+    if isinstance(column, Mapping):
+        return {name: rows_of(value, rows) for name, value in column.items()}
+    return column[rows]
+
+
+def host_column(column: Column | None) -> Any:
+    """The column in host memory, as an array or a mapping of them; an error if there is none."""
+    if column is None:
+        raise ValueError("the batch lacks a column that is asked for")
+    return mapped(column, on_host)
+
+
 def _lengths(name: str, column: Column) -> Iterable[tuple[str, int]]:
     if isinstance(column, Mapping):
         if not column:
@@ -157,12 +178,6 @@ def _lengths(name: str, column: Column) -> Iterable[tuple[str, int]]:
     if column.ndim == 0:
         raise ValueError(f"column {name} is a scalar; must have a leading batch dimension")
     yield name, int(column.shape[0])
-
-
-def _map(column: Column, change: Callable[[Array], Array]) -> Column:
-    if isinstance(column, Mapping):
-        return {name: _map(value, change) for name, value in column.items()}
-    return change(column)
 
 
 def _as_index(indices: Array | Sequence[int]) -> NDArray[Any]:
@@ -247,7 +262,7 @@ def _zeros(model: Column, size: int) -> Column:
             return array.new_zeros((size, *array.shape[1:]))
         return np.zeros((size, *array.shape[1:]), dtype=array.dtype)
 
-    return _map(model, zeros)
+    return mapped(model, zeros)
 
 
 def _known(batch: Batch) -> Array:

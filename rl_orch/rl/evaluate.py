@@ -6,17 +6,19 @@ episode k is seeded with `derive(seed, k)`, however many are played side by side
 
 import math
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 
 from rl_orch import stats
 from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.masks import masks_in
+from rl_orch.rl.envs.seen import seen
+from rl_orch.rl.policy import Actor, Seen
 from rl_orch.rl.seeding import isolated
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -26,18 +28,6 @@ LANES = 16
 
 ENDLESS = 100_000
 """Steps after which an episode without a time limit counts as one that never ends."""
-
-
-class Actor(Protocol):
-    """Whoever decides: a policy of ours, or a process that serves `act`."""
-
-    device: torch.device
-
-    def decide(self, observations: NDArray[Any], generator: torch.Generator | None) -> NDArray[Any]:
-        """Actions (B, *action_shape): sampled, or the mode without a generator."""
-
-    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Actions as the environment takes them."""
 
 
 def evaluation_seed(spec: Spec) -> int:
@@ -146,11 +136,15 @@ class Evaluator:
         returns = np.zeros(len(shares))
         lengths = np.zeros(len(shares), np.int64)
         resetting = np.zeros(len(shares), np.bool_)
-        observations = vector.reset(envs, seed, numbered=True)
+        observations, infos = vector.reset(envs, seed, numbered=True)
+        first, memory = np.ones(len(shares), np.bool_), None
+        masked = self._spec.agent.action_masks and self._spec.runner.name != "external"
         left = sum(shares)
         while left:
-            actions = policy.to_env(policy.decide(np.asarray(observations), generator))
-            observations, rewards, terminated, truncated, _ = envs.step(actions)
+            masks = masks_in(infos, len(shares)) if masked else None
+            decision = policy.decide(Seen(observations, first, memory, masks), generator)
+            raw, rewards, terminated, truncated, infos = envs.step(policy.to_env(decision.actions))
+            observations, memory = seen(envs.single_observation_space, raw), decision.memory
             returns += np.where(resetting, 0.0, rewards)
             lengths += ~resetting
             ended = np.logical_or(terminated, truncated)
@@ -159,6 +153,7 @@ class Evaluator:
                     played[lane].append((_finite(returns[lane]), int(lengths[lane])))
                     left -= 1
                 returns[lane], lengths[lane] = 0.0, 0
+            first = resetting if resets_next else ended
             if resets_next:
                 resetting = ended
             if lengths.max() > limit:

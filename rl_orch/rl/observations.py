@@ -1,11 +1,11 @@
 """From raw observations to what a network sees: normalise → clip → flatten or one-hot → float32.
 
-This runs on the host, in NumPy, and is saved with the policy: what is served is what was trained.
+Images stay whole numbers, channels first; networks scale them where they run. All else happens on
+the host, in NumPy, and is saved with the policy: what is served is what was trained.
 """
 
-import math
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -13,10 +13,16 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl.batch import Column, on_host
+from rl_orch.rl.envs.leaves import Leaf, leaves_of
+from rl_orch.rl.envs.seen import flat_space
 from rl_orch.spec.groups import ObsGroup
 
 Floats = NDArray[np.float64]
+Process: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
+"""(B, *shape) → what networks see of it."""
 
+FLOAT32 = np.dtype(np.float32)
 EPSILON = 1e-8
 
 
@@ -54,8 +60,8 @@ class RunningNormalizer(nn.Module):
         batch_mean = batch.mean(axis=0)
         batch_m2 = np.square(batch - batch_mean).sum(axis=0)
         delta, total = batch_mean - self.mean.numpy(), count + size
-        self.m2 += torch.from_numpy(batch_m2 + np.square(delta) * (count * size / total))
-        self.mean += torch.from_numpy(delta * (size / total))
+        self.m2 += torch.as_tensor(batch_m2 + np.square(delta) * (count * size / total))
+        self.mean += torch.as_tensor(delta * (size / total))
         self.count += size
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
@@ -64,45 +70,117 @@ class RunningNormalizer(nn.Module):
 
 
 class ObservationPipeline(nn.Module):
-    """Observations of one space → rows of float32, (B, `size`).
+    """Observations of one space → what networks see of them, by the rules of `Leaf`.
 
-    Box observations are normalised, clipped and flattened; Discrete ones become one-hot rows.
+    Box vectors are normalised, clipped and flattened, choices become one-hot rows: (B, size),
+    float32. Images become (B, C, H, W), uint8. Observations with parts are mappings of such.
     """
 
-    normalizer: RunningNormalizer | None
+    normalizer: RunningNormalizer | nn.ModuleList | None
 
     def __init__(self, space: Space[Any], options: ObsGroup) -> None:
         super().__init__()
-        self.start = int(space.start) if isinstance(space, spaces.Discrete) else None
-        self.size = _size(space)
-        self.clip_range = options.clip_range
-        running = options.normalize == "running" and self.start is None
-        self.normalizer = RunningNormalizer(space.shape or ()) if running else None
+        flat = flat_space(space)
+        parts = flat.spaces if isinstance(flat, spaces.Dict) else {"": flat}
+        self.leaves = leaves_of(flat, stacked=options.stack_frames is not None)
+        self.plain = not isinstance(flat, spaces.Dict)
+        self.size = sum(leaf.size for leaf in self.leaves.values())
+        measured = [name for name, leaf in self.leaves.items() if leaf.measured]
+        names = measured if options.normalize == "running" else []
+        self._normalizers = {name: RunningNormalizer(parts[name].shape or ()) for name in names}
+        self.normalizer = None
+        if names:
+            known = self._normalizers.values()
+            self.normalizer = next(iter(known)) if self.plain else nn.ModuleList(known)
+        self._processes: dict[str, Process] = {
+            name: _process(parts[name], leaf, self._normalizers.get(name), options)
+            for name, leaf in self.leaves.items()
+        }
+        self._process = self._processes[""] if self.plain else None
+
+    def process(self, observations: Column) -> NDArray[Any] | dict[str, NDArray[Any]]:
+        """What networks see of `observations`: (B, *shape) → (B, size) or (B, C, H, W), each."""
+        process = self._process
+        if process is not None and isinstance(observations, np.ndarray):
+            return process(observations)
+        seen = {name: each(_array(observations, name)) for name, each in self._processes.items()}
+        return seen[""] if self.plain else seen
+
+    def update(self, observations: Column) -> None:
+        """Let the running statistics, if there are any, count further observations."""
+        for name, normalizer in self._normalizers.items():
+            normalizer.update(_array(observations, name))
+
+
+def _array(observations: Column, name: str) -> NDArray[Any]:
+    """One array of observations, whose names are flat; "" is that of a space without parts."""
+    return on_host(observations[name] if isinstance(observations, Mapping) else observations)  # type: ignore[arg-type]
+
+
+def _process(
+    space: Space[Any], leaf: Leaf, normalizer: RunningNormalizer | None, options: ObsGroup
+) -> Process:
+    if leaf.kind == "image":
+        return _Pixels(leaf).process
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return _OneHot(space).process
+    clip_range = options.clip_range if leaf.measured else None
+    return _Numbers(leaf.size, normalizer, clip_range).process
+
+
+class _Numbers:
+    """Normalised, clipped, flattened."""
+
+    __slots__ = ("clip_range", "normalizer", "size")
+
+    def __init__(
+        self,
+        size: int,
+        normalizer: RunningNormalizer | None,
+        clip_range: tuple[float, float] | None,
+    ) -> None:
+        self.size, self.normalizer, self.clip_range = size, normalizer, clip_range
 
     def process(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """What the network sees of `observations`, (B, *shape) → (B, size)."""
-        if self.start is not None:
-            return self._one_hot(observations)
         if self.normalizer is not None:
             observations = self.normalizer.normalize(observations)
         if self.clip_range is not None:
-            observations = np.clip(observations, *self.clip_range)
-        return observations.reshape(len(observations), self.size).astype(np.float32, copy=False)
+            low, high = self.clip_range
+            observations = np.minimum(np.maximum(observations, low), high)
+        # In a rollout, asking is quicker than making an array of the shape and type it has.
+        if observations.ndim != 2:
+            observations = observations.reshape(len(observations), self.size)
+        return observations if observations.dtype is FLOAT32 else observations.astype(FLOAT32)
 
-    def update(self, observations: NDArray[Any]) -> None:
-        """Let the running statistics, if there are any, count further observations."""
-        if self.normalizer is not None:
-            self.normalizer.update(observations)
 
-    def _one_hot(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        rows = np.zeros((len(observations), self.size), dtype=np.float32)
-        rows[np.arange(len(observations)), observations - self.start] = 1.0
+class _OneHot:
+    """A 1 for each choice, among as many numbers as there are to choose from."""
+
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
+        options = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        self.size = int(options.sum())
+        # Where in a row each choice's own numbers begin, less the least choice.
+        self.offsets = np.cumsum(options) - options - np.ravel(space.start)
+        self.offset = int(self.offsets[0])
+
+    def process(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        count = len(observations)
+        rows = np.zeros((count, self.size), dtype=np.float32)
+        if observations.ndim == 1:
+            rows[np.arange(count), observations + self.offset] = 1.0
+        else:
+            places = observations.reshape(count, len(self.offsets)) + self.offsets
+            rows[np.arange(count)[:, None], places] = 1.0
         return rows
 
 
-def _size(space: Space[Any]) -> int:
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.Box):
-        return math.prod(space.shape)
-    raise TypeError(f"{type(space).__name__} observations; must be Box or Discrete")
+class _Pixels:
+    """Channels first, the frames of a stack among them; not copied where it can be avoided."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.shape, self.channels_last = leaf.shape, leaf.channels_last
+
+    def process(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
+        if self.channels_last:
+            observations = np.moveaxis(observations, -1, -3)
+        return observations.reshape(len(observations), *self.shape)

@@ -1,54 +1,42 @@
 """Collecting experience: the `Collector` seam, and `LocalCollector` over a vector environment.
 
-Only acting happens step by step. Log-probabilities, values and episode sums are worked out for the
-whole rollout at once, since the policy does not change within it.
+What is worked out from experience (values, log-probabilities, returns) is the learners' business.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
+from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.batch import Batch
+from rl_orch.rl.batch import Batch, Column, mapped, rows_of
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.masks import final_masks, masks_in
+from rl_orch.rl.envs.seen import flat_space, seen
 from rl_orch.rl.envs.state import EnvStates, capture, restore
+from rl_orch.rl.policy import Actor, Seen
 from rl_orch.rl.streams import Stream, derive
 
-Finals: TypeAlias = dict[tuple[int, int], NDArray[Any]]
-"""The final observations of episodes that were cut short, by (step, copy)."""
-
-
-class Actor(Protocol):
-    """What a collector asks of a policy: arrays in, arrays out, no gradients."""
-
-    def decide(self, observations: NDArray[Any], generator: torch.Generator | None) -> NDArray[Any]:
-        """Actions (B, *action_shape): sampled, or the mode without a generator."""
-
-    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Actions as the environment takes them."""
-
-    def assess(
-        self, observations: NDArray[Any], actions: NDArray[Any]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """log π(a | s) and V(s), (B,) each."""
-
-    def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """V(s), (B,)."""
+Finals: TypeAlias = dict[tuple[int, int], Any]
+"""The final observations of episodes, by (step, copy)."""
 
 
 class Collector(Protocol):
     """Where experience comes from."""
 
-    def collect(self, policy: Actor, n: int) -> Batch:
+    def collect(self, actor: Actor, n: int) -> Batch:
         """`n` steps of every environment copy.
 
-        Rows are ordered by copy, then time: the first `n` are those of copy 0. Extras: `log_probs`;
-        `values`, V(s); `next_values`, V(s') or 0 where the episode terminated; `valid`, false for
-        rows in which a copy only reset itself.
+        Rows are ordered by copy, then time: the first `n` are those of copy 0. Where an episode
+        ended, `next_observations` has its last observation. Extras: `valid`, false for rows in
+        which a copy only reset itself; `first`, where an episode begins; `masks` and `next_masks`
+        if actions are masked; `memories` and `next_memories`, before and after the row, if the
+        actor remembers.
         """
 
 
@@ -71,17 +59,25 @@ class CollectorState:
 
 
 class _Columns:
-    """Time-major memory for a rollout of n steps, (n, N, ...), written in place and used again."""
+    """Time-major memory for a rollout of n steps, (n, N, ...), written in place and used again.
 
-    def __init__(self, n: int, envs: vector.Envs) -> None:
-        observation, action = envs.single_observation_space, envs.single_action_space
-        rows = (n, envs.num_envs)
-        self.observations = np.empty((*rows, *(observation.shape or ())), observation.dtype)
-        kind = np.int64 if np.issubdtype(action.dtype, np.integer) else np.float32
+    Observations and memories have one row more, for what follows the last step.
+    """
+
+    def __init__(self, n: int, envs: vector.Envs, *, memory: int, choices: int) -> None:
+        action = envs.single_action_space
+        copies = envs.num_envs
+        rows = (n, copies)
+        self.observations = _empty(flat_space(envs.single_observation_space), (n + 1, copies))
+        kind = np.float32 if isinstance(action, spaces.Box) else np.int64
         self.actions = np.empty((*rows, *(action.shape or ())), kind)
         self.rewards = np.empty(rows, np.float64)
         self.terminated = np.empty(rows, np.bool_)
         self.truncated = np.empty(rows, np.bool_)
+        self.first = np.empty(rows, np.bool_)
+        self.memories = np.empty((n + 1, copies, memory), np.float32) if memory else None
+        self.masks = np.empty((*rows, choices), np.bool_) if choices else None
+        self.next_masks = np.empty((*rows, choices), np.bool_) if choices else None
 
 
 class LocalCollector:
@@ -91,15 +87,30 @@ class LocalCollector:
     NEXT_STEP environments return the final one, and spend the next step on the reset.
     """
 
-    def __init__(self, envs: vector.Envs, *, seed: int, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        envs: vector.Envs,
+        *,
+        seed: int,
+        device: torch.device | str,
+        memory_size: int = 0,
+        masked: bool = False,
+    ) -> None:
+        copies = envs.num_envs
         self.env_steps = 0
         self.generator = torch.Generator(device).manual_seed(derive(seed, Stream.ACTIONS))
         self._envs = envs
+        self._space = envs.single_observation_space
         self._resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
-        self._observations = vector.reset(envs, derive(seed, Stream.ENVS))
-        self._ended = np.zeros(envs.num_envs, np.bool_)
-        self._returns = np.zeros(envs.num_envs, np.float64)
-        self._lengths = np.zeros(envs.num_envs, np.int64)
+        self._masked = masked
+        self._ended = np.zeros(copies, np.bool_)
+        self._returns = np.zeros(copies, np.float64)
+        self._lengths = np.zeros(copies, np.int64)
+        self._memory = np.zeros((copies, memory_size), np.float32) if memory_size else None
+        self._observations: Column
+        self._first: NDArray[np.bool_]
+        self._masks: NDArray[np.bool_] | None
+        self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
         self._episodes: list[Episode] = []
 
@@ -109,14 +120,20 @@ class LocalCollector:
         Between two calls of `collect`, no rollout is under way.
         """
         states = capture(self._envs)
+        known = {
+            "first": self._first,
+            "ended": self._ended,
+            "returns": self._returns,
+            "lengths": self._lengths,
+            "memory": self._memory,
+            "masks": self._masks,
+        }
         return CollectorState(
             tensors={
                 **states.tensors,
+                **dict(_named("collector/observations", self._observations)),
+                **{f"collector/{k}": v.copy() for k, v in known.items() if v is not None},
                 "rng/actions": self.generator.get_state().numpy().copy(),
-                "collector/observations": self._observations.copy(),
-                "collector/ended": self._ended.copy(),
-                "collector/returns": self._returns.copy(),
-                "collector/lengths": self._lengths.copy(),
             },
             document={"env_steps": self.env_steps, "envs": states.document},
         )
@@ -127,57 +144,109 @@ class LocalCollector:
         begun = restore(self._envs, EnvStates(dict(known), state.document["envs"]))
         self.env_steps = int(state.document["env_steps"])
         self.generator.set_state(torch.from_numpy(known["rng/actions"].copy()))
-        self._observations = known["collector/observations"].copy()
+        self._observations = _unnamed("collector/observations", known)
         self._ended = known["collector/ended"].copy()
         self._returns = known["collector/returns"].copy()
         self._lengths = known["collector/lengths"].copy()
+        # Snapshots of earlier releases do not say where episodes begin.
+        self._first = np.array(known.get("collector/first", self._lengths == 0))
+        if self._memory is not None:
+            self._memory = known["collector/memory"].copy()
+        if self._masks is not None:
+            self._masks = known["collector/masks"].copy()
         if begun is not None:
-            self._observations = begun
             self._ended[:], self._returns[:], self._lengths[:] = False, 0.0, 0
+            self._begin(begun)
         return begun is not None
 
-    def collect(self, policy: Actor, n: int) -> Batch:
+    def collect(self, actor: Actor, n: int) -> Batch:
         """`n` steps of every copy; see `Collector`."""
         columns = self._columns
         if columns is None or len(columns.rewards) != n:
-            columns = self._columns = _Columns(n, self._envs)
-        finals = self._step_through(policy, columns)
+            memory = 0 if self._memory is None else self._memory.shape[1]
+            choices = 0 if self._masks is None else self._masks.shape[1]
+            columns = _Columns(n, self._envs, memory=memory, choices=choices)
+            self._columns = columns
+        finals = self._step_through(actor, columns)
         valid = self._valid(columns)
         self._refuse_non_finite(columns, valid, finals)
         self._account_for_episodes(columns, valid)
-        return self._batch(policy, columns, valid, finals)
+        return self._batch(columns, valid, finals)
 
     def drain_episodes(self) -> list[Episode]:
         """The episodes that ended since the last call, in the order in which they did."""
         episodes, self._episodes = self._episodes, []
         return episodes
 
-    def _step_through(self, policy: Actor, columns: _Columns) -> Finals:
-        """Fill the columns; returns the final observations of episodes that were cut short."""
+    def _begin(self, shown: vector.First) -> None:
+        """Start from what a reset of all copies showed."""
+        copies = self._envs.num_envs
+        self._observations = mapped(shown.observations, np.array)
+        self._first = np.ones(copies, np.bool_)
+        self._masks = masks_in(shown.infos, copies) if self._masked else None
+
+    def _step_through(self, actor: Actor, columns: _Columns) -> Finals:
+        """Fill the columns; returns the final observations of episodes."""
         finals: Finals = {}
-        observations = self._observations
+        observations, memory = self._observations, self._memory
+        first, ended = self._first, self._ended
         for t in range(len(columns.rewards)):
             # Copied before the step: the environment may reuse the memory of its observations.
-            columns.observations[t] = observations
-            actions = policy.decide(columns.observations[t], self.generator)
-            columns.actions[t] = actions
-            observations, rewards, terminated, truncated, infos = self._envs.step(
-                policy.to_env(actions)
+            _put(columns.observations, t, observations)
+            columns.first[t] = first
+            if columns.memories is not None:
+                columns.memories[t] = memory
+            shown = Seen(rows_of(columns.observations, t), first, memory, self._masks)
+            decision = actor.decide(shown, self.generator)
+            columns.actions[t], memory = decision.actions, decision.memory
+            raw, rewards, terminated, truncated, infos = self._envs.step(
+                actor.to_env(decision.actions)
             )
+            observations = seen(self._space, raw)
             columns.rewards[t] = rewards
             columns.terminated[t] = terminated
             columns.truncated[t] = truncated
-            if not self._resets_next and "final_obs" in infos:
-                for env in np.flatnonzero(truncated):
-                    finals[t, int(env)] = np.array(infos["final_obs"][env])
-        if not self._resets_next and len(finals) < np.count_nonzero(columns.truncated):
+            # The episode that follows begins at once, or once the next step has reset the copy.
+            first, ended = (
+                (ended, terminated | truncated)
+                if self._resets_next
+                else ((terminated | truncated,) * 2)
+            )
+            if not self._resets_next and ended.any():
+                self._note_finals(finals, t, truncated, ended, infos)
+            self._note_masks(columns, t, infos)
+        _put(columns.observations, len(columns.rewards), observations)
+        if columns.memories is not None:
+            columns.memories[-1] = memory
+        self._observations, self._memory = mapped(observations, np.asarray), memory
+        self._first = first
+        return finals
+
+    def _note_finals(
+        self,
+        finals: Finals,
+        t: int,
+        truncated: NDArray[np.bool_],
+        ended: NDArray[np.bool_],
+        infos: dict[str, Any],
+    ) -> None:
+        given = infos.get("final_obs")
+        if given is None and truncated.any():
             raise BadInput(
                 "the environment resets in the step that cuts an episode short, but gives no "
                 "infos['final_obs'] to estimate the rest of it from",
                 path="env.backend",
             )
-        self._observations = np.asarray(observations)
-        return finals
+        if given is not None:
+            for env in np.flatnonzero(ended):
+                finals[t, int(env)] = mapped(seen(self._space, given[env]), np.array)
+
+    def _note_masks(self, columns: _Columns, t: int, infos: dict[str, Any]) -> None:
+        if columns.masks is None or columns.next_masks is None:
+            return
+        columns.masks[t] = self._masks
+        self._masks = masks_in(infos, self._envs.num_envs)
+        columns.next_masks[t] = final_masks(infos, self._masks)
 
     def _valid(self, columns: _Columns) -> NDArray[np.bool_]:
         """(n, N): false where the step was spent on a reset; remembers who ended last."""
@@ -198,8 +267,8 @@ class LocalCollector:
         _refuse("observation", columns.observations, steps)
         _refuse("reward", columns.rewards, steps[1:])
         for (t, env), final in finals.items():
-            _refuse("final observation", final[None, None], steps[t + 1 :], env)
-        _refuse("observation", self._observations[None], steps[-1:])
+            shown = mapped(final, lambda array: np.asarray(array)[None, None])
+            _refuse("final observation", shown, steps[t + 1 :], env)
 
     def _account_for_episodes(self, columns: _Columns, valid: NDArray[np.bool_]) -> None:
         """Count the steps, and add up the episodes that ended within these columns."""
@@ -216,46 +285,65 @@ class LocalCollector:
             self._lengths[env] += valid[first:, env].sum()
         self.env_steps = int(steps[-1])
 
-    def _batch(
-        self,
-        policy: Actor,
-        columns: _Columns,
-        valid: NDArray[np.bool_],
-        finals: Finals,
-    ) -> Batch:
-        observations, actions = _by_copy(columns.observations), _by_copy(columns.actions)
-        log_probs, values = policy.assess(observations, actions)
-        next_values = self._next_values(policy, columns, values, finals)
+    def _batch(self, columns: _Columns, valid: NDArray[np.bool_], finals: Finals) -> Batch:
+        following = mapped(columns.observations, lambda array: _by_copy(array[1:]))
+        n = len(columns.rewards)
+        for (t, env), final in finals.items():
+            _put(following, env * n + t, final)
+        extras: dict[str, Column] = {
+            "valid": _by_copy(valid),
+            "first": _by_copy(columns.first),
+        }
+        if columns.memories is not None:
+            extras["memories"] = _by_copy(columns.memories[:-1])
+            extras["next_memories"] = _by_copy(columns.memories[1:])
+        if columns.masks is not None and columns.next_masks is not None:
+            extras["masks"] = _by_copy(columns.masks)
+            extras["next_masks"] = _by_copy(columns.next_masks)
         return Batch(
-            observations=observations,
-            actions=actions,
+            observations=mapped(columns.observations, lambda array: _by_copy(array[:-1])),
+            actions=_by_copy(columns.actions),
             rewards=_by_copy(columns.rewards),
             terminated=_by_copy(columns.terminated),
             truncated=_by_copy(columns.truncated),
-            extras={
-                "log_probs": log_probs,
-                "values": values,
-                "next_values": _by_copy(next_values),
-                "valid": _by_copy(valid),
-            },
+            next_observations=following,
+            extras=extras,
         )
 
-    def _next_values(
-        self,
-        policy: Actor,
-        columns: _Columns,
-        values: NDArray[np.float32],
-        finals: Finals,
-    ) -> NDArray[np.float32]:
-        """V(s') of each row, (n, N); where an episode was cut short, of its final observation."""
-        next_values = np.empty(columns.rewards.shape, np.float32)
-        next_values[:-1] = values.reshape(columns.rewards.shape[::-1]).T[1:]
-        next_values[-1] = policy.values(self._observations)
-        if finals:
-            at = tuple(np.array([*finals]).T)
-            next_values[at] = policy.values(np.stack([*finals.values()]))
-        next_values[columns.terminated] = 0.0
-        return next_values
+
+def _empty(space: Space[Any], rows: tuple[int, int]) -> Column:
+    """Uninitialised memory for rows of observations."""
+    if isinstance(space, spaces.Dict):
+        return {name: _empty(part, rows) for name, part in space.items()}
+    return np.empty((*rows, *(space.shape or ())), space.dtype)
+
+
+def _put(column: Column, row: int, value: Any) -> None:
+    """Copy a value into a row of a column, or its parts into those of the column."""
+    if isinstance(column, Mapping):
+        for name, part in column.items():
+            _put(part, row, value[name])
+    else:
+        column[row] = value
+
+
+def _named(name: str, column: Column) -> list[tuple[str, NDArray[Any]]]:
+    """The arrays of a column with names for a snapshot; copies."""
+    if isinstance(column, Mapping):
+        return [entry for key in column for entry in _named(f"{name}/{key}", column[key])]
+    return [(name, np.array(column))]
+
+
+def _unnamed(name: str, tensors: Mapping[str, NDArray[Any]]) -> Column:
+    """The column that `_named` took apart."""
+    if name in tensors:
+        return tensors[name].copy()
+    prefix = f"{name}/"
+    return {
+        key.removeprefix(prefix): tensor.copy()
+        for key, tensor in tensors.items()
+        if key.startswith(prefix)
+    }
 
 
 def _by_copy(column: NDArray[Any]) -> NDArray[Any]:
@@ -263,8 +351,14 @@ def _by_copy(column: NDArray[Any]) -> NDArray[Any]:
     return column.swapaxes(0, 1).copy(order="C").reshape(-1, *column.shape[2:])
 
 
-def _refuse(what: str, column: NDArray[Any], steps: NDArray[Any], first_env: int = 0) -> None:
+def _refuse(what: str, column: Any, steps: NDArray[Any], first_env: int = 0) -> None:
     """Raise if a column (n, N, ...) has a number that is not finite; `steps[t]` dates row t."""
+    if isinstance(column, Mapping):
+        for name, part in column.items():
+            _refuse(f"{what} {name!r}", part, steps, first_env)
+        return
+    if column.dtype.kind != "f":
+        return
     finite = np.isfinite(column)
     if finite.all():
         return

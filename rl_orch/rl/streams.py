@@ -18,6 +18,8 @@ class Stream(IntEnum):
     MINIBATCHES = 4
     EVALUATION = 5
     FINAL_EVALUATION = 6
+    REPLAY = 7
+    NOISE = 8
 
 
 def derive(seed: int, *path: int) -> int:

@@ -4,9 +4,9 @@ It tells an `Outlet` what happened and asks it for commands; files and sockets a
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from rl_orch.gate import judge, rules_from
 from rl_orch.records import EvalReport, EventKind, Verdict
-from rl_orch.rl.batch import on_host
+from rl_orch.rl.batch import host_column, on_host, rows_of
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.envs.state import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learner import LearnerState, build_learner
-from rl_orch.rl.policy import build_policy, load_weights, policy_tensors
+from rl_orch.rl.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
+from rl_orch.rl.replay import ReplayState, Segment
 from rl_orch.rl.rollout import CollectorState, LocalCollector
 from rl_orch.rl.seeding import RngState, rng_state, seed_all, set_rng_state
 from rl_orch.spec.model import Spec
@@ -27,22 +29,33 @@ from rl_orch.spec.model import Spec
 Command: TypeAlias = Literal["stop", "checkpoint"]
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
 
+SEGMENT_BYTES = 32 << 20
+"""New experience beyond this is handed over at once, so that no save has much of it to write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything training remembers at a step: arrays by name, and a JSON document."""
+    """Everything training remembers at a step: arrays by name, a JSON document, and the names of
+    the segments that hold its replay buffer."""
 
     step: int
     tensors: dict[str, NDArray[Any]]
     document: dict[str, Any]
+    segments: tuple[str, ...] = ()
+
+
+def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:
+    raise KeyError(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where a training goes on: a snapshot, and the evaluation that was made of it, if any."""
+    """Where a training goes on: a snapshot, the evaluation that was made of it, if any, and what
+    reads a segment by its name."""
 
     snapshot: Snapshot
     report: EvalReport | None
+    segments: Callable[[str], Mapping[str, NDArray[Any]]] = field(default=_no_segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,9 @@ class Outlet(Protocol):
         tags: dict[str, Any] | None = None,
     ) -> None:
         """Something happened. Only `log` events may carry a reading of the clock."""
+
+    def stash(self, segment: Segment) -> None:
+        """Keep a part of the replay buffer, which later snapshots name."""
 
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Keep a snapshot, and the evaluation that was made of it, if there was one."""
@@ -95,14 +111,17 @@ def train(
     resumption: Resumption | None = None,
     method: Method = "captured",
     pure_reset: bool = True,
+    allocate: Allocate = in_memory,
 ) -> Outcome:
     """Carry out the training that the spec asks for, in a process of its own.
 
-    `method` and `pure_reset` are what `envs.probe` has found out about the environment.
+    `method` and `pure_reset` are what `envs.probe` has found out about the environment; `allocate`
+    makes the arrays of a replay buffer.
     """
     torch.set_num_threads(spec.resources.threads)
     seed_all(spec.env.seed)
-    with closing(Training(spec, outlet, method=method, pure_reset=pure_reset)) as training:
+    made = Training(spec, outlet, method=method, pure_reset=pure_reset, allocate=allocate)
+    with closing(made) as training:
         if resumption is not None:
             training.resume(resumption)
         return training.run()
@@ -118,21 +137,30 @@ class Training:
         *,
         method: Method = "captured",
         pure_reset: bool = True,
+        allocate: Allocate = in_memory,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._spec = spec
         self._outlet = outlet
         self._clock = clock
         self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
-        spaces = self._envs.single_observation_space, self._envs.single_action_space
-        self.policy = build_policy(spec, *spaces)
-        self.learner = build_learner(self.policy, spec)
-        self.collector = LocalCollector(self._envs, seed=spec.env.seed, device=self.policy.device)
+        space = flat_space(self._envs.single_observation_space)
+        self.learner = build_learner(Setup(spec, space, self._envs.single_action_space, allocate))
+        self.policy = self.learner.policy
+        self.collector = LocalCollector(
+            self._envs,
+            seed=spec.env.seed,
+            device=self.policy.device,
+            memory_size=self.learner.behaviour.memory_size,
+            masked=spec.agent.action_masks,
+        )
+        self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_from(spec.gates)
         self._ending: Outcome | None = None
         self._failures = 0
         self._saved_at: int | None = None
+        self._took, self._took_steps = 0.0, 0
 
     @property
     def env_steps(self) -> int:
@@ -172,7 +200,11 @@ class Training:
         tensors, trainer = snapshot.tensors, snapshot.document["trainer_state"]
         process = snapshot.document["rng_state"]
         load_weights(self.policy, tensors)
+        if self.learner.replay is not None:
+            kept = ReplayState(tensors, snapshot.document["replay_meta"])
+            self.learner.replay.load(kept, resumption.segments)
         self.learner.load_state(LearnerState(tensors, trainer["learner"]))
+        self._reports = _Reports.of(trainer.get("reports", {"sums": {}, "count": 0}))
         begun_anew = self.collector.load_state(CollectorState(tensors, trainer["collector"]))
         self._failures = int(trainer["failed_evaluations"])
         self._saved_at = snapshot.step
@@ -184,21 +216,24 @@ class Training:
             self._judge(resumption.report)
 
     def train_step(self) -> dict[str, float]:
-        """One rollout and the learner's passes over it."""
+        """Collect once and let the learner learn from it."""
         began, before = self._clock(), self.env_steps
-        batch = self.collector.collect(self.policy, self._spec.rollout.steps)
+        batch = self.collector.collect(self.learner.behaviour, self._spec.rollout.steps)
         metrics = self.learner.update(batch)
         # Only now: actions, log-probabilities and the update must see one normalisation.
-        valid = on_host(batch.column("valid"))
-        self.policy.pipeline.update(on_host(batch.column("observations"))[valid])
+        if self._spec.obs.normalize != "none":
+            valid = on_host(batch.column("valid"))
+            self.policy.pipeline.update(rows_of(host_column(batch.observations), valid))
+        self._hand_over(SEGMENT_BYTES)
 
         for episode in self.collector.drain_episodes():
             tags = {"length": episode.length, "env": episode.env}
             self._emit(EventKind.EPISODE, "charts/episodic_return", episode.ret, episode.step, tags)
-        for key, value in metrics.items():
-            self._emit(EventKind.METRIC, key, value)
-        steps_per_second = (self.env_steps - before) / max(self._clock() - began, 1e-9)
-        self._emit(EventKind.LOG, "charts/SPS", round(steps_per_second, 1))
+        self._reports.add(metrics)
+        self._took += self._clock() - began
+        self._took_steps += self.env_steps - before
+        if self._crossed(before, self._spec.train.report_every):
+            self._report()
         return metrics
 
     def eval_step(self) -> dict[str, float]:
@@ -223,7 +258,10 @@ class Training:
 
     def snapshot(self) -> Snapshot:
         """Everything training remembers now; copies."""
+        self._hand_over(0)
         learner, collector = self.learner.state(), self.collector.state()
+        buffer = self.learner.replay
+        replay = ReplayState({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         process = rng_state()
         return Snapshot(
             step=self.env_steps,
@@ -231,6 +269,7 @@ class Training:
                 **policy_tensors(self.policy),
                 **learner.tensors,
                 **collector.tensors,
+                **replay.tensors,
                 "rng/torch": process.torch,
             },
             document={
@@ -238,16 +277,35 @@ class Training:
                     "failed_evaluations": self._failures,
                     "learner": learner.document,
                     "collector": collector.document,
+                    "reports": self._reports.document(),
                 },
-                "replay_meta": {"size": 0},
+                "replay_meta": dict(replay.document),
                 "rng_state": {"python": process.python, "numpy": process.numpy},
             },
+            segments=replay.segments,
         )
 
     def close(self) -> None:
         """Close all environments."""
         self._evaluator.close()
         self._envs.close()
+
+    def _hand_over(self, least_bytes: int) -> None:
+        """Give new experience to the outlet, once there is more of it than that."""
+        replay = self.learner.replay
+        if replay is None or replay.unsealed_bytes <= least_bytes:
+            return
+        segment = replay.seal()
+        if segment is not None:
+            self._outlet.stash(segment)
+
+    def _report(self) -> None:
+        """Emit what the updates since the last report were like, and how fast they came."""
+        for key, value in self._reports.drain().items():
+            self._emit(EventKind.METRIC, key, value)
+        steps_per_second = self._took_steps / max(self._took, 1e-9)
+        self._emit(EventKind.LOG, "charts/SPS", round(steps_per_second, 1))
+        self._took, self._took_steps = 0.0, 0
 
     def _judge(self, report: EvalReport) -> None:
         """Hold a saved evaluation against the gate, which may end the training.
@@ -302,3 +360,40 @@ class Training:
 
     def _outcome(self, reason: Reason, detail: str) -> Outcome:
         return Outcome(reason, self.env_steps, detail)
+
+
+class _Reports:
+    """Metrics of updates that have not been reported yet: of losses the mean is reported, of what
+    is charted (rates and schedules) the last."""
+
+    def __init__(self, sums: dict[str, float] | None = None, count: int = 0) -> None:
+        self._sums = sums or {}
+        self._count = count
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "_Reports":
+        """What `document` returned."""
+        return cls(dict(document["sums"]), int(document["count"]))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"sums": dict(self._sums), "count": self._count}
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Count the metrics of an update; none are given while nothing is learned."""
+        if metrics:
+            before = {} if self._count == 0 else self._sums
+            self._sums = {
+                key: value if key.startswith("charts/") else before.get(key, 0.0) + value
+                for key, value in metrics.items()
+            }
+            self._count += 1
+
+    def drain(self) -> dict[str, float]:
+        """The means, of which there are none if nothing was learned; and begin anew."""
+        means = {
+            key: total if key.startswith("charts/") else total / self._count
+            for key, total in self._sums.items()
+        }
+        self._sums, self._count = {}, 0
+        return means

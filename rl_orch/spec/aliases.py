@@ -20,6 +20,8 @@ ALIASES = {
     "train.learning_rate": "train.lr",
     "train.n_epochs": "train.update_epochs",
     "rollout.n_steps": "rollout.steps",
+    "train.train_freq": "rollout.steps",
+    "train.buffer_size": "buffer.size",
     "registry.min_reward": "gates.min_return",
     "registry.min_episodes": "gates.min_episodes",
     "store.checkpoint_freq": "checkpoint.every",

@@ -4,14 +4,28 @@ Whether an environment exists and suits the algorithm takes Gymnasium, and is as
 """
 
 import json
+import math
 from typing import Any
 
 from rl_orch.errors import OptionPending, Problem
+from rl_orch.spec.algorithms import BUILT_IN, Traits
+from rl_orch.spec.aliases import FACTORS
 from rl_orch.spec.groups import LAST_SEED
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 
-ON_POLICY = frozenset({"ppo", "a2c"})
+RECURRENT = ("gru", "lstm")
+"""Encoders with a memory."""
+
+SELECTIVE = ("train.", "buffer.", "agent.network.")
+"""Where options stand that only some algorithms read."""
+
+ALWAYS_READ = frozenset(
+    {
+        *("train.total_timesteps", "train.report_every", "train.off_policy"),
+        *("agent.network.hidden_sizes", "agent.network.activation"),
+    }
+)
 
 JUDGED_EPISODES = 10
 """The fewest episodes of the final evaluation that a gate may read."""
@@ -22,7 +36,8 @@ def problems(spec: Spec) -> list[Problem]:
     found = [
         _last_seed(spec),
         *(_external(spec) if spec.runner.name == "external" else _native(spec)),
-        _clip_bounds(spec),
+        _bounds(spec, "obs.clip_range"),
+        _bounds(spec, "train.clip_reward"),
         _episodes_to_judge(spec),
         *_gates_without_rules(spec),
     ]
@@ -73,9 +88,69 @@ def value_at(spec: Spec, path: str) -> Any:
     return value
 
 
+def unread(spec: Spec) -> list[str]:
+    """A sentence for each option that is set, but that the algorithm does not read."""
+    traits = BUILT_IN.get(spec.agent.algorithm)
+    if traits is None or traits.reads is None or spec.runner.name == "external":
+        return []
+    known = traits.reads | ALWAYS_READ | set(traits.defaults)
+    others = [
+        option
+        for option in table().values()
+        if option.path.startswith(SELECTIVE)
+        and option.path not in known
+        and option.path not in FACTORS
+    ]
+    sentences = []
+    for option in others:
+        value = value_at(spec, option.path)
+        if _plain(value) != option.default:
+            by = [name for name, other in BUILT_IN.items() if option.path in (other.reads or ())]
+            who = f"; {', '.join(by)} would" if by else ""
+            shown = json.dumps(_plain(value))
+            sentences.append(
+                f"{option.path} is {shown}, but {spec.agent.algorithm} does not read it{who}"
+            )
+    return sentences
+
+
+def pairing(spec: Spec, traits: Traits) -> list[Problem]:
+    """What the algorithm cannot do of what the spec asks for, and which ones can."""
+    name, found = spec.agent.algorithm, []
+    expected = spec.train.off_policy
+    if expected is not None and expected != traits.off_policy:
+        kind = "off-policy" if traits.off_policy else "on-policy"
+        message = f"train.off_policy is {_word(expected)}, but agent.algorithm {name!r} is {kind}"
+        hint = f"Set it to {_word(traits.off_policy)}, or leave it out."
+        found.append(Problem("train.off_policy", expected, message, hint))
+    encoder = spec.feature.encoder
+    if encoder in RECURRENT and not traits.recurrent:
+        message = f"feature.encoder is {encoder!r}, but {name} cannot train a policy with a memory"
+        hint = f"Use {_those('recurrent')}; or obs.stack_frames, which {name} can learn from."
+        found.append(Problem("feature.encoder", encoder, message, hint))
+    if spec.agent.action_masks and not traits.masks:
+        message = f"agent.action_masks is true, but {name} does not heed action masks"
+        hint = f"Use {_those('masks')}, or leave it out."
+        found.append(Problem("agent.action_masks", True, message, hint))
+    return found
+
+
+def _those(trait: str) -> str:
+    """The algorithms that have a trait."""
+    *most, last = [name for name, traits in BUILT_IN.items() if getattr(traits, trait)]
+    return f"{', '.join(most)} or {last}"
+
+
 def _native(spec: Spec) -> list[Problem | None]:
     """Problems with training by this package."""
-    found = [_minibatches(spec), _expected_policy_kind(spec)]
+    traits = BUILT_IN.get(spec.agent.algorithm)
+    found: list[Problem | None] = [
+        _minibatches(spec),
+        _sequences(spec),
+        _entropy(spec),
+        *([] if traits is None else pairing(spec, traits)),
+        *([] if traits is None or not traits.off_policy else _replay(spec)),
+    ]
     for name in ("command", "policy", "tensorboard"):
         if value := getattr(spec.runner, name):
             value = list(value) if isinstance(value, tuple) else value
@@ -118,7 +193,7 @@ def _last_seed(spec: Spec) -> Problem | None:
 
 def _minibatches(spec: Spec) -> Problem | None:
     size, rollout = spec.train.batch_size, spec.rollout_size
-    if spec.agent.algorithm not in ON_POLICY or rollout % size == 0:
+    if spec.agent.algorithm != "ppo" or rollout % size == 0:
         return None
     near = sorted(_divisors(rollout), key=lambda divisor: abs(divisor - size))[:2]
     return Problem(
@@ -130,33 +205,71 @@ def _minibatches(spec: Spec) -> Problem | None:
     )
 
 
+def _sequences(spec: Spec) -> Problem | None:
+    """A recurrent policy is trained through whole sequences, so that they must fit."""
+    length, steps, size = spec.train.sequence_length, spec.rollout.steps, spec.train.batch_size
+    if spec.feature.encoder not in RECURRENT or length is None:
+        return None
+    what = f"rollout.steps = {steps}"
+    if spec.agent.algorithm == "ppo":
+        steps, what = math.gcd(steps, size), f"{what} and train.batch_size = {size}"
+    if steps % length == 0:
+        return None
+    message = f"train.sequence_length is {length}; must divide {what}"
+    hint = f"Leave it out for the longest that does, {steps}."
+    return Problem("train.sequence_length", length, message, hint)
+
+
+def _entropy(spec: Spec) -> Problem | None:
+    weight, algorithm = spec.train.ent_coef, spec.agent.algorithm
+    if weight == "auto":
+        if algorithm in ("sac", *_plugins(algorithm)):
+            return None
+        message = f"train.ent_coef is 'auto', but {algorithm} does not learn it; sac does"
+        return Problem("train.ent_coef", weight, message, "Set a number ≥ 0.")
+    if weight >= 0:
+        return None
+    return Problem("train.ent_coef", weight, f"train.ent_coef is {weight}; must be ≥ 0, or auto")
+
+
+def _plugins(algorithm: str) -> tuple[str, ...]:
+    return () if algorithm in BUILT_IN else (algorithm,)
+
+
+def _replay(spec: Spec) -> list[Problem | None]:
+    """Problems with learning from a buffer."""
+    size, found = spec.buffer.size, list[Problem | None]()
+    if spec.train.gradient_steps == 0:
+        message = "train.gradient_steps is 0, so that nothing would be learned"
+        hint = "Set a number of updates, or -1 for one for each transition."
+        found.append(Problem("train.gradient_steps", 0, message, hint))
+    for path in ("train.batch_size", "buffer.n_step"):
+        if (value := value_at(spec, path)) >= size:
+            message = f"{path} is {value}; must be below buffer.size = {size}"
+            found.append(Problem(path, value, message))
+    starts, total = spec.train.learning_starts, spec.train.total_timesteps
+    if starts >= total:
+        message = (
+            f"train.learning_starts is {starts}; must be below train.total_timesteps = {total}, "
+            "or nothing would be learned"
+        )
+        found.append(Problem("train.learning_starts", starts, message))
+    return found
+
+
 def _divisors(number: int) -> list[int]:
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return small + [number // d for d in small]
 
 
-def _expected_policy_kind(spec: Spec) -> Problem | None:
-    expected, algorithm = spec.train.off_policy, spec.agent.algorithm
-    actual = algorithm not in ON_POLICY
-    if expected is None or expected == actual:
-        return None
-    kind = "off-policy" if actual else "on-policy"
-    return Problem(
-        "train.off_policy",
-        expected,
-        f"train.off_policy is {str(expected).lower()}, but agent.algorithm {algorithm!r} is {kind}",
-        f"Set it to {str(actual).lower()}, or leave it out.",
-    )
-
-
-def _clip_bounds(spec: Spec) -> Problem | None:
-    bounds = spec.obs.clip_range
+def _bounds(spec: Spec, path: str) -> Problem | None:
+    bounds = value_at(spec, path)
     if bounds is None or bounds[0] < bounds[1]:
         return None
     return Problem(
-        "obs.clip_range",
+        path,
         list(bounds),
-        f"obs.clip_range is {list(bounds)}; must be [low, high] with low below high",
+        f"{path} is {list(bounds)}; must be [low, high] with low below high",
     )
 
 
@@ -193,6 +306,10 @@ def _gates_without_rules(spec: Spec) -> list[Problem]:
         for path, value in asked.items()
         if value
     ]
+
+
+def _word(switch: bool) -> str:
+    return str(switch).lower()
 
 
 def _plain(value: Any) -> Any:

@@ -1,13 +1,24 @@
-"""The groups of a spec: every option with its type, default, bounds and help, once. YAML paths,
-variables, flags, JSON Schema and docs are made from them in `options.py`. What options mean
-together is in `checks.py`.
+"""The groups of a spec that say what is learned: every option with its type, default, bounds and
+help, once. YAML paths, variables, flags, JSON Schema and docs are made from them in `options.py`.
+Other groups are in `operations.py`; what options mean together is in `checks.py`.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 
+from rl_orch import plugins
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.spelling import (
+    auto,
     lower,
     number,
     pair,
@@ -45,8 +56,31 @@ Seeds = Annotated[
 
 STEPS = 10**13
 """More environment steps than any run will take; they still fit every database."""
-ENCODERS = "the encoder library"
+ENCODERS = ("auto", "mlp", "cnn", "impala", "transformer", "gru", "lstm")
+"""Encoders that come with this package; `auto` follows the observations."""
+
+NumberOrAuto = Annotated[
+    Annotated[float, Field(allow_inf_nan=False)] | Literal["auto"], BeforeValidator(auto)
+]
+Schedule = Annotated[Literal["constant", "linear", "cosine"], BeforeValidator(lower)]
 OTEL = "OpenTelemetry export"
+
+
+def _algorithm(name: str) -> str:
+    return _installed("algorithms", name, BUILT_IN)
+
+
+def _encoder(name: str) -> str:
+    return _installed("encoders", name, ENCODERS)
+
+
+def _installed(kind: str, name: str, built_in: Iterable[str]) -> str:
+    """The name of one of ours, in any case, or of a plugin; nothing else will do."""
+    if lower(name) in built_in:
+        return str(lower(name))
+    if name not in plugins.names(kind):
+        raise ValueError(f"no {kind} of that name")
+    return name
 
 
 def option(
@@ -57,16 +91,20 @@ def option(
     env: str | None = None,
     type: str | None = None,
     allowed: str | None = None,
+    choices: Iterable[str] | None = None,
     pending: str | dict[str, str] | None = None,
     **bounds: Any,
 ) -> Any:
     """A field of a group.
 
     `flag` and `env` replace the names that the path would give, `type` and `allowed` what its
-    annotation would say of itself. `pending` names the part that will read the option, or maps
-    each value that waits for a part to that part's name.
+    annotation would say of itself; `choices` are names that are always there, where plugins add
+    others. `pending` names the part that will read the option, or maps each value that waits for a
+    part to that part's name.
     """
-    names = {"flag": flag, "env": env, "words": type, "allowed": allowed, "pending": pending}
+    listed = None if choices is None else list(choices)
+    names: dict[str, Any] = {"flag": flag, "env": env, "words": type, "allowed": allowed}
+    names |= {"choices": listed, "pending": pending}
     extra: Any = {key: value for key, value in names.items() if value is not None}
     return Field(default, description=help, json_schema_extra=extra or None, **bounds)
 
@@ -123,16 +161,17 @@ class ObsGroup(Group):
 class FeatureGroup(Group):
     """From processed observations to features."""
 
-    encoder: Annotated[
-        Literal["mlp", "cnn", "transformer", "gru", "lstm", "custom"], BeforeValidator(lower)
-    ] = option(
-        "mlp",
-        "The network that turns observations into features.",
-        pending=dict.fromkeys(("cnn", "transformer", "gru", "lstm", "custom"), ENCODERS),
+    encoder: Annotated[Word, AfterValidator(_encoder)] = option(
+        "auto",
+        "What turns observations into features; `auto` takes an MLP for vectors, a CNN for images.",
+        type="name",
+        allowed=f"one of {', '.join(ENCODERS)}, or the name of an installed encoder plugin",
+        choices=ENCODERS,
     )
     embed_dim: Whole | None = option(
-        None, "Width of the feature vector.", pending=ENCODERS, ge=1, le=16384
+        None, "Width of the feature vector; null is the encoder's own.", ge=1, le=16384
     )
+    options: PlainMap = option({}, "Options of an encoder that is a plugin.")
 
 
 class NetworkGroup(Group):
@@ -152,28 +191,35 @@ class NetworkGroup(Group):
     log_std_init: Number = option(
         0.0, "Initial log standard deviation of Gaussian actions.", ge=-20, le=4
     )
+    dueling: Switch = option(False, "Q-values as state value plus advantages (dueling network).")
 
 
 class AgentGroup(Group):
     """The algorithm and its policy."""
 
-    algorithm: Annotated[
-        Literal["ppo", "a2c", "dqn", "qrdqn", "sac", "td3"], BeforeValidator(lower)
-    ] = option(
+    algorithm: Annotated[Word, AfterValidator(_algorithm)] = option(
         "ppo",
-        "The learning algorithm.",
+        "The learning algorithm; unset options take the defaults of the algorithm.",
         flag="--algo",
-        pending={name: f"the algorithm {name}" for name in ("a2c", "dqn", "qrdqn", "sac", "td3")},
+        type="name",
+        allowed=f"one of {', '.join(BUILT_IN)}, or the name of an installed algorithm plugin",
+        choices=BUILT_IN,
     )
-    policy_type: Literal["MlpPolicy", "CnnPolicy", "MultiInputPolicy"] = option(
-        "MlpPolicy",
-        "The kind of policy, by the names that Stable-Baselines3 users know.",
-        pending=dict.fromkeys(("CnnPolicy", "MultiInputPolicy"), ENCODERS),
+    policy_type: Literal["MlpPolicy", "CnnPolicy", "MultiInputPolicy"] | None = option(
+        None,
+        "Your expectation of the policy, in Stable-Baselines3's words; checked against the "
+        "environment.",
     )
     network: NetworkGroup = NetworkGroup()
     discrete: Switch | None = option(
         None, "Your expectation that actions are discrete; checked against the environment."
     )
+    action_masks: Switch = option(
+        False,
+        "Take only actions that the environment allows, by `info['action_mask']` or "
+        "`action_masks()`.",
+    )
+    options: PlainMap = option({}, "Options of an algorithm that is a plugin.")
 
 
 class TrainGroup(Group):
@@ -187,29 +233,102 @@ class TrainGroup(Group):
         le=STEPS,
     )
     lr: Number = option(3e-4, "Learning rate.", flag="--lr", gt=0, le=10)
-    lr_schedule: Literal["constant", "linear", "cosine"] = option(
-        "constant", "How the learning rate falls to zero over the run."
+    lr_schedule: Schedule = option("constant", "How the learning rate falls to zero over the run.")
+    optimizer: Annotated[Literal["adam", "rmsprop"], BeforeValidator(lower)] = option(
+        "adam", "How gradients become steps."
+    )
+    adam_eps: Number = option(1e-5, "The optimiser's epsilon.", gt=0)
+    max_grad_norm: Number | None = option(
+        0.5, "Gradients are scaled down to this norm; null leaves them.", gt=0
     )
     batch_size: Whole = option(
         64, "Transitions in one minibatch.", flag="--batch-size", ge=1, le=10**9
     )
     gamma: Number = option(0.99, "Discount factor.", flag="--gamma", gt=0, le=1)
+    normalize_reward: Switch = option(
+        False, "Divide rewards by the running deviation of the discounted return."
+    )
+    clip_reward: Annotated[tuple[Number, Number] | None, BeforeValidator(pair)] = option(
+        None, "Clip rewards, after normalisation, to `[low, high]`; `c` means `[-c, c]`."
+    )
     gae_lambda: Number = option(0.95, "Lambda of generalised advantage estimation.", ge=0, le=1)
-    update_epochs: Whole = option(10, "Passes over each rollout.", ge=1, le=1000)
+    update_epochs: Whole = option(10, "PPO's passes over each rollout.", ge=1, le=1000)
     clip_range: Number = option(0.2, "PPO's clip of the probability ratio.", gt=0, le=10)
+    clip_schedule: Schedule = option("constant", "How PPO's clip falls to zero over the run.")
     clip_range_vf: Number | None = option(
         None, "Clip of the value update; null leaves it free.", gt=0
     )
     normalize_advantage: Switch = option(True, "Standardise advantages in each minibatch.")
-    ent_coef: Number = option(0.0, "Weight of the entropy bonus.", ge=0)
-    vf_coef: Number = option(0.5, "Weight of the value loss.", ge=0)
-    max_grad_norm: Number | None = option(
-        0.5, "Gradients are scaled down to this norm; null leaves them.", gt=0
+    ent_coef: NumberOrAuto = option(
+        0.0,
+        "Weight of the entropy bonus; SAC's temperature, which `auto` learns.",
+        type="number ≥ 0 or auto",
+        allowed="a finite number ≥ 0, or auto",
     )
+    vf_coef: Number = option(0.5, "Weight of the value loss.", ge=0)
     target_kl: Number | None = option(
         None, "Stop the passes over a rollout once the policy has moved this far.", gt=0
     )
-    adam_eps: Number = option(1e-5, "Adam's epsilon.", gt=0)
+    sequence_length: Whole | None = option(
+        None,
+        "Steps that a recurrent policy is trained through at a time; null is as many as fit.",
+        ge=1,
+        le=10**6,
+    )
+    learning_starts: Whole = option(
+        100, "Environment steps to take at random before learning begins.", ge=0, le=STEPS
+    )
+    gradient_steps: Whole = option(
+        1, "Updates after each collection; -1 is one for each transition.", ge=-1, le=10**6
+    )
+    tau: Number = option(
+        0.005, "Share of the weights that target networks take over at a time.", gt=0, le=1
+    )
+    target_update_interval: Whole = option(
+        10_000, "Environment steps between updates of DQN's target network.", ge=1, le=STEPS
+    )
+    double_q: Switch = option(False, "Choose the next action by the online network (double DQN).")
+    n_quantiles: Whole = option(200, "QR-DQN's quantiles of the return.", ge=1, le=10_000)
+    exploration_initial_eps: Number = option(
+        1.0, "Share of random actions at the beginning.", ge=0, le=1
+    )
+    exploration_final_eps: Number = option(0.05, "Share of random actions at the end.", ge=0, le=1)
+    exploration_fraction: Number = option(
+        0.1, "Part of the run over which the share of random actions falls.", ge=0, le=1
+    )
+    exploration_schedule: Schedule = option("linear", "How the share of random actions falls.")
+    policy_delay: Whole = option(2, "Critic updates for each policy update of TD3.", ge=1, le=1000)
+    target_policy_noise: Number = option(
+        0.2, "Deviation of the noise on TD3's target actions, which are in [-1, 1].", ge=0, le=10
+    )
+    target_noise_clip: Number = option(0.5, "Bound of that noise.", ge=0, le=10)
+    action_noise: Number = option(
+        0.1, "Deviation of TD3's exploration noise, on actions in [-1, 1].", ge=0, le=10
+    )
+    target_entropy: NumberOrAuto = option(
+        "auto",
+        "Entropy that SAC's temperature aims at; `auto` is minus the number of action components.",
+        type="number or auto",
+        allowed="a finite number, or auto",
+    )
+    use_sde: Switch = option(
+        False, "Explore by noise that depends on the state (gSDE) instead of fresh noise each step."
+    )
+    sde_sample_freq: Whole = option(
+        -1,
+        "Steps between new draws of gSDE's noise; -1 draws once an episode and each rollout.",
+        ge=-1,
+        le=10**7,
+    )
+    precision: Annotated[Literal["float32", "bfloat16"], BeforeValidator(lower)] = option(
+        "float32", "Number format of the networks' passes; bfloat16 pays on hardware that has it."
+    )
+    compile: Switch = option(
+        False, "Compile the networks with torch.compile; pays for large ones, after a minute."
+    )
+    report_every: Whole = option(
+        1, "Environment steps between reports of losses, which are then means.", ge=1, le=STEPS
+    )
     off_policy: Switch | None = option(
         None, "Your expectation that the algorithm is off-policy; checked against it."
     )
@@ -219,6 +338,25 @@ class RolloutGroup(Group):
     """How much experience is collected between updates."""
 
     steps: Whole = option(256, "Steps of every environment copy in one rollout.", ge=1, le=10**7)
+
+
+class BufferGroup(Group):
+    """Experience that off-policy algorithms keep and draw from."""
+
+    size: Whole = option(
+        1_000_000, "Transitions that are kept.", flag="--buffer-size", ge=2, le=10**10
+    )
+    n_step: Whole = option(
+        1, "Rewards that are added up before the value of the next state.", ge=1, le=1000
+    )
+    prioritized: Switch = option(False, "Draw what was predicted badly more often.")
+    alpha: Number = option(0.6, "How strongly priorities count; 0 is not at all.", ge=0, le=1)
+    beta: Number = option(
+        0.4, "Correction for the priorities at the beginning; it rises to 1.", ge=0, le=1
+    )
+    memory_share: Number = option(
+        0.5, "Share of the memory above which the buffer is mapped to a file.", gt=0, le=1
+    )
 
 
 class EvalGroup(Group):
@@ -292,203 +430,4 @@ class CheckpointGroup(Group):
     )
     keep_last: Whole = option(
         3, "How many of the newest to keep; the best one is always kept.", ge=1, le=100_000
-    )
-
-
-class ResourcesGroup(Group):
-    """What a run may use of the machine. The scheduler sets it aside and never gives it twice."""
-
-    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = option(
-        "cpu",
-        "Where tensors live; `auto` is a GPU where there is one.",
-        flag="--device",
-        allowed="auto, cpu, mps, cuda or cuda:N",
-    )
-    threads: Whole = option(
-        1, "Threads for tensor operations; part of what exact repetition depends on.", ge=1, le=1024
-    )
-    cpus: Whole | None = option(None, "Cores set aside; null is `threads`.", ge=1, le=1024)
-    gpus: Whole = option(
-        0,
-        "GPUs set aside, the only ones that the run sees; device cuda takes 1, cuda:N takes N + 1.",
-        ge=0,
-        le=64,
-    )
-    memory_mb: Whole = option(512, "Memory set aside, in MiB.", ge=1, le=10**8)
-
-
-class ScheduleGroup(Group):
-    """When a service starts the run, and how often it tries again."""
-
-    priority: Whole = option(
-        0,
-        "Each point is worth 100 places in the queue, so that nothing waits for ever.",
-        flag="--priority",
-        ge=-100,
-        le=100,
-    )
-    queue: Word | None = option(
-        None,
-        "Queues get equal shares; null is the run's group, or `default`.",
-        max_length=100,
-    )
-    max_running: Whole | None = option(
-        None, "Start only while fewer runs than this of its queue are at work.", ge=1, le=10**6
-    )
-    after: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
-        (),
-        "Ids of runs or groups that must succeed first.",
-        flag="--after",
-        allowed="a list of up to 100 ids of runs or groups",
-        max_length=100,
-    )
-    retries: Whole = option(
-        3,
-        "How often a service starts the run again after a crash, from its newest checkpoint.",
-        ge=0,
-        le=1000,
-    )
-    backoff_s: Number = option(
-        1.0, "Seconds before the first retry; each further one waits twice as long.", ge=0, le=3600
-    )
-
-
-class RunnerGroup(Group):
-    """How the run is executed: by this package's trainer, or by any program."""
-
-    name: Word = option(
-        "local",
-        "`local` trains with this package; `external` runs `command`; or a runner plugin.",
-        flag="--runner",
-        env="RL_RUNNER",
-    )
-    command: Arguments = option(
-        (),
-        "The program and its arguments, as a list; no shell reads it.",
-        allowed=ARGUMENTS,
-        max_length=1000,
-    )
-    cwd: Location | None = option(None, "Folder that the program starts in; null is the run's own.")
-    env: Annotated[
-        dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Text],
-        BeforeValidator(plain_map),
-    ] = option(
-        {},
-        "Variables for the program; `env:NAME` is a secret, read where the program is started.",
-        type="map of text",
-        allowed="a map from names of variables to text",
-    )
-    policy: Arguments = option(
-        (),
-        "A program that serves `act` for the final evaluation; `{checkpoint}` stands for its path.",
-        allowed=ARGUMENTS,
-        max_length=1000,
-    )
-    tensorboard: Location | None = option(
-        None, "Folder, inside `cwd`, whose TensorBoard files are read as metrics."
-    )
-    resume: Literal["none", "approximate", "bitwise"] = option(
-        "none", "What the program promises when it goes on from a checkpoint of its own."
-    )
-    silence_s: Number = option(
-        120.0,
-        "Seconds without a sign of life from its root after which a run is taken for hung.",
-        gt=0,
-        le=10**6,
-    )
-    stop_grace_s: Number = option(
-        120.0, "Seconds that a run may take to end when asked, before it is killed.", gt=0, le=86400
-    )
-
-
-class InferGroup(Group):
-    """Serving a trained policy."""
-
-    model_path: Location | None = option(None, "Path of a trained model.", pending="policy serving")
-    device: Literal["cpu", "cuda", "mps"] = option(
-        "cpu", "Where inference runs.", pending="policy serving"
-    )
-
-
-class StoreGroup(Group):
-    """Experiment tracking. Local files and TensorBoard are always written."""
-
-    backend: Literal["local", "s3", "mlflow", "wandb"] = option(
-        "local",
-        "Where experiments are tracked besides the run directory.",
-        flag="--backend",
-        pending={name: f"the {name} tracker" for name in ("s3", "mlflow", "wandb")},
-    )
-    tracking_uri: Location | None = option(
-        None, "Address of the tracking server.", flag="--tracking-uri", pending="remote tracking"
-    )
-    experiment_name: Word | None = option(
-        None, "Experiment name at the tracker.", flag="--experiment-name", pending="remote tracking"
-    )
-    model_dir: Location | None = option(
-        None, "Directory that models are copied to.", pending="model export"
-    )
-
-
-class RegistryGroup(Group):
-    """The model registry: a table in the one database."""
-
-    enable: Switch = option(True, "Register kept, evaluated checkpoints.", flag="--registry")
-    db_path: Location | None = option(
-        None,
-        "The database; null is `rlctl.db` in RLCTL_HOME.",
-        env="RL_REGISTRY_DB",
-        flag="--registry-db",
-    )
-    keep_top_n: Whole | None = option(
-        None, "Keep only the best n models.", pending="registry retention", ge=1, le=10**6
-    )
-    max_age: Number | None = option(
-        None, "Drop models older than so many days.", pending="registry retention", gt=0
-    )
-
-
-class MetricsGroup(Group):
-    """Runtime metrics over OpenTelemetry."""
-
-    enable: Switch = option(False, "Export metrics.", flag="--metrics", pending=OTEL)
-    endpoint: Location | None = option(
-        None,
-        "Collector endpoint.",
-        env="OTEL_EXPORTER_OTLP_ENDPOINT",
-        pending=OTEL,
-    )
-    protocol: Literal["grpc", "http"] = option("grpc", "Wire protocol.", pending=OTEL)
-    export_interval: Number = option(10.0, "Seconds between exports.", pending=OTEL, gt=0)
-    track_reward: Switch = option(True, "Export the reward.", pending=OTEL)
-    track_loss: Switch = option(True, "Export the losses.", pending=OTEL)
-    track_entropy: Switch = option(True, "Export the entropy.", pending=OTEL)
-    track_fps: Switch = option(True, "Export steps per second.", pending=OTEL)
-
-
-class TracesGroup(Group):
-    """Spans over OpenTelemetry."""
-
-    enable: Switch = option(False, "Export traces.", flag="--traces", pending=OTEL)
-    endpoint: Location | None = option(None, "Collector endpoint.", pending=OTEL)
-    sample_rate: Number = option(
-        1.0,
-        "Share of episodes that are traced.",
-        flag="--trace-sample-rate",
-        pending=OTEL,
-        ge=0,
-        le=1,
-    )
-    trace_episodes: Switch = option(True, "A span for each episode.", pending=OTEL)
-    trace_steps: Switch = option(False, "A span for each step: high volume.", pending=OTEL)
-    trace_evals: Switch = option(True, "A span for each evaluation.", pending=OTEL)
-
-
-class LogsGroup(Group):
-    """Log records over OpenTelemetry."""
-
-    enable: Switch = option(False, "Export logs.", flag="--logs", pending=OTEL)
-    endpoint: Location | None = option(None, "Collector endpoint.", pending=OTEL)
-    level: Literal["debug", "info", "warn", "error"] = option(
-        "info", "Least severe level to export.", flag="--log-level", pending=OTEL
     )

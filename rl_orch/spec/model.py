@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from math import gcd
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -9,27 +10,30 @@ from pydantic import BeforeValidator
 from rl_orch.spec.groups import (
     MOST_SEEDS,
     AgentGroup,
+    BufferGroup,
     CheckpointGroup,
     EnvGroup,
     EvalGroup,
     FeatureGroup,
     GatesGroup,
     Group,
-    InferGroup,
-    LogsGroup,
-    MetricsGroup,
     ObsGroup,
-    RegistryGroup,
-    ResourcesGroup,
     RolloutGroup,
-    RunnerGroup,
-    ScheduleGroup,
     Seeds,
-    StoreGroup,
-    TracesGroup,
     TrainGroup,
     Word,
     option,
+)
+from rl_orch.spec.operations import (
+    InferGroup,
+    LogsGroup,
+    MetricsGroup,
+    RegistryGroup,
+    ResourcesGroup,
+    RunnerGroup,
+    ScheduleGroup,
+    StoreGroup,
+    TracesGroup,
 )
 from rl_orch.spec.spelling import whole
 
@@ -41,8 +45,9 @@ NOT_LEARNED = (
 
 ELSEWHERE = {
     "env": {"seed"},
-    "agent": {"discrete"},
-    "train": {"off_policy"},
+    "agent": {"discrete", "policy_type"},
+    "train": {"off_policy", "report_every"},
+    "buffer": {"memory_share"},
     "runner": {"silence_s", "stop_grace_s"},
 }
 """Options outside the hash: the seed, those that only state what the user expects, and patience."""
@@ -74,6 +79,7 @@ class Spec(Group):
     agent: AgentGroup = AgentGroup()
     train: TrainGroup = TrainGroup()
     rollout: RolloutGroup = RolloutGroup()
+    buffer: BufferGroup = BufferGroup()
     eval: EvalGroup = EvalGroup()
     gates: GatesGroup = GatesGroup()
     checkpoint: CheckpointGroup = CheckpointGroup()
@@ -125,6 +131,14 @@ class Spec(Group):
     def rollout_size(self) -> int:
         """Transitions in one rollout over all environment copies."""
         return self.env.num_envs * self.rollout.steps
+
+    @property
+    def sequence_length(self) -> int:
+        """Steps that a policy with a memory is trained through at a time: as many as fit both a
+        rollout and a minibatch, if nothing else is asked for."""
+        steps = self.rollout.steps
+        longest = gcd(steps, self.train.batch_size) if self.agent.algorithm == "ppo" else steps
+        return self.train.sequence_length or longest
 
     @property
     def config_hash(self) -> str:

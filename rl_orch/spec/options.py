@@ -162,6 +162,7 @@ def _option(path: str, field: FieldInfo) -> Option:
     words = str(extra.get("words") or kind.type)
     missing = field.default is PydanticUndefined
     pending: Any = extra.get("pending")
+    choices: Any = extra.get("choices")
     return Option(
         path=path,
         type=words + (" or null" if kind.nullable else ""),
@@ -169,7 +170,7 @@ def _option(path: str, field: FieldInfo) -> Option:
         default=None if missing else _plain(field.default),
         required=missing,
         nullable=kind.nullable,
-        choices=kind.choices,
+        choices=kind.choices if choices is None else tuple(choices),
         structured=kind.structured,
         help=field.description or "",
         pending=pending,

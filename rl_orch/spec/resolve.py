@@ -1,4 +1,5 @@
 """From what the user typed to one Spec: override, flag, variable, file, default, in that order.
+Defaults are those of the algorithm, where it has some of its own.
 
 Layers are merged, then checked once as a whole, and every problem is reported, not only the first.
 """
@@ -10,12 +11,14 @@ from pydantic import ValidationError
 
 from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.spec import checks, layers, mistakes
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT
 from rl_orch.spec.layers import Layer
 from rl_orch.spec.mistakes import Given
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, table
 from rl_orch.spec.overrides import RESET
+from rl_orch.spec.spelling import lower
 
 BOTH = " × ".join(FACTORS)
 
@@ -38,7 +41,7 @@ def resolve(
     found = [problem for layer in sources for problem in layer.problems]
     found += _lone_factor(merged)
     meant = {path for layer in sources for path in layer.meant}
-    spec = _validated(merged, meant, found)
+    spec = _validated(_with_defaults(merged), meant, found)
     if spec is not None:
         found += checks.problems(spec)
     if found or spec is None:
@@ -56,6 +59,15 @@ def _merged(sources: Sequence[Layer]) -> dict[str, Given]:
         elif PRODUCT in layer.values:
             _forget(merged, *FACTORS)
     return merged
+
+
+def _with_defaults(merged: Mapping[str, Given]) -> dict[str, Given]:
+    """What is given, over the defaults of the algorithm that is given."""
+    given = {path: value for path, value in merged.items() if value.value is not RESET}
+    name = given["agent.algorithm"].value if "agent.algorithm" in given else None
+    traits = BUILT_IN.get(str(lower(name)))
+    defaults = {} if traits is None else traits.defaults
+    return {path: Given(value, path) for path, value in defaults.items()} | given
 
 
 def _multiply(layer: Layer, merged: dict[str, Given]) -> None:
@@ -103,7 +115,7 @@ def _whole(value: Any) -> int | None:
 def _validated(merged: Mapping[str, Given], meant: set[str], found: list[Problem]) -> Spec | None:
     document: dict[str, Any] = {"env": {}}
     for path, given in merged.items():
-        if path in FACTORS or given.value is RESET:
+        if path in FACTORS:
             continue
         *groups, name = path.split(".")
         node = document
@@ -124,7 +136,7 @@ def _problems(
     by_path: dict[str, Problem] = {}
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         option = _option_at(detail["loc"])
-        if option.path in merged and merged[option.path].value is not RESET:
+        if option.path in merged:
             by_path[option.path] = mistakes.wrong(option, merged[option.path])
         elif not {option.path, option.group} & meant:
             by_path[option.path] = mistakes.missing(option)

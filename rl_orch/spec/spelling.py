@@ -39,6 +39,13 @@ def number(value: Any) -> Any:
     return _parsed(value) if isinstance(value, str) else value
 
 
+def auto(value: Any) -> Any:
+    """A number, or the word `auto`."""
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        return "auto"
+    return number(value)
+
+
 def switch(value: Any) -> Any:
     """A boolean from `1`, `"on"`, `"yes"`, `"false"`."""
     if isinstance(value, bool):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import checkpoints, manifest, shelf
+from rl_orch.io import checkpoints, manifest, segment_files, segments, shelf
 from rl_orch.io.checkpoints import Checkpoint
 from rl_orch.io.events import first_gap, fold, read
 from rl_orch.io.resumable import newest_checkpoint
@@ -56,24 +56,37 @@ class Beginning:
         return replace(kept, best=None, best_mean=None) if gone and proof.reason else kept
 
     @property
+    def segments(self) -> tuple[segment_files.Entry, ...]:
+        """The replay segments that the attempt goes on with."""
+        if self.checkpoint is None:
+            return ()
+        return segment_files.entries(self.checkpoint.document["replay_meta"])
+
+    @property
     def resumption(self) -> Resumption | None:
         """What the training loop needs of it."""
         if self.checkpoint is None:
             return None
-        known = self.checkpoint
-        return Resumption(Snapshot(known.step, known.tensors, known.document), self.report)
+        known, listed = self.checkpoint, self.segments
+        names = tuple(entry.name for entry in listed)
+        return Resumption(
+            Snapshot(known.step, known.tensors, known.document, names),
+            self.report,
+            segments.reader(shelf.replay_of(known.path), listed),
+        )
 
 
 def find(directory: RunDir, attempt: int) -> Beginning:
     """Where that attempt begins, once what dead writers left is swept away.
 
-    Where there never was a checkpoint it begins anew.
+    Where there never was a checkpoint it begins anew. Segments of a checkpoint that is passed over
+    stay until the attempt has begun (`FileOutlet.announce`): somebody may still mend it.
     """
     shelf.sweep(directory.checkpoints)
-    if attempt == 1:
-        return Beginning()
-    newest = newest_checkpoint(directory)
+    segment_files.sweep(directory.replay)
+    newest = shelf.Newest(None) if attempt == 1 else newest_checkpoint(directory, deep=True)
     if newest.path is None:
+        segment_files.retain(directory.replay, ())
         return Beginning()
     checkpoint = checkpoints.load(newest.path)
     _refuse_old_format(checkpoint)

@@ -16,8 +16,10 @@ from rl_orch.io import checkpoints, deposits
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
 from rl_orch.rl.envs import vector
-from rl_orch.rl.evaluate import Actor, evaluate, final_evaluation_seed
-from rl_orch.rl.policy import load_policy
+from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
+from rl_orch.rl.learner import load_policy
+from rl_orch.rl.policy import Actor, Setup
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.served_policy import serving
@@ -62,13 +64,14 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
 def _policy(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
     """The policy of a checkpoint, and the step it was saved at."""
     with closing(vector.make(spec, num_envs=1)) as envs:
-        spaces = envs.single_observation_space, envs.single_action_space
+        setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
     if spec.runner.name != "external":
         loaded = checkpoints.load(path)
-        yield load_policy(spec, *spaces, loaded.tensors), loaded.step
+        yield load_policy(setup, loaded.tensors), loaded.step
         return
     deposit = deposits.load(path)
-    with serving(spec, directory, deposits.payload(path, deposit), spaces[1]) as policy:
+    payload = deposits.payload(path, deposit)
+    with serving(spec, directory, payload, setup.action_space) as policy:
         yield policy, deposit.step
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from rl_orch.io import checkpoints, shelf
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.segments import SegmentStore
 from rl_orch.records import EvalReport, EventKind
+from rl_orch.rl.replay import Segment
 from rl_orch.rl.train import Command, Snapshot
 from rl_orch.spec.model import Spec
 from rl_orch.worker.orders import Orders
@@ -47,7 +49,8 @@ class Kept:
 class FileOutlet:
     """The loop's outlet over files: events, checkpoints, reports; `orders` are passed on.
 
-    `meta` is written into every checkpoint as it is.
+    `meta` is written into every checkpoint as it is. `store` knows the replay segments that
+    training goes on with.
     """
 
     def __init__(
@@ -59,12 +62,15 @@ class FileOutlet:
         *,
         meta: Mapping[str, Any],
         kept: Kept,
+        store: SegmentStore | None = None,
     ) -> None:
         self._directory = directory
         self._keep_last = spec.checkpoint.keep_last
         self._writer = writer
         self._meta = dict(meta)
         self._kept = kept
+        self._store = store or SegmentStore(directory.replay)
+        self._segments: dict[str, tuple[str, ...]] = {}
         self._orders = orders
         self.step = 0
 
@@ -81,11 +87,16 @@ class FileOutlet:
         self._writer.emit(kind, key, value, step=step, tags=tags)
         self.step = step
 
+    def stash(self, segment: Segment) -> None:
+        """Have a part of the replay buffer written, in the background."""
+        self._store.stash(segment)
+
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Keep a checkpoint, and the report on it; the newest and the best outlive the others.
 
-        Whatever cuts this short, the run can go on: events are on the disk before the checkpoint,
-        the report is in it, and all that comes after it is done again by `announce`.
+        Whatever cuts this short, the run can go on: events and replay segments are on the disk
+        before the checkpoint, the report is in it, and all that comes after it is done again by
+        `announce`.
         """
         name = shelf.name_of(snapshot.step)
         before, self._kept = self._kept, self._kept.after(name, report, last=self._keep_last)
@@ -105,9 +116,10 @@ class FileOutlet:
             self._directory.checkpoints,
             step=snapshot.step,
             tensors=snapshot.tensors,
-            document=snapshot.document,
+            document=self._with_segments(snapshot),
             meta=meta,
         )
+        self._segments[name] = snapshot.segments
         self.announce(name, snapshot.step, meta)
 
     def announce(self, name: str, step: int, meta: Mapping[str, Any]) -> None:
@@ -119,9 +131,14 @@ class FileOutlet:
         if meta["report"] is not None:
             self._directory.write_report(name, EvalReport.model_validate(meta["report"]))
         shelf.retain(self._directory.checkpoints, self._kept.names)
+        self._let_go_of_segments()
         self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags=meta["saved"])
         self._writer.flush()
         self.step = step
+
+    def close(self) -> None:
+        """Wait until nothing is being written any more."""
+        self._store.close()
 
     def doubt(self, reason: str, *, step: int) -> None:
         """Say so, once, and in every checkpoint from here on."""
@@ -140,6 +157,24 @@ class FileOutlet:
         """What was ordered, once all that was emitted is with the operating system."""
         self._writer.flush()
         return self._orders.next()
+
+    def _with_segments(self, snapshot: Snapshot) -> dict[str, Any]:
+        """The snapshot's document, with what is on the disk of each segment that it names."""
+        known = self._store.settle()
+        listed = [known[name].document() for name in snapshot.segments]
+        meta = snapshot.document["replay_meta"]
+        return snapshot.document | {"replay_meta": meta | {"segments": listed} if listed else meta}
+
+    def _let_go_of_segments(self) -> None:
+        """Remove the segments that no kept checkpoint names; after those that did have gone."""
+        self._segments = {name: self._segments_of(name) for name in self._kept.names}
+        self._store.retain({name for names in self._segments.values() for name in names})
+
+    def _segments_of(self, checkpoint: str) -> tuple[str, ...]:
+        if checkpoint in self._segments:
+            return self._segments[checkpoint]
+        listed = shelf.segments_of(self._directory.checkpoints / checkpoint)
+        return tuple(entry.name for entry in listed)
 
 
 def _document(report: EvalReport, checkpoint: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The evaluator and its episodes are those of every other run; only who decides is
 """
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from rl_orch.errors import BadInput
 from rl_orch.io.events import newest_attempt
 from rl_orch.io.rundir import RunDir
+from rl_orch.rl.batch import Column
+from rl_orch.rl.policy import Decision, Seen
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log, program
 from rl_orch.worker.dialogue import Dialogue
@@ -39,17 +41,25 @@ class ServedPolicy:
         self._space = action_space
         self._timeout_s = FIRST_S
         self.device = torch.device("cpu")
+        self.memory_size = 0
 
-    def decide(self, observations: NDArray[Any], generator: torch.Generator | None) -> NDArray[Any]:
-        """Actions (B, *action_shape), as the environment takes them."""
-        question = {"obs": observations.tolist(), "deterministic": generator is None}
+    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        """Actions (N, *action_shape), as the environment takes them."""
+        question = {"obs": _listed(seen.observations), "deterministic": generator is None}
         answer = self._dialogue.ask(question, timeout_s=self._timeout_s)
         self._timeout_s = LATER_S
-        return actions_in(answer, len(observations), self._space)
+        return Decision(actions_in(answer, len(seen.first), self._space))
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The same: a program answers in the environment's terms."""
         return actions
+
+
+def _listed(observations: Column) -> Any:
+    """Observations as JSON holds them: lists, or lists by name."""
+    if isinstance(observations, Mapping):
+        return {name: _listed(part) for name, part in observations.items()}
+    return observations.tolist()
 
 
 @contextmanager

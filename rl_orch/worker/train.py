@@ -5,6 +5,7 @@ command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from rl_orch.errors import RlctlError
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.segments import SegmentStore, allocator
 from rl_orch.rl.envs.probe import Proof
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
@@ -54,27 +56,31 @@ class Attempt:
             proof = exactness(self.directory, spec, beginning, fingerprint)
             meta = meta_of(self.directory, self.number, proof, fingerprint)
             kept = beginning.kept_on(self.directory, proof)
-            outlet = FileOutlet(self.directory, spec, self.writer, orders, meta=meta, kept=kept)
-            outlet.tell_exactness(step=beginning.step)
-            if beginning.checkpoint is not None:
-                known = beginning.checkpoint
-                outlet.announce(known.path.name, known.step, known.document["meta"])
-            return _trained(spec, outlet, beginning, proof)
+            store = SegmentStore(self.directory.replay, beginning.segments)
+            outlet = FileOutlet(
+                self.directory, spec, self.writer, orders, meta=meta, kept=kept, store=store
+            )
+            with closing(outlet):
+                outlet.tell_exactness(step=beginning.step)
+                if beginning.checkpoint is not None:
+                    known = beginning.checkpoint
+                    outlet.announce(known.path.name, known.step, known.document["meta"])
+                return self._trained(spec, outlet, proof)
 
-
-def _trained(spec: Spec, outlet: FileOutlet, beginning: Beginning, proof: Proof) -> End:
-    try:
-        outcome = train(
-            spec,
-            outlet,
-            resumption=beginning.resumption,
-            method=proof.method,
-            pure_reset=proof.pure_reset,
-        )
-    except (Exception, SystemExit) as error:
-        return failure(error, outlet.step)
-    how = "stopped" if outcome.reason == "stopped" else "trained"
-    return End(how, outcome.env_steps, outcome.detail)
+    def _trained(self, spec: Spec, outlet: FileOutlet, proof: Proof) -> End:
+        try:
+            outcome = train(
+                spec,
+                outlet,
+                resumption=self.beginning.resumption,
+                method=proof.method,
+                pure_reset=proof.pure_reset,
+                allocate=allocator(self.directory.replay, spec.buffer.memory_share),
+            )
+        except (Exception, SystemExit) as error:
+            return failure(error, outlet.step)
+        how = "stopped" if outcome.reason == "stopped" else "trained"
+        return End(how, outcome.env_steps, outcome.detail)
 
 
 def main() -> int:

@@ -211,7 +211,7 @@ IN_FILES = [
     in_json("broken JSON", '{"env": ', "spec.json is not JSON", "line 1 column 9"),
     in_json("a key twice in JSON", '{"env": {}, "env": {}}', "'env' appears twice", "keep one"),
     in_json("deep JSON", "[" * 99_999, "spec.json", "nested deeper than 30 levels"),
-    Mistake("a missing file", ("'spc.yaml' does not exist", "there are: cartpole.yaml"),
+    Mistake("a missing file", ("'spc.yaml' does not exist", "there are: ppo-CartPole-v1.yaml"),
             words=("-f", "spc.yaml")),
     Mistake("a folder for a file", ("'.' cannot be read", "directory"), words=("-f", ".")),
 ]  # fmt: skip
@@ -328,7 +328,7 @@ def test_a_mistake_is_answered_with_a_document_where_one_is_asked_for(
 
 def _files(mistake: Mistake, folder: Path) -> list[str]:
     """The files that a mistake is made with, and the words that name the spec among them."""
-    (folder / "cartpole.yaml").touch()
+    (folder / "ppo-CartPole-v1.yaml").touch()
     for name, code in MODULES.items():
         (folder / name).write_text(code)
     for name, text in {"spec.yaml": mistake.yaml, "spec.json": mistake.json}.items():

@@ -44,11 +44,21 @@ class Bandit(Known):
         return self.seen(), {5: 0.0, 6: 1.0, 7: 0.5}[int(action)], True, False, {}
 
 
+class BanditBox(Known):
+    """One step in a box that is not centred; the squared distance from (3, -2) is the cost."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,))
+    action_space = spaces.Box(np.array([0.0, -3.0], np.float32), np.array([4.0, 1.0], np.float32))
+
+    def step(self, action: Any) -> Step:
+        return self.seen(), -float(np.square(action - np.array([3.0, -2.0])).sum()), True, False, {}
+
+
 class DelayedReward(Known):
     """Five steps; the last pays 1 if the first action was 1. Only the time is seen."""
 
     observation_space = spaces.Box(0.0, 1.0, (5,))
-    action_space = spaces.Discrete(2)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def seen(self) -> Any:
         return np.eye(6, 5, dtype=np.float32)[self.t]
@@ -59,6 +69,67 @@ class DelayedReward(Known):
         self.t += 1
         over = self.t == 5
         return self.seen(), float(over and self.first == 1), over, False, {}
+
+
+class DelayedBox(DelayedReward):
+    """Five steps; the last costs the squared distance of the first action from a half."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def step(self, action: Any) -> Step:
+        if self.t == 0:
+            self.cost = float(np.square(action - 0.5).sum())
+        self.t += 1
+        over = self.t == 5
+        return self.seen(), -self.cost if over else 0.0, over, False, {}
+
+
+class Masked(Known):
+    """Action 0 pays 1, action 1 pays 0.6, action 2 nothing; a forbidden one costs 10 and ends it.
+
+    Only `info["action_mask"]` tells what is forbidden. The eight steps of an episode have each of
+    four masks twice, in any order, so that the best return is 5.2.
+    """
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,))
+    action_space: spaces.Space[Any] = spaces.Discrete(3)
+    masks = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 1]], np.int8)
+    pay = np.array([1.0, 0.6, 0.0])
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        seen, _ = super().reset(seed=seed, options=options)
+        self.order = np.append(self.np_random.permutation(8) % 4, 0)
+        return seen, self.info()
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": self.masks[self.order[self.t]].copy()}
+
+    def step(self, action: Any) -> Step:
+        if not self.info()["action_mask"][int(action)]:
+            return self.seen(), -10.0, True, False, self.info()
+        self.t += 1
+        return self.seen(), float(self.pay[int(action)]), self.t == 8, False, self.info()
+
+
+class MaskedPair(Masked):
+    """As `Masked`, for two actions at a time; of the second, the order of payment is reversed."""
+
+    action_space = spaces.MultiDiscrete([3, 3])
+
+    def info(self) -> dict[str, Any]:
+        mask = self.masks[self.order[self.t]]
+        return {"action_mask": np.concatenate([mask, mask[::-1]])}
+
+    def step(self, action: Any) -> Step:
+        first, second = int(action[0]), int(action[1])
+        allowed = self.info()["action_mask"].reshape(2, 3)
+        if not (allowed[0, first] and allowed[1, second]):
+            return self.seen(), -10.0, True, False, self.info()
+        self.t += 1
+        reward = (self.pay[first] + self.pay[2 - second]) / 2.0
+        return self.seen(), float(reward), self.t == 8, False, self.info()
 
 
 class Identity(Known):
@@ -89,6 +160,156 @@ class IdentityBox(Known):
     def step(self, action: Any) -> Step:
         reward = -float(np.square(action - self.shown).sum())
         return self.seen(), reward, False, False, {}
+
+
+class IdentityMultiDiscrete(Known):
+    """The answer is what is shown, one of three and one of two, counted from 1 and from 0."""
+
+    observation_space = spaces.MultiDiscrete([3, 2])
+    action_space = spaces.MultiDiscrete([3, 2], start=[1, 0])
+
+    def seen(self) -> NDArray[np.int64]:
+        self.shown = self.np_random.integers([3, 2])
+        return self.shown
+
+    def step(self, action: Any) -> Step:
+        reward = float(np.mean(action - np.array([1, 0]) == self.shown))
+        return self.seen(), reward, False, False, {}
+
+
+class IdentityMultiBinary(Known):
+    """The answer is the three bits that are shown; each right one pays a third."""
+
+    observation_space = spaces.MultiBinary(3)
+    action_space = spaces.MultiBinary(3)
+
+    def seen(self) -> NDArray[np.int8]:
+        self.shown = self.np_random.integers(2, size=3, dtype=np.int8)
+        return self.shown
+
+    def step(self, action: Any) -> Step:
+        reward = float(np.mean(np.asarray(action) == self.shown))
+        return self.seen(), reward, False, False, {}
+
+
+Answer = Literal["Discrete", "Box", "MultiDiscrete", "MultiBinary"]
+
+ANSWERS: dict[str, spaces.Space[Any]] = {
+    "Discrete": spaces.Discrete(4),
+    "Box": spaces.Box(-1.0, 1.0, (2,)),
+    "MultiDiscrete": spaces.MultiDiscrete([2, 2]),
+    "MultiBinary": spaces.MultiBinary(2),
+}
+
+
+class Quadrants(Known):
+    """The answer is a quadrant, of four; subclasses say how it is shown.
+
+    Right answers pay 1, right halves of an answer a half. In a Box, the answer is the middle of the
+    quadrant, and the squared distance is the cost. If `late`, the quadrant that was shown one step
+    before is asked for; at the first step, this one.
+    """
+
+    def __init__(self, answer: Answer = "Discrete", late: bool = False) -> None:
+        super().__init__()
+        self.answer, self.late = answer, late
+        self.action_space = ANSWERS[answer]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        seen, info = super().reset(seed=seed, options=options)
+        self.asked = self.shown
+        return seen, info
+
+    def seen(self) -> Any:
+        self.shown = self.np_random.integers(2, size=2)
+        return self.drawn(self.shown)
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> Any:
+        """What is seen of a quadrant: upper or lower, left or right."""
+        raise NotImplementedError
+
+    def step(self, action: Any) -> Step:
+        reward, before = self.paid(action), self.shown
+        seen = self.seen()
+        self.asked = before if self.late else self.shown
+        return seen, reward, False, False, {}
+
+    def paid(self, action: Any) -> float:
+        """What an answer to the quadrant that is asked for is worth."""
+        if self.answer == "Discrete":
+            return float(int(action) == 2 * self.asked[0] + self.asked[1])
+        if self.answer == "Box":
+            return -float(np.square(action - (self.asked - 0.5)).sum())
+        return float(np.mean(np.asarray(action) == self.asked))
+
+
+class IdentityVector(Quadrants):
+    """The quadrant is shown as two signs."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> NDArray[np.float32]:
+        return (2 * quadrant - 1).astype(np.float32)
+
+
+class IdentityImage(Quadrants):
+    """The quadrant is the bright one of an image; from 36 pixels on, channels come first."""
+
+    def __init__(self, answer: Answer = "Discrete", late: bool = False, size: int = 12) -> None:
+        super().__init__(answer, late)
+        self.shape = (1, size, size) if size >= 36 else (size, size, 1)
+        self.half = size // 2
+        self.observation_space = spaces.Box(0, 255, self.shape, np.uint8)
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> NDArray[np.uint8]:
+        image = np.zeros((2, self.half, 2, self.half), np.uint8)
+        image[quadrant[0], :, quadrant[1], :] = 255
+        return image.reshape(self.shape)
+
+
+class IdentityDict(Quadrants):
+    """An image tells upper from lower, two numbers left from right, and a third part nothing."""
+
+    observation_space = spaces.Dict(
+        {
+            "picture": spaces.Box(0, 255, (12, 12), np.uint8),
+            "side": spaces.Box(-1.0, 1.0, (2,)),
+            "noise": spaces.Discrete(3),
+        }
+    )
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> dict[str, Any]:
+        picture = np.zeros((2, 6, 12), np.uint8)
+        picture[quadrant[0]] = 255
+        sign = np.float32(2 * quadrant[1] - 1)
+        return {
+            "picture": picture.reshape(12, 12),
+            "side": np.array([sign, -sign]),
+            "noise": self.np_random.integers(3),
+        }
+
+
+class Recall(Known):
+    """The first of four steps shows a sign; the last pays 1 if its action names that sign.
+
+    Whoever remembers nothing is right half of the time. The last step is marked.
+    """
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    action_space = spaces.Discrete(2)
+
+    def seen(self) -> NDArray[np.float32]:
+        if self.t > 0:
+            return np.array([0.0, self.t == 3], np.float32)
+        self.cue = int(self.np_random.integers(2))
+        return np.array([2 * self.cue - 1, 0.0], np.float32)
+
+    def step(self, action: Any) -> Step:
+        right = self.t == 3 and int(action) == self.cue
+        self.t += 1
+        return self.seen(), float(right), self.t == 4, False, {}
 
 
 class Forever(Known):
@@ -161,9 +382,16 @@ class Dice(Known):
         return self.seen(), reward, bool(self.np_random.random() < 0.2), False, {}
 
 
-LIMITS = {Identity: 16, IdentityBox: 16, Forever: 8}
+ENVS = (
+    *(Bandit, BanditBox, DelayedReward, DelayedBox, Masked, MaskedPair, Recall),
+    *(Forever, Countdown, Ladder, Dice),
+)
+ENDLESS = (
+    *(Identity, IdentityBox, IdentityMultiDiscrete, IdentityMultiBinary),
+    *(IdentityVector, IdentityImage, IdentityDict),
+)
+"""Those that go on until a time limit of 16 steps."""
 
-for kind in (Bandit, DelayedReward, Identity, IdentityBox, Forever, Countdown, Ladder, Dice):
-    gymnasium.register(
-        f"{kind.__name__}-v0", f"{MODULE}:{kind.__name__}", max_episode_steps=LIMITS.get(kind)
-    )
+for kind in (*ENVS, *ENDLESS):
+    limit = 16 if kind in ENDLESS else 8 if kind is Forever else None
+    gymnasium.register(f"{kind.__name__}-v0", f"{MODULE}:{kind.__name__}", max_episode_steps=limit)

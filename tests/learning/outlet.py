@@ -1,9 +1,12 @@
 """An outlet that remembers what the loop said and plays back commands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from rl_orch.records import EvalReport, EventKind
+from rl_orch.rl.replay import Segment
 from rl_orch.rl.train import Command, Snapshot
 
 
@@ -25,6 +28,7 @@ class MemoryOutlet:
         self.saved: list[tuple[Snapshot, EvalReport | None]] = []
         self.said_before: list[int] = []
         self.doubts: list[str] = []
+        self.segments: dict[str, Segment] = {}
         self._commands = list(commands)
 
     def emit(
@@ -38,6 +42,14 @@ class MemoryOutlet:
     ) -> None:
         """Remember an event."""
         self.events.append(Said(kind, key, value, step, tags))
+
+    def stash(self, segment: Segment) -> None:
+        """Remember a segment."""
+        self.segments[segment.name] = segment
+
+    def read(self, name: str) -> Mapping[str, NDArray[Any]]:
+        """The arrays of a segment."""
+        return self.segments[name].arrays
 
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Remember a snapshot, and how many events came before it."""

@@ -10,7 +10,7 @@ import pytest
 
 from rl_orch.io import deposits, shelf, tensorboard_reader
 from rl_orch.io.events import EventWriter, read
-from rl_orch.io.lines import CHUNK_BYTES, Lines
+from rl_orch.io.lines import CHUNK_BYTES, LINE_BYTES, Lines
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.tensorboard_reader import Scalar, Scalars
 from rl_orch.worker.external import patience_s
@@ -99,7 +99,8 @@ def test_a_checkpoint_covers_the_numbers_that_were_not_read_yet(desk: Desk) -> N
 
 def test_numbers_wait_for_lines_that_are_not_read_yet(desk: Desk) -> None:
     listener = desk.listener(Board(numbers(30), meanwhile=lambda: None))
-    desk.said.write_text("\n" * CHUNK_BYTES)
+    foreign = " " * (LINE_BYTES - 1) + "\n"
+    desk.said.write_text(foreign * (CHUNK_BYTES // LINE_BYTES))
     desk.save(20)
     listener.listen()
     assert desk.told() == []

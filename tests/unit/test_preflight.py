@@ -9,7 +9,7 @@ import pytest
 
 from rl_orch.core import findings, preflight
 from rl_orch.core.findings import Devices, Finding
-from rl_orch.core.footprint import footprint
+from rl_orch.core.footprint import ROW_BYTES, footprint
 from rl_orch.core.preflight import quick, reach, refuse, settle, settled
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput
@@ -238,6 +238,24 @@ def test_what_will_be_written_grows_with_what_is_asked_for() -> None:
     assert footprint(spec(agent__network__shared=True)).checkpoint < base.checkpoint
     assert preflight.needed_mb(spec(seeds=10)) > preflight.needed_mb(spec())
     assert preflight.needed_mb(None) == 0
+
+
+def test_a_replay_buffer_is_written_once_and_again_for_a_best_checkpoint_of_long_ago() -> None:
+    assert footprint(spec()).replay == 0
+    short, long, longer = (
+        footprint(spec(agent__algorithm="dqn", buffer__size=10_000, train__total_timesteps=steps))
+        for steps in (5_000, 15_000, 10_000_000)
+    )
+    assert (short.replay, long.replay, longer.replay) == (
+        5_000 * ROW_BYTES,
+        15_000 * ROW_BYTES,
+        20_000 * ROW_BYTES,
+    )
+    assert long.total > long.replay + long.checkpoint * long.checkpoints
+    prioritised = footprint(
+        spec(agent__algorithm="dqn", buffer__size=10_000, buffer__prioritized=True)
+    )
+    assert prioritised.checkpoint - long.checkpoint == 4 * 10_000
 
 
 def test_a_database_that_is_not_there_yet_is_well_and_is_not_made(tmp_path: Path) -> None:

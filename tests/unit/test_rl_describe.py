@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rl_orch import plugins
 from rl_orch.errors import SpecInvalid
 from rl_orch.rl.envs.describe import (
     EnvDescription,
@@ -18,7 +20,10 @@ from rl_orch.rl.envs.describe import (
     problems,
     try_out,
 )
+from rl_orch.rl.envs.leaves import Leaf
+from rl_orch.spec.algorithms import Traits
 from rl_orch.spec.model import Spec
+from tests.learning import known_envs
 
 
 def a_spec(env_id: str, **groups: Any) -> Spec:
@@ -37,8 +42,9 @@ def refusal(env_id: str, **groups: Any) -> tuple[str, str, str | None]:
 def test_an_environment_is_described_by_its_spaces() -> None:
     assert describe(a_spec("CartPole-v1")) == EnvDescription(
         id="CartPole-v1",
-        observation=SpaceDescription("Box", (4,), "float32"),
+        observation=SpaceDescription("Box", (4,), "float32", bounded=False),
         action=SpaceDescription("Discrete", (), "int64", 2),
+        leaves={"": Leaf("vector", (4,), measured=True)},
         max_episode_steps=500,
         reward_threshold=475.0,
     )
@@ -133,29 +139,52 @@ def test_box_and_discrete_spaces_suit_ppo(env_id: str) -> None:
 
 
 def test_observations_that_no_policy_takes_are_refused_with_what_is_allowed() -> None:
-    spec = a_spec("Blackjack-v1")
+    class Wordy(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Text(5)
+        action_space = spaces.Discrete(2)
+
+        def __init__(self, **_options: Any) -> None:
+            pass
+
+    gymnasium.register("Wordy-v0", Wordy)
+    spec = a_spec("Wordy-v0")
     (problem,) = problems(spec, describe(spec))
+    assert problem.path == "env.id"
     assert problem.message == (
-        "env.id is 'Blackjack-v1', which has Tuple observations; ppo learns from Box "
-        "observations that are not images, and from Discrete ones"
+        "env.id is 'Wordy-v0'; the observation is a Text of shape None; must be a Box, Discrete, "
+        "MultiDiscrete or MultiBinary with something in it, or a Dict or Tuple of them"
     )
 
 
-def test_images_are_refused() -> None:
-    image = SpaceDescription("Box", (84, 84, 3), "uint8")
-    env = EnvDescription("Pixels-v0", image, SpaceDescription("Discrete", (), "int64", 2))
-    (problem,) = problems(a_spec("Pixels-v0"), env)
-    assert "which has images (Box of shape [84, 84, 3], uint8)" in problem.message
+@pytest.mark.parametrize(
+    ("env_id", "leaves"),
+    [
+        ("Blackjack-v1", {"0": "vector", "1": "vector", "2": "vector"}),
+        (f"{known_envs.MODULE}:IdentityImage-v0", {"": "image"}),
+        (
+            f"{known_envs.MODULE}:IdentityDict-v0",
+            {"noise": "vector", "picture": "image", "side": "vector"},
+        ),
+    ],
+)
+def test_images_and_observations_of_several_parts_suit_every_algorithm_for_choices(
+    env_id: str, leaves: dict[str, str]
+) -> None:
+    env = describe(a_spec(env_id))
+    assert {name: leaf.kind for name, leaf in env.leaves.items()} == leaves
+    for algorithm in ("ppo", "a2c", "dqn", "qrdqn"):
+        assert problems(a_spec(env_id, agent={"algorithm": algorithm}), env) == []
 
 
 def test_actions_that_no_policy_gives_are_refused() -> None:
     box = SpaceDescription("Box", (4,), "float32")
-    for action in (
-        SpaceDescription("MultiBinary", (3,), "int8"),
-        SpaceDescription("Box", (1,), "int64"),
-    ):
+    for action in (SpaceDescription("Text", None), SpaceDescription("Box", (1,), "int64")):
         (problem,) = problems(a_spec("Odd-v0"), EnvDescription("Odd-v0", box, action))
-        assert "must be Discrete, or Box of floats" in problem.message
+        assert problem.message.startswith("env.id is 'Odd-v0', which takes actions of ")
+        assert problem.message.endswith(
+            "; must be Discrete, or Box of floats, or MultiDiscrete, or MultiBinary, for ppo"
+        )
+        assert problem.hint is None
 
 
 @pytest.mark.parametrize(("env_id", "expected"), [("CartPole-v1", False), ("Pendulum-v1", True)])
@@ -205,12 +234,150 @@ def test_an_algorithm_that_cannot_take_the_actions_is_refused_with_those_that_ca
     box = SpaceDescription("Box", (4,), "float32")
     for algorithm, action, others in (
         ("dqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3"),
+        ("qrdqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3"),
         ("sac", SpaceDescription("Discrete", (), "int64"), "ppo, a2c, dqn, qrdqn"),
+        ("td3", SpaceDescription("MultiDiscrete", (2,), "int64"), "ppo, a2c"),
+        ("dqn", SpaceDescription("MultiBinary", (2,), "int8"), "ppo, a2c"),
     ):
         spec = a_spec("Odd-v0", agent={"algorithm": algorithm})
         (problem,) = problems(spec, EnvDescription("Odd-v0", box, action))
-        assert f"for {algorithm}" in problem.message
-        assert others in (problem.hint or "")
+        needed = "Discrete" if algorithm in ("dqn", "qrdqn") else "Box of floats"
+        assert problem.path == "env.id"
+        assert problem.message == (
+            f"env.id is 'Odd-v0', which takes actions of {action}; must be {needed}, "
+            f"for {algorithm}"
+        )
+        assert problem.hint == f"For {action.kind} actions there are: {others}."
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_actions_without_bounds_are_refused_where_they_are_stretched_to_them(
+    algorithm: str,
+) -> None:
+    box = SpaceDescription("Box", (4,), "float32")
+    free = SpaceDescription("Box", (2,), "float32", bounded=False)
+    spec = a_spec("Free-v0", agent={"algorithm": algorithm})
+    (problem,) = problems(spec, EnvDescription("Free-v0", box, free))
+    assert problem.message == (
+        f"env.id is 'Free-v0', whose actions have no bounds; {algorithm} needs them"
+    )
+    assert problems(a_spec("Free-v0"), EnvDescription("Free-v0", box, free)) == []
+
+
+VECTOR = EnvDescription(
+    "Odd-v0",
+    SpaceDescription("Box", (4,), "float32"),
+    SpaceDescription("Discrete", (), "int64", 2),
+    {"": Leaf("vector", (4,), measured=True)},
+)
+IMAGE = replace(
+    VECTOR,
+    observation=SpaceDescription("Box", (12, 12, 1), "uint8"),
+    leaves={"": Leaf("image", (1, 12, 12), high=255.0, channels_last=True)},
+)
+PARTS = replace(
+    VECTOR,
+    observation=SpaceDescription("Dict"),
+    leaves={"picture": IMAGE.leaves[""], "side": VECTOR.leaves[""]},
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected", "actual"),
+    [
+        (VECTOR, "CnnPolicy", "MlpPolicy"),
+        (VECTOR, "MultiInputPolicy", "MlpPolicy"),
+        (IMAGE, "MultiInputPolicy", "CnnPolicy"),
+        (PARTS, "MlpPolicy", "MultiInputPolicy"),
+        (PARTS, "CnnPolicy", "MultiInputPolicy"),
+    ],
+)
+def test_an_expectation_of_the_policy_is_held_against_the_environment(
+    env: EnvDescription, expected: str, actual: str
+) -> None:
+    (problem,) = problems(a_spec("Odd-v0", agent={"policy_type": expected}), env)
+    assert problem.path == "agent.policy_type"
+    assert problem.message == (
+        f"agent.policy_type is {expected!r}, but Odd-v0 has {env.observation} observations"
+    )
+    assert problem.hint == f"Set it to {actual!r}, or leave it out."
+    assert problems(a_spec("Odd-v0", agent={"policy_type": actual}), env) == []
+
+
+def test_an_mlp_may_be_asked_for_images() -> None:
+    asked = a_spec("Odd-v0", agent={"policy_type": "MlpPolicy"}, feature={"encoder": "mlp"})
+    assert problems(asked, IMAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "encoder", "says"),
+    [
+        (VECTOR, "cnn", "takes images"),
+        (VECTOR, "impala", "takes images"),
+        (IMAGE, "cnn", "takes images of at least 36 by 36 pixels"),
+        (IMAGE, "transformer", "takes vectors, but there are only images"),
+        (PARTS, "cnn", "the observation 'picture' has 12 by 12"),
+    ],
+)
+def test_an_encoder_for_other_observations_is_refused(
+    env: EnvDescription, encoder: str, says: str
+) -> None:
+    (problem,) = problems(a_spec("Odd-v0", feature={"encoder": encoder}), env)
+    assert problem.path == "feature.encoder"
+    assert problem.message.startswith(f"feature.encoder is {encoder!r}, which takes ")
+    assert says in problem.message
+
+
+@pytest.mark.parametrize("kind", ["Box", "MultiBinary"])
+def test_only_choices_can_be_masked(kind: str) -> None:
+    spec = a_spec("Odd-v0", agent={"action_masks": True})
+    action = SpaceDescription(kind, (2,), "float32" if kind == "Box" else "int8")
+    (problem,) = problems(spec, replace(VECTOR, action=action))
+    assert problem.path == "agent.action_masks"
+    assert problem.message == (
+        f"agent.action_masks is true, but Odd-v0 takes {kind} actions; "
+        "only Discrete and MultiDiscrete ones can be masked"
+    )
+    assert problems(spec, VECTOR) == []
+
+
+def test_an_environment_without_masks_is_refused_where_they_are_asked_for() -> None:
+    spec = a_spec("CartPole-v1", agent={"action_masks": True})
+    (problem,) = try_out(spec)
+    assert (problem.path, problem.value) == ("agent.action_masks", True)
+    assert problem.message == "agent.action_masks is true, but the environment gives no mask"
+    assert "action_masks()" in (problem.hint or "")
+    masked = a_spec(f"{known_envs.MODULE}:MaskedPair-v0", agent={"action_masks": True})
+    assert try_out(masked) == []
+
+
+def test_images_are_neither_normalised_nor_clipped() -> None:
+    asked: dict[str, Any] = {"normalize": "running", "clip_range": [-1, 1]}
+    found = problems(a_spec("Odd-v0", obs=asked), IMAGE)
+    assert [problem.path for problem in found] == ["obs.normalize", "obs.clip_range"]
+    assert "images, whose pixels are scaled already" in found[0].message
+    assert problems(a_spec("Odd-v0", obs=asked), PARTS) == []
+
+
+def test_the_traits_of_a_plugin_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Evolution:
+        traits = Traits(off_policy=True, actions=("Box",))
+
+    monkeypatch.setattr(plugins, "load", lambda kind, name: Evolution)
+    monkeypatch.setattr(plugins, "names", lambda kind: ["evolution"])
+    spec = a_spec(
+        "Odd-v0",
+        agent={"algorithm": "evolution", "action_masks": True},
+        train={"off_policy": False},
+        feature={"encoder": "gru"},
+    )
+    found = problems(spec, VECTOR)
+    assert [problem.path for problem in found] == [
+        "env.id",
+        "train.off_policy",
+        "feature.encoder",
+        "agent.action_masks",
+    ]
 
 
 def test_an_environment_of_the_old_kind_is_refused_before_training() -> None:

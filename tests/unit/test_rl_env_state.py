@@ -282,7 +282,7 @@ def test_where_nothing_is_remembered_the_next_episodes_begin() -> None:
     begun = restore(second, stored(states))
     following, _ = first.reset()
     assert begun is not None
-    assert np.array_equal(begun, following)
+    assert np.array_equal(begun.observations, following)
 
 
 def test_what_cannot_be_captured_is_named_and_the_next_episodes_begin(
@@ -304,7 +304,7 @@ def test_a_state_of_another_method_begins_the_next_episodes() -> None:
     second = vector.make(a_spec(), num_envs=1, method="captured")
     begun = restore(second, capture(first))
     assert begun is not None
-    assert np.array_equal(begun, first.reset()[0])
+    assert np.array_equal(begun.observations, first.reset()[0])
 
 
 @pytest.mark.parametrize("mode", ["vector_entry_point", "sync"])
@@ -328,10 +328,10 @@ def test_a_plugin_that_cannot_be_captured_begins_other_episodes_each_time(
     envs = [vector.make(a_spec("env.backend=fast"), num_envs=2) for _ in range(3)]
     begun = [vector.reset(envs[0], 5)]
     for before, after in pairwise(envs):
-        observations = restore(after, stored(capture(before)))
-        assert observations is not None
-        begun.append(observations)
-    assert len({each.tobytes() for each in begun}) == 3
+        again = restore(after, stored(capture(before)))
+        assert again is not None
+        begun.append(again)
+    assert len({each.observations.tobytes() for each in begun}) == 3
 
 
 def test_an_episode_of_a_box2d_world_does_not_depend_on_those_before() -> None:

@@ -24,7 +24,7 @@ def a_spec(env_id: str = "CartPole-v1", **groups: Any) -> Spec:
 def observed(spec: Spec, seed: int, steps: int = 40, num_envs: int = 3) -> NDArray[Any]:
     """What an agent that always pushes left sees."""
     envs = vector.make(spec, num_envs=num_envs)
-    seen = [vector.reset(envs, seed).copy()]
+    seen = [vector.reset(envs, seed).observations.copy()]
     for _ in range(steps):
         observations, *_ = envs.step(np.zeros(num_envs, np.int64))
         seen.append(np.array(observations))
@@ -65,7 +65,7 @@ def test_numbered_episodes_are_one_sequence_however_many_copies_play_them() -> N
     starts = [cart_pole.reset(seed=derive(5, number))[0] for number in range(9)]
     for num_envs in (1, 3):
         envs = vector.make(a_spec(env={"max_episode_steps": 1}), num_envs=num_envs)
-        seen = [vector.reset(envs, 5, numbered=True).copy()]
+        seen = [vector.reset(envs, 5, numbered=True).observations.copy()]
         while len(seen) * num_envs < 9:
             seen.append(envs.step(np.zeros(num_envs, np.int64))[0].copy())
         assert np.array_equal(np.concatenate(seen), starts)
@@ -101,7 +101,7 @@ def test_a_time_limit_of_the_spec_takes_the_place_of_the_environments_own() -> N
 
 def test_stacked_frames_begin_with_the_first_one_repeated() -> None:
     envs = vector.make(a_spec(obs={"stack_frames": 3}), num_envs=2)
-    first = vector.reset(envs, 0)
+    first = vector.reset(envs, 0).observations
     assert first.shape == (2, 3, 4)
     assert np.array_equal(first[:, 0], first[:, 2])
 
@@ -111,7 +111,7 @@ def test_stacked_frames_differ_even_where_memory_is_reused() -> None:
         f"{known_envs.MODULE}:Ladder-v0", env={"kwargs": {"length": 4}}, obs={"stack_frames": 3}
     )
     envs = vector.make(ladder, num_envs=1)
-    seen = [vector.reset(envs, 0).ravel().tolist()]
+    seen = [vector.reset(envs, 0).observations.ravel().tolist()]
     for _ in range(4):
         observations, _, _, _, infos = envs.step(np.zeros(1, np.int64))
         seen.append(observations.ravel().tolist())
@@ -128,9 +128,9 @@ def test_a_plugin_steps_the_environments_in_gymnasiums_place(
     monkeypatch.setattr(plugins, "load", lambda kind, name: made)
     envs = vector.make(a_spec(env={"backend": "fast"}), num_envs=4)
     assert vector.autoreset(envs) is AutoresetMode.NEXT_STEP
-    first = vector.reset(envs, 3).copy()
+    first = vector.reset(envs, 3).observations.copy()
     assert first.shape == (4, 4)
-    assert np.array_equal(vector.reset(envs, 3), first)
+    assert np.array_equal(vector.reset(envs, 3).observations, first)
 
 
 def test_a_plugin_that_leaves_resets_to_others_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

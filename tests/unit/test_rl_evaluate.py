@@ -5,15 +5,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from rl_orch import plugins
 from rl_orch.errors import RlctlError
 from rl_orch.rl import evaluate as evaluation
+from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.episodes import SeededEpisodes
+from rl_orch.rl.envs.masks import ShownMasks
+from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.evaluate import Evaluator, evaluate, evaluation_seed, final_evaluation_seed
-from rl_orch.rl.policy import ActorCritic, build_policy, policy_tensors
+from rl_orch.rl.policy import Actor, Decision, Seen, Setup, policy_tensors
 from rl_orch.rl.seeding import rng_state, seed_all
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -27,9 +32,9 @@ def a_spec(name: str = "Dice", **groups: Any) -> Spec:
 
 def a_policy(spec: Spec) -> ActorCritic:
     envs = vector.make(spec, num_envs=1)
-    policy = build_policy(spec, envs.single_observation_space, envs.single_action_space)
+    setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
     envs.close()
-    return policy
+    return ActorCritic.build(setup)
 
 
 def returns(spec: Spec, episodes: int = 20, seed: int = 3, deterministic: bool = False) -> Any:
@@ -143,6 +148,70 @@ def test_an_environment_that_resets_in_the_next_step_gives_the_same_report(
     seeded = {"id": "CartPole-v1"}
     there = returns(a_spec(env=seeded | {"backend": "other"}), deterministic=True)
     assert there == returns(a_spec(env=seeded), deterministic=True)
+
+
+class Recalling:
+    """Remembers the sign that the first step of an episode of Recall shows, and names it."""
+
+    device = torch.device("cpu")
+    memory_size = 1
+
+    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        cue = np.asarray(seen.observations)[:, :1]
+        memory = np.zeros_like(cue) if seen.memory is None else seen.memory
+        kept = np.where(seen.first[:, None], cue, memory).astype(np.float32)
+        return Decision((kept[:, 0] > 0).astype(np.int64), kept)
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return actions
+
+
+class Obedient:
+    """Takes the best-paid action of `Masked` among those that are allowed."""
+
+    device = torch.device("cpu")
+    memory_size = 0
+
+    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        assert seen.masks is not None
+        return Decision(seen.masks.argmax(-1))
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        return actions
+
+
+def in_the_next_step(spec: Spec, num_envs: int) -> Any:
+    """A plugin's vector environment that spends a step on each reset."""
+    return gymnasium.make_vec(
+        spec.env.id,
+        num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+        wrappers=[ShownMasks, SeededEpisodes],
+        disable_env_checker=True,
+    )
+
+
+@pytest.mark.parametrize("backend", ["sync", "other"])
+@pytest.mark.parametrize(
+    ("name", "actor", "ret"), [("Recall", Recalling(), 1.0), ("Masked", Obedient(), 5.2)]
+)
+def test_memories_and_masks_are_those_of_each_episode(
+    name: str, actor: Actor, ret: float, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "load", lambda kind, name: in_the_next_step)
+    masked = {"action_masks": name == "Masked"}
+    spec = a_spec(name, env={"backend": backend, "num_envs": 3}, agent=masked)
+    report = evaluate(actor, spec, episodes=11, seed=3, deterministic=True, step=0)
+    assert report.returns == pytest.approx([ret] * 11)
+
+
+@pytest.mark.parametrize("name", ["IdentityDict", "IdentityMultiDiscrete", "IdentityImage"])
+@pytest.mark.parametrize("encoder", ["auto", "gru"])
+def test_policies_for_every_kind_of_observation_are_evaluated(name: str, encoder: str) -> None:
+    spec = a_spec(name, feature={"encoder": encoder, "embed_dim": 8})
+    assert returns(spec, episodes=3) == returns(spec, episodes=3)
+    assert len(returns(spec, episodes=3)) == 3
 
 
 def test_an_episode_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from rl_orch.errors import Damaged, Diverged
+from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.algos.ppo import (
     PPO,
     approximate_kl,
@@ -21,7 +22,7 @@ from rl_orch.rl.algos.ppo import (
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import Learner, build_learner, scheduled
 from rl_orch.rl.optimizer import Adam
-from rl_orch.rl.policy import build_policy, policy_tensors
+from rl_orch.rl.policy import Setup, policy_tensors
 from rl_orch.spec.model import Spec
 
 BOX = spaces.Box(-10.0, 10.0, (3,))
@@ -38,28 +39,27 @@ def a_spec(**train: Any) -> Spec:
 
 
 def a_learner(**train: Any) -> PPO:
-    spec = a_spec(**train)
-    return PPO(build_policy(spec, BOX, spaces.Discrete(2)), spec)
+    setup = a_setup(**train)
+    return PPO(ActorCritic.build(setup), setup)
 
 
-def a_rollout(learner: Learner, rows: int = 64, seed: int = 0) -> Batch:
-    """Random transitions, assessed by the learner's policy."""
+def a_setup(**train: Any) -> Setup:
+    return Setup(a_spec(**train), BOX, spaces.Discrete(2))
+
+
+def a_rollout(rows: int = 64, seed: int = 0) -> Batch:
+    """Random transitions."""
     rng = np.random.default_rng(seed)
     observations = rng.normal(size=(rows, 3)).astype(np.float32)
     actions = rng.integers(2, size=rows)
-    log_probs, values = learner.policy.assess(observations, actions)
     return Batch(
         observations=observations,
         actions=actions,
         rewards=rng.normal(size=rows),
         terminated=rng.random(rows) < 0.1,
         truncated=np.zeros(rows, np.bool_),
-        extras={
-            "log_probs": log_probs,
-            "values": values,
-            "next_values": rng.normal(size=rows).astype(np.float32),
-            "valid": np.ones(rows, np.bool_),
-        },
+        next_observations=rng.normal(size=(rows, 3)).astype(np.float32),
+        extras={"valid": np.ones(rows, np.bool_), "first": np.zeros(rows, np.bool_)},
     )
 
 
@@ -149,14 +149,15 @@ def test_an_optimisers_memory_of_another_size_is_refused() -> None:
 
 
 def test_the_spec_names_the_learner() -> None:
-    spec = a_spec()
-    learner = build_learner(build_policy(spec, BOX, spaces.Discrete(2)), spec)
+    learner: Learner = build_learner(a_setup())
     assert isinstance(learner, PPO)
+    assert learner.behaviour is learner.policy
+    assert learner.replay is None
 
 
 def test_an_update_reports_finite_metrics_under_the_names_people_know() -> None:
     learner = a_learner()
-    metrics = learner.update(a_rollout(learner))
+    metrics = learner.update(a_rollout())
     assert set(metrics) == {
         *(f"losses/{name}" for name in ("policy_loss", "value_loss", "entropy", "approx_kl")),
         *(f"losses/{name}" for name in ("clipfrac", "explained_variance", "grad_norm")),
@@ -167,7 +168,7 @@ def test_an_update_reports_finite_metrics_under_the_names_people_know() -> None:
 
 def test_an_update_makes_what_paid_more_likely() -> None:
     learner = a_learner(lr=1e-2, gamma=0.5)
-    batch = a_rollout(learner)
+    batch = a_rollout()
     paid = replace(batch, rewards=np.where(on_host(batch.column("actions")) == 1, 1.0, -1.0))
     learner.update(paid)
     after, _ = learner.policy.assess(on_host(batch.column("observations")), np.ones(64, np.int64))
@@ -176,14 +177,14 @@ def test_an_update_makes_what_paid_more_likely() -> None:
 
 def test_the_learning_rate_follows_its_schedule_by_steps_learned_from() -> None:
     learner = a_learner(lr=1.0, lr_schedule="linear", max_grad_norm=1e-9)
-    rates = [learner.update(a_rollout(learner))["charts/learning_rate"] for _ in range(3)]
+    rates = [learner.update(a_rollout())["charts/learning_rate"] for _ in range(3)]
     assert rates == pytest.approx([1.0, 0.9, 0.8])
 
 
 def test_passes_stop_once_the_policy_has_moved_far_enough() -> None:
     free, held = a_learner(lr=1e-2), a_learner(lr=1e-2, target_kl=1e-6)
     for learner in (free, held):
-        learner.update(a_rollout(learner))
+        learner.update(a_rollout())
     assert free.state().tensors["optimizer/steps"] == 6
     assert held.state().tensors["optimizer/steps"] == 2
 
@@ -192,7 +193,7 @@ def test_rows_that_only_reset_an_environment_change_nothing() -> None:
     results = []
     for garbage in (0.0, 1e9):
         learner = a_learner()
-        batch = a_rollout(learner)
+        batch = a_rollout()
         valid, observations = np.ones(64, np.bool_), on_host(batch.column("observations")).copy()
         terminated = on_host(batch.column("terminated")).copy()
         for row in (5, 20):
@@ -209,17 +210,17 @@ def test_rows_that_only_reset_an_environment_change_nothing() -> None:
 
 def test_an_update_depends_on_nothing_but_batch_and_state() -> None:
     first, second = a_learner(), a_learner()
-    first.update(a_rollout(first))
+    first.update(a_rollout())
     torch.manual_seed(99)
-    second.update(a_rollout(second))
+    second.update(a_rollout())
     assert same(policy_tensors(first.policy), policy_tensors(second.policy))
 
 
 def test_a_learner_goes_on_from_its_state_as_if_it_had_never_stopped() -> None:
     whole = a_learner(lr_schedule="linear")
-    whole.update(a_rollout(whole))
+    whole.update(a_rollout())
     saved, state = policy_tensors(whole.policy), whole.state()
-    whole.update(a_rollout(whole, seed=2))
+    whole.update(a_rollout(seed=2))
 
     resumed = a_learner(lr_schedule="linear")
     weights = {
@@ -227,21 +228,22 @@ def test_a_learner_goes_on_from_its_state_as_if_it_had_never_stopped() -> None:
     }
     resumed.policy.load_state_dict(weights)
     resumed.load_state(state)
-    resumed.update(a_rollout(resumed, seed=2))
+    resumed.update(a_rollout(seed=2))
     assert same(policy_tensors(whole.policy), policy_tensors(resumed.policy))
     assert same(whole.state().tensors, resumed.state().tensors)
 
 
 def test_a_loss_that_is_not_finite_is_named_with_the_step() -> None:
     learner = a_learner()
-    batch = a_rollout(learner).with_extras(log_probs=np.full(64, -np.inf, np.float32))
+    with torch.no_grad():
+        next(learner.policy.actor.parameters()).fill_(math.nan)
     with pytest.raises(
         Diverged, match=r"losses/policy_loss became -?(nan|inf) in the update at step 64"
     ):
-        learner.update(batch)
+        learner.update(a_rollout())
 
 
 def test_rows_that_are_not_whole_rollouts_are_refused() -> None:
     learner = a_learner()
     with pytest.raises(ValueError, match="60 rows are not whole rollouts of 16 steps"):
-        learner.update(a_rollout(learner).select(slice(0, 60)))
+        learner.update(a_rollout().select(slice(0, 60)))

@@ -10,32 +10,52 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
+from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.episodes import SeededEpisodes
+from rl_orch.rl.on_policy import Rollouts
+from rl_orch.rl.policy import Decision, Seen, Setup
 from rl_orch.rl.returns import explained_variance, gae
 from rl_orch.rl.rollout import Collector, Episode, LocalCollector
+from rl_orch.spec.model import Spec
 from tests.learning import known_envs
 
 LADDER = f"{known_envs.MODULE}:Ladder-v0"
 
 
-class TenTimesTheRung:
-    """A policy that does nothing and values an observation at ten times what it shows."""
+def a_policy(spec: Spec) -> ActorCritic:
+    """A policy that values an observation at ten times what it shows."""
+    setup = Setup(spec, known_envs.Ladder.observation_space, known_envs.Ladder.action_space)
+    policy = ActorCritic.build(setup)
+    with torch.no_grad():
+        for parameter in policy.critic.parameters():
+            parameter.fill_(10.0 if parameter.ndim == 2 else 0.0)
+    return policy
 
-    def decide(self, observations: NDArray[Any], generator: torch.Generator | None) -> NDArray[Any]:
-        return np.zeros(len(observations), np.int64)
+
+def a_spec(steps: int = 1, **train: Any) -> Spec:
+    return Spec.model_validate(
+        {
+            "env": {"id": LADDER, "num_envs": 1},
+            "agent": {"network": {"hidden_sizes": []}},
+            "rollout": {"steps": steps},
+            "train": train,
+        }
+    )
+
+
+class Still:
+    """Does nothing."""
+
+    device = torch.device("cpu")
+    memory_size = 0
+
+    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        return Decision(np.zeros(len(seen.first), np.int64))
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         return actions
-
-    def assess(
-        self, observations: NDArray[Any], actions: NDArray[Any]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return np.zeros(len(actions), np.float32), self.values(observations)
-
-    def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        return (10.0 * observations[:, 0]).astype(np.float32)
 
 
 def a_collector(mode: AutoresetMode, num_envs: int = 1, **kwargs: Any) -> LocalCollector:
@@ -57,13 +77,18 @@ def rows(batch: Batch, name: str) -> Any:
 
 
 def advantages(batch: Batch) -> list[float]:
-    """Of a rollout with one copy; gamma and lambda are a half."""
-    rewards, values, next_values = (
-        on_host(batch.column(name))[:, None] for name in ("rewards", "values", "next_values")
-    )
-    dones = on_host(batch.dones)[:, None]
-    found = gae(rewards, values, next_values, dones, gamma=0.5, lam=0.5)
-    return [float(value) for value in found[:, 0]]
+    """Of a rollout with one copy, but for its resets; gamma and lambda are a half."""
+    spec = a_spec(len(batch), gamma=0.5, gae_lambda=0.5)
+    return Rollouts(a_policy(spec), spec).prepare(batch).advantages.tolist()
+
+
+def next_values(batch: Batch) -> list[float]:
+    """What is expected after each row: with lambda 0, the return is r + V(s')."""
+    spec = a_spec(len(batch), gamma=1.0, gae_lambda=0.0)
+    returns = Rollouts(a_policy(spec), spec).prepare(batch).returns
+    kept = on_host(batch.column("valid"))
+    found: list[float] = (returns.numpy() - on_host(batch.column("rewards"))[kept]).tolist()
+    return found
 
 
 def test_gae_by_hand_for_two_environments() -> None:
@@ -92,15 +117,15 @@ def test_explained_variance_is_one_for_the_truth_and_zero_for_a_constant() -> No
 
 
 def test_a_truncated_episode_bootstraps_from_its_final_observation() -> None:
-    batch = a_collector(AutoresetMode.SAME_STEP, end="truncated").collect(TenTimesTheRung(), 3)
+    batch = a_collector(AutoresetMode.SAME_STEP, end="truncated").collect(Still(), 3)
     assert rows(batch, "observations") == [0.0, 1.0, 0.0]
-    assert rows(batch, "next_values") == [10.0, 20.0, 10.0]
+    assert next_values(batch) == [10.0, 20.0, 10.0]
     assert advantages(batch) == [6.5, 2.0, 6.0]
 
 
 def test_a_terminated_episode_bootstraps_from_nothing() -> None:
-    batch = a_collector(AutoresetMode.SAME_STEP, end="terminated").collect(TenTimesTheRung(), 3)
-    assert rows(batch, "next_values") == [10.0, 0.0, 10.0]
+    batch = a_collector(AutoresetMode.SAME_STEP, end="terminated").collect(Still(), 3)
+    assert next_values(batch) == [10.0, 0.0, 10.0]
     assert advantages(batch) == [4.0, -8.0, 6.0]
 
 
@@ -110,18 +135,17 @@ def test_a_terminated_episode_bootstraps_from_nothing() -> None:
 def test_a_step_spent_on_the_reset_is_masked_and_leaks_nothing(
     end: str, expected: list[float]
 ) -> None:
-    batch = a_collector(AutoresetMode.NEXT_STEP, end=end).collect(TenTimesTheRung(), 4)
+    batch = a_collector(AutoresetMode.NEXT_STEP, end=end).collect(Still(), 4)
     assert rows(batch, "observations") == [0.0, 1.0, 2.0, 0.0]
     assert rows(batch, "valid") == [True, True, False, True]
-    first, second, _, last = advantages(batch)
-    assert ([first, second], last) == (expected, 6.0)
+    assert advantages(batch) == [*expected, 6.0]
 
 
 def test_a_reset_that_falls_into_the_next_rollout_is_masked_there() -> None:
     collector = a_collector(AutoresetMode.NEXT_STEP, end="truncated")
-    first = collector.collect(TenTimesTheRung(), 2)
-    second = collector.collect(TenTimesTheRung(), 2)
-    assert rows(first, "next_values") == [10.0, 20.0]
+    first = collector.collect(Still(), 2)
+    second = collector.collect(Still(), 2)
+    assert next_values(first) == [10.0, 20.0]
     assert rows(second, "valid") == [False, True]
     assert collector.env_steps == 3
 
@@ -130,7 +154,7 @@ def test_a_reset_that_falls_into_the_next_rollout_is_masked_there() -> None:
 def test_episodes_are_told_with_the_step_at_which_they_ended(mode: AutoresetMode) -> None:
     collector = a_collector(mode, num_envs=2, length=3)
     for _ in range(6):
-        collector.collect(TenTimesTheRung(), 2)
+        collector.collect(Still(), 2)
     same_step = [6, 12, 18, 24] if mode is AutoresetMode.SAME_STEP else [6, 12, 18]
     episodes = collector.drain_episodes()
     assert episodes == [Episode(step, env, 6.0, 3) for step in same_step for env in (0, 1)]
@@ -140,8 +164,8 @@ def test_episodes_are_told_with_the_step_at_which_they_ended(mode: AutoresetMode
 
 def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> None:
     collector: Collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=9)
-    batch = collector.collect(TenTimesTheRung(), 3)
-    collector.collect(TenTimesTheRung(), 3)
+    batch = collector.collect(Still(), 3)
+    collector.collect(Still(), 3)
     assert rows(batch, "observations") == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]
     assert rows(batch, "rewards") == [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]
 
@@ -149,7 +173,7 @@ def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> No
 def test_a_reward_that_is_not_a_number_is_named_with_its_step() -> None:
     collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=5, poison=3)
     with pytest.raises(Diverged, match="non-finite reward at step 6, copy 0: nan"):
-        collector.collect(TenTimesTheRung(), 8)
+        collector.collect(Still(), 8)
 
 
 def test_an_environment_without_final_observations_is_refused(
@@ -160,4 +184,4 @@ def test_an_environment_without_final_observations_is_refused(
         gymnasium.vector.SyncVectorEnv, "_add_info", lambda self, infos, info, i: {}
     )
     with pytest.raises(BadInput, match="no infos\\['final_obs'\\]"):
-        collector.collect(TenTimesTheRung(), 3)
+        collector.collect(Still(), 3)

@@ -9,9 +9,19 @@ import pytest
 from rl_orch.errors import Diverged
 from rl_orch.records import EventKind
 from rl_orch.rl.evaluate import evaluate, evaluation_seed
-from rl_orch.rl.policy import load_policy
-from rl_orch.rl.train import Command, Outcome, Outlet, Trainer, Training, train
+from rl_orch.rl.learner import load_policy
+from rl_orch.rl.policy import Setup
+from rl_orch.rl.train import (
+    Command,
+    Outcome,
+    Outlet,
+    Resumption,
+    Trainer,
+    Training,
+    train,
+)
 from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeClock
 from tests.learning import known_envs
 from tests.learning.outlet import MemoryOutlet, Said
@@ -94,6 +104,113 @@ def test_every_iteration_tells_its_metrics_and_its_speed() -> None:
     ]
 
 
+def test_reports_come_at_their_interval_and_are_means_of_losses_and_the_last_of_charts() -> None:
+    spec = a_spec(train={"report_every": 128, "lr_schedule": "linear"})
+    outlet, said = MemoryOutlet(), list[dict[str, float]]()
+    training = Training(spec, outlet)
+    for _ in range(4):
+        said.append(training.train_step())
+    training.close()
+    steps = sorted({event.step for event in outlet.of(EventKind.METRIC)})
+    assert steps == [event.step for event in outlet.of(EventKind.LOG)] == [128, 256]
+    for step, pair in zip(steps, (said[:2], said[2:]), strict=True):
+        told = {e.key: e.value for e in outlet.of(EventKind.METRIC) if e.step == step}
+        assert told.keys() == pair[0].keys()
+        for key, value in told.items():
+            last, mean = pair[1][key], (pair[0][key] + pair[1][key]) / 2
+            assert value == (last if key.startswith("charts/") else pytest.approx(mean)), key
+    assert said[0]["charts/learning_rate"] != said[1]["charts/learning_rate"]
+
+
+def test_what_was_not_reported_yet_outlives_a_resume() -> None:
+    spec = a_spec(train={"report_every": 192}, eval={"every": 128})
+    whole, rest = MemoryOutlet(), MemoryOutlet()
+    train(spec, whole)
+    train(spec, rest, resumption=Resumption(*whole.saved[0]))
+    assert whole.saved[0][0].document["trainer_state"]["reports"]["count"] == 2
+    assert told(rest) == [event for event in told(whole) if event.step > 128]
+
+
+def test_nothing_is_reported_while_nothing_is_learned() -> None:
+    spec = replayed(train={"learning_starts": 64, "report_every": 16})
+    outlet = MemoryOutlet()
+    train(spec, outlet)
+    assert {event.step for event in outlet.of(EventKind.METRIC)} == {64, 80, 96, 112, 128}
+    assert [event.step for event in outlet.of(EventKind.LOG)] == [*range(16, 129, 16)]
+
+
+def replayed(**groups: Any) -> Spec:
+    """A training from a replay buffer; evaluations at 64 and the end."""
+    small: dict[str, Any] = {
+        "env": {"id": "CartPole-v1", "num_envs": 2, "seed": 1},
+        "agent": {"algorithm": "dqn", "network": {"hidden_sizes": [8]}},
+        "rollout": {"steps": 4},
+        "train": {"total_timesteps": 128, "batch_size": 8, "learning_starts": 16},
+        "buffer": {"size": 100},
+        "eval": {"every": 64, "episodes": 2},
+    }
+    return resolve(
+        small | {name: small.get(name, {}) | options for name, options in groups.items()}
+    )
+
+
+def test_a_replay_buffer_is_handed_over_before_each_snapshot_and_named_by_it() -> None:
+    outlet = MemoryOutlet()
+    train(replayed(), outlet)
+    (first, _), (last, _) = outlet.saved
+    assert len(first.segments) == 1
+    assert {*first.segments, *last.segments} <= {*outlet.segments}
+    assert first.document["replay_meta"]["size"] > 0
+    assert last.document["replay_meta"]["size"] > first.document["replay_meta"]["size"]
+    assert not any(name.startswith("replay/frames") for name in last.tensors)
+
+
+def test_experience_is_handed_over_in_between_where_there_is_much_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seldom, often = MemoryOutlet(), MemoryOutlet()
+    train(replayed(), seldom)
+    monkeypatch.setattr("rl_orch.rl.train.SEGMENT_BYTES", 1000)
+    train(replayed(), often)
+    assert len(often.segments) > len(seldom.segments) == 2
+    assert told(often) == told(seldom)
+
+
+@pytest.mark.parametrize("algo", ["dqn", "qrdqn", "sac", "td3"])
+def test_a_training_from_a_replay_buffer_goes_on_as_if_it_had_never_stopped(algo: str) -> None:
+    env = {"id": "Pendulum-v1" if algo in ("sac", "td3") else "CartPole-v1"}
+    spec = replayed(
+        env={"num_envs": 2, "seed": 1, "max_episode_steps": 20} | env,
+        agent={"algorithm": algo, "network": {"hidden_sizes": [8]}},
+        obs={"normalize": "running"},
+    )
+    whole, rest = MemoryOutlet(), MemoryOutlet()
+    train(spec, whole)
+    train(spec, rest, resumption=Resumption(*whole.saved[0], whole.read))
+    assert told(rest) == [event for event in told(whole) if event.step > 64]
+    (one, _), (other, _) = whole.saved[-1], rest.saved[-1]
+    assert one.document == other.document
+    assert one.tensors.keys() == other.tensors.keys()
+    for name, tensor in one.tensors.items():
+        assert tensor.tobytes() == other.tensors[name].tobytes(), name
+
+
+def test_a_policy_with_a_memory_goes_on_as_if_it_had_never_stopped() -> None:
+    spec = a_spec(
+        env={"id": f"{known_envs.MODULE}:Masked-v0"},
+        feature={"encoder": "lstm", "embed_dim": 8},
+        agent={"network": {"hidden_sizes": [8]}, "action_masks": True},
+        train={"batch_size": 32, "total_timesteps": 256, "normalize_reward": True},
+    )
+    whole, rest = MemoryOutlet(), MemoryOutlet()
+    train(spec, whole)
+    train(spec, rest, resumption=Resumption(*whole.saved[0]))
+    assert told(rest) == [event for event in told(whole) if event.step > 128]
+    (one, _), (other, _) = whole.saved[-1], rest.saved[-1]
+    assert {"collector/memory", "collector/masks", "rewards/sums"} <= {*one.tensors}
+    assert all(np.array_equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+
+
 def test_episodes_are_told_at_the_step_they_ended_with_length_and_copy() -> None:
     _, outlet = trained(a_spec())
     episodes = outlet.of(EventKind.EPISODE)
@@ -132,7 +249,7 @@ def test_a_snapshot_is_json_and_arrays_and_names_its_parts() -> None:
     assert document == snapshot.document
     assert set(document) == {"trainer_state", "replay_meta", "rng_state"}
     assert document["trainer_state"]["collector"]["env_steps"] == 384
-    assert document["replay_meta"] == {"size": 0}
+    assert document["replay_meta"] == {"size": 0, "segments": []}
     assert set(document["rng_state"]) == {"python", "numpy"}
     roots = {name.partition("/")[0] for name in snapshot.tensors}
     assert roots == {"policies", "optimizer", "rng", "collector", "envs"}
@@ -145,11 +262,11 @@ def test_what_was_saved_is_what_was_evaluated() -> None:
     outlet = MemoryOutlet()
     training = Training(spec, outlet)
     training.run()
-    spaces = training.policy.observation_space, training.policy.action_space
+    policy = training.policy
+    setup = Setup(spec, policy.observation_space, policy.action_space)
     for snapshot, report in outlet.saved:
-        policy = load_policy(spec, *spaces, snapshot.tensors)
         again = evaluate(
-            policy,
+            load_policy(setup, snapshot.tensors),
             spec,
             episodes=3,
             seed=evaluation_seed(spec),

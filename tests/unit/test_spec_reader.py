@@ -114,11 +114,11 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "cartpole.yaml").touch()
+    (tmp_path / "ppo-CartPole-v1.yaml").touch()
     with pytest.raises(NotFound) as caught:
         read_spec(tmp_path / "cartpol.yaml")
     assert "does not exist" in caught.value.message
-    assert "cartpole.yaml" in str(caught.value.hint)
+    assert "ppo-CartPole-v1.yaml" in str(caught.value.hint)
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ from typer.main import get_command
 from rl_orch.cli import check, launch
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.spec import reader
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT, camel
 from rl_orch.spec.checks import value_at
+from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, aliases_of, json_schema, table
 from rl_orch.spec.resolve import resolve
@@ -46,6 +48,14 @@ NAMED = {
     "obs.clip_range": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
     "agent.network.hidden_sizes": st.lists(st.integers(1, 16384), max_size=32),
     "env.kwargs": MAPS,
+    "agent.options": MAPS,
+    "feature.options": MAPS,
+    "agent.algorithm": st.sampled_from([*BUILT_IN]),
+    "feature.encoder": st.sampled_from(ENCODERS),
+    "train.clip_reward": st.none()
+    | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
+    "train.ent_coef": st.floats(0, 1e6),
+    "train.target_entropy": st.just("auto") | st.floats(-1e6, 1e6),
     "seeds": st.none()
     | st.integers(1, 1000)
     | st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),

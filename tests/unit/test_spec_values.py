@@ -16,7 +16,8 @@ NOT_LEARNED = (
     *("name", "seeds", "resources", "schedule", "store", "registry"),
     *("metrics", "traces", "logs", "infer"),
 )
-EXPECTATIONS = ("env.seed", "agent.discrete", "train.off_policy")
+EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_policy")
+ELSEWHERE = ("train.report_every", "buffer.memory_share")
 PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {
@@ -26,7 +27,14 @@ OTHER_VALUES: dict[str, Any] = {
     "env.max_episode_steps": 7,
     "env.kwargs": {"gravity": 1},
     "obs.clip_range": [-1, 1],
+    "feature.options": {"heads": 2},
+    "agent.options": {"population": 3},
     "train.batch_size": 32,
+    "train.gradient_steps": 2,
+    "train.target_entropy": -3.0,
+    "train.report_every": 7,
+    "buffer.size": 1000,
+    "buffer.n_step": 3,
     "train.off_policy": False,
     "agent.network.hidden_sizes": [3],
     "eval.final_episodes": 50,
@@ -271,7 +279,7 @@ def test_the_hash_changes_with_what_changes_the_policy_and_with_nothing_else(
     other = spec(**given | {option.path: another_value(option)})
     assert value_at(other, option.path) != value_at(base, option.path)
     outside = option.path.split(".")[0] in NOT_LEARNED
-    outside = outside or option.path in (*EXPECTATIONS, *PATIENCE)
+    outside = outside or option.path in (*EXPECTATIONS, *ELSEWHERE, *PATIENCE)
     assert (other.config_hash == base.config_hash) is outside
 
 
@@ -404,12 +412,12 @@ def test_keyword_arguments_are_not_nested_without_end() -> None:
 
 def test_pending_options_are_listed_and_refused_in_one_sentence() -> None:
     made = spec(agent__algorithm="dqn", store__backend="mlflow", registry__keep_top_n=3)
-    assert pending(made) == ["agent.algorithm", "store.backend", "registry.keep_top_n"]
+    assert pending(made) == ["store.backend", "registry.keep_top_n"]
     with pytest.raises(OptionPending) as caught:
         refuse_pending(made)
     assert caught.value.message == (
-        'agent.algorithm is "dqn", but the algorithm dqn is not in this release (only ppo is); '
-        "the same goes for store.backend, registry.keep_top_n"
+        'store.backend is "mlflow", but the mlflow tracker is not in this release (only local is); '
+        "the same goes for registry.keep_top_n"
     )
 
 

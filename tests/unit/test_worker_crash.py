@@ -1,17 +1,20 @@
-"""A worker that dies at any step of saving a checkpoint leaves a run that goes on bit for bit."""
+"""A worker that dies at any step of saving a checkpoint or a part of its replay buffer leaves a run
+that goes on bit for bit."""
 
 import os
 import shutil
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rl_orch.io import chain, shelf
+from rl_orch.io import chain, segment_files, segments, shelf
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport
+from rl_orch.rl import train
 from rl_orch.rl.train import Snapshot
 from rl_orch.testing import a_spec
 from rl_orch.worker.outlet import FileOutlet
@@ -30,6 +33,26 @@ SPEC = (
     "eval.every=64",
     "eval.episodes=2",
 )
+REPLAYED = (
+    "agent.algorithm=dqn",
+    "env.max_episode_steps=20",
+    "obs.stack_frames=2",
+    "agent.network.hidden_sizes=[8]",
+    "rollout.steps=8",
+    "train.batch_size=8",
+    "train.learning_starts=16",
+    "train.total_timesteps=64",
+    "buffer.size=40",
+    "buffer.n_step=2",
+    "buffer.prioritized=true",
+    "checkpoint.every=32",
+    "checkpoint.keep_last=1",
+    "eval.every=64",
+    "eval.episodes=1",
+)
+SEGMENT_BYTES = 800
+"""Some twenty rows: segments are written between checkpoints too, and some are outdated."""
+
 DISK = ("mkdir", "open", "write", "fsync", "replace", "rename", "unlink", "rmdir")
 
 
@@ -68,9 +91,9 @@ def dying_at(number: int, save_number: int) -> None:
     FileOutlet.save = saved  # type: ignore[method-assign]
 
 
-def a_run(folder: Path) -> RunDir:
+def a_run(folder: Path, spec: tuple[str, ...] = SPEC) -> RunDir:
     directory = RunDir(folder / "run")
-    directory.create(a_spec(*SPEC), {"run_id": "run"})
+    directory.create(a_spec(*spec), {"run_id": "run"})
     return directory
 
 
@@ -116,3 +139,49 @@ def test_a_crash_before_the_first_checkpoint_begins_anew(tmp_path: Path) -> None
     assert names(killed) == []
     assert in_a_child(lambda: run_attempt(killed, 2)) == 0
     assert chain.compare(whole, killed).difference is None
+
+
+def dying_with_a_segment_at(number: int) -> None:
+    """Let this process die at a call to the disk, of those that write or remove segments."""
+    calls = count(1)
+
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if next(calls) == number:
+                os._exit(9)
+            return real(*arguments, **options)
+
+        return call
+
+    for module in (segments, segment_files):
+        deadly = {name: dying(getattr(os, name)) for name in DISK if name != "open"}
+        module.os = SimpleNamespace(**vars(os) | deadly)  # type: ignore[attr-defined]
+
+
+def test_a_crash_at_any_step_of_keeping_a_replay_buffer_is_resumed_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "SEGMENT_BYTES", SEGMENT_BYTES)
+    whole = a_run(tmp_path / "whole", REPLAYED)
+    assert run_attempt(whole, 1) == 0
+    (newest,) = shelf.listing(whole.checkpoints)
+    needed = [entry.name for entry in shelf.segments_of(newest.path)]
+    assert len(needed) > 1
+    assert segment_files.names(whole.replay) == needed
+    for number in count(1):
+        killed = a_run(tmp_path / "killed", REPLAYED)
+
+        def attempt(directory: RunDir = killed, number: int = number) -> int:
+            dying_with_a_segment_at(number)
+            return run_attempt(directory, 1)
+
+        code = in_a_child(attempt)
+        if code == 0:
+            break
+        assert code == 9
+        assert in_a_child(lambda: run_attempt(killed, 2)) == 0  # noqa: B023
+        assert chain.compare(whole, killed).difference is None
+        assert names(killed) == names(whole)
+        assert sorted(os.listdir(killed.replay)) == sorted(os.listdir(whole.replay))
+        shutil.rmtree(killed.path)
+    assert number > 8

@@ -20,75 +20,74 @@ The details that the paper leaves open, as they are here:
 12. The KL divergence is estimated by k3 = (r - 1) - log r, unbiased and never negative
     (Schulman 2020); passes stop once its mean over a pass exceeds `train.target_kl`.
 13. Rows in which an environment only reset itself are left out after the advantages are computed.
+14. A policy with a memory is trained through sequences of `train.sequence_length` steps, each from
+    what was remembered before it when it was collected; memories are wiped where episodes begin.
+15. Where actions are masked, forbidden ones have probability zero, while collecting and learning.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from contextlib import nullcontext
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_orch.errors import Diverged
-from rl_orch.rl.batch import Array, Batch, on_host
-from rl_orch.rl.learner import LearnerState, scheduled
-from rl_orch.rl.optimizer import Adam
-from rl_orch.rl.policy import ActorCritic
-from rl_orch.rl.returns import explained_variance, gae
+from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.rl.batch import Batch, on_host
+from rl_orch.rl.learner import LearnerState, finite_means, scheduled
+from rl_orch.rl.on_policy import Rollout, Rollouts
+from rl_orch.rl.optimizer import build_optimizer
+from rl_orch.rl.passes import compiled, precision
+from rl_orch.rl.policy import Setup
+from rl_orch.rl.returns import explained_variance
 from rl_orch.rl.streams import Stream, derive
-from rl_orch.spec.model import Spec
+from rl_orch.spec import algorithms
 
 LOSSES = ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm")
 DIVERGENCES = ("losses/approx_kl", "losses/clipfrac")
 
 
-class Rollout(NamedTuple):
-    """What the loss reads of each transition, B rows; minibatches have the same columns."""
-
-    inputs: Tensor
-    actions: Tensor
-    log_probs: Tensor
-    values: Tensor
-    advantages: Tensor
-    returns: Tensor
-
-
 class PPO:
     """Improves an actor-critic by PPO."""
 
-    def __init__(self, policy: ActorCritic, spec: Spec) -> None:
+    traits = algorithms.PPO
+    build_policy = staticmethod(ActorCritic.build)
+    replay = None
+
+    def __init__(self, policy: ActorCritic, setup: Setup) -> None:
+        spec = setup.spec
         self.policy = policy
+        self.behaviour = policy
         self._options = spec.train
-        self._steps = spec.rollout.steps
-        self._optimizer = Adam(
-            policy, eps=spec.train.adam_eps, max_grad_norm=spec.train.max_grad_norm
-        )
+        self._ent_coef = float(spec.train.ent_coef)
+        self._rollouts = Rollouts(policy, spec)
+        self._ask = compiled(self._rollouts.ask, spec.train)
+        self._optimizer = build_optimizer(policy, spec.train)
         self._generator = torch.Generator()
         self._generator.manual_seed(derive(spec.env.seed, Stream.MINIBATCHES))
         self._env_steps = 0
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Several passes over a rollout, in minibatches; `batch` is used once and not kept."""
-        rollout = self._rollout(batch)
-        learning_rate = self._learning_rate()
-        self._env_steps += len(rollout.inputs)
+        with precision(self._options, self.policy.device):
+            rollout = self._rollouts.prepare(batch)
+        learning_rate, clip_range = self._learning_rate(), self._clip_range()
+        self._env_steps += int(on_host(batch.column("valid")).sum())
+        count = math.ceil(len(rollout.actions) / self._options.batch_size)
         losses: list[Tensor] = []
         divergences: list[Tensor] = []
         for _ in range(self._options.update_epochs):
             log_ratios = []
-            for minibatch in self._minibatches(rollout):
-                terms, log_ratio = self._improve(minibatch, learning_rate)
+            for minibatch in self._rollouts.minibatches(rollout, count, self._generator):
+                terms, log_ratio = self._improve(minibatch, learning_rate, clip_range)
                 losses.append(terms)
                 log_ratios.append(log_ratio)
-            divergences.append(self._divergence(torch.cat(log_ratios)))
+            divergences.append(divergence(torch.cat(log_ratios), clip_range))
             if self._moved_too_far(divergences[-1]):
                 break
         return {
-            **self._finite_means(LOSSES, losses),
-            **self._finite_means(DIVERGENCES, divergences),
+            **finite_means(LOSSES, losses, step=self._env_steps),
+            **finite_means(DIVERGENCES, divergences, step=self._env_steps),
             "losses/explained_variance": explained_variance(
                 on_host(rollout.values), on_host(rollout.returns)
             ),
@@ -96,98 +95,67 @@ class PPO:
         }
 
     def state(self) -> LearnerState:
-        """Optimiser, minibatch generator and the steps learned from so far."""
-        generator = self._generator.get_state().numpy().copy()
-        tensors = {**self._optimizer.tensors(), "rng/minibatches": generator}
+        """Optimiser, minibatch generator, reward statistics and the steps learned from so far."""
+        tensors = {
+            **self._optimizer.tensors(),
+            **self._rollouts.rewards.tensors(),
+            "rng/minibatches": self._generator.get_state().numpy().copy(),
+        }
         return LearnerState(tensors, {"env_steps": self._env_steps})
 
     def load_state(self, state: LearnerState) -> None:
         """Go on from a state; the policy's weights are loaded into the policy itself."""
         self._optimizer.load_tensors(state.tensors)
+        self._rollouts.rewards.load_tensors(state.tensors)
         self._generator.set_state(torch.from_numpy(state.tensors["rng/minibatches"].copy()))
         self._env_steps = int(state.document["env_steps"])
 
-    def _rollout(self, batch: Batch) -> Rollout:
-        """What the loss reads of the rows that count, as tensors on the policy's device."""
-        advantages, values = self._advantages(batch), on_host(batch.column("values"))
-        columns = (on_host(batch.column("log_probs")), values, advantages, advantages + values)
-        valid, device = on_host(batch.column("valid")), self.policy.device
-        return Rollout(
-            self.policy.to_inputs(on_host(batch.column("observations"))[valid]),
-            self.policy.to_choices(on_host(batch.column("actions"))[valid]),
-            *(torch.from_numpy(column[valid]).to(device) for column in columns),
-        )
-
-    def _advantages(self, batch: Batch) -> NDArray[np.float32]:
-        """(B,); rows come ordered by copy, then time, and GAE runs over (time, copy)."""
-        if len(batch) % self._steps:
-            raise ValueError(f"{len(batch)} rows are not whole rollouts of {self._steps} steps")
-
-        def by_time(column: Array) -> NDArray[Any]:
-            return on_host(column).reshape(-1, self._steps).T
-
-        advantages = gae(
-            by_time(batch.column("rewards")),
-            by_time(batch.column("values")),
-            by_time(batch.column("next_values")),
-            by_time(batch.dones),
-            gamma=self._options.gamma,
-            lam=self._options.gae_lambda,
-        )
-        return advantages.T.reshape(-1).astype(np.float32)
+    @property
+    def _progress(self) -> float:
+        return self._env_steps / self._options.total_timesteps
 
     def _learning_rate(self) -> float:
-        progress = self._env_steps / self._options.total_timesteps
-        return scheduled(self._options.lr_schedule, self._options.lr, progress)
+        return scheduled(self._options.lr_schedule, self._options.lr, self._progress)
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[Rollout]:
-        """The rollout in a new order, cut into minibatches; one gather a column for all of them."""
-        size = len(rollout.inputs)
-        order = torch.randperm(size, generator=self._generator).to(self.policy.device)
-        count = math.ceil(size / self._options.batch_size)
-        columns = [column[order].tensor_split(count) for column in rollout]
-        return (Rollout(*parts) for parts in zip(*columns, strict=True))
+    def _clip_range(self) -> float:
+        return scheduled(self._options.clip_schedule, self._options.clip_range, self._progress)
 
-    def _improve(self, minibatch: Rollout, learning_rate: float) -> tuple[Tensor, Tensor]:
+    def _improve(
+        self, minibatch: Rollout, learning_rate: float, clip_range: float
+    ) -> tuple[Tensor, Tensor]:
         """One step of gradient descent; returns the terms named in LOSSES, and log π/π_old."""
         options = self._options
-        distribution, values = self.policy(minibatch.inputs)
+        with precision(options, self.policy.device):
+            distribution, values = self._ask(minibatch)
+        log_prob = distribution.log_prob(minibatch.actions)
+        # Where entropy earns nothing it is only measured, and takes no gradient.
+        with nullcontext() if self._ent_coef > 0.0 else torch.no_grad():
+            entropies = distribution.entropy()
+        if minibatch.counts is not None:
+            kept = minibatch.counts
+            log_prob, values, entropies = log_prob[kept], values[kept], entropies[kept]
+            minibatch = minibatch.rows(kept)
         advantages = minibatch.advantages
         if options.normalize_advantage:
             advantages = standardized(advantages)
-        log_ratio = distribution.log_prob(minibatch.actions) - minibatch.log_probs
-        policy_loss = -clipped_surrogate(log_ratio.exp(), advantages, options.clip_range)
+        log_ratio = log_prob - minibatch.log_probs
+        policy_loss = -clipped_surrogate(log_ratio.exp(), advantages, clip_range)
         value_loss = value_error(values, minibatch.values, minibatch.returns, options.clip_range_vf)
-        # Where entropy earns nothing it is only measured, and takes no gradient.
-        with torch.set_grad_enabled(options.ent_coef > 0.0):
-            entropy = distribution.entropy().mean()
-        loss = policy_loss + options.vf_coef * value_loss - options.ent_coef * entropy
+        entropy = entropies.mean()
+        loss = policy_loss + options.vf_coef * value_loss - self._ent_coef * entropy
         grad_norm = self._optimizer.step(loss, learning_rate)
         terms = torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
         return terms, log_ratio.detach()
 
-    def _divergence(self, log_ratio: Tensor) -> Tensor:
-        """How far a pass moved the policy: the terms named in DIVERGENCES."""
-        ratio = log_ratio.exp()
-        clipped = (ratio - 1.0).abs() > self._options.clip_range
-        return torch.stack((approximate_kl(log_ratio), clipped.float().mean()))
-
-    def _moved_too_far(self, divergence: Tensor) -> bool:
+    def _moved_too_far(self, terms: Tensor) -> bool:
         target = self._options.target_kl
-        return target is not None and divergence[0].item() > target
+        return target is not None and terms[0].item() > target
 
-    def _finite_means(self, names: tuple[str, ...], rows: list[Tensor]) -> dict[str, float]:
-        """The mean of each term over the update; raises on the first that is not finite."""
-        table = torch.stack(rows).cpu()
-        bad = torch.nonzero(~table.isfinite())
-        if len(bad):
-            row, column = bad[0].tolist()
-            raise Diverged(
-                f"{names[column]} became {table[row, column].item()} in the update at step "
-                f"{self._env_steps}",
-                hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
-            )
-        return dict(zip(names, table.mean(0).tolist(), strict=True))
+
+def divergence(log_ratio: Tensor, clip_range: float) -> Tensor:
+    """How far a pass moved the policy: the terms named in DIVERGENCES."""
+    clipped = (log_ratio.exp() - 1.0).abs() > clip_range
+    return torch.stack((approximate_kl(log_ratio), clipped.float().mean()))
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_range: float) -> Tensor:

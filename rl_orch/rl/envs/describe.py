@@ -4,8 +4,9 @@
 """
 
 import warnings
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import gymnasium
 from gymnasium import spaces
@@ -13,27 +14,24 @@ from gymnasium import spaces
 from rl_orch import plugins
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.rl.envs import refusals, vector
+from rl_orch.rl.envs.leaves import Leaf, leaves_of
+from rl_orch.rl.envs.leaves import problems as encoder_problems
+from rl_orch.rl.envs.masks import masks_in
+from rl_orch.spec import checks
+from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.model import Spec
-
-ACTION_KINDS = {
-    "ppo": ("Discrete", "Box"),
-    "a2c": ("Discrete", "Box"),
-    "dqn": ("Discrete",),
-    "qrdqn": ("Discrete",),
-    "sac": ("Box",),
-    "td3": ("Box",),
-}
-"""The action spaces that each algorithm can act in."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceDescription:
-    """A space as JSON can hold it; `n` counts the choices of a Discrete space."""
+    """A space as JSON can hold it; `n` counts the choices of a Discrete space, `bounded` says
+    whether all numbers of a Box have finite bounds."""
 
     kind: str
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     n: int | None = None
+    bounded: bool = True
 
     def __str__(self) -> str:
         if self.n is not None:
@@ -45,11 +43,16 @@ class SpaceDescription:
 
 @dataclass(frozen=True, slots=True)
 class EnvDescription:
-    """What one copy of an environment shows a policy, after the spec's wrappers."""
+    """What one copy of an environment shows a policy, after the spec's wrappers.
+
+    `leaves` are the parts of its observations by name, or `unseeable` says why there are none.
+    """
 
     id: str
     observation: SpaceDescription
     action: SpaceDescription
+    leaves: Mapping[str, Leaf] = field(default_factory=dict)
+    unseeable: str | None = None
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
 
@@ -81,8 +84,14 @@ def try_out(spec: Spec) -> list[Problem]:
     backend = "sync" if spec.env.backend == "async" else spec.env.backend
     with closing(vector.make(spec, num_envs=1, backend=backend)) as envs:
         try:
-            vector.reset(envs, seed=0)
-            envs.step(envs.action_space.sample())
+            infos = vector.reset(envs, seed=0).infos
+            if spec.agent.action_masks:
+                masks_in(infos, 1)
+            else:
+                envs.step(envs.action_space.sample())
+        except BadInput as error:
+            path = error.path or "env.id"
+            return [Problem(path, checks.value_at(spec, path), error.message, error.hint)]
         except Exception as error:
             return [refusals.explain(spec, error)]
     return []
@@ -90,23 +99,46 @@ def try_out(spec: Spec) -> list[Problem]:
 
 def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
     """Why the spec's algorithm cannot learn in this environment; empty if it can."""
+    traits = traits_of(spec.agent.algorithm)
     found = [
         _observation_kind(spec, env),
-        _action_kind(spec, env),
+        _action_kind(spec, env, traits),
+        _action_bounds(spec, env),
         _expected_actions(spec, env),
+        _expected_policy(spec, env),
+        *_encoders(spec, env),
+        *_maskable(spec, env),
         *_useless_observation_options(spec, env),
         *_left_to_the_plugin(spec),
+        *([] if spec.agent.algorithm in BUILT_IN else checks.pairing(spec, traits)),
     ]
     return [problem for problem in found if problem is not None]
+
+
+def traits_of(algorithm: str) -> Traits:
+    """What an algorithm can do; a plugin's has to be loaded for that."""
+    if algorithm in BUILT_IN:
+        return BUILT_IN[algorithm]
+    traits: Traits = plugins.load("algorithms", algorithm).traits
+    return traits
 
 
 def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
     registered = gymnasium.registry.get(envs.spec.id) if envs.spec else None
     limit = registered.max_episode_steps if registered else None
+    leaves: Mapping[str, Leaf] = {}
+    unseeable = None
+    try:
+        stacked = spec.obs.stack_frames is not None
+        leaves = leaves_of(envs.single_observation_space, stacked=stacked)
+    except BadInput as error:
+        unseeable = error.message
     return EnvDescription(
         id=spec.env.id,
         observation=_space(envs.single_observation_space),
         action=_space(envs.single_action_space),
+        leaves=leaves,
+        unseeable=unseeable,
         max_episode_steps=spec.env.max_episode_steps or limit,
         reward_threshold=registered.reward_threshold if registered else None,
     )
@@ -118,6 +150,7 @@ def _space(space: gymnasium.Space[object]) -> SpaceDescription:
         shape=space.shape,
         dtype=None if space.dtype is None else str(space.dtype),
         n=int(space.n) if isinstance(space, spaces.Discrete) else None,
+        bounded=not isinstance(space, spaces.Box) or space.is_bounded(),
     )
 
 
@@ -132,10 +165,15 @@ def _unknown_backend(backend: str) -> Problem:
 
 
 def _observation_kind(spec: Spec, env: EnvDescription) -> Problem | None:
-    seen, stacked = env.observation, spec.obs.stack_frames
-    if seen.kind == "Discrete" or (seen.kind == "Box" and not _is_image(seen)):
-        return None
-    if seen.kind == "MultiDiscrete" and stacked is not None:
+    stacked = spec.obs.stack_frames
+    if env.unseeable is not None:
+        return Problem(
+            "env.id",
+            spec.env.id,
+            f"env.id is {spec.env.id!r}; {env.unseeable}",
+            "Change them in an environment of your own, registered as `module:Name-v0`.",
+        )
+    if env.observation.kind == "MultiDiscrete" and stacked is not None:
         return Problem(
             "obs.stack_frames",
             stacked,
@@ -143,34 +181,77 @@ def _observation_kind(spec: Spec, env: EnvDescription) -> Problem | None:
             f"{env.id} has Discrete ones",
             "Leave it out.",
         )
-    what = f"images ({seen})" if seen.kind == "Box" else f"{seen.kind} observations"
-    return Problem(
-        "env.id",
-        spec.env.id,
-        f"env.id is {spec.env.id!r}, which has {what}; {spec.agent.algorithm} learns "
-        "from Box observations that are not images, and from Discrete ones",
-        "Flatten them in an environment of your own, registered as `module:Name-v0`.",
-    )
+    return None
 
 
-def _is_image(space: SpaceDescription) -> bool:
-    return space.dtype == "uint8" and len(space.shape or ()) >= 2
-
-
-def _action_kind(spec: Spec, env: EnvDescription) -> Problem | None:
+def _action_kind(spec: Spec, env: EnvDescription, traits: Traits) -> Problem | None:
     algorithm, action = spec.agent.algorithm, env.action
-    kinds = ACTION_KINDS[algorithm]
     floats = (action.dtype or "").startswith("float")
-    if action.kind in kinds and (action.kind != "Box" or floats):
+    if action.kind in traits.actions and (action.kind != "Box" or floats):
         return None
-    others = [name for name, allowed in ACTION_KINDS.items() if action.kind in allowed]
+    others = [name for name, known in BUILT_IN.items() if action.kind in known.actions]
+    others = others if action.kind != "Box" or floats else []
     return Problem(
         "env.id",
         env.id,
         f"env.id is {env.id!r}, which takes actions of {action}; "
-        f"must be {', or '.join(kinds).replace('Box', 'Box of floats')}, for {algorithm}",
+        f"must be {', or '.join(traits.actions).replace('Box', 'Box of floats')}, for {algorithm}",
         f"For {action.kind} actions there are: {', '.join(others)}." if others else None,
     )
+
+
+def _action_bounds(spec: Spec, env: EnvDescription) -> Problem | None:
+    """Squashed actions are stretched to bounds, so that there must be some."""
+    if spec.agent.algorithm not in ("sac", "td3") or env.action.bounded:
+        return None
+    return Problem(
+        "env.id",
+        env.id,
+        f"env.id is {env.id!r}, whose actions have no bounds; {spec.agent.algorithm} needs them",
+        "Use ppo or a2c, or bound them by gymnasium.wrappers.RescaleAction in your environment.",
+    )
+
+
+def _expected_policy(spec: Spec, env: EnvDescription) -> Problem | None:
+    expected, kind = spec.agent.policy_type, env.observation.kind
+    if expected is None or env.unseeable is not None:
+        return None
+    images = any(leaf.kind == "image" for leaf in env.leaves.values())
+    actual = "MlpPolicy"
+    if kind in ("Dict", "Tuple"):
+        actual = "MultiInputPolicy"
+    elif images:
+        actual = "CnnPolicy"
+    # As in Stable-Baselines3, images may be flattened for an MLP that is asked for.
+    if expected == actual or (expected == "MlpPolicy" and actual == "CnnPolicy"):
+        return None
+    return Problem(
+        "agent.policy_type",
+        expected,
+        f"agent.policy_type is {expected!r}, but {env.id} has {env.observation} observations",
+        f"Set it to {actual!r}, or leave it out.",
+    )
+
+
+def _encoders(spec: Spec, env: EnvDescription) -> list[Problem]:
+    encoder = spec.feature.encoder
+    found = encoder_problems(encoder, env.leaves) if env.leaves else []
+    return [Problem("feature.encoder", encoder, sentence) for sentence in found]
+
+
+def _maskable(spec: Spec, env: EnvDescription) -> list[Problem]:
+    """Masks say which choices are allowed, so that there must be choices."""
+    if not spec.agent.action_masks or env.action.kind in ("Discrete", "MultiDiscrete"):
+        return []
+    return [
+        Problem(
+            "agent.action_masks",
+            True,
+            f"agent.action_masks is true, but {env.id} takes {env.action.kind} actions; "
+            "only Discrete and MultiDiscrete ones can be masked",
+            "Leave it out.",
+        )
+    ]
 
 
 def _expected_actions(spec: Spec, env: EnvDescription) -> Problem | None:
@@ -186,9 +267,11 @@ def _expected_actions(spec: Spec, env: EnvDescription) -> Problem | None:
 
 
 def _useless_observation_options(spec: Spec, env: EnvDescription) -> list[Problem]:
-    """One-hot observations are neither normalised nor clipped; asking for it is a mistake."""
-    if env.observation.kind != "Discrete":
+    """Images and choices are neither normalised nor clipped; asking for it is a mistake."""
+    if env.unseeable is not None or any(leaf.measured for leaf in env.leaves.values()):
         return []
+    images = any(leaf.kind == "image" for leaf in env.leaves.values())
+    which = "images, whose pixels are scaled already" if images else "which become one-hot"
     asked = {
         "obs.normalize": spec.obs.normalize if spec.obs.normalize != "none" else None,
         "obs.clip_range": None if spec.obs.clip_range is None else list(spec.obs.clip_range),
@@ -197,7 +280,7 @@ def _useless_observation_options(spec: Spec, env: EnvDescription) -> list[Proble
         Problem(
             path,
             value,
-            f"{path} is {value!r}, but {env.id} has Discrete observations, which become one-hot",
+            f"{path} is {value!r}, but {env.id} has {env.observation.kind} observations, {which}",
             "Leave it out.",
         )
         for path, value in asked.items()

@@ -164,7 +164,7 @@ class _Probe:
         return _Drive(head, tail, states, process, changed, pure)
 
     def _played_head(self, envs: vector.Envs) -> Record:
-        first = _bytes(vector.reset(envs, self._seed))
+        first = _bytes(vector.reset(envs, self._seed).observations)
         return [first, *_played(envs, self._head, HEAD, self._seed)]
 
     def _attempt(self, drive: _Drive, method: Method) -> _Attempt:

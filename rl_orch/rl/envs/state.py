@@ -54,7 +54,7 @@ def capture(envs: Envs) -> EnvStates:
     )
 
 
-def restore(envs: Envs, states: EnvStates) -> NDArray[Any] | None:
+def restore(envs: Envs, states: EnvStates) -> vector.First | None:
     """Let environments that were made alike go on from these states.
 
     None where every copy goes on exactly where it was; else the first observations (N, ...) of
@@ -69,8 +69,7 @@ def restore(envs: Envs, states: EnvStates) -> NDArray[Any] | None:
     kept.restarts += 1
     seed = None if kept.by_copy or kept.seed is None else derive(kept.seed, kept.restarts)
     with generators.process_wide_kept():
-        observations, _ = envs.reset(seed=seed)
-    return np.array(observations)
+        return vector.shown(envs, *envs.reset(seed=seed))
 
 
 def go_on(envs: Envs, states: EnvStates) -> str | None:

@@ -6,17 +6,17 @@ Gymnasium does the stepping. A plugin of kind `vector_envs` may take its place.
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import FrameStackObservation, TransformObservation
-from numpy.typing import NDArray
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
+from rl_orch.rl.envs.masks import ShownMasks
 from rl_orch.rl.envs.memory import METHODS, Method
+from rl_orch.rl.envs.seen import seen
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 
@@ -24,7 +24,17 @@ Envs: TypeAlias = VectorEnv[Any, Any, Any]
 
 GYMNASIUM_BACKENDS = ("sync", "async")
 
+PROVIDERS = {"forex-v0": "gym_anytrading", "stocks-v0": "gym_anytrading"}
+"""Environments that people name without the module that registers them."""
+
 _UPKEEP = "upkeep"
+
+
+class First(NamedTuple):
+    """What a reset of all copies shows: observations, flat where they are a Dict, and infos."""
+
+    observations: Any
+    infos: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -66,8 +76,9 @@ def make(
     return envs
 
 
-def reset(envs: Envs, seed: int, *, numbered: bool = False) -> NDArray[Any]:
-    """First observations; copy i of n starts from `derive(seed, i)`, and its later episodes follow.
+def reset(envs: Envs, seed: int, *, numbered: bool = False) -> First:
+    """The first observations; copy i of n starts from `derive(seed, i)`, and its later episodes
+    follow from that.
 
     If `numbered`, the copies share one sequence of episodes, the same for every n: the k-th of
     copy i is number i + k·n, and starts from `derive(seed, number)`.
@@ -84,8 +95,12 @@ def reset(envs: Envs, seed: int, *, numbered: bool = False) -> NDArray[Any]:
     if not kept.by_copy:
         for space in (envs.observation_space, envs.action_space):
             space.seed(seed)
-    observations, _ = envs.reset(seed=seeds)
-    return np.asarray(observations)
+    return shown(envs, *envs.reset(seed=seeds))
+
+
+def shown(envs: Envs, observations: Any, infos: dict[str, Any]) -> First:
+    """What a reset showed, in the form that policies take."""
+    return First(seen(envs.single_observation_space, observations), infos)
 
 
 def upkeep(envs: Envs) -> Upkeep:
@@ -105,10 +120,12 @@ def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> 
         # The stack keeps references, and an environment may reuse the memory behind them.
         wrappers.append(partial(TransformObservation, func=deepcopy, observation_space=None))
         wrappers.append(partial(FrameStackObservation, stack_size=spec.obs.stack_frames))
+    if spec.agent.action_masks:
+        wrappers.append(ShownMasks)
     wrappers.append(partial(METHODS[method], own_process=backend == "async"))
     limit = spec.env.max_episode_steps
     return gymnasium.make_vec(
-        spec.env.id,
+        full_id(spec.env.id),
         num_envs=num_envs,
         vectorization_mode=backend,
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
@@ -117,3 +134,9 @@ def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> 
         **({} if limit is None else {"max_episode_steps": limit}),
         **spec.env.kwargs,
     )
+
+
+def full_id(env_id: str) -> str:
+    """The id with the module that registers it, where people leave that out."""
+    module = PROVIDERS.get(env_id)
+    return env_id if module is None else f"{module}:{env_id}"

@@ -1,0 +1,201 @@
+"""Runs the tasks, prints what they add up to, and keeps and draws it.
+
+Each run is a process of one thread; `--jobs` of them go on at a time, and ours and the peer's take
+turns. Both sides are evaluated on the same episodes after the same updates. A finished run takes
+the place of the one with the same task, side and seed, so that tasks may be run one by one.
+Writes `benchmarks/results/learning.json` and `docs/images/learning.svg`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from benchmarks.learning.picture import draw
+from benchmarks.learning.results import Results, Side, table
+from benchmarks.learning.tasks import EPISODES, POINTS, TASKS, Task, spec_of
+from benchmarks.peers.sb3_learning import untranslatable
+from rl_orch.io.manifest import fingerprint, git_commit
+from rl_orch.rl.evaluate import evaluation_seed
+from rl_orch.rl.streams import derive
+from rl_orch.spec.model import Spec
+
+ROOT = Path(__file__).parents[2]
+PEER = ROOT / "benchmarks" / "peers" / "sb3_learning.py"
+PUBLISHED = (ROOT / "benchmarks/results/learning.json", ROOT / "docs/images/learning.svg")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training."""
+
+    task: Task
+    side: Side
+    spec: Spec
+
+    @property
+    def label(self) -> str:
+        """What to call it."""
+        return f"{self.task.name} {self.side} seed {self.spec.env.seed}"
+
+
+def main() -> None:
+    """Run what is asked for."""
+    options = _options()
+    results = Results(options.results)
+    tasks = [TASKS[name] for name in options.tasks]
+    jobs = [] if options.no_runs else [*_jobs(tasks, results, options)]
+    commit, progress = git_commit(ROOT), Progress(len(jobs))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        going = {pool.submit(_run, job, options.peer_python, progress): job for job in jobs}
+        try:
+            for done in as_completed(going):
+                results.add(going[done].task, done.result() | {"commit": commit})
+                progress.finished(going[done])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    known = results.known()
+    if not known:
+        sys.exit(f"{options.results} has no runs")
+    results.write()
+    draw(results, options.picture)
+    print(table(results, known))
+    print(f"wrote {options.results} and {options.picture}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.learning", description=__doc__)
+    parser.add_argument("--peer-python", help="An interpreter that has SB3; without it, only ours.")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS], metavar="NAME")
+    parser.add_argument("--seeds", type=int, help="Seeds of each task, instead of its own number.")
+    parser.add_argument("--jobs", type=int, default=2, help="Runs at a time.")
+    parser.add_argument(
+        "--budget-share", type=float, default=1.0, help="Part of the budget, for a quick form."
+    )
+    parser.add_argument("--missing", action="store_true", help="Only runs that are not there yet.")
+    parser.add_argument("--no-runs", action="store_true", help="Draw what is there.")
+    parser.add_argument("--results", type=Path, help="Where the results are kept.")
+    parser.add_argument("--picture", type=Path, help="Where the picture is drawn.")
+    options = parser.parse_args()
+    quick = options.budget_share != 1.0 or options.seeds is not None
+    folder = Path(tempfile.gettempdir())
+    places = [folder / path.name for path in PUBLISHED] if quick else PUBLISHED
+    options.results = options.results or places[0]
+    options.picture = options.picture or places[1]
+    return options
+
+
+def _jobs(tasks: list[Task], results: Results, options: argparse.Namespace) -> Iterator[Job]:
+    """Every training that is to be made; the sides take turns."""
+    for task in tasks:
+        count = options.seeds or task.seeds
+        specs = [
+            spec_of(task, seed=seed, share=options.budget_share) for seed in range(1, count + 1)
+        ]
+        lacking = untranslatable(specs[0].model_dump(mode="json"))
+        if lacking and options.peer_python:
+            print(f"{task.name}: SB3 cannot follow {', '.join(lacking)}", file=sys.stderr)
+        results.begin(task, specs[0], _about(specs[0]) | {"sb3_cannot": lacking})
+        sides: tuple[Side, ...] = ("ours", "sb3")
+        if lacking or not options.peer_python:
+            sides = ("ours",)
+        for spec in specs:
+            for side in sides:
+                if not (options.missing and results.has(task, side, spec.env.seed)):
+                    yield Job(task, side, spec)
+
+
+def _about(spec: Spec) -> dict[str, Any]:
+    return {
+        "episodes": EPISODES,
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "fingerprint": fingerprint(spec),
+    }
+
+
+def _run(job: Job, peer_python: str | None, progress: "Progress") -> dict[str, Any]:
+    """Carry out a training in a process of its own."""
+    spec, seed = job.spec, evaluation_seed(job.spec)
+    workload = {
+        "spec": spec.model_dump(mode="json"),
+        "every": max(spec.train.total_timesteps // POINTS, 1),
+        "episodes": EPISODES,
+        "reset_seeds": [derive(seed, k) for k in range(EPISODES)],
+    }
+    ours = [sys.executable, "-m", "benchmarks.learning.ours"]
+    command = ours if job.side == "ours" else [str(peer_python), str(PEER)]
+    points, last = [], {}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            [*command, json.dumps(workload)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            last = json.loads(line)
+            if "step" in last:
+                points.append(last)
+                progress.reached(job, last["step"])
+        if process.wait() != 0:
+            errors.seek(0)
+            raise RuntimeError(f"{job.label} failed:\n{errors.read()}")
+    return {
+        "side": job.side,
+        "seed": spec.env.seed,
+        **last,
+        "steps": [point["step"] for point in points],
+        "returns": [round(point["mean_return"], 6) for point in points],
+    }
+
+
+class Progress:
+    """A line on stderr that says how far the runs are."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._finished = count, 0
+        self._lock = Lock()
+
+    def reached(self, job: Job, step: int) -> None:
+        """A run was evaluated at a step."""
+        if sys.stderr.isatty():
+            total = job.spec.train.total_timesteps
+            self._say(f"{job.label}: {step:,} of {total:,} steps", end="")
+
+    def finished(self, job: Job) -> None:
+        """A run has ended."""
+        self._finished += 1
+        self._say(f"{job.label}: finished", end="\n")
+
+    def _say(self, what: str, end: str) -> None:
+        with self._lock:
+            start = "\r\x1b[K" if sys.stderr.isatty() else ""
+            line = f"{start}{self._finished} of {self._count} runs · {what}"
+            print(line, end=end, file=sys.stderr, flush=True)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What the runs add up to: curves with intervals over seeds, and bars; and the file they are in."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from benchmarks.learning.tasks import TASKS, Task
+from rl_orch import stats
+from rl_orch.spec.model import Spec
+
+Side: TypeAlias = Literal["ours", "sb3"]
+SIDES: tuple[Side, ...] = ("ours", "sb3")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Interquartile means over seeds and their 95 % bootstrap intervals, at each step."""
+
+    seeds: tuple[int, ...]
+    steps: tuple[int, ...]
+    iqm: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Whether what was asked for is reached at the end; `passed` is None where that is not known.
+
+    `target` is the threshold, or the lower end of the peer's interval.
+    """
+
+    rule: str
+    target: float | None
+    ours: float | None
+    passed: bool | None
+
+
+class Results:
+    """The runs of all tasks, in a file that is written after each of them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.tasks: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            self.tasks = json.loads(path.read_text())["tasks"]
+
+    def begin(self, task: Task, spec: Spec, about: Mapping[str, Any]) -> None:
+        """Make room for the runs of a task; those of another spec are forgotten."""
+        shown = spec.model_dump(mode="json", exclude_defaults=True)
+        del shown["env"]["seed"]
+        shown["agent"] = {"algorithm": task.algorithm, **shown.get("agent", {})}
+        entry = self.tasks.get(task.name, {})
+        runs = entry.get("runs", []) if entry.get("spec") == shown else []
+        self.tasks[task.name] = {**about, "spec": shown, "runs": runs}
+
+    def has(self, task: Task, side: Side, seed: int) -> bool:
+        """Whether that run has been made."""
+        return any((run["side"], run["seed"]) == (side, seed) for run in self._runs(task))
+
+    def add(self, task: Task, run: dict[str, Any]) -> None:
+        """Keep a run, in place of the one of its side and seed, and write the file."""
+        others = [
+            other
+            for other in self._runs(task)
+            if (other["side"], other["seed"]) != (run["side"], run["seed"])
+        ]
+        runs = sorted([*others, run], key=lambda run: (run["side"], run["seed"]))
+        self.tasks[task.name]["runs"] = runs
+        self.write()
+
+    def curve(self, task: Task, side: Side) -> Curve | None:
+        """The curve of one side, if there are runs of it."""
+        runs = [run for run in self._runs(task) if run["side"] == side]
+        return curve(runs) if runs else None
+
+    def bar(self, task: Task) -> Bar:
+        """Whether a task is learned."""
+        return judge(task, self.curve(task, "ours"), self.curve(task, "sb3"))
+
+    def known(self) -> list[Task]:
+        """The tasks that have runs, in the order of the table."""
+        return [task for name, task in TASKS.items() if self.tasks.get(name, {}).get("runs")]
+
+    def write(self) -> None:
+        """Write the runs, and what they add up to."""
+        tasks = {task.name: self.tasks[task.name] | self._summary(task) for task in self.known()}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(_json({"tasks": tasks}))
+
+    def _runs(self, task: Task) -> list[dict[str, Any]]:
+        runs: list[dict[str, Any]] = self.tasks.get(task.name, {}).get("runs", [])
+        return runs
+
+    def _summary(self, task: Task) -> dict[str, Any]:
+        bar = self.bar(task)
+        curves = {side: self.curve(task, side) for side in SIDES}
+        return {
+            "curves": {side: _plain(curve) for side, curve in curves.items() if curve},
+            "bar": _plain(bar),
+            "not_below_sb3": not_below(curves["ours"], curves["sb3"]),
+        }
+
+
+def curve(runs: Sequence[Mapping[str, Any]]) -> Curve:
+    """What the runs of one side say of each step at which all of them were evaluated.
+
+    A bootstrap over a few seeds is rather too narrow than too wide: it is hard on whoever is asked
+    not to be below it.
+    """
+    by_step = [dict(zip(run["steps"], run["returns"], strict=True)) for run in runs]
+    steps = sorted(set.intersection(*(set(found) for found in by_step)))
+    columns = [np.array([found[step] for found in by_step]) for step in steps]
+    intervals = [stats.interval(column, stats.iqm) for column in columns]
+    return Curve(
+        seeds=tuple(run["seed"] for run in runs),
+        steps=tuple(steps),
+        iqm=tuple(float(stats.iqm(column[None, :])[0]) for column in columns),
+        low=tuple(low for low, _ in intervals),
+        high=tuple(high for _, high in intervals),
+    )
+
+
+def judge(task: Task, ours: Curve | None, sb3: Curve | None) -> Bar:
+    """Whether a task is learned: a short form of the budget or too few seeds say nothing of it."""
+    if task.threshold is None:
+        rule = "not below the interval of SB3"
+        target = sb3.low[-1] if _whole(task, sb3) and sb3 is not None else None
+    else:
+        rule, target = f"at least {task.threshold:g}", task.threshold
+    if ours is None or not _whole(task, ours):
+        return Bar(rule, target, None, None)
+    return Bar(rule, target, ours.iqm[-1], None if target is None else ours.iqm[-1] >= target)
+
+
+def not_below(ours: Curve | None, sb3: Curve | None) -> bool | None:
+    """Whether ours ends at or above the lower end of the peer's interval, if both are known."""
+    if ours is None or sb3 is None or ours.steps[-1] != sb3.steps[-1]:
+        return None
+    return ours.iqm[-1] >= sb3.low[-1]
+
+
+def table(results: Results, tasks: Iterable[Task]) -> str:
+    """The ends of the curves and the bars, as a table in Markdown."""
+    lines = [
+        "| task | steps | SB3, IQM [95 %] | ours, IQM [95 %] | asked for | passed |",
+        "|---|---|---|---|---|---|",
+    ]
+    words = {True: "yes", False: "**no**", None: "not known"}
+    for task in tasks:
+        ours, sb3, bar = results.curve(task, "ours"), results.curve(task, "sb3"), results.bar(task)
+        steps = max(curve.steps[-1] for curve in (ours, sb3) if curve is not None)
+        cells = (task.name, f"{steps:,}", _end(sb3), _end(ours), bar.rule, words[bar.passed])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _whole(task: Task, curve: Curve | None) -> bool:
+    """Whether a curve has the whole budget and as many seeds as are asked for."""
+    return (
+        curve is not None and curve.steps[-1] >= task.env_steps and len(curve.seeds) >= task.seeds
+    )
+
+
+def _end(curve: Curve | None) -> str:
+    if curve is None:
+        return "–"
+    low, high, n = curve.low[-1], curve.high[-1], len(curve.seeds)
+    return f"{curve.iqm[-1]:.1f} [{low:.1f}, {high:.1f}], n = {n}"
+
+
+def _plain(value: Curve | Bar) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    """Indented, but with each list of numbers on one line."""
+    text = json.dumps(document, indent=2)
+    return re.sub(r"\[\s+([-+\d.eE,\s]+?)\s+\]", lambda m: f"[{_one_line(m[1])}]", text) + "\n"
+
+
+def _one_line(numbers: str) -> str:
+    return re.sub(r"\s+", " ", numbers)

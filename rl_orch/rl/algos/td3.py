@@ -1,0 +1,157 @@
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
+
+The details that the paper leaves open, as they are here:
+
+ 1. Two critics learn towards the same target, which takes the smaller estimate of their slow copies
+    (clipped double Q-learning, eq. 10). The mean squared errors of the two add up.
+ 2. The target's action is that of the policy's slow copy plus normal noise of deviation
+    `train.target_policy_noise`, clipped to ±`train.target_noise_clip`; the sum is clipped to
+    [-1, 1] (section 5.3).
+ 3. Policy and slow copies move in every `train.policy_delay`-th update, the first time in the
+    `policy_delay`-th; the policy is judged by the first critic, after its step (algorithm 1).
+ 4. The policy ends in tanh. Actions are learned and kept in [-1, 1], and stretched to the bounds of
+    the Box for the environment; all noise is on that scale.
+ 5. Exploration adds normal noise of deviation `train.action_noise` to each action, clipped to
+    [-1, 1]. The trained policy has none.
+ 6. Until `train.learning_starts` steps are taken, actions are uniform and nothing is learned.
+ 7. Episodes that are cut short bootstrap from their final observation, terminated ones do not.
+ 8. The slow copies start as copies; they move by `train.tau`.
+ 9. Policy and critics have an encoder each. Behind them, weights and biases start uniform in
+    ±1/√fan_in.
+10. Where transitions are drawn by priority, weights count in the critics' loss alone, and the mean
+    error of the two critics sets the new priority.
+11. With n-step returns, actions of older policies are not corrected for.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_orch.rl.critics import ContinuousPolicy, CriticLearner, Drawn, least, squared_errors
+from rl_orch.rl.encoders import build_encoder
+from rl_orch.rl.exploration import NoisyActions
+from rl_orch.rl.nets import MLP, initialize
+from rl_orch.rl.optimizer import Target
+from rl_orch.rl.passes import compiled
+from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, usable_device
+from rl_orch.rl.replay import Sample
+from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec import algorithms
+
+ACTOR_LOSS = "learner/actor_loss"
+
+
+class DeterministicActor(nn.Module):
+    """π(s): from inputs to actions (B, A) in [-1, 1]."""
+
+    def __init__(
+        self, policy: PolicyModule, setup: Setup, outputs: int, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        spec, network = setup.spec, setup.spec.agent.network
+        self.encoder = build_encoder(policy.pipeline, spec.feature, network, generator)
+        sizes = [self.encoder.size, *network.hidden_sizes, outputs]
+        self.net = MLP(sizes, network.activation, activate_last=False)
+        initialize(self.net, generator, orthogonal=False, last_gain=1.0)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Actions (B, A)."""
+        outputs: Tensor = self.net(self.encoder(inputs))
+        return outputs.float().tanh()
+
+
+class DeterministicPolicy(ContinuousPolicy):
+    """One action in [-1, 1] for each state; it never explores."""
+
+    def __init__(self, setup: Setup, generator: torch.Generator) -> None:
+        super().__init__(setup)
+        self.actor = DeterministicActor(self, setup, self.action_size, generator)
+
+    @torch.no_grad()
+    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        """Actions (N, *shape) in [-1, 1]."""
+        return self.decision(self.actor(self.to_inputs(seen.observations)))
+
+
+class TD3(CriticLearner[DeterministicPolicy]):
+    """Improves a deterministic policy by TD3."""
+
+    traits = algorithms.TD3
+
+    METRICS = ("losses/qf_loss", "losses/q_values", "losses/actor_loss", "losses/grad_norm")
+
+    behaviour: NoisyActions
+
+    def __init__(self, policy: DeterministicPolicy, setup: Setup) -> None:
+        super().__init__(policy, setup)
+        options = self.options
+        self.target_policy = Target(policy.actor)
+        self.remembered["target_policy"] = self.target_policy.module
+        self.act = compiled(policy.actor.forward, options)
+        self.target_act = compiled(self.target_policy.module.forward, options)
+        self.judge = compiled(self.judges.q1, options)
+        self.behaviour = NoisyActions(policy, options.action_noise)
+        # Of the last update that moved the policy; reported until the next one does.
+        self._actor_loss = torch.zeros((), device=policy.device)
+        self.explore()
+
+    @staticmethod
+    def build_policy(setup: Setup) -> DeterministicPolicy:
+        """A new policy on the spec's device; its weights follow from the run's seed alone."""
+        seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
+        policy = DeterministicPolicy(setup, torch.Generator().manual_seed(seed))
+        return policy.to(usable_device(setup.spec.resources.device))
+
+    def explore(self) -> None:
+        """Uniform actions before learning begins; then the policy's own, with noise."""
+        self.behaviour.random = self.warming_up
+
+    def improve(self, sample: Sample) -> Tensor:
+        """One step of the critics and, now and then, of policy and slow copies (algorithm 1)."""
+        drawn, lr = self.drawn(sample), self.learning_rate
+
+        with self.precision():
+            target = self._target(drawn)
+            q = self.q(drawn.inputs, drawn.actions)
+        q_loss = squared_errors(q, target, drawn.weights)
+        grad_norm = self.optimizers["critics"].step(q_loss, lr)
+        self.prioritize(sample, q, target)
+
+        if (self.updates + 1) % self.options.policy_delay == 0:
+            with self.precision():
+                actor_loss = -self.judge(drawn.inputs, self.act(drawn.inputs)).mean()
+            self.optimizers["policy"].step(actor_loss, lr)
+            self._actor_loss = actor_loss.detach()
+            self.target_policy.follow(self.options.tau)
+            self.target_critics.follow(self.options.tau)
+        return torch.stack((q_loss, q.mean(), self._actor_loss, grad_norm)).detach()
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """As all with critics; and the loss that is reported until the policy moves again."""
+        return super().tensors() | {ACTOR_LOSS: self._actor_loss.cpu().numpy().copy()}
+
+    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `tensors` returned."""
+        super().load_tensors(tensors)
+        self._actor_loss = torch.tensor(tensors[ACTOR_LOSS], device=self.policy.device)
+
+    @torch.no_grad()
+    def _target(self, drawn: Drawn) -> Tensor:
+        options = self.options
+        noise = options.target_policy_noise * self.normal(len(drawn.actions))
+        actions = smoothed(self.target_act(drawn.next_inputs), noise, options.target_noise_clip)
+        next_q = self.target_q(drawn.next_inputs, actions)
+        return clipped_target(drawn.rewards, drawn.discounts, next_q)
+
+
+def smoothed(actions: Tensor, noise: Tensor, noise_clip: float) -> Tensor:
+    """clip(a + clip(ε, -c, c), -1, 1), section 5.3: (B, A) each."""
+    return (actions + noise.clamp(-noise_clip, noise_clip)).clamp(-1.0, 1.0)
+
+
+def clipped_target(rewards: Tensor, discounts: Tensor, next_q: Tensor) -> Tensor:
+    """y = r + gamma min_j Q'_j(s', a'), eq. 10: (B,), (B,), (2, B) → (B,)."""
+    return rewards + discounts * least(next_q)

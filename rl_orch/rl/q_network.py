@@ -1,0 +1,221 @@
+"""`QNetwork`: the policy that takes the action of the greatest value; and what its learners share.
+
+How the values are learned is in `algos/dqn.py` and `algos/qrdqn.py`.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_orch.rl.actions import choices_of, counted
+from rl_orch.rl.batch import Batch
+from rl_orch.rl.encoders import build_encoder
+from rl_orch.rl.exploration import EpsilonGreedy, epsilon_at
+from rl_orch.rl.nets import MLP, initialize
+from rl_orch.rl.off_policy import ReplayLearner
+from rl_orch.rl.optimizer import Target, build_optimizer
+from rl_orch.rl.passes import compiled, precision
+from rl_orch.rl.policy import (
+    Decision,
+    Inputs,
+    PolicyModule,
+    Seen,
+    Setup,
+    load_module,
+    module_tensors,
+    usable_device,
+)
+from rl_orch.rl.replay import Sample
+from rl_orch.rl.streams import Stream, derive
+
+TARGET_PREFIX = "learner/target/"
+
+
+class ActionValues(nn.Module):
+    """From inputs to the values of n actions: (B, n), or (B, n, N) with N quantiles of each.
+
+    Dueling (Wang et al. 2016, eq. 9): Q = V + A - mean A. All hidden layers but the last are shared
+    by the two streams, as the convolutions are in the paper.
+    """
+
+    def __init__(
+        self, policy: PolicyModule, setup: Setup, quantiles: int | None, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        spec, network = setup.spec, setup.spec.agent.network
+        self._choices, self._quantiles = choices_of(setup.action_space)[0], quantiles
+        outputs = quantiles or 1
+        self.encoder = build_encoder(policy.pipeline, spec.feature, network, generator)
+        sizes = (self.encoder.size, *network.hidden_sizes)
+
+        def a_net(*sizes: int, last: bool = False) -> MLP:
+            net = MLP(sizes, network.activation, activate_last=last)
+            initialize(net, generator, orthogonal=False, last_gain=1.0)
+            return net
+
+        self.body: MLP | None = None
+        self.state_value: MLP | None = None
+        if network.dueling:
+            self.body = a_net(*(sizes[:-1] or sizes), last=True)
+            self.state_value = a_net(*sizes[-2:], outputs)
+            sizes = sizes[-2:]
+        self.head = a_net(*sizes, self._choices * outputs)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Values, or their quantiles, in float32."""
+        features = self.encoder(inputs)
+        if self.body is None or self.state_value is None:
+            return self._shaped(self.head(features), self._choices).float()
+        features = self.body(features)
+        advantages = self._shaped(self.head(features), self._choices)
+        values = self._shaped(self.state_value(features), 1)
+        return dueling(values, advantages).float()
+
+    def _shaped(self, outputs: Tensor, choices: int) -> Tensor:
+        if self._quantiles is None:
+            return outputs
+        return outputs.view(-1, choices, self._quantiles)
+
+
+class QNetwork(PolicyModule):
+    """Takes the action of the greatest value among those that are allowed; it never explores."""
+
+    def __init__(self, setup: Setup, quantiles: int | None = None) -> None:
+        super().__init__(setup)
+        self.quantiles = quantiles
+        generator = torch.Generator().manual_seed(derive(setup.spec.env.seed, Stream.WEIGHTS))
+        self.network = ActionValues(self, setup, quantiles, generator)
+        self.to(usable_device(setup.spec.resources.device))
+
+    @torch.no_grad()
+    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        """Actions (N,), counted from 0."""
+        masks = None if seen.masks is None else torch.from_numpy(seen.masks).to(self.device)
+        values = self.q_values(self.to_inputs(seen.observations))
+        return Decision(best_actions(values, masks).cpu().numpy())
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Actions counted as the environment counts them."""
+        return counted(self.action_space, actions)
+
+    def q_values(self, inputs: Inputs) -> Tensor:
+        """Q(s, a), (B, n): the mean of the quantiles, where there are some."""
+        outputs: Tensor = self.network(inputs)
+        return outputs if self.quantiles is None else outputs.mean(-1)
+
+
+class Drawn(NamedTuple):
+    """A sample as tensors on the policy's device; B rows each."""
+
+    inputs: Inputs
+    actions: Tensor
+    rewards: Tensor
+    next_inputs: Inputs
+    discounts: Tensor
+    next_masks: Tensor | None
+    weights: Tensor
+
+
+class QLearner(ReplayLearner[QNetwork]):
+    """What learners of a QNetwork share: exploration, a target network and one optimiser.
+
+    `online` and `target` map inputs to what the networks give.
+    """
+
+    METRICS = ("losses/td_loss", "losses/q_values", "losses/grad_norm")
+
+    behaviour: EpsilonGreedy
+
+    def __init__(self, policy: QNetwork, setup: Setup) -> None:
+        super().__init__(policy, setup)
+        self.behaviour = EpsilonGreedy(policy)
+        self._target = Target(policy.network)
+        self._followed = 0
+        self._optimizer = build_optimizer(policy.network, self.options)
+        self._prioritized = setup.spec.buffer.prioritized
+        self.online = compiled(policy.network.forward, self.options)
+        self.target = compiled(self._target.module.forward, self.options)
+        self.explore()
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """As for all that learn from replay; also reports how random the batch was."""
+        epsilon = self.behaviour.epsilon
+        metrics = super().update(batch)
+        return metrics | {"charts/epsilon": epsilon} if metrics else metrics
+
+    def explore(self) -> None:
+        """Random actions until learning begins, then a share of them that falls."""
+        epsilon = epsilon_at(self.options, self.progress)
+        self.behaviour.epsilon = 1.0 if self.warming_up else epsilon
+
+    def follow(self) -> None:
+        """Move the target network if a multiple of the interval was passed since it last moved;
+        for k of them at once, by as much as k moves would."""
+        due = self.env_steps // self.options.target_update_interval
+        if due > self._followed:
+            self._target.follow(1.0 - (1.0 - self.options.tau) ** (due - self._followed))
+            self._followed = due
+
+    def drawn(self, sample: Sample) -> Drawn:
+        """The sample as networks take it."""
+        return Drawn(
+            self.policy.to_inputs(sample.observations),
+            self._tensor(sample.actions),
+            self._tensor(sample.rewards),
+            self.policy.to_inputs(sample.next_observations),
+            self._tensor(sample.discounts),
+            None if sample.next_masks is None else self._tensor(sample.next_masks),
+            self._tensor(sample.weights),
+        )
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Where the networks run in the number format of the options."""
+        return precision(self.options, self.policy.device)
+
+    def descend(self, losses: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """One step along the gradient of the weighted mean, mean(w L), of losses (B,); returns it
+        and the gradient's norm."""
+        loss = (weights * losses).mean()
+        return loss.detach(), self._optimizer.step(loss, self.learning_rate)
+
+    def prioritize(self, sample: Sample, errors: Tensor) -> None:
+        """Let the rows of a sample be drawn by their errors (B,), where priorities count."""
+        if self._prioritized:
+            self.replay.update_priorities(sample.rows, errors.detach().cpu().numpy())
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Target network and optimiser; copies."""
+        return module_tensors(self._target.module, TARGET_PREFIX) | self._optimizer.tensors()
+
+    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `tensors` returned."""
+        load_module(self._target.module, TARGET_PREFIX, tensors)
+        self._optimizer.load_tensors(tensors)
+        # Between two updates the target is up to date, or still the same as the online network.
+        self._followed = self.env_steps // self.options.target_update_interval
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)
+
+
+def dueling(values: Tensor, advantages: Tensor) -> Tensor:
+    """V + A - mean_a A, eq. 9 of Wang et al. 2016: (B, 1, ...), (B, n, ...) → (B, n, ...)."""
+    return values + advantages - advantages.mean(1, keepdim=True)
+
+
+def best_actions(q_values: Tensor, masks: Tensor | None) -> Tensor:
+    """argmax_a Q(s, a) over the allowed actions, (B, n) each → (B,); the first of equals, and 0
+    where none is allowed, as after the end of an episode."""
+    if masks is not None:
+        q_values = q_values.masked_fill(~masks, -torch.inf)
+    return q_values.argmax(-1)
+
+
+def taken(outputs: Tensor, actions: Tensor) -> Tensor:
+    """What belongs to the actions: (B, n, ...), (B,) → (B, ...)."""
+    return outputs[torch.arange(len(actions), device=actions.device), actions]

@@ -1,0 +1,149 @@
+"""What is known of the algorithms without loading them: what they can learn in, which options they
+read, and the defaults that differ from those of `groups.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What an algorithm can do. `actions` are kinds of spaces; `masks` and `recurrent` say whether
+    it heeds action masks and can train a policy with a memory.
+
+    `reads` names the options of `train`, `buffer` and `agent.network` that it reads besides those
+    that every algorithm does; None is not known.
+    """
+
+    off_policy: bool
+    actions: tuple[str, ...]
+    masks: bool = False
+    recurrent: bool = False
+    reads: frozenset[str] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+ANY_ACTIONS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
+
+_GRADIENTS = frozenset(
+    f"train.{name}"
+    for name in (
+        *("lr", "lr_schedule", "adam_eps", "max_grad_norm", "gamma"),
+        *("normalize_reward", "clip_reward", "precision", "compile"),
+    )
+)
+_ADVANTAGES = _GRADIENTS | {
+    *("train.gae_lambda", "train.normalize_advantage", "train.ent_coef", "train.vf_coef"),
+    *("train.optimizer", "train.sequence_length"),
+    *("agent.network.shared", "agent.network.ortho_init", "agent.network.log_std_init"),
+}
+_REPLAYED = _GRADIENTS | {
+    *("train.batch_size", "train.learning_starts", "train.gradient_steps", "train.tau"),
+    *("buffer.size", "buffer.n_step", "buffer.prioritized", "buffer.alpha", "buffer.beta"),
+    "buffer.memory_share",
+}
+_EPSILON = {
+    *("train.exploration_initial_eps", "train.exploration_final_eps"),
+    *("train.exploration_fraction", "train.exploration_schedule"),
+}
+_Q_VALUES = (
+    _REPLAYED
+    | _EPSILON
+    | {
+        *("train.target_update_interval", "train.double_q", "agent.network.dueling"),
+    }
+)
+
+_SINGLE = {"env.num_envs": 1, "train.report_every": 1000, "train.adam_eps": 1e-8}
+_Q_DEFAULTS = _SINGLE | {
+    "rollout.steps": 4,
+    "train.batch_size": 32,
+    "train.tau": 1.0,
+    "agent.network.activation": "relu",
+}
+_CONTINUOUS = _SINGLE | {
+    "rollout.steps": 1,
+    "train.batch_size": 256,
+    "train.max_grad_norm": None,
+    "agent.network.activation": "relu",
+    "agent.network.hidden_sizes": [256, 256],
+}
+
+PPO = Traits(
+    off_policy=False,
+    actions=ANY_ACTIONS,
+    masks=True,
+    recurrent=True,
+    reads=_ADVANTAGES
+    | {
+        *("train.batch_size", "train.update_epochs", "train.clip_range", "train.clip_schedule"),
+        *("train.clip_range_vf", "train.target_kl"),
+    },
+)
+A2C = Traits(
+    off_policy=False,
+    actions=ANY_ACTIONS,
+    masks=True,
+    recurrent=True,
+    reads=_ADVANTAGES,
+    defaults={
+        "rollout.steps": 5,
+        "train.lr": 7e-4,
+        "train.gae_lambda": 1.0,
+        "train.normalize_advantage": False,
+        "train.optimizer": "rmsprop",
+        "train.report_every": 1000,
+    },
+)
+DQN = Traits(
+    off_policy=True,
+    actions=("Discrete",),
+    masks=True,
+    reads=_Q_VALUES,
+    defaults=_Q_DEFAULTS | {"train.lr": 1e-4, "train.max_grad_norm": 10.0},
+)
+QRDQN = Traits(
+    off_policy=True,
+    actions=("Discrete",),
+    masks=True,
+    reads=_Q_VALUES | {"train.n_quantiles"},
+    defaults=_Q_DEFAULTS
+    | {
+        "train.lr": 5e-5,
+        "train.adam_eps": 0.01 / 32,
+        "train.max_grad_norm": None,
+        "train.exploration_fraction": 0.005,
+        "train.exploration_final_eps": 0.01,
+    },
+)
+SAC = Traits(
+    off_policy=True,
+    actions=("Box",),
+    reads=_REPLAYED
+    | {
+        *("train.ent_coef", "train.target_entropy", "train.use_sde", "train.sde_sample_freq"),
+        "agent.network.log_std_init",
+    },
+    defaults=_CONTINUOUS | {"train.ent_coef": "auto", "agent.network.log_std_init": -3.0},
+)
+TD3 = Traits(
+    off_policy=True,
+    actions=("Box",),
+    reads=_REPLAYED
+    | {
+        *("train.policy_delay", "train.target_policy_noise", "train.target_noise_clip"),
+        "train.action_noise",
+    },
+    defaults=_CONTINUOUS | {"train.lr": 1e-3},
+)
+
+BUILT_IN: Mapping[str, Traits] = {
+    "ppo": PPO,
+    "a2c": A2C,
+    "dqn": DQN,
+    "qrdqn": QRDQN,
+    "sac": SAC,
+    "td3": TD3,
+}
+"""The algorithms of this package, by name."""
