@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rl_orch.records import EvalReport, EventKind
+from rl_orch.rl.replay import Segment
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Command, Snapshot, Training
 from rl_orch.spec.resolve import resolve
@@ -26,6 +27,9 @@ class Nowhere:
         tags: dict[str, Any] | None = None,
     ) -> None:
         """Forget an event."""
+
+    def stash(self, segment: Segment) -> None:
+        """Forget a segment."""
 
     def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
         """Forget a snapshot."""

@@ -11,14 +11,14 @@ import typer
 from rich.markup import escape
 
 from rl_orch.cli.output import note, warn
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.spec import checks, tuned
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.reference import default_text
-from rl_orch.spec.resolve import resolve
+from rl_orch.spec.resolve import outline, resolve
 
 SpecFile = Annotated[
     Path | None, typer.Option("-f", "--file", help="Spec file, YAML or JSON.", show_default=False)
@@ -63,16 +63,29 @@ def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str
     """
     for sentence in stray_variables(os.environ):
         warn(sentence)
-    typed = functools.partial(resolve, variables=os.environ, flags=flags, overrides=overrides or ())
+    typed: Any = {"variables": os.environ, "flags": flags, "overrides": overrides or ()}
     if file is not None:
-        spec = typed(read_spec(file))
+        spec = resolve(read_spec(file), **typed)
     else:
-        spec = typed()
-        if (found := tuned.find(spec)) is not None:
-            spec = typed(tuned.hyperparameters(found))
-            note(f"hyperparameters tuned for {spec.env.id} ({found.name}); -f takes others")
+        spec = _tuned(typed) or resolve(None, **typed)
     for sentence in checks.unread(spec):
         warn(sentence)
+    return spec
+
+
+def _tuned(typed: dict[str, Any]) -> Spec | None:
+    """What was typed over hyperparameters that are known to work; None where there are none, or
+    where they do not go together with what was typed."""
+    known = outline(**typed)
+    found = None if known is None else tuned.find(known)
+    if known is None or found is None:
+        return None
+    try:
+        spec = resolve(tuned.hyperparameters(found), **typed)
+    except SpecInvalid as error:
+        note(f"not tuned: {found.name} does not go together with what you typed ({error})")
+        return None
+    note(f"hyperparameters tuned for {known.env.id} ({found.name}); -f takes others")
     return spec
 
 

@@ -22,6 +22,7 @@ from rl_orch.io.segment_files import REPLAY
 from rl_orch.records import Certificate, EvalReport, Run
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
+from rl_orch.spec.upgrade import upgraded
 
 LOOK_EVERY_S = 0.05
 
@@ -100,7 +101,7 @@ class RunDir:
         if not self.spec_file.is_file():
             raise NotFound(f"{str(self.path)!r} is not a run directory: no spec.yaml")
         try:
-            return Spec.model_validate(read_spec(self.spec_file))
+            return Spec.model_validate(upgraded(read_spec(self.spec_file)))
         except (BadInput, ValueError) as error:
             raise Damaged(f"{str(self.spec_file)!r} cannot be read: {error}") from None
 

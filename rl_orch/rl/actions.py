@@ -1,4 +1,4 @@
-"""Between what a policy decides and what an environment takes: bounds, and where counting starts."""
+"""Between what a policy decides and what an environment takes: bounds, and where counts start."""
 
 import math
 from typing import Any

@@ -139,7 +139,8 @@ class ActorCritic(PolicyModule):
     def to_choices(self, actions: NDArray[Any]) -> Tensor:
         """Actions as the distribution takes them: (B,) choices, or (B, ·) choices or numbers."""
         tensor = self._tensor(actions)
-        return tensor if isinstance(self.action_space, spaces.Discrete) else tensor.flatten(1)
+        discrete = isinstance(self.action_space, spaces.Discrete)
+        return tensor if discrete else tensor.reshape(len(tensor), -1)
 
     def forward(self, inputs: Inputs, masks: Tensor | None = None) -> tuple[Distribution, Tensor]:
         """π(· | s) and V(s) of processed observations, with gradients."""

@@ -130,7 +130,7 @@ class CriticLearner(ReplayLearner[P]):
         """The sample as networks take it."""
         return Drawn(
             self.policy.to_inputs(sample.observations),
-            self._tensor(sample.actions).flatten(1),
+            self._tensor(sample.actions).reshape(len(sample.actions), -1),
             self._tensor(sample.rewards),
             self.policy.to_inputs(sample.next_observations),
             self._tensor(sample.discounts),

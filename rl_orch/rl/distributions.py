@@ -250,7 +250,9 @@ class StateDependentGaussian:
     def __init__(
         self, mean: Tensor, latent: Tensor, log_std: Tensor, *, squashed: bool = False
     ) -> None:
-        variance = latent.square() @ (2.0 * log_std).exp() + VARIANCE_FLOOR
+        # In full precision: the floor and small deviations would be lost in bfloat16.
+        with torch.autocast(latent.device.type, enabled=False):
+            variance = latent.square() @ (2.0 * log_std).exp() + VARIANCE_FLOOR
         kind = SquashedGaussian if squashed else DiagGaussian
         self.marginal: DiagGaussian | SquashedGaussian = kind(mean, 0.5 * variance.log())
         self.mean = mean

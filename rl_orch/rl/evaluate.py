@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from rl_orch import stats
 from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
+from rl_orch.rl.actions import choices_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import masks_in
 from rl_orch.rl.envs.seen import seen
@@ -139,9 +140,10 @@ class Evaluator:
         observations, infos = vector.reset(envs, seed, numbered=True)
         first, memory = np.ones(len(shares), np.bool_), None
         masked = self._spec.agent.action_masks and self._spec.runner.name != "external"
+        choices = sum(choices_of(envs.single_action_space))
         left = sum(shares)
         while left:
-            masks = masks_in(infos, len(shares)) if masked else None
+            masks = masks_in(infos, len(shares), choices) if masked else None
             decision = policy.decide(Seen(observations, first, memory, masks), generator)
             raw, rewards, terminated, truncated, infos = envs.step(policy.to_env(decision.actions))
             observations, memory = seen(envs.single_observation_space, raw), decision.memory

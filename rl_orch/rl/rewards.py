@@ -20,8 +20,8 @@ LONGEST = 10.0
 class RewardScale:
     """What turns an environment's rewards into those that are learned from.
 
-    With `train.normalize_reward`, r / √(Var G + ε), where G_t = gamma G_{t-1} + r_t is the discounted
-    sum of rewards so far in each copy (Engstrom et al. 2020). Then `train.clip_reward`.
+    With `train.normalize_reward`, r / √(Var G + ε), where G_t = gamma G_{t-1} + r_t is the
+    discounted sum of rewards so far in each copy (Engstrom et al. 2020). Then `train.clip_reward`.
     """
 
     def __init__(self, spec: Spec) -> None:

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
+from rl_orch.rl.actions import choices_of
 from rl_orch.rl.batch import Batch, Column, mapped, rows_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import final_masks, masks_in
@@ -103,6 +104,7 @@ class LocalCollector:
         self._space = envs.single_observation_space
         self._resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
         self._masked = masked
+        self._choices = sum(choices_of(envs.single_action_space))
         self._ended = np.zeros(copies, np.bool_)
         self._returns = np.zeros(copies, np.float64)
         self._lengths = np.zeros(copies, np.int64)
@@ -183,7 +185,7 @@ class LocalCollector:
         copies = self._envs.num_envs
         self._observations = mapped(shown.observations, np.array)
         self._first = np.ones(copies, np.bool_)
-        self._masks = masks_in(shown.infos, copies) if self._masked else None
+        self._masks = self._masks_in(shown.infos) if self._masked else None
 
     def _step_through(self, actor: Actor, columns: _Columns) -> Finals:
         """Fill the columns; returns the final observations of episodes."""
@@ -241,11 +243,14 @@ class LocalCollector:
             for env in np.flatnonzero(ended):
                 finals[t, int(env)] = mapped(seen(self._space, given[env]), np.array)
 
+    def _masks_in(self, infos: dict[str, Any]) -> NDArray[np.bool_]:
+        return masks_in(infos, self._envs.num_envs, self._choices)
+
     def _note_masks(self, columns: _Columns, t: int, infos: dict[str, Any]) -> None:
         if columns.masks is None or columns.next_masks is None:
             return
         columns.masks[t] = self._masks
-        self._masks = masks_in(infos, self._envs.num_envs)
+        self._masks = self._masks_in(infos)
         columns.next_masks[t] = final_masks(infos, self._masks)
 
     def _valid(self, columns: _Columns) -> NDArray[np.bool_]:

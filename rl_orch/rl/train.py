@@ -4,7 +4,7 @@ It tells an `Outlet` what happened and asks it for commands; files and sockets a
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -190,6 +190,8 @@ class Training:
                 self.eval_step()
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
+        if self._reports:
+            self._report()
         return self._ending or self._outcome(
             "budget", f"trained for its budget of {spec.train.total_timesteps:,} steps"
         )
@@ -204,7 +206,7 @@ class Training:
             kept = ReplayState(tensors, snapshot.document["replay_meta"])
             self.learner.replay.load(kept, resumption.segments)
         self.learner.load_state(LearnerState(tensors, trainer["learner"]))
-        self._reports = _Reports.of(trainer.get("reports", {"sums": {}, "count": 0}))
+        self._reports = _Reports(trainer.get("reports"))
         begun_anew = self.collector.load_state(CollectorState(tensors, trainer["collector"]))
         self._failures = int(trainer["failed_evaluations"])
         self._saved_at = snapshot.step
@@ -303,8 +305,9 @@ class Training:
         """Emit what the updates since the last report were like, and how fast they came."""
         for key, value in self._reports.drain().items():
             self._emit(EventKind.METRIC, key, value)
-        steps_per_second = self._took_steps / max(self._took, 1e-9)
-        self._emit(EventKind.LOG, "charts/SPS", round(steps_per_second, 1))
+        if self._took_steps:
+            steps_per_second = self._took_steps / max(self._took, 1e-9)
+            self._emit(EventKind.LOG, "charts/SPS", round(steps_per_second, 1))
         self._took, self._took_steps = 0.0, 0
 
     def _judge(self, report: EvalReport) -> None:
@@ -366,34 +369,25 @@ class _Reports:
     """Metrics of updates that have not been reported yet: of losses the mean is reported, of what
     is charted (rates and schedules) the last."""
 
-    def __init__(self, sums: dict[str, float] | None = None, count: int = 0) -> None:
-        self._sums = sums or {}
-        self._count = count
+    def __init__(self, known: Mapping[str, Sequence[float]] | None = None) -> None:
+        self._known = {key: (total, count) for key, (total, count) in (known or {}).items()}
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "_Reports":
-        """What `document` returned."""
-        return cls(dict(document["sums"]), int(document["count"]))
+    def __bool__(self) -> bool:
+        return bool(self._known)
 
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"sums": dict(self._sums), "count": self._count}
+    def document(self) -> dict[str, list[float]]:
+        """Sum and count by key, as JSON; what a new one is made from."""
+        return {key: [*entry] for key, entry in self._known.items()}
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Count the metrics of an update; none are given while nothing is learned."""
-        if metrics:
-            before = {} if self._count == 0 else self._sums
-            self._sums = {
-                key: value if key.startswith("charts/") else before.get(key, 0.0) + value
-                for key, value in metrics.items()
-            }
-            self._count += 1
+        for key, value in metrics.items():
+            total, count = self._known.get(key, (0.0, 0))
+            charted = key.startswith("charts/")
+            self._known[key] = (value, 1) if charted else (total + value, count + 1)
 
     def drain(self) -> dict[str, float]:
-        """The means, of which there are none if nothing was learned; and begin anew."""
-        means = {
-            key: total if key.startswith("charts/") else total / self._count
-            for key, total in self._sums.items()
-        }
-        self._sums, self._count = {}, 0
+        """What is to be reported, nothing if nothing was learned; and begin anew."""
+        means = {key: total / count for key, (total, count) in self._known.items()}
+        self._known = {}
         return means

@@ -10,17 +10,24 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What an algorithm can do. `actions` are kinds of spaces; `masks` and `recurrent` say whether
-    it heeds action masks and can train a policy with a memory.
-
-    `reads` names the options of `train`, `buffer` and `agent.network` that it reads besides those
-    that every algorithm does; None is not known.
+    it heeds action masks and can train a policy with a memory; `bounded_actions`, whether a Box
+    must have bounds; `learns_entropy`, whether `train.ent_coef` may be `auto`.
     """
 
     off_policy: bool
     actions: tuple[str, ...]
     masks: bool = False
     recurrent: bool = False
-    reads: frozenset[str] | None = None
+    bounded_actions: bool = False
+    learns_entropy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn(Traits):
+    """An algorithm of this package. `reads` names the options of `train`, `buffer` and
+    `agent.network` that it reads besides those that every algorithm does."""
+
+    reads: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -29,19 +36,19 @@ ANY_ACTIONS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
 _GRADIENTS = frozenset(
     f"train.{name}"
     for name in (
-        *("lr", "lr_schedule", "adam_eps", "max_grad_norm", "gamma"),
+        *("lr", "lr_schedule", "optimizer", "adam_eps", "max_grad_norm", "gamma"),
         *("normalize_reward", "clip_reward", "precision", "compile"),
     )
 )
 _ADVANTAGES = _GRADIENTS | {
     *("train.gae_lambda", "train.normalize_advantage", "train.ent_coef", "train.vf_coef"),
-    *("train.optimizer", "train.sequence_length"),
+    "train.sequence_length",
     *("agent.network.shared", "agent.network.ortho_init", "agent.network.log_std_init"),
 }
 _REPLAYED = _GRADIENTS | {
     *("train.batch_size", "train.learning_starts", "train.gradient_steps", "train.tau"),
     *("buffer.size", "buffer.n_step", "buffer.prioritized", "buffer.alpha", "buffer.beta"),
-    "buffer.memory_share",
+    *("buffer.memory_share", "agent.network.ortho_init"),
 }
 _EPSILON = {
     *("train.exploration_initial_eps", "train.exploration_final_eps"),
@@ -55,7 +62,12 @@ _Q_VALUES = (
     }
 )
 
-_SINGLE = {"env.num_envs": 1, "train.report_every": 1000, "train.adam_eps": 1e-8}
+_SINGLE = {
+    "env.num_envs": 1,
+    "train.report_every": 1000,
+    "train.adam_eps": 1e-8,
+    "agent.network.ortho_init": False,
+}
 _Q_DEFAULTS = _SINGLE | {
     "rollout.steps": 4,
     "train.batch_size": 32,
@@ -70,7 +82,7 @@ _CONTINUOUS = _SINGLE | {
     "agent.network.hidden_sizes": [256, 256],
 }
 
-PPO = Traits(
+PPO = BuiltIn(
     off_policy=False,
     actions=ANY_ACTIONS,
     masks=True,
@@ -81,7 +93,7 @@ PPO = Traits(
         *("train.clip_range_vf", "train.target_kl"),
     },
 )
-A2C = Traits(
+A2C = BuiltIn(
     off_policy=False,
     actions=ANY_ACTIONS,
     masks=True,
@@ -96,14 +108,14 @@ A2C = Traits(
         "train.report_every": 1000,
     },
 )
-DQN = Traits(
+DQN = BuiltIn(
     off_policy=True,
     actions=("Discrete",),
     masks=True,
     reads=_Q_VALUES,
     defaults=_Q_DEFAULTS | {"train.lr": 1e-4, "train.max_grad_norm": 10.0},
 )
-QRDQN = Traits(
+QRDQN = BuiltIn(
     off_policy=True,
     actions=("Discrete",),
     masks=True,
@@ -117,9 +129,11 @@ QRDQN = Traits(
         "train.exploration_final_eps": 0.01,
     },
 )
-SAC = Traits(
+SAC = BuiltIn(
     off_policy=True,
     actions=("Box",),
+    bounded_actions=True,
+    learns_entropy=True,
     reads=_REPLAYED
     | {
         *("train.ent_coef", "train.target_entropy", "train.use_sde", "train.sde_sample_freq"),
@@ -127,9 +141,10 @@ SAC = Traits(
     },
     defaults=_CONTINUOUS | {"train.ent_coef": "auto", "agent.network.log_std_init": -3.0},
 )
-TD3 = Traits(
+TD3 = BuiltIn(
     off_policy=True,
     actions=("Box",),
+    bounded_actions=True,
     reads=_REPLAYED
     | {
         *("train.policy_delay", "train.target_policy_noise", "train.target_noise_clip"),
@@ -138,7 +153,7 @@ TD3 = Traits(
     defaults=_CONTINUOUS | {"train.lr": 1e-3},
 )
 
-BUILT_IN: Mapping[str, Traits] = {
+BUILT_IN: Mapping[str, BuiltIn] = {
     "ppo": PPO,
     "a2c": A2C,
     "dqn": DQN,

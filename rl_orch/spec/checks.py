@@ -10,7 +10,7 @@ from typing import Any
 from rl_orch.errors import OptionPending, Problem
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.aliases import FACTORS
-from rl_orch.spec.groups import LAST_SEED
+from rl_orch.spec.groups import ENCODERS, LAST_SEED
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 
@@ -91,7 +91,7 @@ def value_at(spec: Spec, path: str) -> Any:
 def unread(spec: Spec) -> list[str]:
     """A sentence for each option that is set, but that the algorithm does not read."""
     traits = BUILT_IN.get(spec.agent.algorithm)
-    if traits is None or traits.reads is None or spec.runner.name == "external":
+    if traits is None or spec.runner.name == "external":
         return []
     known = traits.reads | ALWAYS_READ | set(traits.defaults)
     others = [
@@ -101,17 +101,40 @@ def unread(spec: Spec) -> list[str]:
         and option.path not in known
         and option.path not in FACTORS
     ]
-    sentences = []
+    sentences = _inert(spec)
     for option in others:
         value = value_at(spec, option.path)
         if _plain(value) != option.default:
-            by = [name for name, other in BUILT_IN.items() if option.path in (other.reads or ())]
+            by = [name for name, other in BUILT_IN.items() if option.path in other.reads]
             who = f"; {', '.join(by)} would" if by else ""
             shown = json.dumps(_plain(value))
             sentences.append(
                 f"{option.path} is {shown}, but {spec.agent.algorithm} does not read it{who}"
             )
     return sentences
+
+
+def _inert(spec: Spec) -> list[str]:
+    """A sentence for each option that would count only together with another one."""
+    conditions = {
+        "agent.options": (False, "only algorithms that are plugins read it"),
+        "feature.options": (
+            spec.feature.encoder not in ENCODERS,
+            "only encoders that are plugins read it",
+        ),
+        "train.sequence_length": (
+            spec.feature.encoder in RECURRENT,
+            "there is no memory; feature.encoder gru or lstm has one",
+        ),
+        "train.sde_sample_freq": (spec.train.use_sde, "train.use_sde is off"),
+        "buffer.alpha": (spec.buffer.prioritized, "buffer.prioritized is off"),
+        "buffer.beta": (spec.buffer.prioritized, "buffer.prioritized is off"),
+    }
+    return [
+        f"{path} is {json.dumps(_plain(value_at(spec, path)))}, but {why}"
+        for path, (counts, why) in conditions.items()
+        if not counts and _plain(value_at(spec, path)) != table()[path].default
+    ]
 
 
 def pairing(spec: Spec, traits: Traits) -> list[Problem]:
@@ -132,7 +155,10 @@ def pairing(spec: Spec, traits: Traits) -> list[Problem]:
         message = f"agent.action_masks is true, but {name} does not heed action masks"
         hint = f"Use {_those('masks')}, or leave it out."
         found.append(Problem("agent.action_masks", True, message, hint))
-    return found
+    if spec.train.ent_coef == "auto" and not traits.learns_entropy:
+        message = f"train.ent_coef is 'auto', but {name} does not learn it; sac does"
+        found.append(Problem("train.ent_coef", "auto", message, "Set a number ≥ 0."))
+    return found + (_replay(spec) if traits.off_policy else [])
 
 
 def _those(trait: str) -> str:
@@ -149,7 +175,6 @@ def _native(spec: Spec) -> list[Problem | None]:
         _sequences(spec),
         _entropy(spec),
         *([] if traits is None else pairing(spec, traits)),
-        *([] if traits is None or not traits.off_policy else _replay(spec)),
     ]
     for name in ("command", "policy", "tensorboard"):
         if value := getattr(spec.runner, name):
@@ -221,39 +246,39 @@ def _sequences(spec: Spec) -> Problem | None:
 
 
 def _entropy(spec: Spec) -> Problem | None:
-    weight, algorithm = spec.train.ent_coef, spec.agent.algorithm
-    if weight == "auto":
-        if algorithm in ("sac", *_plugins(algorithm)):
-            return None
-        message = f"train.ent_coef is 'auto', but {algorithm} does not learn it; sac does"
-        return Problem("train.ent_coef", weight, message, "Set a number ≥ 0.")
-    if weight >= 0:
+    weight = spec.train.ent_coef
+    if weight == "auto" or weight >= 0:
         return None
     return Problem("train.ent_coef", weight, f"train.ent_coef is {weight}; must be ≥ 0, or auto")
 
 
-def _plugins(algorithm: str) -> tuple[str, ...]:
-    return () if algorithm in BUILT_IN else (algorithm,)
-
-
-def _replay(spec: Spec) -> list[Problem | None]:
+def _replay(spec: Spec) -> list[Problem]:
     """Problems with learning from a buffer."""
-    size, found = spec.buffer.size, list[Problem | None]()
+    size, found = spec.buffer.size, list[Problem]()
     if spec.train.gradient_steps == 0:
         message = "train.gradient_steps is 0, so that nothing would be learned"
         hint = "Set a number of updates, or -1 for one for each transition."
         found.append(Problem("train.gradient_steps", 0, message, hint))
-    for path in ("train.batch_size", "buffer.n_step"):
-        if (value := value_at(spec, path)) >= size:
-            message = f"{path} is {value}; must be below buffer.size = {size}"
-            found.append(Problem(path, value, message))
+    if spec.train.batch_size >= size:
+        message = f"train.batch_size is {spec.train.batch_size}; must be below buffer.size = {size}"
+        found.append(Problem("train.batch_size", spec.train.batch_size, message))
+    # A transition can be drawn once its window is there, and while its stack still is.
+    window = spec.buffer.n_step + (spec.obs.stack_frames or 1)
+    needed = 2 * window * spec.env.num_envs
+    if size < needed:
+        message = (
+            f"buffer.size is {size}; must be at least {needed}, twice what {spec.env.num_envs} "
+            f"copies need for windows of {window} rows (buffer.n_step and obs.stack_frames)"
+        )
+        found.append(Problem("buffer.size", size, message))
     starts, total = spec.train.learning_starts, spec.train.total_timesteps
     if starts >= total:
         message = (
             f"train.learning_starts is {starts}; must be below train.total_timesteps = {total}, "
             "or nothing would be learned"
         )
-        found.append(Problem("train.learning_starts", starts, message))
+        hint = f"For a short try, set train.learning_starts={total // 10}."
+        found.append(Problem("train.learning_starts", starts, message, hint))
     return found
 
 

@@ -49,6 +49,24 @@ def resolve(
     return spec
 
 
+def outline(
+    *,
+    variables: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> Spec | None:
+    """The Spec that is typed without a file, whether or not its options go together; None if one
+    of them is wrong."""
+    sources = [
+        layers.from_variables(variables or {}),
+        layers.from_flags(flags or {}),
+        layers.from_overrides(overrides),
+    ]
+    if any(layer.problems for layer in sources):
+        return None
+    return _validated(_with_defaults(_merged(sources)), set(), [])
+
+
 def _merged(sources: Sequence[Layer]) -> dict[str, Given]:
     """What counts of the layers, the later ones before the earlier, with factors multiplied."""
     merged: dict[str, Given] = {}

@@ -10,13 +10,24 @@ from rl_orch.spec.reader import read_spec
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
+PROVIDERS = ("ale_py", "gym_anytrading")
+"""Modules whose environments are meant, where an id names one."""
+
 LEARNING = ("env", "obs", "feature", "agent", "train", "rollout", "buffer")
 """Groups that are taken over. When to evaluate, what to ask for and where to run is not tuned."""
 
 
 def find(spec: Spec) -> Path | None:
-    """The example for the spec's algorithm in its environment, if there is one."""
-    name = f"{spec.agent.algorithm}-{spec.env.id.rpartition(':')[2].replace('/', '-')}.yaml"
+    """The example for the spec's algorithm in its environment, if there is one.
+
+    None for a program that is not ours: its hyperparameters are its own affair.
+    """
+    if spec.runner.name == "external":
+        return None
+    module, _, env_id = spec.env.id.rpartition(":")
+    if module not in ("", *PROVIDERS):
+        return None
+    name = f"{spec.agent.algorithm}-{env_id.replace('/', '-')}.yaml"
     path = CONFIGS / name
     return path if re.fullmatch(r"[\w.-]+", name) and path.is_file() else None
 

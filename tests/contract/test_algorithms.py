@@ -2,7 +2,6 @@
 
 from rl_orch.testing.algorithms import AlgorithmContract
 
-
 REPLAYED = ("buffer.prioritized=true", "buffer.n_step=3", "obs.stack_frames=2", "buffer.size=300")
 """All that a replay buffer can do at once, and so small that it is overwritten."""
 

@@ -34,8 +34,9 @@ class Odd(gymnasium.Env):
         self.observation_space, self.action_space = observation_space, action_space
 
 two, box = spaces.Discrete(2), spaces.Box(0, 1, (2,))
-gymnasium.register("Dict-v0", lambda: Odd(spaces.Dict({"a": two}), two))
-gymnasium.register("Binary-v0", lambda: Odd(box, spaces.MultiBinary(3)))
+gymnasium.register("TextSeen-v0", lambda: Odd(spaces.Dict({"a": spaces.Text(5)}), two))
+gymnasium.register("TextDone-v0", lambda: Odd(box, spaces.Text(5)))
+gymnasium.register("Free-v0", lambda: Odd(box, spaces.Box(-float("inf"), 1, (2,))))
 """,
 }
 
@@ -190,6 +191,48 @@ IN_FILES = [
         "Set it to false",
     ),
     in_yaml(
+        "a memory that the algorithm cannot train",
+        CARTPOLE + "agent: {algorithm: dqn}\nfeature: {encoder: gru}",
+        "feature.encoder",
+        "gru",
+        "Use ppo or a2c",
+    ),
+    in_yaml(
+        "masks that the algorithm does not heed",
+        CARTPOLE + "agent: {algorithm: sac, action_masks: true}",
+        "agent.action_masks",
+        "true",
+        "Use ppo, a2c, dqn or qrdqn",
+    ),
+    in_yaml(
+        "sequences that do not fit",
+        CARTPOLE + "feature: {encoder: lstm}\ntrain: {sequence_length: 7}",
+        "train.sequence_length",
+        "7",
+        "must divide rollout.steps = 256 and train.batch_size = 64",
+    ),
+    in_yaml(
+        "no updates at all",
+        CARTPOLE + "agent: {algorithm: dqn}\ntrain: {gradient_steps: 0}",
+        "train.gradient_steps",
+        "0",
+        "-1 for one for each transition",
+    ),
+    in_yaml(
+        "learning that starts after the end",
+        CARTPOLE + "agent: {algorithm: dqn}\ntrain: {total_timesteps: 50}",
+        "train.learning_starts",
+        "100",
+        "must be below train.total_timesteps = 50",
+    ),
+    in_yaml(
+        "a temperature that is not learned",
+        CARTPOLE + "train: {ent_coef: auto}",
+        "train.ent_coef",
+        "auto",
+        "Set a number ≥ 0.",
+    ),
+    in_yaml(
         "control characters in a name",
         CARTPOLE + 'name: "a\\e[31mb\\a"',
         "name",
@@ -224,7 +267,7 @@ ON_THE_COMMAND_LINE = [
     typed("a wrong value in an override", "train.gamma=2", "train.gamma", "2", "(0, 1]"),
     typed("a wrong value in a flag", "--gamma 2", "train.gamma", "2 (from --gamma)", "(0, 1]"),
     typed("an unknown flag", "--learning-rate 1", "--learning-rate", "`rlctl check --help`",
-          near="--train-learning-rate"),
+          near="--train-learning-rate or --train-learning-starts"),
     typed("a device that does not exist", "--device gpu", "resources.device", '"gpu"',
           "cpu, mps, cuda or cuda:N"),
     Mistake("an unknown command", ("no command 'chekc'", "there are: launch, resume, check"),
@@ -237,9 +280,11 @@ ON_THE_COMMAND_LINE = [
     Mistake("a wrong value in a variable",
             ("env.num_envs", '"many" (from RL_ENV_N_ENVS)', "a whole number in [1, 65536]"),
             words=("--env", "x"), variables={"RL_ENV_N_ENVS": "many"}),
-    Mistake("an algorithm that this release lacks",
-            ("agent.algorithm", '"dqn"', "not in this release (only ppo is)"),
-            words=("--env", "CartPole-v1", "--algo", "dqn"), command="launch"),
+    Mistake("a tracker that this release lacks",
+            ("store.backend", '"mlflow"', "not in this release (only local is)"),
+            words=("--env", "x", "--backend", "mlflow"), command="launch"),
+    typed("an unknown encoder", "--feature-encoder cn", "feature.encoder", '"cn"',
+          "one of auto, mlp, cnn", near="cnn"),
 ]  # fmt: skip
 
 ABOUT_THE_ENVIRONMENT = [
@@ -252,10 +297,29 @@ ABOUT_THE_ENVIRONMENT = [
     about_env("a module that does not exist", "nomodule:X-v0", "there is no module 'nomodule'"),
     about_env("a module that raises", "raising:X-v0", "RuntimeError: boom"),
     about_env("a module that ends the process", "crashing:X-v0", "exit code 7"),
-    about_env("observations that nobody learns from", "odd_spaces:Dict-v0", "Dict", "from Box"),
+    about_env("observations that nobody learns from", "odd_spaces:TextSeen-v0", "'a' is a Text",
+              "must be a Box, Discrete"),
     Mistake("actions that nobody takes",
-            ("env.id", "Binary-v0", "MultiBinary", "must be Discrete, or Box of floats"),
-            words=("--env", "odd_spaces:Binary-v0")),
+            ("env.id", "TextDone-v0", "Text", "must be Discrete, or Box of floats"),
+            words=("--env", "odd_spaces:TextDone-v0")),
+    Mistake("actions without bounds", ("env.id", "Free-v0", "no bounds; sac needs", "ppo or a2c"),
+            words=("--env", "odd_spaces:Free-v0", "--algo", "sac")),
+    Mistake("a continuous algorithm on a discrete env",
+            ("env.id", "CartPole-v1", "Discrete(2)", "must be Box of floats, for sac",
+             "ppo, a2c, dqn, qrdqn"),
+            words=("--env", "CartPole-v1", "--algo", "sac")),
+    Mistake("a network for images in an env without any",
+            ("feature.encoder", "'cnn'", "takes images", "'auto' or 'mlp'"),
+            words=("--env", "CartPole-v1", "--feature-encoder", "cnn")),
+    Mistake("a policy for images expected of an env without any",
+            ("agent.policy_type", "'CnnPolicy'", "Box of shape [4]", "Set it to 'MlpPolicy'"),
+            words=("--env", "CartPole-v1", "agent.policy_type=CnnPolicy")),
+    Mistake("masks that the environment does not give",
+            ("agent.action_masks", "true", "gives no mask", "action_masks()"),
+            words=("--env", "CartPole-v1", "agent.action_masks=true")),
+    Mistake("masks for actions that are no choices",
+            ("agent.action_masks", "true", "Pendulum-v1 takes Box actions"),
+            words=("--env", "Pendulum-v1", "agent.action_masks=true")),
     Mistake("discrete actions expected of a Box env",
             ("agent.discrete", "true", "Pendulum-v1 takes Box actions", "Set it to false"),
             words=("--env", "Pendulum-v1", "--agent-discrete")),

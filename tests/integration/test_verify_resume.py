@@ -46,6 +46,19 @@ def test_five_kills_change_nothing_and_the_certificate_is_shown(shell: Shell) ->
     assert shell.processes() == []
 
 
+def test_kills_change_nothing_for_a_learner_with_a_replay_buffer(shell: Shell) -> None:
+    spec = (
+        *("--algo", "dqn", "--env", "CartPole-v1", "train.total_timesteps=2048"),
+        *("rollout.steps=16", "train.batch_size=32", "train.learning_starts=128"),
+        *("train.gradient_steps=4", "env.num_envs=2", "agent.network.hidden_sizes=[32]"),
+        *("buffer.size=1000", "buffer.prioritized=true", "buffer.n_step=3", "obs.stack_frames=2"),
+        *("checkpoint.every=256", "eval.every=1024", "eval.episodes=2", "eval.final_episodes=10"),
+    )
+    certificate = shell.json("verify-resume", *spec, "--kills", "3")
+    assert certificate["first_difference"] is None
+    assert (certificate["level"], certificate["kills"]) == ("bitwise", 3)
+
+
 def test_an_environment_that_cannot_be_copied_is_driven_again(shell: Shell) -> None:
     (shell.folder / "walks.py").write_text(Path(uncopyable.__file__).read_text())
     spec = ("--env", "walks:Uncopyable-v0", *BUDGET)

@@ -55,33 +55,36 @@ class BanditBox(Known):
 
 
 class DelayedReward(Known):
-    """Five steps; the last pays 1 if the first action was 1. Only the time is seen."""
+    """Five steps; the last pays 1 if the first action was 1.
 
-    observation_space = spaces.Box(0.0, 1.0, (5,))
+    Only the time is seen, so that nothing in between tells what the first action was worth; if
+    `told`, that action is seen as well.
+    """
+
     action_space: spaces.Space[Any] = spaces.Discrete(2)
 
+    def __init__(self, told: bool = False) -> None:
+        super().__init__()
+        self.told, self.first = told, 0.0
+        self.observation_space = spaces.Box(-1.0, 1.0, (6 if told else 5,))
+
     def seen(self) -> Any:
-        return np.eye(6, 5, dtype=np.float32)[self.t]
+        time = np.eye(6, 5, dtype=np.float32)[self.t]
+        told = self.first if self.t > 0 else 0.0
+        return np.append(time, np.float32(told)) if self.told else time
 
     def step(self, action: Any) -> Step:
         if self.t == 0:
-            self.first = int(action)
+            self.first = float(np.ravel(action)[0])
         self.t += 1
         over = self.t == 5
-        return self.seen(), float(over and self.first == 1), over, False, {}
+        return self.seen(), self.first if over else 0.0, over, False, {}
 
 
 class DelayedBox(DelayedReward):
-    """Five steps; the last costs the squared distance of the first action from a half."""
+    """As `DelayedReward`, but the last step pays what the first action was, from -1 to 1."""
 
     action_space = spaces.Box(-1.0, 1.0, (1,))
-
-    def step(self, action: Any) -> Step:
-        if self.t == 0:
-            self.cost = float(np.square(action - 0.5).sum())
-        self.t += 1
-        over = self.t == 5
-        return self.seen(), -self.cost if over else 0.0, over, False, {}
 
 
 class Masked(Known):
@@ -205,9 +208,9 @@ ANSWERS: dict[str, spaces.Space[Any]] = {
 class Quadrants(Known):
     """The answer is a quadrant, of four; subclasses say how it is shown.
 
-    Right answers pay 1, right halves of an answer a half. In a Box, the answer is the middle of the
-    quadrant, and the squared distance is the cost. If `late`, the quadrant that was shown one step
-    before is asked for; at the first step, this one.
+    Right answers pay 1, right halves of an answer a half. In a Box, the answer is a step towards the
+    quadrant, and the farther the better. If `late`, the quadrant that was shown one step before is
+    asked for; at the first step, this one.
     """
 
     def __init__(self, answer: Answer = "Discrete", late: bool = False) -> None:
@@ -241,7 +244,7 @@ class Quadrants(Known):
         if self.answer == "Discrete":
             return float(int(action) == 2 * self.asked[0] + self.asked[1])
         if self.answer == "Box":
-            return -float(np.square(action - (self.asked - 0.5)).sum())
+            return float(np.mean(action * (2 * self.asked - 1)))
         return float(np.mean(np.asarray(action) == self.asked))
 
 
@@ -274,18 +277,18 @@ class IdentityDict(Quadrants):
 
     observation_space = spaces.Dict(
         {
-            "picture": spaces.Box(0, 255, (12, 12), np.uint8),
+            "picture": spaces.Box(0, 255, (36, 36), np.uint8),
             "side": spaces.Box(-1.0, 1.0, (2,)),
             "noise": spaces.Discrete(3),
         }
     )
 
     def drawn(self, quadrant: NDArray[np.int64]) -> dict[str, Any]:
-        picture = np.zeros((2, 6, 12), np.uint8)
+        picture = np.zeros((2, 18, 36), np.uint8)
         picture[quadrant[0]] = 255
         sign = np.float32(2 * quadrant[1] - 1)
         return {
-            "picture": picture.reshape(12, 12),
+            "picture": picture.reshape(36, 36),
             "side": np.array([sign, -sign]),
             "noise": self.np_random.integers(3),
         }
@@ -316,17 +319,23 @@ class Forever(Known):
     """Pays 1 a step and never ends; a time limit only cuts it short, so V = 1 / (1 - gamma)."""
 
     observation_space = spaces.Box(-1.0, 1.0, (1,))
-    action_space = spaces.Discrete(2)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def step(self, action: Any) -> Step:
         return self.seen(), 1.0, False, False, {}
+
+
+class ForeverBox(Forever):
+    """As `Forever`, whatever number is answered."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,))
 
 
 class Countdown(Known):
     """Pays 1 a step and ends after four, so V = 1 + gamma + ... over the steps that are left."""
 
     observation_space = spaces.Box(0.0, 1.0, (4,))
-    action_space = spaces.Discrete(2)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def seen(self) -> Any:
         return np.eye(5, 4, dtype=np.float32)[self.t]
@@ -334,6 +343,12 @@ class Countdown(Known):
     def step(self, action: Any) -> Step:
         self.t += 1
         return self.seen(), 1.0, self.t == 4, False, {}
+
+
+class CountdownBox(Countdown):
+    """As `Countdown`, whatever number is answered."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,))
 
 
 class Ladder(Known):
@@ -384,7 +399,7 @@ class Dice(Known):
 
 ENVS = (
     *(Bandit, BanditBox, DelayedReward, DelayedBox, Masked, MaskedPair, Recall),
-    *(Forever, Countdown, Ladder, Dice),
+    *(Forever, ForeverBox, Countdown, CountdownBox, Ladder, Dice),
 )
 ENDLESS = (
     *(Identity, IdentityBox, IdentityMultiDiscrete, IdentityMultiBinary),
@@ -393,5 +408,5 @@ ENDLESS = (
 """Those that go on until a time limit of 16 steps."""
 
 for kind in (*ENVS, *ENDLESS):
-    limit = 16 if kind in ENDLESS else 8 if kind is Forever else None
+    limit = 16 if kind in ENDLESS else 8 if issubclass(kind, Forever) else None
     gymnasium.register(f"{kind.__name__}-v0", f"{MODULE}:{kind.__name__}", max_episode_steps=limit)

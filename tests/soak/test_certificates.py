@@ -32,3 +32,39 @@ def test_five_kills_change_nothing(shell: Shell, env_id: str, normalize: str, st
     )
     assert certificate["first_difference"] is None
     assert (certificate["level"], certificate["kills"]) == ("bitwise", 5)
+
+
+REPLAYED = ("buffer.size=3000", "train.batch_size=32", "train.learning_starts=256")
+DISCRETE = ("CartPole-v1", *REPLAYED, "train.target_update_interval=128")
+CONTINUOUS = ("Pendulum-v1", *REPLAYED, "agent.network.hidden_sizes=[32,32]")
+ALL_AT_ONCE = ("buffer.prioritized=true", "buffer.n_step=3", "obs.stack_frames=4")
+ALGORITHMS = {
+    "ppo-gru": ("ppo", "CartPole-v1", "feature.encoder=gru", "feature.embed_dim=16"),
+    "ppo-lstm": ("ppo", "CartPole-v1", "feature.encoder=lstm", "train.sequence_length=16"),
+    "ppo-rewards": ("ppo", "Pendulum-v1", "train.normalize_reward=true"),
+    "a2c": ("a2c", "CartPole-v1"),
+    "a2c-gru": ("a2c", "CartPole-v1", "feature.encoder=gru", "feature.embed_dim=16"),
+    "dqn": ("dqn", *DISCRETE),
+    "dqn-all": ("dqn", *DISCRETE, *ALL_AT_ONCE, "train.double_q=true"),
+    "dqn-dueling": ("dqn", *DISCRETE, "agent.network.dueling=true", "env.num_envs=3"),
+    "qrdqn": ("qrdqn", *DISCRETE, "train.n_quantiles=16"),
+    "qrdqn-all": ("qrdqn", *DISCRETE, *ALL_AT_ONCE, "train.n_quantiles=16"),
+    "sac": ("sac", *CONTINUOUS),
+    "sac-all": ("sac", *CONTINUOUS, *ALL_AT_ONCE),
+    "sac-gsde": ("sac", *CONTINUOUS, "train.use_sde=true", "rollout.steps=16"),
+    "td3": ("td3", *CONTINUOUS),
+    "td3-all": ("td3", *CONTINUOUS, *ALL_AT_ONCE),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_five_kills_change_nothing_for_any_algorithm(shell: Shell, name: str) -> None:
+    algorithm, env_id, *options = ALGORITHMS[name]
+    certificate = shell.json(
+        *("verify-resume", "--algo", algorithm, "--env", env_id, "--kills", "5"),
+        *("train.total_timesteps=6144", "rollout.steps=16", *options),
+        *("checkpoint.every=512", "eval.every=2048", "eval.episodes=5"),
+        timeout_s=1200.0,
+    )
+    assert certificate["first_difference"] is None
+    assert (certificate["level"], certificate["kills"]) == ("bitwise", 5)

@@ -58,8 +58,8 @@ class Named(known_envs.Known):
         return self.seen(), 1.0, False, self.t == 3, {}
 
 
-for kind in (MaskedByMethod, Named):
-    gymnasium.register(f"{kind.__name__}-v0", kind)
+for name in ("MaskedByMethod", "Named"):
+    gymnasium.register(f"{name}-v0", f"{__name__}:{name}")
 
 
 class Counting:
@@ -233,7 +233,12 @@ def test_an_environment_that_gives_no_masks_is_refused_with_how_to_give_them() -
 def test_masks_that_only_some_copies_give_are_refused() -> None:
     infos = {"action_mask": np.ones((2, 3)), "_action_mask": np.array([True, False])}
     with pytest.raises(BadInput, match="gives no mask"):
-        masks_in(infos, 2)
+        masks_in(infos, 2, 3)
+
+
+def test_masks_of_another_length_than_the_choices_are_refused() -> None:
+    with pytest.raises(BadInput, match="masks of 3 entries; must be 5"):
+        masks_in({"action_mask": np.ones((2, 3))}, 2, 5)
 
 
 @pytest.mark.parametrize(

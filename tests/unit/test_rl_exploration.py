@@ -69,7 +69,8 @@ def test_a_share_of_the_actions_is_random_and_those_are_all_as_likely(epsilon: f
 def test_without_a_generator_nothing_is_random() -> None:
     assert set(a_greedy().decide(seen(), None).actions) == {2}
     assert np.array_equal(
-        a_noisy(0.5).decide(seen(9), None).actions, np.tile(np.float32([0.9, -0.2]), (9, 1))
+        a_noisy(0.5).decide(seen(9), None).actions,
+        np.tile(np.array([0.9, -0.2], np.float32), (9, 1)),
     )
 
 
@@ -115,7 +116,7 @@ def test_noise_has_its_deviation_and_stays_within_the_unit_box() -> None:
 
 def test_without_deviation_the_policys_actions_are_taken() -> None:
     actions = a_noisy(0.0).decide(seen(9), a_generator()).actions
-    assert np.array_equal(actions, np.tile(np.float32([0.9, -0.2]), (9, 1)))
+    assert np.array_equal(actions, np.tile(np.array([0.9, -0.2], np.float32), (9, 1)))
 
 
 def test_at_random_actions_are_anything_in_the_unit_box() -> None:

@@ -94,7 +94,7 @@ def test_actions_have_the_shape_of_their_space() -> None:
 
 GRIDS: dict[str, Space[Any]] = {
     "MultiDiscrete": spaces.MultiDiscrete([3, 2], start=[1, 0]),
-    "MultiDiscrete in rows": spaces.MultiDiscrete([[3, 2], [2, 4]]),
+    "MultiDiscrete in rows": spaces.MultiDiscrete(np.array([[3, 2], [2, 4]])),
     "MultiBinary": spaces.MultiBinary(3),
     "MultiBinary in rows": spaces.MultiBinary((2, 2)),
 }
@@ -211,7 +211,9 @@ def test_a_long_rollout_is_assessed_in_parts(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_discrete_observations_become_one_hot() -> None:
     pipeline = ObservationPipeline(spaces.Discrete(3, start=1), ObsGroup())
-    assert pipeline.process(np.array([3, 1])).tolist() == [[0, 0, 1], [1, 0, 0]]
+    seen = pipeline.process(np.array([3, 1]))
+    assert isinstance(seen, np.ndarray)
+    assert seen.tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
 def test_observations_are_normalised_then_clipped_then_flattened() -> None:
@@ -219,6 +221,7 @@ def test_observations_are_normalised_then_clipped_then_flattened() -> None:
     pipeline = ObservationPipeline(spaces.Box(-99.0, 99.0, (2, 2)), options)
     pipeline.update(np.array([[[0.0, 0.0], [0.0, 0.0]], [[2.0, 2.0], [2.0, 2.0]]]))
     seen = pipeline.process(np.array([[[1.0, 1.5], [9.0, -9.0]]]))
+    assert isinstance(seen, np.ndarray)
     assert seen.dtype == np.float32
     assert seen == pytest.approx(np.array([[0.0, 0.5, 1.0, -1.0]]), abs=1e-6)
 
@@ -255,7 +258,7 @@ def test_a_policy_comes_back_from_its_tensors_with_its_normaliser() -> None:
     back = load_policy(Setup(other, BOX, PUSH), tensors)
     assert isinstance(back, ActorCritic)
     decided = [each.decide(shown(some_observations()), None).actions for each in (back, policy)]
-    assert np.array_equal(*decided)
+    assert np.array_equal(decided[0], decided[1])
     assert np.array_equal(back.values(some_observations()), policy.values(some_observations()))
 
 

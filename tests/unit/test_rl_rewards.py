@@ -66,7 +66,10 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_sums(
 
 
 def test_a_sum_begins_anew_where_an_episode_ends_in_either_way() -> None:
-    row = {"observations": np.zeros((3, 1)), "extras": {"valid": np.ones(3, np.bool_)}}
+    row: dict[str, Any] = {
+        "observations": np.zeros((3, 1)),
+        "extras": {"valid": np.ones(3, np.bool_)},
+    }
     never, middle = np.zeros(3, np.bool_), np.array([False, True, False])
     rewards, found = np.array([1.0, 1.0, 1.0]), []
     for terminated, truncated in ((never, never), (middle, never), (never, middle)):

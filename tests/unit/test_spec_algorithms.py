@@ -11,12 +11,15 @@ from pydantic import BaseModel
 from rl_orch.cli.flags import spec_from
 from rl_orch.errors import SpecInvalid
 from rl_orch.rl.train import Training
-from rl_orch.spec import checks, tuned
+from rl_orch.spec import tuned
 from rl_orch.spec.algorithms import BUILT_IN
+from rl_orch.spec.aliases import FACTORS
 from rl_orch.spec.checks import ALWAYS_READ, SELECTIVE, unread, value_at
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
+from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.spec.upgrade import upgraded
 from tests.learning.outlet import MemoryOutlet
 
 every_algorithm = pytest.mark.parametrize("algo", [*BUILT_IN])
@@ -42,7 +45,7 @@ def plain(value: Any) -> Any:
 def test_what_is_not_given_is_the_algorithms_own_default(algo: str) -> None:
     spec, own = a_spec(algo), BUILT_IN[algo].defaults
     for path, option in table().items():
-        if option.required or path in (*checks.FACTORS, "agent.algorithm"):
+        if option.required or path in (*FACTORS, "agent.algorithm"):
             continue
         assert plain(value_at(spec, path)) == own.get(path, option.default), path
 
@@ -212,11 +215,15 @@ def test_what_learns_from_a_buffer_must_have_something_to_learn_from(algo: str) 
             "Set a number of updates, or -1 for one for each transition.",
         ),
         "train.batch_size": ("train.batch_size is 64; must be below buffer.size = 64", None),
-        "buffer.n_step": ("buffer.n_step is 100; must be below buffer.size = 64", None),
+        "buffer.size": (
+            "buffer.size is 64; must be at least 202, twice what 1 copies need for windows of "
+            "101 rows (buffer.n_step and obs.stack_frames)",
+            None,
+        ),
         "train.learning_starts": (
             "train.learning_starts is 50; must be below train.total_timesteps = 50, "
             "or nothing would be learned",
-            None,
+            "For a short try, set train.learning_starts=5.",
         ),
     }
     fits = {"train.learning_starts": 49, "train.total_timesteps": 50, "train.gradient_steps": -1}
@@ -292,8 +299,11 @@ def watched(spec: Spec, read: set[str]) -> Spec:
     )
 
 
-OUTSIDE = {"buffer.memory_share"}
-"""Read where the buffer's memory is made, by the worker."""
+BEFORE = "d4e661a42f6a6b1ca4a2c812ebf705efeda2d6a8d206e0da4d4effda62b5d528"
+"""The config hash that a plain CartPole-v1 had when PPO was the only algorithm."""
+
+OUTSIDE = {"buffer.memory_share", "agent.network.ortho_init"}
+"""Read where the buffer's memory is made, by the worker; and where images are encoded."""
 
 
 @every_algorithm
@@ -310,6 +320,7 @@ def test_an_algorithm_reads_what_it_says_and_nothing_else(algo: str) -> None:
         "train.normalize_reward": True,
         "buffer.prioritized": True,
         "train.double_q": True,
+        "train.target_update_interval": 8,
         "agent.network.hidden_sizes": [8],
         "eval.episodes": 1,
         "env.max_episode_steps": 5,
@@ -332,7 +343,7 @@ def test_an_algorithm_reads_what_it_says_and_nothing_else(algo: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(tuned.CONFIGS.glob("*-*.yaml")), ids=lambda path: path.stem)
 def test_the_name_of_a_tuned_spec_is_its_algorithm_and_its_environment(path: Path) -> None:
-    spec = resolve(tuned.read_spec(path))
+    spec = resolve(read_spec(path))
     assert tuned.find(spec) == path
     assert unread(spec) == []
 
@@ -343,10 +354,9 @@ def test_an_environment_without_a_tuned_spec_has_none(env_id: str) -> None:
     assert tuned.find(spec) is None
 
 
-def test_the_module_of_an_environment_does_not_hide_its_tuned_spec() -> None:
-    assert tuned.find(resolve({"env.id": "mine:CartPole-v1"})) == tuned.CONFIGS.joinpath(
-        "ppo-CartPole-v1.yaml"
-    )
+def test_an_environment_of_ones_own_has_no_tuned_spec_whatever_its_name() -> None:
+    assert tuned.find(resolve({"env.id": "mine:CartPole-v1"})) is None
+    assert tuned.find(resolve({"env.id": "gym_anytrading:forex-v0"})) is not None
 
 
 def test_only_what_is_learned_with_is_taken_from_a_tuned_spec() -> None:
@@ -354,7 +364,7 @@ def test_only_what_is_learned_with_is_taken_from_a_tuned_spec() -> None:
     taken = tuned.hyperparameters(path)
     assert {*taken} <= {*tuned.LEARNING}
     assert {"id", "seed"}.isdisjoint(taken["env"])
-    assert taken["train"] == tuned.read_spec(path)["train"]
+    assert taken["train"] == read_spec(path)["train"]
 
 
 def test_without_a_file_tuned_hyperparameters_stand_in_for_one(
@@ -363,7 +373,7 @@ def test_without_a_file_tuned_hyperparameters_stand_in_for_one(
     given = {"env.id": "CartPole-v1", "env.seed": "7"}
     spec = spec_from(None, None, given)
     told = capsys.readouterr().err
-    tuned_spec = resolve(tuned.read_spec(tuned.CONFIGS / "ppo-CartPole-v1.yaml"))
+    tuned_spec = resolve(read_spec(tuned.CONFIGS / "ppo-CartPole-v1.yaml"))
     for group in ("agent", "train", "rollout", "buffer", "obs", "feature"):
         assert getattr(spec, group) == getattr(tuned_spec, group), group
     assert (spec.env.num_envs, spec.env.seed) == (tuned_spec.env.num_envs, 7)
@@ -379,7 +389,7 @@ def test_what_is_typed_beats_a_tuned_spec(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("RL_TRAIN_GAMMA", "0.5")
     spec = spec_from(None, ["train.batch_size=256"], {"env.id": "CartPole-v1", "train.lr": "0.125"})
     assert (spec.train.gamma, spec.train.batch_size, spec.train.lr) == (0.5, 256, 0.125)
-    tuned_spec = resolve(tuned.read_spec(tuned.CONFIGS / "ppo-CartPole-v1.yaml"))
+    tuned_spec = resolve(read_spec(tuned.CONFIGS / "ppo-CartPole-v1.yaml"))
     assert spec.train.gae_lambda == tuned_spec.train.gae_lambda != 0.95
 
 
@@ -408,3 +418,19 @@ def test_options_that_are_not_read_are_warned_of_where_a_spec_is_typed(
     spec_from(None, None, {"env.id": "CartPole-v1", "train.tau": "0.5"})
     told = capsys.readouterr().err
     assert "warning: train.tau is 0.5, but ppo does not read it" in " ".join(told.split())
+
+
+def test_a_spec_that_an_earlier_release_wrote_keeps_its_hash() -> None:
+    """Its encoder and policy are named as that release had them, and the hash is what it gave."""
+    fresh = resolve({"env.id": "CartPole-v1"})
+    old = fresh.model_dump(mode="json")
+    old["feature"] = {"encoder": "mlp", "embed_dim": None}
+    old["agent"]["policy_type"] = "MlpPolicy"
+    for group, name in (("agent", "options"), ("agent", "action_masks"), ("train", "tau")):
+        del old[group][name]
+    del old["buffer"]
+    read = Spec.model_validate(upgraded(old))
+    assert (read.feature.encoder, read.agent.policy_type) == ("auto", None)
+    assert read.config_hash == fresh.config_hash == BEFORE
+    chosen = fresh.model_dump(mode="json") | {"feature": {"encoder": "mlp", "options": {}}}
+    assert Spec.model_validate(upgraded(chosen)).feature.encoder == "mlp"

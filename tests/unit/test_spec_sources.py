@@ -52,8 +52,7 @@ NAMED = {
     "feature.options": MAPS,
     "agent.algorithm": st.sampled_from([*BUILT_IN]),
     "feature.encoder": st.sampled_from(ENCODERS),
-    "train.clip_reward": st.none()
-    | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
+    "train.clip_reward": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
     "train.ent_coef": st.floats(0, 1e6),
     "train.target_entropy": st.just("auto") | st.floats(-1e6, 1e6),
     "seeds": st.none()

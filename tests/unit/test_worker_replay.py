@@ -211,6 +211,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return directory
 
 
+def test_a_buffer_that_is_mapped_to_a_file_learns_the_same(whole: RunDir, tmp_path: Path) -> None:
+    mapped = RunDir(tmp_path / "run")
+    mapped.create(a_spec(*SPEC, "buffer.memory_share=1e-12"), {"run_id": "run"})
+    assert run_attempt(mapped, 1) == 0
+    assert chain.compare(whole, mapped).difference is None
+    assert sorted(mapped.replay.iterdir()) == [
+        segment_files.path_of(mapped.replay, name) for name in names(whole)
+    ]
+
+
 @pytest.fixture
 def cut(tmp_path: Path, whole: RunDir) -> RunDir:
     """The same run as it stood at its third checkpoint, but with what was stashed after it."""

@@ -57,6 +57,10 @@ class A2C:
     def update(self, batch: Batch) -> dict[str, float]:
         """One gradient step over a rollout."""
         options = self._options
+        learning_rate = self._learning_rate()
+        self._env_steps += (steps := int(on_host(batch.column("valid")).sum()))
+        if steps == 0:
+            return {}
         with precision(options, self.policy.device):
             rollout = self._rollouts.prepare(batch)
             distribution, values = self._ask(rollout)
@@ -74,9 +78,7 @@ class A2C:
         value_loss = F.mse_loss(values, rollout.returns)
         entropy = entropies.mean()
         loss = policy_loss + options.vf_coef * value_loss - self._ent_coef * entropy
-        learning_rate = self._learning_rate()
         grad_norm = self._optimizer.step(loss, learning_rate)
-        self._env_steps += int(on_host(batch.column("valid")).sum())
         terms = torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
         return {
             **finite_means(METRICS, [terms], step=self._env_steps),

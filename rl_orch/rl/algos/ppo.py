@@ -13,8 +13,10 @@ The details that the paper leaves open, as they are here:
     clipped around the old value if `train.clip_range_vf` is set.
  7. Policy, value and entropy terms are summed into one loss, eq. 9, for one optimiser.
  8. The gradient is scaled down to `train.max_grad_norm` over all parameters together.
- 9. Adam with epsilon 1e-5; the learning rate follows `train.lr_schedule` between rollouts.
-10. Networks start orthogonal: gain √2, 0.01 for the policy's head, 1 for the value's (`policy.py`).
+ 9. Adam with epsilon 1e-5, unless `train.optimizer` names another; the learning rate follows
+    `train.lr_schedule` between rollouts.
+10. Networks start orthogonal: gain √2, 0.01 for the policy's head, 1 for the value's
+    (`actor_critic.py`).
 11. Gaussian actions have a deviation that does not depend on the state; they are clipped for the
     environment, and the log-probability is that of the action before clipping.
 12. The KL divergence is estimated by k3 = (r - 1) - log r, unbiased and never negative
@@ -69,16 +71,20 @@ class PPO:
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Several passes over a rollout, in minibatches; `batch` is used once and not kept."""
+        learning_rate, clip_range = self._learning_rate(), self._clip_range()
+        self._env_steps += (steps := int(on_host(batch.column("valid")).sum()))
+        if steps == 0:
+            return {}
         with precision(self._options, self.policy.device):
             rollout = self._rollouts.prepare(batch)
-        learning_rate, clip_range = self._learning_rate(), self._clip_range()
-        self._env_steps += int(on_host(batch.column("valid")).sum())
         count = math.ceil(len(rollout.actions) / self._options.batch_size)
         losses: list[Tensor] = []
         divergences: list[Tensor] = []
         for _ in range(self._options.update_epochs):
             log_ratios = []
             for minibatch in self._rollouts.minibatches(rollout, count, self._generator):
+                if minibatch.counts is not None and not minibatch.counts.any():
+                    continue
                 terms, log_ratio = self._improve(minibatch, learning_rate, clip_range)
                 losses.append(terms)
                 log_ratios.append(log_ratio)

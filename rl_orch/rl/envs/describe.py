@@ -7,16 +7,20 @@ import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import gymnasium
 from gymnasium import spaces
+from gymnasium.wrappers import FrameStackObservation
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput, Problem, SpecInvalid
+from rl_orch.rl.actions import choices_of
 from rl_orch.rl.envs import refusals, vector
 from rl_orch.rl.envs.leaves import Leaf, leaves_of
 from rl_orch.rl.envs.leaves import problems as encoder_problems
-from rl_orch.rl.envs.masks import masks_in
+from rl_orch.rl.envs.masks import allowed_action, masks_in
+from rl_orch.rl.envs.seen import flat_space
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.model import Spec
@@ -45,7 +49,8 @@ class SpaceDescription:
 class EnvDescription:
     """What one copy of an environment shows a policy, after the spec's wrappers.
 
-    `leaves` are the parts of its observations by name, or `unseeable` says why there are none.
+    `leaves` are the parts of its observations by name, or `unseeable` says why there are none;
+    `unstackable` is a kind of part whose frames are stacked, but cannot be.
     """
 
     id: str
@@ -53,6 +58,7 @@ class EnvDescription:
     action: SpaceDescription
     leaves: Mapping[str, Leaf] = field(default_factory=dict)
     unseeable: str | None = None
+    unstackable: str | None = None
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
 
@@ -85,10 +91,14 @@ def try_out(spec: Spec) -> list[Problem]:
     with closing(vector.make(spec, num_envs=1, backend=backend)) as envs:
         try:
             infos = vector.reset(envs, seed=0).infos
+            action = envs.action_space.sample()
             if spec.agent.action_masks:
-                masks_in(infos, 1)
-            else:
-                envs.step(envs.action_space.sample())
+                space = envs.single_action_space
+                choices = sum(choices_of(space))
+                action = allowed_action(space, masks_in(infos, 1, choices)[0])
+            stepped = envs.step(action)
+            if spec.agent.action_masks:
+                masks_in(stepped[-1], 1, choices)
         except BadInput as error:
             path = error.path or "env.id"
             return [Problem(path, checks.value_at(spec, path), error.message, error.hint)]
@@ -103,7 +113,7 @@ def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
     found = [
         _observation_kind(spec, env),
         _action_kind(spec, env, traits),
-        _action_bounds(spec, env),
+        _action_bounds(spec, env, traits),
         _expected_actions(spec, env),
         _expected_policy(spec, env),
         *_encoders(spec, env),
@@ -119,8 +129,27 @@ def traits_of(algorithm: str) -> Traits:
     """What an algorithm can do; a plugin's has to be loaded for that."""
     if algorithm in BUILT_IN:
         return BUILT_IN[algorithm]
-    traits: Traits = plugins.load("algorithms", algorithm).traits
+    try:
+        found = plugins.load("algorithms", algorithm)
+    except BadInput:
+        raise
+    # A plugin is somebody else's code: importing it may raise anything.
+    except Exception as error:
+        what = f"importing it failed: {type(error).__name__}: {error}"
+        raise SpecInvalid([_about_algorithm(algorithm, what)]) from error
+    traits = getattr(found, "traits", None)
+    if not isinstance(traits, Traits):
+        what = "its class has no `traits` of type rl_orch.spec.algorithms.Traits"
+        raise SpecInvalid([_about_algorithm(algorithm, what)])
+    if not callable(getattr(found, "build_policy", None)):
+        what = "its class has no method build_policy(setup)"
+        raise SpecInvalid([_about_algorithm(algorithm, what)])
     return traits
+
+
+def _about_algorithm(name: str, what: str) -> Problem:
+    message = f"agent.algorithm is {name!r}, a plugin; {what}"
+    return Problem("agent.algorithm", name, message, "See docs/adding-an-algorithm.md.")
 
 
 def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
@@ -139,9 +168,23 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
         action=_space(envs.single_action_space),
         leaves=leaves,
         unseeable=unseeable,
+        unstackable=_unstackable(envs) if spec.obs.stack_frames is not None else None,
         max_episode_steps=spec.env.max_episode_steps or limit,
         reward_threshold=registered.reward_threshold if registered else None,
     )
+
+
+def _unstackable(envs: vector.Envs) -> str | None:
+    """The kind of a part of what is stacked that is no Box; None where all are."""
+    copies: Any = getattr(envs.unwrapped, "envs", ())
+    layer = copies[0] if copies else None
+    while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, FrameStackObservation):
+        layer = layer.env
+    if not isinstance(layer, FrameStackObservation):
+        return None
+    frame = flat_space(layer.env.observation_space)
+    parts = frame.values() if isinstance(frame, spaces.Dict) else [frame]
+    return next((type(part).__name__ for part in parts if not isinstance(part, spaces.Box)), None)
 
 
 def _space(space: gymnasium.Space[object]) -> SpaceDescription:
@@ -173,12 +216,12 @@ def _observation_kind(spec: Spec, env: EnvDescription) -> Problem | None:
             f"env.id is {spec.env.id!r}; {env.unseeable}",
             "Change them in an environment of your own, registered as `module:Name-v0`.",
         )
-    if env.observation.kind == "MultiDiscrete" and stacked is not None:
+    if env.unstackable is not None:
         return Problem(
             "obs.stack_frames",
             stacked,
             f"obs.stack_frames is {stacked}; only Box observations can be stacked, "
-            f"{env.id} has Discrete ones",
+            f"{env.id} has {env.unstackable} ones",
             "Leave it out.",
         )
     return None
@@ -200,9 +243,9 @@ def _action_kind(spec: Spec, env: EnvDescription, traits: Traits) -> Problem | N
     )
 
 
-def _action_bounds(spec: Spec, env: EnvDescription) -> Problem | None:
+def _action_bounds(spec: Spec, env: EnvDescription, traits: Traits) -> Problem | None:
     """Squashed actions are stretched to bounds, so that there must be some."""
-    if spec.agent.algorithm not in ("sac", "td3") or env.action.bounded:
+    if not traits.bounded_actions or env.action.bounded:
         return None
     return Problem(
         "env.id",
@@ -255,7 +298,7 @@ def _maskable(spec: Spec, env: EnvDescription) -> list[Problem]:
 
 
 def _expected_actions(spec: Spec, env: EnvDescription) -> Problem | None:
-    expected, actual = spec.agent.discrete, env.action.kind == "Discrete"
+    expected, actual = spec.agent.discrete, env.action.kind != "Box"
     if expected is None or expected == actual:
         return None
     return Problem(
@@ -271,7 +314,7 @@ def _useless_observation_options(spec: Spec, env: EnvDescription) -> list[Proble
     if env.unseeable is not None or any(leaf.measured for leaf in env.leaves.values()):
         return []
     images = any(leaf.kind == "image" for leaf in env.leaves.values())
-    which = "images, whose pixels are scaled already" if images else "which become one-hot"
+    which = "whose pixels are scaled already" if images else "which are not measured numbers"
     asked = {
         "obs.normalize": spec.obs.normalize if spec.obs.normalize != "none" else None,
         "obs.clip_range": None if spec.obs.clip_range is None else list(spec.obs.clip_range),

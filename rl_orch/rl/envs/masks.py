@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
+from rl_orch.rl.actions import choices_of, counted
 
 KEY = "action_mask"
 
@@ -42,9 +43,9 @@ class ShownMasks(gymnasium.Wrapper[Any, Any, Any, Any]):
         return info
 
 
-def masks_in(infos: dict[str, Any], copies: int) -> NDArray[np.bool_]:
+def masks_in(infos: dict[str, Any], copies: int, choices: int) -> NDArray[np.bool_]:
     """The masks of all copies, (N, choices); an error that says how to give them if they are not
-    there."""
+    there, or not as long as there are choices."""
     masks, given = infos.get(KEY), infos.get(f"_{KEY}")
     if masks is None or (given is not None and not np.all(given)):
         raise BadInput(
@@ -53,8 +54,26 @@ def masks_in(infos: dict[str, Any], copies: int) -> NDArray[np.bool_]:
             hint="Put one into info['action_mask'] at every reset and step, or give the "
             "environment a method action_masks().",
         )
-    flat = np.asarray(masks, np.bool_).reshape(copies, -1)
-    return flat
+    if isinstance(masks, tuple | list):
+        masks = np.concatenate([np.asarray(part).reshape(copies, -1) for part in masks], axis=1)
+    flat = np.asarray(masks).reshape(copies, -1)
+    if flat.shape[1] != choices or flat.dtype == object:
+        raise BadInput(
+            f"the environment gives action masks of {flat.shape[1]} entries; must be {choices}, "
+            "one for each choice",
+            path="agent.action_masks",
+        )
+    return flat.astype(np.bool_, copy=False)
+
+
+def allowed_action(space: Any, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """An action that a mask of one copy allows, as a vector environment of one takes it."""
+    chosen, start = [], 0
+    for count in choices_of(space):
+        chosen.append(int(np.argmax(mask[start : start + count])))
+        start += count
+    action = np.asarray(chosen).reshape(1, *(space.shape or ()))
+    return np.asarray(counted(space, action))
 
 
 def final_masks(infos: dict[str, Any], masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
