@@ -50,12 +50,15 @@ bench: setup $(PEERS)/.ready
 	$(BIN)/python benchmarks/metric_series.py
 	$(BIN)/python benchmarks/api_latency.py
 	$(BIN)/python benchmarks/stream_clients.py
+	$(BIN)/python -m benchmarks.replay_memory
+	$(BIN)/python -m benchmarks.learning --peer-python $(PEERS)/bin/python
 
 $(PEERS)/.ready:
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo "Setting up $(PEERS) with Stable-Baselines3 ..."
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "stable-baselines3>=2.7"
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "stable-baselines3>=2.7" \
+		"sb3-contrib>=2.7" "gymnasium[box2d,mujoco]>=1.4,<1.5"
 	@touch $@
 
 docs: setup

@@ -160,16 +160,19 @@ def reader(folder: Path, listed: Iterable[Entry]) -> Callable[[str], Arrays]:
 
 
 def allocator(folder: Path, share_of_memory: float) -> Allocate:
-    """What makes the arrays of a replay buffer: zeros in memory; or, if one would take more than
-    that share of it, in a file of that folder which has no name and goes with the process.
+    """What makes the arrays of a replay buffer: zeros in memory; or, once they would take more
+    than that share of it together, in files of that folder which have no name and go with the
+    process.
 
     Room for such a file is set aside at once: a disk that is full later would kill the process.
     """
-    limit = share_of_memory * machine.memory_mb() * machine.MIB
+    left = share_of_memory * machine.memory_mb() * machine.MIB
 
     def allocate(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        nonlocal left
         size = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-        if size <= limit:
+        if size <= left:
+            left -= size
             return np.zeros(shape, dtype)
         try:
             _make(folder)

@@ -208,7 +208,7 @@ ANSWERS: dict[str, spaces.Space[Any]] = {
 class Quadrants(Known):
     """The answer is a quadrant, of four; subclasses say how it is shown.
 
-    Right answers pay 1, right halves of an answer a half. In a Box, the answer is a step towards the
+    Right answers pay 1, right halves of an answer a half. In a Box, the answer is a step to the
     quadrant, and the farther the better. If `late`, the quadrant that was shown one step before is
     asked for; at the first step, this one.
     """

@@ -308,6 +308,17 @@ def test_a_small_array_is_in_memory_and_a_large_one_in_a_file_without_a_name(
         assert array[5].sum() == 7 * array[5].size
 
 
+def test_arrays_that_are_large_only_together_are_not_all_in_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "memory_mb", lambda: 1)
+    allocate = segments.allocator(folder, 0.5)
+    allocate("observations/left", (300 << 10,), np.uint8)
+    assert not folder.exists()
+    allocate("observations/right", (300 << 10,), np.uint8)
+    assert folder.is_dir()
+
+
 def test_a_disk_without_room_for_the_buffer_is_an_error_that_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
