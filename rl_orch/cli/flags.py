@@ -83,8 +83,9 @@ def _tuned(typed: dict[str, Any]) -> Spec | None:
     try:
         spec = resolve(tuned.hyperparameters(found), **typed)
     except SpecInvalid as error:
+        plain = resolve(None, **typed)  # What is wrong without them as well is said alone.
         note(f"not tuned: {found.name} does not go together with what you typed ({error})")
-        return None
+        return plain
     note(f"hyperparameters tuned for {known.env.id} ({found.name}); -f takes others")
     return spec
 

@@ -106,7 +106,7 @@ def exactness(
     """How exact the run is from here on: what a probe finds out, or what the checkpoint says,
     unless the machine or the software is another one now, or events were lost."""
     if beginning.checkpoint is None:
-        return probe(spec)
+        return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
     known = Proof(**meta["resume"])
     doubts = manifest.differences(meta["fingerprint"], fingerprint)
@@ -117,6 +117,13 @@ def exactness(
         return known
     reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(doubts)}"
     return Proof(known.method, "approximate", reason, known.pure_reset)
+
+
+def _compiled(spec: Spec, proof: Proof) -> Proof:
+    """The proof, unless the networks are compiled: torch may compile them otherwise next time."""
+    if not spec.train.compile or proof.level == "approximate":
+        return proof
+    return replace(proof, level="approximate", reason="train.compile may round differently")
 
 
 def meta_of(

@@ -288,6 +288,7 @@ PARTS = replace(
         (VECTOR, "CnnPolicy", "MlpPolicy"),
         (VECTOR, "MultiInputPolicy", "MlpPolicy"),
         (IMAGE, "MultiInputPolicy", "CnnPolicy"),
+        (IMAGE, "MlpPolicy", "CnnPolicy"),
         (PARTS, "MlpPolicy", "MultiInputPolicy"),
         (PARTS, "CnnPolicy", "MultiInputPolicy"),
     ],
@@ -300,7 +301,8 @@ def test_an_expectation_of_the_policy_is_held_against_the_environment(
     assert problem.message == (
         f"agent.policy_type is {expected!r}, but Odd-v0 has {env.observation} observations"
     )
-    assert problem.hint == f"Set it to {actual!r}, or leave it out."
+    flatten = " With feature.encoder mlp, images are flattened." if actual == "CnnPolicy" else ""
+    assert problem.hint == f"Set it to {actual!r}, or leave it out.{flatten}"
     assert problems(a_spec("Odd-v0", agent={"policy_type": actual}), env) == []
 
 

@@ -17,6 +17,7 @@ from rl_orch.errors import BadInput
 from rl_orch.rl.envs import probe as probes
 from rl_orch.rl.envs.probe import Proof, probe
 from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
 from rl_orch.testing import a_spec
 from tests.learning import known_envs
 from tests.unit import test_rl_env_state as toys
@@ -290,3 +291,13 @@ def test_a_plugin_is_proven_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_spec_that_asks_for_the_impossible_is_refused() -> None:
     with pytest.raises(BadInput):
         probe(a_spec("env.backend=nonesuch"))
+
+
+def test_an_environment_that_raises_on_forbidden_actions_is_tried_out_with_allowed_ones() -> None:
+    masked = resolve(
+        {
+            "env": {"id": "rl_orch.testing.algorithms:Signal-v0", "kwargs": {"masked": True}},
+            "agent": {"action_masks": True},
+        }
+    )
+    assert probe(masked).level == "bitwise"

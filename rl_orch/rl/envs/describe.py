@@ -95,7 +95,13 @@ def try_out(spec: Spec) -> list[Problem]:
             if spec.agent.action_masks:
                 space = envs.single_action_space
                 choices = sum(choices_of(space))
-                action = allowed_action(space, masks_in(infos, 1, choices)[0])
+                mask = masks_in(infos, 1, choices)[0]
+                if not mask.any():
+                    raise BadInput(
+                        "the environment's first action mask forbids every action",
+                        path="agent.action_masks",
+                    )
+                action = allowed_action(space, mask)
             stepped = envs.step(action)
             if spec.agent.action_masks:
                 masks_in(stepped[-1], 1, choices)
@@ -265,14 +271,15 @@ def _expected_policy(spec: Spec, env: EnvDescription) -> Problem | None:
         actual = "MultiInputPolicy"
     elif images:
         actual = "CnnPolicy"
-    # As in Stable-Baselines3, images may be flattened for an MLP that is asked for.
-    if expected == actual or (expected == "MlpPolicy" and actual == "CnnPolicy"):
+    flattened = spec.feature.encoder == "mlp" and expected == "MlpPolicy"
+    if expected == actual or (flattened and actual == "CnnPolicy"):
         return None
     return Problem(
         "agent.policy_type",
         expected,
         f"agent.policy_type is {expected!r}, but {env.id} has {env.observation} observations",
-        f"Set it to {actual!r}, or leave it out.",
+        f"Set it to {actual!r}, or leave it out."
+        + (" With feature.encoder mlp, images are flattened." if actual == "CnnPolicy" else ""),
     )
 
 

@@ -16,9 +16,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rl_orch.errors import RlctlError
+from rl_orch.rl.actions import choices_of
 from rl_orch.rl.envs import state, vector
 from rl_orch.rl.envs.classes import class_state
 from rl_orch.rl.envs.graph import generators
+from rl_orch.rl.envs.masks import allowed_action, masks_in
 from rl_orch.rl.envs.memory import Method
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
@@ -102,6 +104,8 @@ class _Probe:
         self._name = spec.env.id
         self._seed = derive(spec.env.seed, _STREAM)
         self._deadline = time.monotonic() + BUDGET_S
+        self._masked = spec.agent.action_masks
+        self._shown: dict[str, Any] = {}
         self._head: list[Move] = []
         self._tail: list[Move] = []
 
@@ -154,7 +158,7 @@ class _Probe:
             made = generators.process_wide()
             head = self._played_head(envs)
             states, process, before = state.capture(envs), generators.process_wide(), _held(envs)
-            tail = _played(envs, self._tail, TAIL, self._seed)
+            tail = self._played(envs, self._tail, TAIL)
             after = _held(envs)
             pure = None
             if method == "captured" and time.monotonic() < self._deadline:
@@ -164,8 +168,9 @@ class _Probe:
         return _Drive(head, tail, states, process, changed, pure)
 
     def _played_head(self, envs: vector.Envs) -> Record:
-        first = _bytes(vector.reset(envs, self._seed).observations)
-        return [first, *_played(envs, self._head, HEAD, self._seed)]
+        first = vector.reset(envs, self._seed)
+        self._shown = first.infos
+        return [_bytes(first.observations), *self._played(envs, self._head, HEAD)]
 
     def _attempt(self, drive: _Drive, method: Method) -> _Attempt:
         """Let a new copy go on from the state of a drive, and compare."""
@@ -177,7 +182,7 @@ class _Probe:
                 if why is not None:
                     return _Attempt(False, why)
                 generators.set_process_wide(drive.process)
-                tail = _played(envs, self._tail, TAIL, self._seed)
+                tail = self._played(envs, self._tail, TAIL)
             # It has been driven without an error before, but perhaps not from such a state.
             except Exception as error:
                 return _Attempt(False, f"a restored copy fails: {_told(error)}")
@@ -186,36 +191,41 @@ class _Probe:
             return _Attempt(True, None)
         return _Attempt(True, f"a restored copy differs {differing[0] + 1} steps later")
 
+    def _played(self, envs: vector.Envs, moves: list[Move], steps: tuple[int, int]) -> Record:
+        """What the moves show; if there are none yet, some are made up and noted."""
+        record: Record = []
+        for move in [*moves] or self._invented(envs, moves, steps):
+            if move is None:
+                observations, self._shown = envs.reset()
+                record.append(_bytes(observations))
+            else:
+                observations, rewards, terminated, truncated, self._shown = envs.step(move)
+                final = self._shown.get("final_obs")
+                record.append(_bytes([observations, rewards, terminated, truncated, final]))
+        return record
 
-def _played(envs: vector.Envs, moves: list[Move], steps: tuple[int, int], seed: int) -> Record:
-    """What the moves show; if there are none yet, some are made up and noted."""
-    record: Record = []
-    for move in [*moves] or _invented(envs, moves, steps, seed):
-        if move is None:
-            record.append(_bytes(envs.reset()[0]))
-        else:
-            observations, rewards, terminated, truncated, infos = envs.step(move)
-            final = infos.get("final_obs")
-            record.append(_bytes([observations, rewards, terminated, truncated, final]))
-    return record
+    def _invented(
+        self, envs: vector.Envs, moves: list[Move], steps: tuple[int, int]
+    ) -> Iterator[Move]:
+        """Steps with random actions, a reset, and again such steps; fewer where they take long."""
+        space = deepcopy(envs.action_space)
+        space.seed(derive(self._seed, *steps))
+        for part, count in enumerate(steps):
+            if part:
+                moves.append(None)
+                yield None
+            end = time.monotonic() + BUDGET_S / 16
+            for step in range(count):
+                if step and time.monotonic() > end:
+                    break
+                moves.append(self._allowed(envs) if self._masked else space.sample())
+                yield moves[-1]
 
-
-def _invented(
-    envs: vector.Envs, moves: list[Move], steps: tuple[int, int], seed: int
-) -> Iterator[Move]:
-    """Steps with random actions, a reset, and again such steps; fewer where they take long."""
-    space = deepcopy(envs.action_space)
-    space.seed(derive(seed, *steps))
-    for part, count in enumerate(steps):
-        if part:
-            moves.append(None)
-            yield None
-        end = time.monotonic() + BUDGET_S / 16
-        for step in range(count):
-            if step and time.monotonic() > end:
-                break
-            moves.append(space.sample())
-            yield moves[-1]
+    def _allowed(self, envs: vector.Envs) -> Move:
+        """An action that is not forbidden now."""
+        single = envs.single_action_space
+        masks = masks_in(self._shown, envs.num_envs, sum(choices_of(single)))
+        return allowed_action(single, masks[0])
 
 
 def _round_trip(states: state.EnvStates) -> state.EnvStates:
