@@ -71,8 +71,16 @@ FARSIGHTED: Options = {"train.gamma": 0.9}
 
 PIXELS: Options = {**MYOPIC, "train.lr": 1e-3, "feature.embed_dim": 32}
 
-PATIENT: Options = {"train.lr": 2e-3, "train.policy_delay": 12}
-"""For TD3 with images: before its critics know them, they would send the policy into a corner."""
+PICTURED: Mapping[str, tuple[int, Options]] = {
+    "ppo": (768, {"train.lr": 3e-3}),
+    "a2c": (2_048, {}),
+    "dqn": (512, {}),
+    "qrdqn": (512, {}),
+    "sac": (384, {}),
+    "td3": (768, {"train.lr": 2e-3, "train.policy_delay": 12}),
+}
+"""Steps and options for images. Critics that do not know them yet would soon send TD3's policy into
+a corner for good, so that it waits."""
 
 EXACT = {
     "Discrete": "Identity",
@@ -92,15 +100,14 @@ MASKABLE = [name for name, traits in BUILT_IN.items() if traits.masks]
 RECURRENT = [name for name, traits in BUILT_IN.items() if traits.recurrent]
 
 
-SETTLING: Options = {"train.gamma": 0.9, "train.lr_schedule": "linear"}
-FOLLOWING: Options = {**SETTLING, "train.tau": 0.2}
+SETTLING: Options = {"train.gamma": 0.9, "train.lr": 1e-2, "train.lr_schedule": "linear"}
 PRECISE: Mapping[str, tuple[int, Options]] = {
-    "ppo": (10_240, SETTLING),
-    "a2c": (10_240, {**SETTLING, "train.lr": 1e-2, "rollout.steps": 8}),
-    "dqn": (2_048, {**SETTLING, "train.target_update_interval": 16, "train.max_grad_norm": None}),
+    "ppo": (8_192, {**SETTLING, "train.lr": 3e-3}),
+    "a2c": (8_192, {**SETTLING, "rollout.steps": 8}),
+    "dqn": (2_048, {**SETTLING, "train.target_update_interval": 16}),
     "qrdqn": (2_048, {**SETTLING, "train.target_update_interval": 16}),
-    "sac": (1_024, {**FOLLOWING, "train.ent_coef": 0.0}),
-    "td3": (1_024, FOLLOWING),
+    "sac": (1_024, {**SETTLING, "train.tau": 0.2, "train.ent_coef": 0.0}),
+    "td3": (1_024, {**SETTLING, "train.tau": 0.2}),
 }
 """Steps and options with which values settle."""
 
@@ -154,7 +161,7 @@ def values(training: Training, observations: NDArray[np.float32]) -> NDArray[np.
             return policy.q_values(inputs)[:, 0].numpy()
         assert isinstance(training.learner, CriticLearner)
         actions = torch.zeros(len(observations), 1)
-        return training.learner.critics(inputs, actions)[0].numpy()
+        return np.asarray(training.learner.critics(inputs, actions)[0])
 
 
 @pytest.mark.parametrize("algorithm", DISCRETE)
@@ -164,14 +171,14 @@ def test_the_best_arm_of_a_bandit_is_found(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", CONTINUOUS)
 def test_the_best_point_of_a_box_is_found(algorithm: str) -> None:
-    steps = 1_024 if algorithm in REPLAYING else 6_144
+    steps = 1_024 if algorithm in REPLAYING else 4_096
     assert mean_return(algorithm, "BanditBox", steps, {"train.lr": 1e-2}) >= -0.2
 
 
 @pytest.mark.parametrize(("algorithm", "action"), DELAYED)
 def test_a_reward_is_credited_to_an_action_five_steps_before(algorithm: str, action: str) -> None:
     """Returns need no more than time; bootstrapping needs a state that tells what was done."""
-    steps, layer = 6_144, dict[str, Any]({"rollout.steps": 16, "train.lr": 1e-2})
+    steps, layer = 4_096, dict[str, Any]({"rollout.steps": 16, "train.lr": 1e-2})
     if algorithm in REPLAYING:
         steps, layer = 1_024, {"env.kwargs": {"told": True}}
     assert mean_return(algorithm, DELAYED_ENVS[action], steps, FARSIGHTED, layer) >= 0.95
@@ -184,7 +191,7 @@ def test_n_step_returns_credit_what_no_state_in_between_tells(algorithm: str, ac
     layer = {"buffer.n_step": 5, "buffer.prioritized": True}
     if action == "Discrete":
         layer |= {"train.double_q": True, "agent.network.dueling": True}
-    assert mean_return(algorithm, DELAYED_ENVS[action], 1_024, FARSIGHTED, layer) >= 0.95
+    assert mean_return(algorithm, DELAYED_ENVS[action], 1_024, FARSIGHTED, layer) >= 0.9
 
 
 @pytest.mark.parametrize(("algorithm", "action"), PAIRS)
@@ -204,10 +211,16 @@ def test_noise_that_depends_on_the_state_finds_the_answer_too() -> None:
 
 @pytest.mark.parametrize(("algorithm", "action"), PAIRS)
 def test_images_are_told_apart(algorithm: str, action: str) -> None:
-    layer: Options = {"env.kwargs": {"answer": action, "size": 36}}
-    steps = {"a2c": 1_024, "sac": 384, "td3": 768}.get(algorithm, 512)
-    patient = PATIENT if algorithm == "td3" else {}
-    assert mean_return(algorithm, "IdentityImage", steps, PIXELS, layer, patient) >= 15.0
+    steps, layer = PICTURED[algorithm]
+    asked = {"env.kwargs": {"answer": action, "size": 36}}
+    assert mean_return(algorithm, "IdentityImage", steps, PIXELS, layer, asked) >= 15.0
+
+
+@pytest.mark.parametrize(("algorithm", "action"), PAIRS)
+def test_every_part_of_a_dict_is_seen(algorithm: str, action: str) -> None:
+    steps, layer = PICTURED[algorithm]
+    asked = {"env.kwargs": {"answer": action}, "train.policy_delay": 8}
+    assert mean_return(algorithm, "IdentityDict", steps, PIXELS, layer, asked) >= 15.0
 
 
 @pytest.mark.parametrize("algorithm", DISCRETE)
@@ -219,14 +232,6 @@ def test_images_too_small_for_the_large_network_are_told_apart(algorithm: str) -
     steps = {"ppo": 768, "a2c": 2_560}.get(algorithm, 512)
     answered = mean_return(algorithm, "IdentityImage", steps, PIXELS, layers.get(algorithm, {}))
     assert answered >= 15.5
-
-
-@pytest.mark.parametrize(("algorithm", "action"), PAIRS)
-def test_every_part_of_a_dict_is_seen(algorithm: str, action: str) -> None:
-    layer: Options = {"env.kwargs": {"answer": action}}
-    steps = {"a2c": 1_024, "sac": 384, "td3": 768}.get(algorithm, 512)
-    patient = {**PATIENT, "train.policy_delay": 8} if algorithm == "td3" else {}
-    assert mean_return(algorithm, "IdentityDict", steps, PIXELS, layer, patient) >= 15.0
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
@@ -260,7 +265,7 @@ def test_the_best_allowed_actions_are_found_and_no_others_are_ever_tried(
 @pytest.mark.parametrize("algorithm", RECURRENT)
 def test_a_recurrent_policy_remembers_the_first_step(algorithm: str, encoder: str) -> None:
     layer = {"feature.encoder": encoder, "feature.embed_dim": 16, "rollout.steps": 16}
-    steps = 4_096 if algorithm == "ppo" else 8_192
+    steps = 3_072 if algorithm == "ppo" else 8_192
     assert mean_return(algorithm, "Recall", steps, FARSIGHTED, layer) == 1.0
 
 
@@ -286,7 +291,7 @@ def test_a_stack_of_images_tells_what_was_shown_before(algorithm: str) -> None:
 def test_an_episode_cut_short_is_worth_what_it_would_have_gone_on_to_pay(algorithm: str) -> None:
     box = "Box" if algorithm in ("sac", "td3") else ""
     training = trained(a_spec(algorithm, f"Forever{box}", *PRECISE[algorithm]))
-    assert values(training, np.zeros((1, 1), np.float32)) == pytest.approx(10.0, abs=0.3)
+    assert values(training, np.zeros((1, 1), np.float32)) == pytest.approx(10.0, abs=0.15)
 
 
 @pytest.mark.parametrize("algorithm", BUILT_IN)
@@ -294,4 +299,4 @@ def test_an_episode_that_terminates_is_worth_only_what_is_left_of_it(algorithm: 
     box = "Box" if algorithm in ("sac", "td3") else ""
     training = trained(a_spec(algorithm, f"Countdown{box}", *PRECISE[algorithm]))
     worth = values(training, np.eye(4, dtype=np.float32))
-    assert worth == pytest.approx([3.439, 2.71, 1.9, 1.0], abs=0.1)
+    assert worth == pytest.approx([3.439, 2.71, 1.9, 1.0], abs=0.05)
