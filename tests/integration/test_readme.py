@@ -46,12 +46,14 @@ RUNNABLE = [page for page in PAGES if any(block.run_by for block in blocks(page)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_what_the_page_says_can_be_done(page: Path, tmp_path: Path) -> None:
     folder = ROOT if page.name == "README.md" else tmp_path
+    variables = environment(tmp_path / "home")
     for block in blocks(page):
         if block.title is not None:
             assert folder is not ROOT, "the README writes no files"
             (folder / block.title).write_text(block.body, "utf-8")
             if block.title == "pyproject.toml":
                 install(block.body, folder)
+                variables["PYTHONPATH"] = str(folder)
     # Python blocks that follow each other are one session, as a reader would have it.
     for language, group in groupby(filter(lambda b: b.run_by, blocks(page)), lambda b: b.run_by):
         assert language is not None
@@ -59,7 +61,7 @@ def test_what_the_page_says_can_be_done(page: Path, tmp_path: Path) -> None:
         done = subprocess.run(
             [*RUNS[language], script],
             cwd=folder,
-            env=environment(tmp_path / "home"),
+            env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

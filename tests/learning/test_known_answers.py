@@ -45,7 +45,7 @@ Q_VALUES: Options = {
 CRITICS: Options = {
     **REPLAYED,
     "agent.network.hidden_sizes": [64],
-    "train.gradient_steps": 16,
+    "train.lr": 1e-2,
     "train.tau": 0.05,
 }
 QUICK: Mapping[str, Options] = {
@@ -72,12 +72,15 @@ FARSIGHTED: Options = {"train.gamma": 0.9}
 PIXELS: Options = {**MYOPIC, "train.lr": 1e-3, "feature.embed_dim": 32}
 
 PICTURED: Mapping[str, tuple[int, Options]] = {
-    "ppo": (768, {"train.lr": 3e-3}),
+    "ppo": (1_024, {"train.lr": 3e-3}),
     "a2c": (2_048, {}),
-    "dqn": (512, {}),
-    "qrdqn": (512, {}),
-    "sac": (384, {}),
-    "td3": (768, {"train.lr": 2e-3, "train.policy_delay": 12}),
+    "dqn": (448, {}),
+    "qrdqn": (576, {}),
+    "sac": (384, {"train.gradient_steps": 16}),
+    "td3": (
+        768,
+        {"train.gradient_steps": 16, "train.lr": 2e-3, "train.policy_delay": 12},
+    ),
 }
 """Steps and options for images. Critics that do not know them yet would soon send TD3's policy into
 a corner for good, so that it waits."""
@@ -101,13 +104,14 @@ RECURRENT = [name for name, traits in BUILT_IN.items() if traits.recurrent]
 
 
 SETTLING: Options = {"train.gamma": 0.9, "train.lr": 1e-2, "train.lr_schedule": "linear"}
+FOLLOWING: Options = {**SETTLING, "train.gradient_steps": 16, "train.tau": 0.2}
 PRECISE: Mapping[str, tuple[int, Options]] = {
-    "ppo": (8_192, {**SETTLING, "train.lr": 3e-3}),
-    "a2c": (8_192, {**SETTLING, "rollout.steps": 8}),
-    "dqn": (2_048, {**SETTLING, "train.target_update_interval": 16}),
-    "qrdqn": (2_048, {**SETTLING, "train.target_update_interval": 16}),
-    "sac": (1_024, {**SETTLING, "train.tau": 0.2, "train.ent_coef": 0.0}),
-    "td3": (1_024, {**SETTLING, "train.tau": 0.2}),
+    "ppo": (5_120, {**SETTLING, "train.lr": 3e-3}),
+    "a2c": (5_120, {**SETTLING, "rollout.steps": 8}),
+    "dqn": (1_536, {**SETTLING, "train.target_update_interval": 16}),
+    "qrdqn": (1_536, {**SETTLING, "train.target_update_interval": 16}),
+    "sac": (1_024, {**FOLLOWING, "train.ent_coef": 0.0}),
+    "td3": (1_024, FOLLOWING),
 }
 """Steps and options with which values settle."""
 
@@ -171,14 +175,14 @@ def test_the_best_arm_of_a_bandit_is_found(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", CONTINUOUS)
 def test_the_best_point_of_a_box_is_found(algorithm: str) -> None:
-    steps = 1_024 if algorithm in REPLAYING else 4_096
+    steps = 1_280 if algorithm in REPLAYING else 4_096
     assert mean_return(algorithm, "BanditBox", steps, {"train.lr": 1e-2}) >= -0.2
 
 
 @pytest.mark.parametrize(("algorithm", "action"), DELAYED)
 def test_a_reward_is_credited_to_an_action_five_steps_before(algorithm: str, action: str) -> None:
     """Returns need no more than time; bootstrapping needs a state that tells what was done."""
-    steps, layer = 4_096, dict[str, Any]({"rollout.steps": 16, "train.lr": 1e-2})
+    steps, layer = 3_072, dict[str, Any]({"rollout.steps": 16, "train.lr": 1e-2})
     if algorithm in REPLAYING:
         steps, layer = 1_024, {"env.kwargs": {"told": True}}
     assert mean_return(algorithm, DELAYED_ENVS[action], steps, FARSIGHTED, layer) >= 0.95
@@ -197,16 +201,16 @@ def test_n_step_returns_credit_what_no_state_in_between_tells(algorithm: str, ac
 @pytest.mark.parametrize(("algorithm", "action"), PAIRS)
 def test_what_is_shown_is_answered(algorithm: str, action: str) -> None:
     if action == "Box":
-        steps = 1_536 if algorithm in REPLAYING else 12_288
+        steps = 1_280 if algorithm in REPLAYING else 8_192
         assert mean_return(algorithm, "IdentityBox", steps, MYOPIC, {"train.lr": 1e-2}) >= -0.32
     else:
-        steps = 1_024 if algorithm in REPLAYING else 3_072
+        steps = 768 if algorithm in REPLAYING else 2_048
         assert mean_return(algorithm, EXACT[action], steps, MYOPIC) >= 15.5
 
 
 def test_noise_that_depends_on_the_state_finds_the_answer_too() -> None:
     layer = {"train.use_sde": True, "train.ent_coef": "auto", "train.lr": 1e-2}
-    assert mean_return("sac", "IdentityBox", 1_536, MYOPIC, layer) >= -0.32
+    assert mean_return("sac", "IdentityBox", 1_280, MYOPIC, layer) >= -0.32
 
 
 @pytest.mark.parametrize(("algorithm", "action"), PAIRS)
@@ -229,15 +233,14 @@ def test_images_too_small_for_the_large_network_are_told_apart(algorithm: str) -
         "ppo": {"train.ent_coef": 0.05},
         "a2c": {"train.ent_coef": 0.3, "train.lr": 3e-4},
     }
-    steps = {"ppo": 768, "a2c": 2_560}.get(algorithm, 512)
+    steps = {"ppo": 768, "a2c": 2_560}.get(algorithm, 640)
     answered = mean_return(algorithm, "IdentityImage", steps, PIXELS, layers.get(algorithm, {}))
     assert answered >= 15.5
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_numbers_are_told_apart_by_attention(algorithm: str) -> None:
-    layer = {"feature.encoder": "transformer", "feature.embed_dim": 16, "train.lr": 3e-3}
-    assert mean_return(algorithm, "IdentityVector", 1_024, MYOPIC, layer) >= 15.5
+def test_numbers_are_told_apart_by_attention() -> None:
+    layer = {"feature.encoder": "transformer", "feature.embed_dim": 16}
+    assert mean_return("dqn", "IdentityVector", 1_024, MYOPIC, layer) >= 15.5
 
 
 @pytest.mark.parametrize(
@@ -252,7 +255,7 @@ def test_numbers_are_told_apart_by_attention(algorithm: str) -> None:
 def test_the_best_allowed_actions_are_found_and_no_others_are_ever_tried(
     algorithm: str, env: str
 ) -> None:
-    steps = 1_024 if algorithm in REPLAYING else 3_072
+    steps = 768 if algorithm in REPLAYING else 2_048
     spec = a_spec(algorithm, env, steps, MYOPIC, {"agent.action_masks": True})
     outlet = MemoryOutlet()
     policy = trained(spec, outlet).policy
@@ -277,7 +280,7 @@ def test_a_policy_without_a_memory_can_only_guess() -> None:
 def test_a_stack_of_frames_tells_what_was_shown_before(algorithm: str) -> None:
     action = BUILT_IN[algorithm].actions[0]
     layer = {"env.kwargs": {"late": True, "answer": action}, "obs.stack_frames": 2}
-    steps = 1_024 if algorithm in REPLAYING else 3_072
+    steps = 768 if algorithm in REPLAYING else 2_048
     assert mean_return(algorithm, "IdentityVector", steps, MYOPIC, layer) >= 15.5
 
 
