@@ -1,8 +1,9 @@
 """Runs the tasks, prints what they add up to, and keeps and draws it.
 
 Each run is a process of one thread; `--jobs` of them go on at a time, and ours and the peer's take
-turns. Both sides are evaluated on the same episodes after the same updates. A finished run takes
-the place of the one with the same task, side and seed, so that tasks may be run one by one.
+turns. Both sides are evaluated on the same episodes after the same updates. Where our spec has
+options that the peer lacks, ours is run once more without them, to be compared. A finished run
+takes the place of the one with the same task, side and seed, so that tasks may be run one by one.
 Writes `benchmarks/results/learning.json` and `docs/images/learning.svg`.
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 from benchmarks.learning.picture import draw
 from benchmarks.learning.results import Results, Side, table
 from benchmarks.learning.tasks import EPISODES, POINTS, TASKS, Task, spec_of
-from benchmarks.peers.sb3_learning import untranslatable
+from benchmarks.peers.sb3_learning import plain, untranslatable
 from rl_orch.io.manifest import fingerprint, git_commit
 from rl_orch.rl.evaluate import evaluation_seed
 from rl_orch.rl.streams import derive
@@ -98,21 +99,27 @@ def _options() -> argparse.Namespace:
 def _jobs(tasks: list[Task], results: Results, options: argparse.Namespace) -> Iterator[Job]:
     """Every training that is to be made; the sides take turns."""
     for task in tasks:
-        count = options.seeds or task.seeds
-        specs = [
-            spec_of(task, seed=seed, share=options.budget_share) for seed in range(1, count + 1)
-        ]
+        count, share = options.seeds or task.seeds, options.budget_share
+        specs = [spec_of(task, seed=seed, share=share) for seed in range(1, count + 1)]
         lacking = untranslatable(specs[0].model_dump(mode="json"))
-        if lacking and options.peer_python:
-            print(f"{task.name}: SB3 cannot follow {', '.join(lacking)}", file=sys.stderr)
-        results.begin(task, specs[0], _about(specs[0]) | {"sb3_cannot": lacking})
-        sides: tuple[Side, ...] = ("ours", "sb3")
-        if lacking or not options.peer_python:
-            sides = ("ours",)
+        results.begin(task, specs[0], _about(specs[0]) | {"sb3_lacks": lacking})
         for spec in specs:
-            for side in sides:
+            for side, wanted in _sides(spec, with_peer=options.peer_python is not None):
                 if not (options.missing and results.has(task, side, spec.env.seed)):
-                    yield Job(task, side, spec)
+                    yield Job(task, side, wanted)
+
+
+def _sides(spec: Spec, *, with_peer: bool) -> Iterator[tuple[Side, Spec]]:
+    """Who trains, and with which spec."""
+    yield "ours", spec
+    if not with_peer:
+        return
+    document = spec.model_dump(mode="json")
+    same = Spec.model_validate(plain(document))
+    if not untranslatable(same.model_dump(mode="json")):
+        yield "sb3", same
+        if untranslatable(document):
+            yield "plain", same
 
 
 def _about(spec: Spec) -> dict[str, Any]:
@@ -134,7 +141,7 @@ def _run(job: Job, peer_python: str | None, progress: "Progress") -> dict[str, A
         "reset_seeds": [derive(seed, k) for k in range(EPISODES)],
     }
     ours = [sys.executable, "-m", "benchmarks.learning.ours"]
-    command = ours if job.side == "ours" else [str(peer_python), str(PEER)]
+    command = [str(peer_python), str(PEER)] if job.side == "sb3" else ours
     points, last = [], {}
     with (
         tempfile.TemporaryFile("w+") as errors,

@@ -1,6 +1,7 @@
 """Draws the learning curves as small multiples."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from benchmarks.learning.results import Curve, Results
+from benchmarks.learning.results import SIDES, Curve, Results, Side
 from benchmarks.learning.tasks import Task
 
 COLUMNS = 4
-OURS = "#1f6fb4"
-SB3 = "#8a8a8a"
+LOOKS: Mapping[Side, tuple[str, str]] = {
+    "sb3": ("#8a8a8a", "Stable-Baselines3"),
+    "plain": ("#e08214", "rl-orch without what SB3 lacks"),
+    "ours": ("#1f6fb4", "rl-orch"),
+}
+"""Colour and label of each side, the topmost last."""
+
+ASKED: Any = {"color": "black", "linewidth": 0.7, "linestyle": (0, (4, 3))}
 NAMES = {"qrdqn": "QR-DQN"}
 
 STYLE: Any = {
@@ -38,7 +45,7 @@ def draw(results: Results, path: Path) -> None:
         figure = Figure(figsize=(2.4 * columns, height))
         axes = figure.subplots(rows, columns, squeeze=False)
         for panel, task in zip(axes.flat, tasks, strict=False):
-            _panel(panel, task, results.curve(task, "ours"), results.curve(task, "sb3"))
+            _panel(panel, task, {side: results.curve(task, side) for side in SIDES})
         for panel in axes.flat[len(tasks) :]:
             panel.set_visible(False)
         figure.supxlabel("environment steps", size=8)
@@ -49,16 +56,17 @@ def draw(results: Results, path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None}, facecolor="white")
 
 
-def _panel(panel: Any, task: Task, ours: Curve | None, sb3: Curve | None) -> None:
+def _panel(panel: Any, task: Task, curves: Mapping[Side, Curve | None]) -> None:
     panel.set_title(f"{NAMES.get(task.algorithm, task.algorithm.upper())} · {task.env}", size=8)
     if task.threshold is not None:
-        panel.axhline(task.threshold, color="black", linewidth=0.7, linestyle=(0, (4, 3)))
-    for curve, colour in ((sb3, SB3), (ours, OURS)):
-        if curve is None:
-            continue
-        panel.plot(curve.steps, curve.iqm, color=colour, linewidth=1.3)
-        panel.fill_between(curve.steps, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
-    end = max(curve.steps[-1] for curve in (ours, sb3) if curve is not None)
+        panel.axhline(task.threshold, **ASKED)
+    for side, (colour, _) in LOOKS.items():
+        if (curve := curves[side]) is not None:
+            panel.plot(curve.steps, curve.iqm, color=colour, linewidth=1.3)
+            panel.fill_between(
+                curve.steps, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0
+            )
+    end = max(curve.steps[-1] for curve in curves.values() if curve is not None)
     panel.set_xticks([0, end / 2, end])
     panel.xaxis.set_major_formatter(FuncFormatter(_steps))
     panel.yaxis.set_major_locator(MaxNLocator(4))
@@ -72,9 +80,9 @@ def _steps(value: float, _position: int) -> str:
 
 
 def _legend(figure: Any) -> None:
-    handles = [
-        Line2D([], [], color=OURS, linewidth=1.5, label="rl-orch"),
-        Line2D([], [], color=SB3, linewidth=1.5, label="Stable-Baselines3"),
-        Line2D([], [], color="black", linewidth=0.7, linestyle=(0, (4, 3)), label="asked for"),
+    lines = [
+        Line2D([], [], color=colour, linewidth=1.5, label=label)
+        for colour, label in reversed([*LOOKS.values()])
     ]
-    figure.legend(handles=handles, loc="upper center", ncols=3, frameon=False, fontsize=8)
+    lines.append(Line2D([], [], label="asked for", **ASKED))
+    figure.legend(handles=lines, loc="upper center", ncols=4, frameon=False, fontsize=8)

@@ -103,16 +103,22 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 def untranslatable(spec: dict[str, Any]) -> list[str]:
     """The options of a spec that SB3 cannot follow, each with its value."""
-    only = dict(LACKED)
-    if spec["agent"]["algorithm"] in UNCLIPPED:
-        only["train.max_grad_norm"] = None
-    found = [path for path, value in only.items() if _at(spec, path) != value]
+    found = [path for path, value in _only(spec).items() if _at(spec, path) != value]
     if spec["feature"]["encoder"] not in ("auto", "mlp"):
         found.append("feature.encoder")
     clip = spec["obs"]["clip_range"]
     if clip is not None and (spec["obs"]["normalize"] == "none" or clip[0] != -clip[1]):
         found.append("obs.clip_range")
     return [f"{path} = {json.dumps(_at(spec, path))}" for path in found]
+
+
+def plain(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec without what SB3 lacks."""
+    changed: dict[str, Any] = json.loads(json.dumps(spec))
+    for path, value in _only(spec).items():
+        group, _, name = path.rpartition(".")
+        _at(changed, group)[name] = value
+    return changed
 
 
 def translated(spec: dict[str, Any]) -> dict[str, Any]:
@@ -151,6 +157,12 @@ def main(workload: dict[str, Any]) -> None:
     model.learn(total_timesteps=steps, callback=_evaluations(spec, workload))
     packages = {name: version(name) for name in PACKAGES}
     print(json.dumps({"seconds": time.perf_counter() - began, "versions": packages}))
+
+
+def _only(spec: dict[str, Any]) -> dict[str, Any]:
+    """The only values of options under which SB3 does the same."""
+    unclipped = spec["agent"]["algorithm"] in UNCLIPPED
+    return LACKED | ({"train.max_grad_norm": None} if unclipped else {})
 
 
 def _schedule(name: str, value: float) -> Any:

@@ -91,5 +91,6 @@ def test_a_variable_with_a_typo_does_not_stop_a_check(
     ran = rlctl("check", "--env", "CartPole-v1")
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        "warning: RL_ENV_NUMENVS is set, but no option reads it; did you mean RL_ENV_NUM_ENVS?"
+        "warning: RL_ENV_NUMENVS is set, but no option reads it; did you mean RL_ENV_NUM_ENVS?",
+        "hyperparameters tuned for CartPole-v1 (ppo-CartPole-v1.yaml); -f takes others",
     ]

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rl_orch import orchestrator
@@ -43,8 +44,10 @@ def killed(shell: Shell, *more: str) -> RunDir:
 
 
 def power_cut(child: subprocess.Popen[str], directory: RunDir) -> None:
+    root = psutil.Process(worker_pid({"path": directory.path}))
     child.kill()
-    os.kill(worker_pid({"path": directory.path}), signal.SIGKILL)
+    root.kill()
+    root.wait(timeout=30)  # A signal is on its way before it is felt.
 
 
 def interrupt(child: subprocess.Popen[str], _directory: RunDir) -> None:

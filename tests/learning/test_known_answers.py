@@ -72,15 +72,12 @@ FARSIGHTED: Options = {"train.gamma": 0.9}
 PIXELS: Options = {**MYOPIC, "train.lr": 1e-3, "feature.embed_dim": 32}
 
 PICTURED: Mapping[str, tuple[int, Options]] = {
-    "ppo": (1_024, {"train.lr": 3e-3}),
+    "ppo": (768, {"train.lr": 3e-3}),
     "a2c": (2_048, {}),
     "dqn": (448, {}),
     "qrdqn": (576, {}),
     "sac": (384, {"train.gradient_steps": 16}),
-    "td3": (
-        768,
-        {"train.gradient_steps": 16, "train.lr": 2e-3, "train.policy_delay": 12},
-    ),
+    "td3": (768, {"train.gradient_steps": 16, "train.lr": 2e-3, "train.policy_delay": 12}),
 }
 """Steps and options for images. Critics that do not know them yet would soon send TD3's policy into
 a corner for good, so that it waits."""
@@ -101,7 +98,6 @@ CONTINUOUS = [name for name, action in PAIRS if action == "Box"]
 REPLAYING = [name for name, traits in BUILT_IN.items() if traits.off_policy]
 MASKABLE = [name for name, traits in BUILT_IN.items() if traits.masks]
 RECURRENT = [name for name, traits in BUILT_IN.items() if traits.recurrent]
-
 
 SETTLING: Options = {"train.gamma": 0.9, "train.lr": 1e-2, "train.lr_schedule": "linear"}
 FOLLOWING: Options = {**SETTLING, "train.gradient_steps": 16, "train.tau": 0.2}
@@ -233,7 +229,7 @@ def test_images_too_small_for_the_large_network_are_told_apart(algorithm: str) -
         "ppo": {"train.ent_coef": 0.05},
         "a2c": {"train.ent_coef": 0.3, "train.lr": 3e-4},
     }
-    steps = {"ppo": 768, "a2c": 2_560}.get(algorithm, 640)
+    steps = {"ppo": 768, "a2c": 2_560}.get(algorithm, 576)
     answered = mean_return(algorithm, "IdentityImage", steps, PIXELS, layers.get(algorithm, {}))
     assert answered >= 15.5
 

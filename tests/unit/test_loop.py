@@ -446,8 +446,8 @@ def test_a_run_whose_directory_is_in_use_cannot_be_removed(tmp_path: Path) -> No
 
 def test_a_spec_with_pending_options_makes_no_run(tmp_path: Path) -> None:
     made = orchestrator_with(tmp_path, trains_to([1.0]))
-    with pytest.raises(OptionPending, match=r'agent\.algorithm is "sac"'):
-        made.launch(a_spec("agent.algorithm=sac"))
+    with pytest.raises(OptionPending, match=r'store\.backend is "mlflow"'):
+        made.launch(a_spec("store.backend=mlflow"))
     assert not (tmp_path / "runs").exists()
 
 

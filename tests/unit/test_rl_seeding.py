@@ -43,6 +43,8 @@ def test_what_a_seed_means_does_not_change_between_releases() -> None:
         3644269654,
         1206282609,
         3543069911,
+        3479688010,
+        877132087,
     ]
 
 
