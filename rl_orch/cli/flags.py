@@ -59,7 +59,7 @@ def with_spec_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str, str]) -> Spec:
     """The spec that was typed: file, variables, flags and overrides.
 
-    Without a file, hyperparameters that are known to work stand in for one, if there are any.
+    Without a file, tuned hyperparameters stand in for one, if there are any.
     """
     for sentence in stray_variables(os.environ):
         warn(sentence)
@@ -74,7 +74,7 @@ def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str
 
 
 def _tuned(typed: dict[str, Any]) -> Spec | None:
-    """What was typed over hyperparameters that are known to work; None where there are none, or
+    """What was typed over tuned hyperparameters; None where there are none, or
     where they do not go together with what was typed."""
     known = outline(**typed)
     found = None if known is None else tuned.find(known)

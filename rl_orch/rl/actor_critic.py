@@ -21,8 +21,7 @@ from rl_orch.rl.distributions import (
 )
 from rl_orch.rl.encoders import build_encoder, build_memory
 from rl_orch.rl.nets import HIDDEN_GAIN, MLP, initialize
-from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, usable_device
-from rl_orch.rl.streams import Stream, derive
+from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, new_policy
 
 POLICY_HEAD_GAIN = 0.01
 VALUE_HEAD_GAIN = 1.0
@@ -68,9 +67,7 @@ class ActorCritic(PolicyModule):
     @classmethod
     def build(cls, setup: Setup) -> "ActorCritic":
         """A new policy on the spec's device; its weights follow from the run's seed alone."""
-        seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
-        policy = cls(setup, torch.Generator().manual_seed(seed))
-        return policy.to(usable_device(setup.spec.resources.device))
+        return new_policy(cls, setup)
 
     def act(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
         """The batch with `actions` and `log_probs`: sampled, or the mode without a generator."""

@@ -5,9 +5,8 @@ Which target the critics learn, and how the policy follows them, is in `algos/sa
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from gymnasium import Space, spaces
@@ -17,9 +16,9 @@ from torch import Tensor, nn
 from rl_orch.rl.actions import stretched
 from rl_orch.rl.encoders import build_encoder
 from rl_orch.rl.nets import MLP, initialize
-from rl_orch.rl.off_policy import ReplayLearner
+from rl_orch.rl.off_policy import Drawn, ReplayLearner
 from rl_orch.rl.optimizer import Target, build_optimizer
-from rl_orch.rl.passes import compiled, precision
+from rl_orch.rl.passes import compiled
 from rl_orch.rl.policy import (
     Decision,
     Inputs,
@@ -86,17 +85,6 @@ class TwinCritics(nn.Module):
         return torch.cat((self.encoder(inputs), actions), -1)
 
 
-class Drawn(NamedTuple):
-    """A sample as tensors on the policy's device; B rows each, an action being a row (A,)."""
-
-    inputs: Inputs
-    actions: Tensor
-    rewards: Tensor
-    next_inputs: Inputs
-    discounts: Tensor
-    weights: Tensor
-
-
 M = TypeVar("M", bound=nn.Module)
 P = TypeVar("P", bound=ContinuousPolicy)
 
@@ -124,33 +112,16 @@ class CriticLearner(ReplayLearner[P]):
         self.judges = frozen(self.critics)
         self.q = compiled(self.critics.forward, self.options)
         self.target_q = compiled(self.target_critics.module.forward, self.options)
-        self._prioritized = setup.spec.buffer.prioritized
 
     def drawn(self, sample: Sample) -> Drawn:
-        """The sample as networks take it."""
-        return Drawn(
-            self.policy.to_inputs(sample.observations),
-            self._tensor(sample.actions).reshape(len(sample.actions), -1),
-            self._tensor(sample.rewards),
-            self.policy.to_inputs(sample.next_observations),
-            self._tensor(sample.discounts),
-            self._tensor(sample.weights),
-        )
+        """The sample as networks take it; an action is a row (A,)."""
+        drawn = super().drawn(sample)
+        return drawn._replace(actions=drawn.actions.reshape(len(drawn.actions), -1))
 
     def normal(self, count: int) -> Tensor:
         """Standard normal noise for the actions of so many rows, (count, A)."""
         noise = torch.empty(count, self.policy.action_size, device=self.policy.device)
         return noise.normal_(generator=self.noise)
-
-    def precision(self) -> AbstractContextManager[Any]:
-        """Where the networks run in the number format of the options."""
-        return precision(self.options, self.policy.device)
-
-    def prioritize(self, sample: Sample, q: Tensor, target: Tensor) -> None:
-        """Let the rows of a sample be drawn by the mean error of Q (2, B), where that counts."""
-        if self._prioritized:
-            errors = (q.detach() - target).abs().mean(0)
-            self.replay.update_priorities(sample.rows, errors.cpu().numpy())
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The modules that are remembered, and what the optimisers know; copies."""
@@ -168,13 +139,15 @@ class CriticLearner(ReplayLearner[P]):
         for optimizer in self.optimizers.values():
             optimizer.load_tensors(tensors)
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self.policy.device)
-
 
 def least(q: Tensor) -> Tensor:
     """min_j Q_j, (2, B) → (B,): clipped double Q-learning (Fujimoto et al. 2018, eq. 10)."""
     return torch.minimum(*q.unbind())
+
+
+def mean_errors(q: Tensor, target: Tensor) -> Tensor:
+    """E_j |Q_j - y|, by which transitions are drawn again: (2, B), (B,) → (B,)."""
+    return (q.detach() - target).abs().mean(0)
 
 
 def squared_errors(q: Tensor, target: Tensor, weights: Tensor) -> Tensor:

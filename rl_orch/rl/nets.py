@@ -5,6 +5,7 @@ Which of them reads which observations is decided in `encoders.py`.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -188,7 +189,7 @@ class _Block(nn.Module):
         return x + changes
 
 
-class Memory(nn.Module):
+class Memory(nn.Module, ABC):
     """A recurrent cell; what it remembers of a row is `width` numbers, zeros at the beginning.
 
     The parameters are named and laid out like those of torch's own cells.
@@ -203,9 +204,9 @@ class Memory(nn.Module):
         self.bias_hh = nn.Parameter(torch.empty(gates * size))
         self._weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
 
+    @abstractmethod
     def step(self, features: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """One step: features (B, F) and memory (B, width) → output (B, size) and memory."""
-        raise NotImplementedError
 
     def unroll(self, features: Tensor, memory: Tensor, first: Tensor) -> Tensor:
         """The outputs (L, B, size) of L steps over features (L, B, F), from a memory (B, width).

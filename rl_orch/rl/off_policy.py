@@ -1,13 +1,19 @@
 """What learners from a replay buffer share: keep new experience, then draw from all of it."""
 
-from typing import Any, ClassVar, Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import LearnerState, finite_means, scheduled
-from rl_orch.rl.policy import Actor, PolicyModule, Setup
+from rl_orch.rl.passes import precision
+from rl_orch.rl.policy import Actor, Inputs, PolicyModule, Setup
 from rl_orch.rl.replay import ReplayBuffer, Sample
 from rl_orch.rl.rewards import RewardScale
 from rl_orch.rl.streams import Stream, derive
@@ -15,7 +21,19 @@ from rl_orch.rl.streams import Stream, derive
 P = TypeVar("P", bound=PolicyModule)
 
 
-class ReplayLearner(Generic[P]):
+class Drawn(NamedTuple):
+    """A sample as tensors on the policy's device; B rows each."""
+
+    inputs: Inputs
+    actions: Tensor
+    rewards: Tensor
+    next_inputs: Inputs
+    discounts: Tensor
+    next_masks: Tensor | None
+    weights: Tensor
+
+
+class ReplayLearner(ABC, Generic[P]):
     """A learner that improves its policy from drawn samples.
 
     An algorithm says how: `improve` for one sample, `explore` for what behaviour is next, and
@@ -35,6 +53,7 @@ class ReplayLearner(Generic[P]):
         self.updates = 0
         self.rewards = RewardScale(spec)
         self.replay = ReplayBuffer(setup, transform=self.rewards.transform)
+        self._prioritized = spec.buffer.prioritized
         self.noise = torch.Generator(policy.device)
         self.noise.manual_seed(derive(spec.env.seed, Stream.NOISE))
 
@@ -63,21 +82,42 @@ class ReplayLearner(Generic[P]):
         """Whether experience is still gathered at random, and nothing is learned."""
         return self.env_steps < self.options.learning_starts
 
+    @abstractmethod
     def improve(self, sample: Sample) -> Tensor:
         """One update from a sample; returns the terms that METRICS names, without gradients."""
-        raise NotImplementedError
 
+    @abstractmethod
     def explore(self) -> None:
         """Say how the next transitions are to be collected."""
-        raise NotImplementedError
 
-    def tensors(self) -> dict[str, Any]:
+    @abstractmethod
+    def tensors(self) -> dict[str, NDArray[Any]]:
         """What the algorithm remembers besides its policy, as arrays by name; copies."""
-        raise NotImplementedError
 
-    def load_tensors(self, tensors: Any) -> None:
+    @abstractmethod
+    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `tensors` returned."""
-        raise NotImplementedError
+
+    def drawn(self, sample: Sample) -> Drawn:
+        """The sample as networks take it."""
+        return Drawn(
+            self.policy.to_inputs(sample.observations),
+            self._tensor(sample.actions),
+            self._tensor(sample.rewards),
+            self.policy.to_inputs(sample.next_observations),
+            self._tensor(sample.discounts),
+            None if sample.next_masks is None else self._tensor(sample.next_masks),
+            self._tensor(sample.weights),
+        )
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Where the networks run in the number format of the options."""
+        return precision(self.options, self.policy.device)
+
+    def prioritize(self, sample: Sample, errors: Tensor) -> None:
+        """Let the rows of a sample be drawn by their errors (B,), where priorities count."""
+        if self._prioritized:
+            self.replay.update_priorities(sample.rows, errors.detach().cpu().numpy())
 
     def state(self) -> LearnerState:
         """Counters, generators, reward statistics and what the algorithm remembers."""
@@ -111,3 +151,6 @@ class ReplayLearner(Generic[P]):
             return {}
         means = finite_means(self.METRICS, rows, step=self.env_steps)
         return means | {"charts/learning_rate": self.learning_rate}
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)

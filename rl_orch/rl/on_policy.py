@@ -42,13 +42,6 @@ class Rollout(NamedTuple):
         return Rollout(*columns)
 
 
-class Evaluation(NamedTuple):
-    """What a policy says now of the rows of a rollout: log π(a | s), H(π(· | s)) and V(s)."""
-
-    distribution: Distribution
-    values: Tensor
-
-
 class Rollouts:
     """Turns batches into rollouts for one policy, and asks the policy about their rows."""
 
@@ -84,15 +77,15 @@ class Rollouts:
             counts=self._tensor(valid) if self._recurrent and not valid.all() else None,
         )
 
-    def ask(self, rollout: Rollout) -> Evaluation:
-        """What the policy says now of these rows, with gradients."""
+    def ask(self, rollout: Rollout) -> tuple[Distribution, Tensor]:
+        """π(· | s) and V(s) of these rows as the policy is now, with gradients."""
         if self._policy.memory is None:
-            return Evaluation(*self._policy(rollout.inputs, rollout.masks))
+            asked: tuple[Distribution, Tensor] = self._policy(rollout.inputs, rollout.masks)
+            return asked
         assert rollout.memories is not None
         assert rollout.first is not None
         memories = rollout.memories[:: self._length]
-        unrolled = self._policy.unroll(rollout.inputs, memories, rollout.first, rollout.masks)
-        return Evaluation(*unrolled)
+        return self._policy.unroll(rollout.inputs, memories, rollout.first, rollout.masks)
 
     def minibatches(
         self, rollout: Rollout, count: int, generator: torch.Generator
@@ -167,3 +160,11 @@ class Rollouts:
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._policy.device)
+
+
+def standardized(advantages: Tensor) -> Tensor:
+    """Zero mean and unit deviation; a single advantage has no deviation and is left alone."""
+    if len(advantages) < 2:
+        return advantages
+    deviation, mean = torch.std_mean(advantages)
+    return (advantages - mean) / (deviation + 1e-8)

@@ -5,6 +5,7 @@ bookkeeping takes longer than the arithmetic.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Generic, TypeVar
@@ -24,7 +25,7 @@ SMOOTHING = 0.99
 M = TypeVar("M", bound=nn.Module)
 
 
-class Optimizer:
+class Optimizer(ABC):
     """Descends along the gradient of a loss, after it is scaled down to a norm.
 
     The module's parameters become views of one vector, and their gradients of another, so the
@@ -88,8 +89,9 @@ class Optimizer:
             target.copy_(saved)
         self._steps = int(tensors[f"{self._prefix}steps"])
 
+    @abstractmethod
     def _descend(self, learning_rate: float) -> None:
-        raise NotImplementedError
+        """Move the parameters along the gradient that is there."""
 
 
 class Adam(Optimizer):

@@ -5,9 +5,10 @@ have one of their own. A policy knows no environment. Arrays come from the host;
 policy's device.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.rl.batch import Batch, Column
 from rl_orch.rl.observations import ObservationPipeline
+from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
 
 Inputs: TypeAlias = Tensor | dict[str, Tensor]
@@ -95,7 +97,7 @@ class RLModule(Protocol):
         """The batch with `values`."""
 
 
-class PolicyModule(nn.Module):
+class PolicyModule(nn.Module, ABC):
     """What all policies have: the observation pipeline, the spaces, and a device."""
 
     memory_size = 0
@@ -107,13 +109,13 @@ class PolicyModule(nn.Module):
         self.pipeline = ObservationPipeline(setup.observation_space, setup.spec.obs)
         self.device = torch.device("cpu")
 
+    @abstractmethod
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions: sampled, or the most likely ones without a generator."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as the environment takes them."""
-        raise NotImplementedError
 
     def to_inputs(self, observations: Column) -> Inputs:
         """What the networks see of observations, on the policy's device."""
@@ -130,6 +132,16 @@ class PolicyModule(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.device = next(self.parameters()).device
         return self
+
+
+P = TypeVar("P", bound=PolicyModule)
+
+
+def new_policy(make: Callable[[Setup, torch.Generator], P], setup: Setup) -> P:
+    """A new policy on the spec's device; its weights follow from the run's seed alone."""
+    seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
+    policy = make(setup, torch.Generator().manual_seed(seed))
+    return policy.to(usable_device(setup.spec.resources.device))
 
 
 def load_weights(policy: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:

@@ -4,10 +4,8 @@ How the values are learned is in `algos/dqn.py` and `algos/qrdqn.py`.
 """
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -19,7 +17,7 @@ from rl_orch.rl.exploration import EpsilonGreedy, epsilon_at
 from rl_orch.rl.nets import MLP, initialize
 from rl_orch.rl.off_policy import ReplayLearner
 from rl_orch.rl.optimizer import Target, build_optimizer
-from rl_orch.rl.passes import compiled, precision
+from rl_orch.rl.passes import compiled
 from rl_orch.rl.policy import (
     Decision,
     Inputs,
@@ -30,7 +28,6 @@ from rl_orch.rl.policy import (
     module_tensors,
     usable_device,
 )
-from rl_orch.rl.replay import Sample
 from rl_orch.rl.streams import Stream, derive
 
 TARGET_PREFIX = "learner/target/"
@@ -109,18 +106,6 @@ class QNetwork(PolicyModule):
         return outputs if self.quantiles is None else outputs.mean(-1)
 
 
-class Drawn(NamedTuple):
-    """A sample as tensors on the policy's device; B rows each."""
-
-    inputs: Inputs
-    actions: Tensor
-    rewards: Tensor
-    next_inputs: Inputs
-    discounts: Tensor
-    next_masks: Tensor | None
-    weights: Tensor
-
-
 class QLearner(ReplayLearner[QNetwork]):
     """What learners of a QNetwork share: exploration, a target network and one optimiser.
 
@@ -137,7 +122,6 @@ class QLearner(ReplayLearner[QNetwork]):
         self._target = Target(policy.network)
         self._followed = 0
         self._optimizer = build_optimizer(policy.network, self.options)
-        self._prioritized = setup.spec.buffer.prioritized
         self.online = compiled(policy.network.forward, self.options)
         self.target = compiled(self._target.module.forward, self.options)
         self.explore()
@@ -161,32 +145,11 @@ class QLearner(ReplayLearner[QNetwork]):
             self._target.follow(1.0 - (1.0 - self.options.tau) ** (due - self._followed))
             self._followed = due
 
-    def drawn(self, sample: Sample) -> Drawn:
-        """The sample as networks take it."""
-        return Drawn(
-            self.policy.to_inputs(sample.observations),
-            self._tensor(sample.actions),
-            self._tensor(sample.rewards),
-            self.policy.to_inputs(sample.next_observations),
-            self._tensor(sample.discounts),
-            None if sample.next_masks is None else self._tensor(sample.next_masks),
-            self._tensor(sample.weights),
-        )
-
-    def precision(self) -> AbstractContextManager[Any]:
-        """Where the networks run in the number format of the options."""
-        return precision(self.options, self.policy.device)
-
     def descend(self, losses: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """One step along the gradient of the weighted mean, mean(w L), of losses (B,); returns it
         and the gradient's norm."""
         loss = (weights * losses).mean()
         return loss.detach(), self._optimizer.step(loss, self.learning_rate)
-
-    def prioritize(self, sample: Sample, errors: Tensor) -> None:
-        """Let the rows of a sample be drawn by their errors (B,), where priorities count."""
-        if self._prioritized:
-            self.replay.update_priorities(sample.rows, errors.detach().cpu().numpy())
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Target network and optimiser; copies."""
@@ -198,9 +161,6 @@ class QLearner(ReplayLearner[QNetwork]):
         self._optimizer.load_tensors(tensors)
         # Between two updates the target is up to date, or still the same as the online network.
         self._followed = self.env_steps // self.options.target_update_interval
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)
 
 
 def dueling(values: Tensor, advantages: Tensor) -> Tensor:

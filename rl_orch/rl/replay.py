@@ -23,6 +23,7 @@ from rl_orch.rl.replay_log import (
     in_parts,
     rows_of_batch,
 )
+from rl_orch.rl.returns import n_step
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.rl.sum_tree import SumTree
 
@@ -50,7 +51,6 @@ class Sample:
     rewards: NDArray[np.float32]
     next_observations: Column
     discounts: NDArray[np.float32]
-    masks: Flags | None
     next_masks: Flags | None
     weights: NDArray[np.float32]
     rows: Numbers
@@ -139,7 +139,6 @@ class ReplayBuffer:
             rewards=rewards,
             next_observations=log.observations(following),
             discounts=discounts,
-            masks=None if log.masks is None else log.masks.take(at, axis=0),
             next_masks=None if log.masks is None else log.masks.take(beyond, axis=0),
             weights=weights,
             rows=rows,
@@ -271,18 +270,15 @@ class ReplayBuffer:
         """The n-step sums of rewards, the discounts of what comes after, and its rows."""
         n, log = self._options.n_step, self._log
         raw = np.empty((len(rows), n), np.float64)
-        factors = np.zeros((len(rows), n), np.float64)
-        discounts = np.ones(len(rows), np.float64)
-        going = np.ones(len(rows), np.bool_)
+        flags = np.empty((len(rows), n), log.flags.dtype)
+        ended = np.zeros(len(rows), np.bool_)
         for step in range(n):
             at = log.at(rows)
-            flags = log.flags[at]
             raw[:, step] = log.columns["rewards"][at]
-            factors[going, step] = discounts[going]
-            discounts[going] *= self._gamma
-            discounts[going & (flags & TERMINATED > 0)] = 0.0
-            rows = np.where(going, log.after(rows), rows)
-            going &= flags & (TERMINATED | TRUNCATED) == 0
+            flags[:, step] = log.flags[at]
+            rows = np.where(ended, rows, log.after(rows))
+            ended |= flags[:, step] & (TERMINATED | TRUNCATED) > 0
         rewards = raw if self._transform is None else self._transform(raw)
-        sums = (rewards * factors).sum(axis=1)
+        terminated, ends = flags & TERMINATED > 0, flags & (TERMINATED | TRUNCATED) > 0
+        sums, discounts = n_step(rewards, terminated, ends, self._gamma)
         return sums.astype(np.float32), discounts.astype(np.float32), rows

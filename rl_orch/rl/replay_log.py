@@ -14,6 +14,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from rl_orch.errors import Damaged
+from rl_orch.rl.actions import choices_of
 from rl_orch.rl.batch import Batch, Column, host_column, on_host
 from rl_orch.rl.policy import Setup
 
@@ -295,7 +296,7 @@ def _columns(setup: Setup, capacity: int) -> dict[str, NDArray[Any]]:
         "previous": ((), np.int64),
     }
     if spec.agent.action_masks:
-        shapes["masks"] = ((_choices(action),), np.bool_)
+        shapes["masks"] = ((_mask_size(action),), np.bool_)
     return {
         name: setup.allocate(name, (capacity, *shape), dtype)
         for name, (shape, dtype) in shapes.items()
@@ -313,12 +314,10 @@ def _frame_shapes(space: Space[Any], *, stacked: bool) -> dict[str, tuple[tuple[
     }
 
 
-def _choices(space: Space[Any]) -> int:
+def _mask_size(space: Space[Any]) -> int:
     """How many entries a mask of actions has."""
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return sum(choices_of(space))
     raise TypeError(
         f"{type(space).__name__} actions have no masks; must be Discrete or MultiDiscrete"
     )

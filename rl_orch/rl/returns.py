@@ -1,6 +1,6 @@
 """Returns and advantages from rewards and value estimates. Pure functions over NumPy arrays."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,43 +35,23 @@ def gae(
     return advantages
 
 
-class NStep(NamedTuple):
-    """For each row t, its window of k ≤ n rows: the target is `returns` + `discounts` V(s_{t+k}).
+def n_step(
+    rewards: Floats, terminated: NDArray[np.bool_], ended: NDArray[np.bool_], gamma: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums of up to n discounted rewards (Sutton & Barto 2018, eq. 7.1) and the discounts of what
+    comes after; all arrays (B, n), a window of n rows each → (B,), (B,).
 
-    `steps` holds k; s_{t+k} is what row t + k - 1 led to. All have the shape of the rewards.
+        R = Σ_{i<k} gamma^i r_i,  discount = gamma^k, or 0 where the window terminated
+
+    A window counts k rows: all n, or those up to the first that `ended` its episode, terminated or
+    truncated. What stands behind that row is passed over.
     """
-
-    returns: NDArray[np.float64]
-    discounts: NDArray[np.float64]
-    steps: NDArray[np.int64]
-
-
-def n_step_returns(
-    rewards: Floats,
-    terminated: NDArray[np.bool_],
-    ended: NDArray[np.bool_],
-    gamma: float,
-    n: int,
-) -> NStep:
-    """Sums of up to n discounted rewards (Sutton & Barto 2018, eq. 7.1), all arrays (T, ...).
-
-        R_t = Σ_{i<k} gamma^i r_{t+i},  discount_t = gamma^k, or 0 where the window terminated
-
-    A window stops at n rows, at the first row that `ended` an episode (terminated or truncated),
-    or at the last row there is, whichever comes first; `steps` tells how long it became.
-    """
-    returns = np.zeros(rewards.shape, np.float64)
-    discounts = np.ones(rewards.shape, np.float64)
-    steps = np.zeros(rewards.shape, np.int64)
-    going = np.ones(rewards.shape, np.bool_)
-    for i in range(min(n, len(rewards))):
-        rows, ahead = slice(0, len(rewards) - i), slice(i, len(rewards))
-        within = going[rows]
-        returns[rows] += np.where(within, discounts[rows] * rewards[ahead], 0.0)
-        discounts[rows] *= np.where(within, gamma * np.logical_not(terminated[ahead]), 1.0)
-        steps[rows] += within
-        going[rows] = within & ~(ended[ahead] | terminated[ahead])
-    return NStep(returns, discounts, steps)
+    counts = np.ones(rewards.shape, np.bool_)
+    np.logical_not(np.logical_or.accumulate(ended[:, :-1], axis=1), out=counts[:, 1:])
+    powers = gamma ** np.arange(rewards.shape[1] + 1, dtype=np.float64)
+    sums = (rewards * np.where(counts, powers[:-1], 0.0)).sum(axis=1)
+    discounts = np.where((terminated & counts).any(axis=1), 0.0, powers[counts.sum(axis=1)])
+    return sums, discounts
 
 
 def explained_variance(predictions: Floats, targets: Floats) -> float:

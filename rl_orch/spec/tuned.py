@@ -1,4 +1,4 @@
-"""Hyperparameters that are known to work: the example specs, found by algorithm and environment."""
+"""Tuned hyperparameters: the example specs, found by algorithm and environment."""
 
 import re
 from collections.abc import Mapping

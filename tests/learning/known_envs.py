@@ -5,6 +5,7 @@ Also used by the unit tests: `Ladder` says exactly which rewards and ends come w
 
 import math
 import random
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import gymnasium
@@ -205,7 +206,7 @@ ANSWERS: dict[str, spaces.Space[Any]] = {
 }
 
 
-class Quadrants(Known):
+class Quadrants(Known, ABC):
     """The answer is a quadrant, of four; subclasses say how it is shown.
 
     Right answers pay 1, right halves of an answer a half. In a Box, the answer is a step to the
@@ -229,9 +230,9 @@ class Quadrants(Known):
         self.shown = self.np_random.integers(2, size=2)
         return self.drawn(self.shown)
 
+    @abstractmethod
     def drawn(self, quadrant: NDArray[np.int64]) -> Any:
         """What is seen of a quadrant: upper or lower, left or right."""
-        raise NotImplementedError
 
     def step(self, action: Any) -> Step:
         reward, before = self.paid(action), self.shown

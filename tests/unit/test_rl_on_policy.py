@@ -120,13 +120,13 @@ def test_training_through_a_memory_sees_what_acting_saw(
             rollout = rollouts.prepare(batch)
             assert rollout.log_probs.numpy() == pytest.approx(log_probs, abs=1e-6)
             assert rollout.values.numpy() == pytest.approx(values, abs=1e-6)
-            asked = rollouts.ask(rollout)
-            again = asked.distribution.log_prob(rollout.actions).detach().numpy()
+            distribution, asked = rollouts.ask(rollout)
+            again = distribution.log_prob(rollout.actions).detach().numpy()
             assert again == pytest.approx(log_probs, abs=1e-6)
-            assert asked.values.detach().numpy() == pytest.approx(values, abs=1e-6)
+            assert asked.detach().numpy() == pytest.approx(values, abs=1e-6)
             generator = torch.Generator().manual_seed(0)
             for part in rollouts.minibatches(rollout, 2, generator):
-                found = rollouts.ask(part).distribution.log_prob(part.actions)
+                found = rollouts.ask(part)[0].log_prob(part.actions)
                 torch.testing.assert_close(found.detach(), part.log_probs, rtol=0, atol=1e-6)
         assert np.std(log_probs) > 1e-3
         assert on_host(batch.column("first")).sum() >= 2

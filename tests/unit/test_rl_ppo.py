@@ -16,11 +16,11 @@ from rl_orch.rl.algos.ppo import (
     PPO,
     approximate_kl,
     clipped_surrogate,
-    standardized,
     value_error,
 )
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import Learner, build_learner, scheduled
+from rl_orch.rl.on_policy import standardized
 from rl_orch.rl.optimizer import Adam
 from rl_orch.rl.policy import Setup, policy_tensors
 from rl_orch.spec.model import Spec

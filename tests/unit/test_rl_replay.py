@@ -96,7 +96,6 @@ def rows_of(sample: Sample) -> Iterator[dict[str, Any]]:
             "reward": float(sample.rewards[i]),
             "next": plain(sample.next_observations, i),
             "discount": float(sample.discounts[i]),
-            "mask": None if sample.masks is None else sample.masks[i].tolist(),
             "next_mask": None if sample.next_masks is None else sample.next_masks[i].tolist(),
         }
 
@@ -230,9 +229,7 @@ def test_masks_of_several_choices_stand_side_by_side() -> None:
         )
     )
     sample = buffer.sample(1)
-    assert sample.masks is not None
     assert sample.next_masks is not None
-    assert sample.masks.tolist() == masks.tolist()
     assert sample.next_masks.tolist() == (~masks).tolist()
     assert sample.actions.tolist() == [[0, 1]]
 
@@ -327,7 +324,6 @@ class Naive:
             "discount": float(
                 np.float32(0.0 if window[-1].terminated else self.gamma ** len(window))
             ),
-            "mask": row.mask,
             "next_mask": after.mask,
         }
 

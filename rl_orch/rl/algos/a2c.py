@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import LearnerState, finite_means, scheduled
-from rl_orch.rl.on_policy import Rollouts
+from rl_orch.rl.on_policy import Rollouts, standardized
 from rl_orch.rl.optimizer import build_optimizer
 from rl_orch.rl.passes import compiled, precision
 from rl_orch.rl.policy import Setup
@@ -72,8 +72,8 @@ class A2C:
             log_prob, values, entropies = log_prob[kept], values[kept], entropies[kept]
             rollout = rollout.rows(kept)
         advantages = rollout.advantages
-        if options.normalize_advantage and len(advantages) > 1:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        if options.normalize_advantage:
+            advantages = standardized(advantages)
         policy_loss = policy_gradient(log_prob, advantages)
         value_loss = F.mse_loss(values, rollout.returns)
         entropy = entropies.mean()

@@ -37,7 +37,7 @@ from torch.nn import functional as F
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import LearnerState, finite_means, scheduled
-from rl_orch.rl.on_policy import Rollout, Rollouts
+from rl_orch.rl.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.optimizer import build_optimizer
 from rl_orch.rl.passes import compiled, precision
 from rl_orch.rl.policy import Setup
@@ -178,14 +178,6 @@ def value_error(
         return F.mse_loss(values, returns)
     clipped = old_values + (values - old_values).clamp(-clip_range, clip_range)
     return torch.maximum((values - returns).square(), (clipped - returns).square()).mean()
-
-
-def standardized(advantages: Tensor) -> Tensor:
-    """Zero mean and unit deviation; a single advantage has no deviation and is left alone."""
-    if len(advantages) < 2:
-        return advantages
-    deviation, mean = torch.std_mean(advantages)
-    return (advantages - mean) / (deviation + 1e-8)
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:

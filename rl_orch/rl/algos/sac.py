@@ -32,21 +32,29 @@ The details that the papers leave open, as they are here:
 14. In updates with gSDE, the noise of every row is independent, as if it had a matrix of its own.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl.critics import ContinuousPolicy, CriticLearner, Drawn, least, squared_errors
+from rl_orch.rl.critics import (
+    ContinuousPolicy,
+    CriticLearner,
+    least,
+    mean_errors,
+    squared_errors,
+)
 from rl_orch.rl.distributions import SquashedGaussian, StateDependentGaussian
 from rl_orch.rl.encoders import build_encoder
 from rl_orch.rl.exploration import NoisyActions
 from rl_orch.rl.nets import MLP, initialize
+from rl_orch.rl.off_policy import Drawn
 from rl_orch.rl.optimizer import build_optimizer
 from rl_orch.rl.passes import compiled
-from rl_orch.rl.policy import Actor, Decision, Inputs, Seen, Setup, usable_device
+from rl_orch.rl.policy import Actor, Decision, Inputs, Seen, Setup, new_policy
 from rl_orch.rl.replay import Sample
-from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec import algorithms
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
@@ -153,6 +161,7 @@ class SAC(CriticLearner[SquashedPolicy]):
     """Improves a squashed Gaussian policy by soft actor-critic."""
 
     traits = algorithms.SAC
+    build_policy = partial(new_policy, SquashedPolicy)
 
     METRICS = (
         "losses/qf_loss",
@@ -185,13 +194,6 @@ class SAC(CriticLearner[SquashedPolicy]):
         self._sde = StateDependentNoise(policy, options.sde_sample_freq)
         self.explore()
 
-    @staticmethod
-    def build_policy(setup: Setup) -> SquashedPolicy:
-        """A new policy on the spec's device; its weights follow from the run's seed alone."""
-        seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
-        policy = SquashedPolicy(setup, torch.Generator().manual_seed(seed))
-        return policy.to(usable_device(setup.spec.resources.device))
-
     @property
     def alpha(self) -> Tensor:
         """The temperature now: what entropy is worth."""
@@ -215,7 +217,7 @@ class SAC(CriticLearner[SquashedPolicy]):
             q = self.q(drawn.inputs, drawn.actions)
         q_loss = 0.5 * squared_errors(q, target, drawn.weights)
         grad_norm = self.optimizers["critics"].step(q_loss, lr)
-        self.prioritize(sample, q, target)
+        self.prioritize(sample, mean_errors(q, target))
 
         with self.precision():
             actions, log_probs = self.choose(drawn.inputs, noise)

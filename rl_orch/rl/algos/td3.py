@@ -24,21 +24,28 @@ The details that the paper leaves open, as they are here:
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl.critics import ContinuousPolicy, CriticLearner, Drawn, least, squared_errors
+from rl_orch.rl.critics import (
+    ContinuousPolicy,
+    CriticLearner,
+    least,
+    mean_errors,
+    squared_errors,
+)
 from rl_orch.rl.encoders import build_encoder
 from rl_orch.rl.exploration import NoisyActions
 from rl_orch.rl.nets import MLP, initialize
+from rl_orch.rl.off_policy import Drawn
 from rl_orch.rl.optimizer import Target
 from rl_orch.rl.passes import compiled
-from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, usable_device
+from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, new_policy
 from rl_orch.rl.replay import Sample
-from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec import algorithms
 
 ACTOR_LOSS = "learner/actor_loss"
@@ -80,6 +87,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
     """Improves a deterministic policy by TD3."""
 
     traits = algorithms.TD3
+    build_policy = partial(new_policy, DeterministicPolicy)
 
     METRICS = ("losses/qf_loss", "losses/q_values", "losses/actor_loss", "losses/grad_norm")
 
@@ -98,13 +106,6 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self._actor_loss = torch.zeros((), device=policy.device)
         self.explore()
 
-    @staticmethod
-    def build_policy(setup: Setup) -> DeterministicPolicy:
-        """A new policy on the spec's device; its weights follow from the run's seed alone."""
-        seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
-        policy = DeterministicPolicy(setup, torch.Generator().manual_seed(seed))
-        return policy.to(usable_device(setup.spec.resources.device))
-
     def explore(self) -> None:
         """Uniform actions before learning begins; then the policy's own, with noise."""
         self.behaviour.random = self.warming_up
@@ -118,7 +119,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
             q = self.q(drawn.inputs, drawn.actions)
         q_loss = squared_errors(q, target, drawn.weights)
         grad_norm = self.optimizers["critics"].step(q_loss, lr)
-        self.prioritize(sample, q, target)
+        self.prioritize(sample, mean_errors(q, target))
 
         if (self.updates + 1) % self.options.policy_delay == 0:
             with self.precision():
