@@ -10,6 +10,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl import kernels
 from rl_orch.rl.actions import choices_of, counted, within_bounds
 from rl_orch.rl.batch import Batch, Column, host_column, rows_of
 from rl_orch.rl.distributions import (
@@ -81,9 +82,15 @@ class ActorCritic(PolicyModule):
         """The batch with `values`."""
         return batch.with_extras(values=self.values(host_column(batch.observations)))
 
+    def use_kernels(self) -> None:
+        """Decide with kernels from now on."""
+        self.acting = kernels.policy_actor(self)
+
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N, *action_shape): sampled, or the mode without a generator."""
+        if self.acting is not None:
+            return self.acting.decide(seen, generator)
         hidden, memory = self.encoder(self.to_inputs(seen.observations)), None
         if self.memory is not None:
             before = self._remembered(seen)

@@ -20,17 +20,17 @@ class EpsilonGreedy:
 
     def __init__(self, policy: PolicyModule) -> None:
         self.epsilon = 1.0
-        self._policy = policy
+        self.policy = policy
         self._choices = choices_of(policy.action_space)[0]
 
     @property
     def device(self) -> torch.device:
         """Where the policy lives."""
-        return self._policy.device
+        return self.policy.device
 
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N,), counted from 0."""
-        greedy = self._policy.decide(seen, None)
+        greedy = self.policy.decide(seen, None)
         if generator is None or self.epsilon == 0.0:
             return greedy
         actions = torch.from_numpy(greedy.actions).to(self.device)
@@ -44,7 +44,7 @@ class EpsilonGreedy:
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """As the policy does."""
-        return self._policy.to_env(actions)
+        return self.policy.to_env(actions)
 
 
 def epsilon_at(train: TrainGroup, progress: float) -> float:
@@ -65,28 +65,28 @@ class NoisyActions:
 
     def __init__(self, policy: PolicyModule, deviation: float = 0.0) -> None:
         self.random = False
-        self._policy = policy
-        self._deviation = deviation
+        self.policy = policy
+        self.deviation = deviation
 
     @property
     def device(self) -> torch.device:
         """Where the policy lives."""
-        return self._policy.device
+        return self.policy.device
 
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
-        decision = self._policy.decide(seen, generator)
-        if generator is None or not (self.random or self._deviation):
+        decision = self.policy.decide(seen, generator)
+        if generator is None or not (self.random or self.deviation):
             return decision
         actions = torch.from_numpy(decision.actions).to(self.device)
         noise = torch.empty_like(actions)
         if self.random:
             explored: Tensor = noise.uniform_(-1.0, 1.0, generator=generator)
         else:
-            noise.normal_(std=self._deviation, generator=generator)
+            noise.normal_(std=self.deviation, generator=generator)
             explored = (actions + noise).clamp_(-1.0, 1.0)
         return replace(decision, actions=explored.cpu().numpy())
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """As the policy does."""
-        return self._policy.to_env(actions)
+        return self.policy.to_env(actions)

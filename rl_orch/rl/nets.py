@@ -47,7 +47,7 @@ class MLP(Net):
 
     def __init__(self, sizes: Sequence[int], activation: str, *, activate_last: bool) -> None:
         super().__init__()
-        self.size = sizes[-1]
+        self.size, self.activation, self.activate_last = sizes[-1], activation, activate_last
         self.layers = nn.ModuleList(_linear(before, after) for before, after in pairwise(sizes))
         self._activation = ACTIVATIONS[activation]
         # Looked up once: in a rollout, finding a module's parameters costs more than using them.

@@ -4,6 +4,7 @@ Images stay whole numbers, channels first; networks scale them where they run. A
 the host, in NumPy, and is saved with the policy: what is served is what was trained.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeAlias
 
@@ -48,8 +49,11 @@ class RunningNormalizer(nn.Module):
         count = self.count.item()
         if count == 0:
             return observations.astype(np.float64)
-        deviation = np.sqrt(self.m2.numpy() / count + EPSILON)
-        return np.asarray((observations - self.mean.numpy()) / deviation)
+        return np.asarray((observations - self.mean.numpy()) / self.deviation())
+
+    def deviation(self) -> Floats:
+        """What is divided by, once something was counted."""
+        return np.asarray(np.sqrt(self.m2.numpy() / self.count.item() + EPSILON))
 
     def update(self, observations: NDArray[Any]) -> None:
         """Count further observations, (B, *shape)."""
@@ -97,6 +101,7 @@ class ObservationPipeline(nn.Module):
             for name, leaf in self.leaves.items()
         }
         self._process = self._processes[""] if self.plain else None
+        self._clip_range = options.clip_range
 
     def process(self, observations: Column) -> NDArray[Any] | dict[str, NDArray[Any]]:
         """What networks see of `observations`: (B, *shape) → (B, size) or (B, C, H, W), each."""
@@ -105,6 +110,15 @@ class ObservationPipeline(nn.Module):
             return process(observations)
         seen = {name: each(_array(observations, name)) for name, each in self._processes.items()}
         return seen[""] if self.plain else seen
+
+    def scale(self) -> tuple[Floats, Floats, float, float]:
+        """What `process` does to a vector, the only observation: less a mean (size,), over a
+        deviation (size,), and clipped between two numbers."""
+        normalizer = self._normalizers.get("")
+        low, high = self._clip_range or (-math.inf, math.inf)
+        if normalizer is None or normalizer.count.item() == 0:
+            return np.zeros(self.size), np.ones(self.size), low, high
+        return normalizer.mean.numpy().ravel(), normalizer.deviation().ravel(), low, high
 
     def update(self, observations: Column) -> None:
         """Let the running statistics, if there are any, count further observations."""

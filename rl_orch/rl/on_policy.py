@@ -99,11 +99,17 @@ class Rollouts:
         parts = sequences.to(self._policy.device).tensor_split(min(count, len(sequences)))
         return (rollout.rows(part.flatten()) for part in parts)
 
+    def order(
+        self, rollout: Rollout, count: int, generator: torch.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A new order of the rows, and the bounds of `count` parts of it, as in `minibatches`."""
+        order = torch.randperm(len(rollout.actions), generator=generator)
+        return order.numpy(), parts(len(order), count)
+
     def _gathered(self, rollout: Rollout, order: Tensor, count: int) -> Iterator[Rollout]:
         """One gather a column for all minibatches, which are then views."""
-        mixed, size = rollout.rows(order), len(order)
-        bounds = [size * part // count for part in range(count + 1)]
-        for start, stop in pairwise(bounds):
+        mixed = rollout.rows(order)
+        for start, stop in pairwise(parts(len(order), count).tolist()):
             yield mixed.rows(slice(start, stop))
 
     @torch.no_grad()
@@ -160,6 +166,11 @@ class Rollouts:
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._policy.device)
+
+
+def parts(size: int, count: int) -> NDArray[np.int64]:
+    """The bounds of `count` parts of so many rows, none much smaller than another."""
+    return size * np.arange(count + 1) // count
 
 
 def standardized(advantages: Tensor) -> Tensor:

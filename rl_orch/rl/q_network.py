@@ -3,6 +3,7 @@
 How the values are learned is in `algos/dqn.py` and `algos/qrdqn.py`.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl import kernels
 from rl_orch.rl.actions import choices_of, counted
 from rl_orch.rl.batch import Batch
 from rl_orch.rl.encoders import build_encoder
@@ -28,6 +30,7 @@ from rl_orch.rl.policy import (
     module_tensors,
     usable_device,
 )
+from rl_orch.rl.replay import Sample
 from rl_orch.rl.streams import Stream, derive
 
 TARGET_PREFIX = "learner/target/"
@@ -45,7 +48,7 @@ class ActionValues(nn.Module):
     ) -> None:
         super().__init__()
         spec, network = setup.spec, setup.spec.agent.network
-        self._choices, self._quantiles = choices_of(setup.action_space)[0], quantiles
+        self.choices, self._quantiles = choices_of(setup.action_space)[0], quantiles
         outputs = quantiles or 1
         self.encoder = build_encoder(policy.pipeline, spec.feature, network, generator)
         sizes = (self.encoder.size, *network.hidden_sizes)
@@ -61,15 +64,15 @@ class ActionValues(nn.Module):
             self.body = a_net(*(sizes[:-1] or sizes), last=True)
             self.state_value = a_net(*sizes[-2:], outputs)
             sizes = sizes[-2:]
-        self.head = a_net(*sizes, self._choices * outputs)
+        self.head = a_net(*sizes, self.choices * outputs)
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Values, or their quantiles, in float32."""
         features = self.encoder(inputs)
         if self.body is None or self.state_value is None:
-            return self._shaped(self.head(features), self._choices).float()
+            return self._shaped(self.head(features), self.choices).float()
         features = self.body(features)
-        advantages = self._shaped(self.head(features), self._choices)
+        advantages = self._shaped(self.head(features), self.choices)
         values = self._shaped(self.state_value(features), 1)
         return dueling(values, advantages).float()
 
@@ -88,13 +91,21 @@ class QNetwork(PolicyModule):
         generator = torch.Generator().manual_seed(derive(setup.spec.env.seed, Stream.WEIGHTS))
         self.network = ActionValues(self, setup, quantiles, generator)
         self.to(usable_device(setup.spec.resources.device))
+        if setup.kernels:
+            self.use_kernels()
 
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N,), counted from 0."""
+        if self.acting is not None:
+            return self.acting.decide(seen, generator)
         masks = None if seen.masks is None else torch.from_numpy(seen.masks).to(self.device)
         values = self.q_values(self.to_inputs(seen.observations))
         return Decision(best_actions(values, masks).cpu().numpy())
+
+    def use_kernels(self) -> None:
+        """Decide with kernels from now on."""
+        self.acting = kernels.value_actor(self)
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions counted as the environment counts them."""
@@ -122,6 +133,11 @@ class QLearner(ReplayLearner[QNetwork]):
         self._target = Target(policy.network)
         self._followed = 0
         self._optimizer = build_optimizer(policy.network, self.options)
+        self._kernels = None
+        if setup.kernels:
+            self._kernels = kernels.value_updates(
+                policy, self._optimizer, self._target, double=self.options.double_q
+            )
         self.online = compiled(policy.network.forward, self.options)
         self.target = compiled(self._target.module.forward, self.options)
         self.explore()
@@ -136,6 +152,19 @@ class QLearner(ReplayLearner[QNetwork]):
         """Random actions until learning begins, then a share of them that falls."""
         epsilon = epsilon_at(self.options, self.progress)
         self.behaviour.epsilon = 1.0 if self.warming_up else epsilon
+
+    def improve(self, sample: Sample) -> Tensor:
+        """One step of gradient descent on a sample."""
+        self.follow()
+        if self._kernels is None:
+            return self.learn(sample)
+        update = self._kernels.improve(sample, self.learning_rate)
+        self.prioritize(sample, update.errors)
+        return update.terms
+
+    @abstractmethod
+    def learn(self, sample: Sample) -> Tensor:
+        """One step in torch; returns the terms that METRICS names, without gradients."""
 
     def follow(self) -> None:
         """Move the target network if a multiple of the interval was passed since it last moved;

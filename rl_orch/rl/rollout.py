@@ -14,10 +14,12 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
+from rl_orch.rl import kernels
 from rl_orch.rl.actions import choices_of
 from rl_orch.rl.batch import Batch, Column, mapped, rows_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import final_masks, masks_in
+from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.envs.seen import flat_space, seen
 from rl_orch.rl.envs.state import EnvStates, capture, restore
 from rl_orch.rl.policy import Actor, Seen
@@ -114,6 +116,7 @@ class LocalCollector:
         self._masks: NDArray[np.bool_] | None
         self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
+        self._stepper = kernels.stepper(envs) if isinstance(envs, NativeEnvs) else None
         self._episodes: list[Episode] = []
 
     def state(self) -> CollectorState:
@@ -169,7 +172,9 @@ class LocalCollector:
             choices = 0 if self._masks is None else self._masks.shape[1]
             columns = _Columns(n, self._envs, memory=memory, choices=choices)
             self._columns = columns
-        finals = self._step_through(actor, columns)
+        finals = self._in_one_call(actor, columns)
+        if finals is None:
+            finals = self._step_through(actor, columns)
         valid = self._valid(columns)
         self._refuse_non_finite(columns, valid, finals)
         self._account_for_episodes(columns, valid)
@@ -223,6 +228,20 @@ class LocalCollector:
         self._observations, self._memory = mapped(observations, np.asarray), memory
         self._first = first
         return finals
+
+    def _in_one_call(self, actor: Actor, columns: _Columns) -> Finals | None:
+        """As `_step_through`, by a kernel; None where there is none for the actor."""
+        if self._stepper is None:
+            return None
+        _put(columns.observations, 0, self._observations)
+        last = self._stepper.run(actor, columns, self.generator)
+        if last is None:
+            return None
+        dones = columns.terminated | columns.truncated
+        columns.first[0], columns.first[1:] = self._first, dones[:-1]
+        self._observations, self._first = np.array(rows_of(columns.observations, -1)), dones[-1]
+        ended = np.argwhere(dones).tolist()
+        return {(t, env): last[t, env] for t, env in ended}
 
     def _note_finals(
         self,

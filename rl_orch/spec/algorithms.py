@@ -37,7 +37,7 @@ _GRADIENTS = frozenset(
     f"train.{name}"
     for name in (
         *("lr", "lr_schedule", "optimizer", "adam_eps", "max_grad_norm", "gamma"),
-        *("normalize_reward", "clip_reward", "precision", "compile"),
+        *("normalize_reward", "clip_reward", "engine", "precision", "compile"),
     )
 )
 _ADVANTAGES = _GRADIENTS | {

@@ -132,7 +132,9 @@ class EnvGroup(Group):
         le=LAST_SEED,
     )
     backend: Word = option(
-        "sync", "How copies are stepped: `sync`, `async` (a process each), or a vector-env plugin."
+        "auto",
+        "How copies are stepped: `native` (kernels, for classic control), `sync`, `async` (a "
+        "process each), or a vector-env plugin; `auto` is native where it can, else sync.",
     )
     max_episode_steps: Whole | None = option(
         None,
@@ -319,6 +321,11 @@ class TrainGroup(Group):
         "Steps between new draws of gSDE's noise; -1 draws once an episode and each rollout.",
         ge=-1,
         le=10**7,
+    )
+    engine: Annotated[Literal["auto", "kernels", "torch"], BeforeValidator(lower)] = option(
+        "auto",
+        "What trains: `kernels`, fused CPU code for small networks, or `torch`; `auto` is kernels "
+        "where they can.",
     )
     precision: Annotated[Literal["float32", "bfloat16"], BeforeValidator(lower)] = option(
         "float32", "Number format of the networks' passes; bfloat16 pays on hardware that has it."

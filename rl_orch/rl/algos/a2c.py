@@ -19,14 +19,16 @@ The details that the paper leaves open, as they are here:
 
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_orch.rl import kernels
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import LearnerState, finite_means, scheduled
-from rl_orch.rl.on_policy import Rollouts, standardized
+from rl_orch.rl.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.optimizer import build_optimizer
 from rl_orch.rl.passes import compiled, precision
 from rl_orch.rl.policy import Setup
@@ -53,6 +55,7 @@ class A2C:
         self._ask = compiled(self._rollouts.ask, spec.train)
         self._optimizer = build_optimizer(policy, spec.train)
         self._env_steps = 0
+        self._kernels = kernels.passes(policy, self._optimizer) if setup.kernels else None
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One gradient step over a rollout."""
@@ -63,6 +66,19 @@ class A2C:
             return {}
         with precision(options, self.policy.device):
             rollout = self._rollouts.prepare(batch)
+        improve = self._improve if self._kernels is None else self._kernel_step
+        return {
+            **finite_means(METRICS, [improve(rollout, learning_rate)], step=self._env_steps),
+            "losses/explained_variance": explained_variance(
+                on_host(rollout.values), on_host(rollout.returns)
+            ),
+            "charts/learning_rate": learning_rate,
+        }
+
+    def _improve(self, rollout: Rollout, learning_rate: float) -> Tensor:
+        """One step of gradient descent; returns the terms named in METRICS."""
+        options = self._options
+        with precision(options, self.policy.device):
             distribution, values = self._ask(rollout)
         log_prob = distribution.log_prob(rollout.actions)
         with nullcontext() if self._ent_coef > 0.0 else torch.no_grad():
@@ -79,14 +95,22 @@ class A2C:
         entropy = entropies.mean()
         loss = policy_loss + options.vf_coef * value_loss - self._ent_coef * entropy
         grad_norm = self._optimizer.step(loss, learning_rate)
-        terms = torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
-        return {
-            **finite_means(METRICS, [terms], step=self._env_steps),
-            "losses/explained_variance": explained_variance(
-                on_host(rollout.values), on_host(rollout.returns)
-            ),
-            "charts/learning_rate": learning_rate,
-        }
+        return torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
+
+    def _kernel_step(self, rollout: Rollout, learning_rate: float) -> Tensor:
+        """As `_improve`, with kernels."""
+        assert self._kernels is not None
+        rows = len(rollout.actions)
+        terms = self._kernels.run(
+            rollout,
+            np.arange(rows),
+            np.array([0, rows]),
+            learning_rate,
+            value=self._options.vf_coef,
+            entropy=self._ent_coef,
+            standardize=self._options.normalize_advantage,
+        )
+        return terms[0, : len(METRICS)]
 
     def state(self) -> LearnerState:
         """Optimiser, reward statistics and the steps learned from so far."""

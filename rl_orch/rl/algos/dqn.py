@@ -51,9 +51,8 @@ class DQN(QLearner):
         """A network with one value for each action."""
         return QNetwork(setup)
 
-    def improve(self, sample: Sample) -> Tensor:
+    def learn(self, sample: Sample) -> Tensor:
         """One step of gradient descent on a sample."""
-        self.follow()
         drawn = self.drawn(sample)
         with self.precision():
             targets = self._targets(drawn)

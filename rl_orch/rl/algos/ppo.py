@@ -30,10 +30,12 @@ The details that the paper leaves open, as they are here:
 import math
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_orch.rl import kernels
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.batch import Batch, on_host
 from rl_orch.rl.learner import LearnerState, finite_means, scheduled
@@ -68,6 +70,7 @@ class PPO:
         self._generator = torch.Generator()
         self._generator.manual_seed(derive(spec.env.seed, Stream.MINIBATCHES))
         self._env_steps = 0
+        self._kernels = kernels.passes(policy, self._optimizer) if setup.kernels else None
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Several passes over a rollout, in minibatches; `batch` is used once and not kept."""
@@ -80,16 +83,12 @@ class PPO:
         count = math.ceil(len(rollout.actions) / self._options.batch_size)
         losses: list[Tensor] = []
         divergences: list[Tensor] = []
+        make_pass = self._pass if self._kernels is None else self._kernel_pass
         for _ in range(self._options.update_epochs):
-            log_ratios = []
-            for minibatch in self._rollouts.minibatches(rollout, count, self._generator):
-                if minibatch.counts is not None and not minibatch.counts.any():
-                    continue
-                terms, log_ratio = self._improve(minibatch, learning_rate, clip_range)
-                losses.append(terms)
-                log_ratios.append(log_ratio)
-            divergences.append(divergence(torch.cat(log_ratios), clip_range))
-            if self._moved_too_far(divergences[-1]):
+            terms, moved = make_pass(rollout, count, learning_rate, clip_range)
+            losses.extend(terms)
+            divergences.append(moved)
+            if self._moved_too_far(moved):
                 break
         return {
             **finite_means(LOSSES, losses, step=self._env_steps),
@@ -125,6 +124,41 @@ class PPO:
 
     def _clip_range(self) -> float:
         return scheduled(self._options.clip_schedule, self._options.clip_range, self._progress)
+
+    def _pass(
+        self, rollout: Rollout, count: int, learning_rate: float, clip_range: float
+    ) -> tuple[list[Tensor], Tensor]:
+        """One pass in `count` minibatches; returns the terms named in LOSSES of each, and those
+        named in DIVERGENCES of all."""
+        losses, log_ratios = [], []
+        for minibatch in self._rollouts.minibatches(rollout, count, self._generator):
+            if minibatch.counts is not None and not minibatch.counts.any():
+                continue
+            terms, log_ratio = self._improve(minibatch, learning_rate, clip_range)
+            losses.append(terms)
+            log_ratios.append(log_ratio)
+        return losses, divergence(torch.cat(log_ratios), clip_range)
+
+    def _kernel_pass(
+        self, rollout: Rollout, count: int, learning_rate: float, clip_range: float
+    ) -> tuple[list[Tensor], Tensor]:
+        """As `_pass`, with kernels."""
+        assert self._kernels is not None
+        options = self._options
+        order, bounds = self._rollouts.order(rollout, count, self._generator)
+        terms = self._kernels.run(
+            rollout,
+            order,
+            bounds,
+            learning_rate,
+            clip=clip_range,
+            clip_values=options.clip_range_vf,
+            value=options.vf_coef,
+            entropy=self._ent_coef,
+            standardize=options.normalize_advantage,
+        )
+        sizes = torch.from_numpy(np.diff(bounds[: len(terms) + 1])).double()
+        return [*terms[:, : len(LOSSES)]], (sizes @ terms[:, len(LOSSES) :]) / sizes.sum()
 
     def _improve(
         self, minibatch: Rollout, learning_rate: float, clip_range: float

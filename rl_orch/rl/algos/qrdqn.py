@@ -53,9 +53,8 @@ class QRDQN(QLearner):
         """A network with N quantiles for each action."""
         return QNetwork(setup, quantiles=setup.spec.train.n_quantiles)
 
-    def improve(self, sample: Sample) -> Tensor:
+    def learn(self, sample: Sample) -> Tensor:
         """One step of gradient descent on a sample."""
-        self.follow()
         drawn = self.drawn(sample)
         with self.precision():
             targets = self._targets(drawn)

@@ -33,12 +33,14 @@ The details that the papers leave open, as they are here:
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl import kernels
 from rl_orch.rl.critics import (
     ContinuousPolicy,
     CriticLearner,
@@ -56,6 +58,9 @@ from rl_orch.rl.passes import compiled
 from rl_orch.rl.policy import Actor, Decision, Inputs, Seen, Setup, new_policy
 from rl_orch.rl.replay import Sample
 from rl_orch.spec import algorithms
+
+if TYPE_CHECKING:
+    from rl_orch.rl.kernels.replayed import CriticUpdates
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 MEAN_BOUNDS = (-2.0, 2.0)
@@ -93,9 +98,15 @@ class SquashedPolicy(ContinuousPolicy):
         actions, log_probs = self(inputs).rsample_with_log_prob(noise)
         return actions, log_probs
 
+    def use_kernels(self) -> None:
+        """Decide with kernels from now on."""
+        self.acting = kernels.move_actor(self, [self.trunk, self.head], LOG_STD_BOUNDS)
+
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]: sampled, or tanh of the mean without a generator."""
+        if self.acting is not None:
+            return self.acting.decide(seen, generator)
         distribution = self(self.to_inputs(seen.observations))
         return self.decision(
             distribution.mode() if generator is None else distribution.sample(generator)
@@ -189,6 +200,15 @@ class SAC(CriticLearner[SquashedPolicy]):
             if options.target_entropy == "auto"
             else options.target_entropy
         )
+        self._kernels = None
+        if setup.kernels:
+            self._kernels = kernels.critic_updates(
+                policy,
+                [policy.trunk, policy.head],
+                self.critics,
+                self.target_critics,
+                self.optimizers,
+            )
         self._uniform = NoisyActions(policy)
         self._uniform.random = True
         self._sde = StateDependentNoise(policy, options.sde_sample_freq)
@@ -209,6 +229,8 @@ class SAC(CriticLearner[SquashedPolicy]):
 
     def improve(self, sample: Sample) -> Tensor:
         """One step of critics, policy, temperature and slow copies (algorithm 1)."""
+        if self._kernels is not None:
+            return self._improve_in_kernels(self._kernels, sample)
         drawn, alpha, lr = self.drawn(sample), self.alpha, self.learning_rate
         noise, next_noise = self.normal(2 * len(drawn.actions)).chunk(2)
 
@@ -229,6 +251,17 @@ class SAC(CriticLearner[SquashedPolicy]):
         self.target_critics.follow(self.options.tau)
         terms = (q_loss, q.mean(), actor_loss, alpha, alpha_loss, grad_norm)
         return torch.stack(terms).detach()
+
+    def _improve_in_kernels(self, updates: "CriticUpdates", sample: Sample) -> Tensor:
+        """As `improve`; the same steps in the same order."""
+        alpha, lr = self.alpha, self.learning_rate
+        noise, next_noise = self.normal(2 * len(sample.rewards)).chunk(2)
+        update = updates.soft(sample, lr, noise, next_noise, alpha.item(), LOG_STD_BOUNDS)
+        self.prioritize(sample, update.errors)
+        q_loss, q, actor_loss, grad_norm, log_prob = update.terms
+        alpha_loss = self._adjust_temperature(log_prob.float().reshape(1), lr)
+        self.target_critics.follow(self.options.tau)
+        return torch.stack((q_loss, q, actor_loss, alpha, alpha_loss.detach(), grad_norm))
 
     @torch.no_grad()
     def _target(self, drawn: Drawn, noise: Tensor, alpha: Tensor) -> Tensor:

@@ -25,12 +25,13 @@ The details that the paper leaves open, as they are here:
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl import kernels
 from rl_orch.rl.critics import (
     ContinuousPolicy,
     CriticLearner,
@@ -47,6 +48,9 @@ from rl_orch.rl.passes import compiled
 from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, new_policy
 from rl_orch.rl.replay import Sample
 from rl_orch.spec import algorithms
+
+if TYPE_CHECKING:
+    from rl_orch.rl.kernels.replayed import CriticUpdates
 
 ACTOR_LOSS = "learner/actor_loss"
 
@@ -77,9 +81,15 @@ class DeterministicPolicy(ContinuousPolicy):
         super().__init__(setup)
         self.actor = DeterministicActor(self, setup, self.action_size, generator)
 
+    def use_kernels(self) -> None:
+        """Decide with kernels from now on."""
+        self.acting = kernels.move_actor(self, [self.actor.net])
+
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
+        if self.acting is not None:
+            return self.acting.decide(seen, generator)
         return self.decision(self.actor(self.to_inputs(seen.observations)))
 
 
@@ -101,6 +111,11 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self.act = compiled(policy.actor.forward, options)
         self.target_act = compiled(self.target_policy.module.forward, options)
         self.judge = compiled(self.judges.q1, options)
+        self._kernels = None
+        if setup.kernels:
+            self._kernels = kernels.critic_updates(
+                policy, [policy.actor.net], self.critics, self.target_critics, self.optimizers
+            )
         self.behaviour = NoisyActions(policy, options.action_noise)
         # Of the last update that moved the policy; reported until the next one does.
         self._actor_loss = torch.zeros((), device=policy.device)
@@ -112,6 +127,8 @@ class TD3(CriticLearner[DeterministicPolicy]):
 
     def improve(self, sample: Sample) -> Tensor:
         """One step of the critics and, now and then, of policy and slow copies (algorithm 1)."""
+        if self._kernels is not None:
+            return self._improve_in_kernels(self._kernels, sample)
         drawn, lr = self.drawn(sample), self.learning_rate
 
         with self.precision():
@@ -121,14 +138,41 @@ class TD3(CriticLearner[DeterministicPolicy]):
         grad_norm = self.optimizers["critics"].step(q_loss, lr)
         self.prioritize(sample, mean_errors(q, target))
 
-        if (self.updates + 1) % self.options.policy_delay == 0:
+        if self._moves_policy:
             with self.precision():
                 actor_loss = -self.judge(drawn.inputs, self.act(drawn.inputs)).mean()
             self.optimizers["policy"].step(actor_loss, lr)
             self._actor_loss = actor_loss.detach()
-            self.target_policy.follow(self.options.tau)
-            self.target_critics.follow(self.options.tau)
+            self._follow()
         return torch.stack((q_loss, q.mean(), self._actor_loss, grad_norm)).detach()
+
+    @property
+    def _moves_policy(self) -> bool:
+        """Whether this update moves the policy too."""
+        return (self.updates + 1) % self.options.policy_delay == 0
+
+    def _follow(self) -> None:
+        self.target_policy.follow(self.options.tau)
+        self.target_critics.follow(self.options.tau)
+
+    def _improve_in_kernels(self, updates: "CriticUpdates", sample: Sample) -> Tensor:
+        """As `improve`; the same steps in the same order."""
+        options = self.options
+        update = updates.delayed(
+            sample,
+            self.learning_rate,
+            self.target_policy,
+            self.normal(len(sample.rewards)),
+            options.target_policy_noise,
+            options.target_noise_clip,
+            move_policy=self._moves_policy,
+        )
+        self.prioritize(sample, update.errors)
+        q_loss, q, actor_loss, grad_norm, _ = update.terms
+        if self._moves_policy:
+            self._actor_loss = actor_loss.float()
+            self._follow()
+        return torch.stack((q_loss, q, self._actor_loss, grad_norm))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """As all with critics; and the loss that is reported until the policy moves again."""

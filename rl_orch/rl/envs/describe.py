@@ -66,9 +66,11 @@ class EnvDescription:
 def describe(spec: Spec) -> EnvDescription:
     """Make the spec's environment and say what it is; `SpecInvalid` if it cannot be made."""
     backend = spec.env.backend
-    if backend not in vector.GYMNASIUM_BACKENDS and backend not in plugins.names("vector_envs"):
+    if backend not in vector.BACKENDS and backend not in plugins.names("vector_envs"):
         raise SpecInvalid([_unknown_backend(backend)])
-    in_process = "sync" if backend == "async" else backend
+    if backend == vector.NATIVE:
+        vector.refuse_unless_native(spec)
+    in_process = _in_process(backend)
     try:
         # Gymnasium warns of what the sentences below say.
         with warnings.catch_warnings():
@@ -87,7 +89,7 @@ def describe(spec: Spec) -> EnvDescription:
 
 def try_out(spec: Spec) -> list[Problem]:
     """Why the environment cannot be reset and stepped; empty if it can. It must be makeable."""
-    backend = "sync" if spec.env.backend == "async" else spec.env.backend
+    backend = _in_process(spec.env.backend)
     with closing(vector.make(spec, num_envs=1, backend=backend)) as envs:
         try:
             infos = vector.reset(envs, seed=0).infos
@@ -153,6 +155,11 @@ def traits_of(algorithm: str) -> Traits:
     return traits
 
 
+def _in_process(backend: str) -> str:
+    """What shows the same episodes without a process for each copy, and without kernels."""
+    return "sync" if backend in vector.BACKENDS else backend
+
+
 def _about_algorithm(name: str, what: str) -> Problem:
     message = f"agent.algorithm is {name!r}, a plugin; {what}"
     return Problem("agent.algorithm", name, message, "See docs/adding-an-algorithm.md.")
@@ -204,7 +211,7 @@ def _space(space: gymnasium.Space[object]) -> SpaceDescription:
 
 
 def _unknown_backend(backend: str) -> Problem:
-    known = [*vector.GYMNASIUM_BACKENDS, *plugins.names("vector_envs")]
+    known = [*vector.BACKENDS, *plugins.names("vector_envs")]
     return Problem(
         "env.backend",
         backend,
@@ -340,7 +347,7 @@ def _useless_observation_options(spec: Spec, env: EnvDescription) -> list[Proble
 
 def _left_to_the_plugin(spec: Spec) -> list[Problem]:
     """Options that wrap single environments; a plugin's vector environment has none to wrap."""
-    if spec.env.backend in vector.GYMNASIUM_BACKENDS:
+    if spec.env.backend in vector.BACKENDS:
         return []
     asked = {
         "obs.stack_frames": (spec.obs.stack_frames, "stack frames"),

@@ -17,6 +17,7 @@ from rl_orch.rl.envs.graph.refill import refill
 from rl_orch.rl.envs.graph.uncapturable import Uncapturable
 from rl_orch.rl.envs.memory import Memory
 from rl_orch.rl.envs.memory import Method as Method
+from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.envs.vector import Envs
 from rl_orch.rl.streams import derive
 
@@ -38,11 +39,11 @@ class EnvStates:
 def capture(envs: Envs) -> EnvStates:
     """The present states, by the method that the environments were made with; copies.
 
-    "captured": what the objects of each copy hold. "redriven": the seed and the actions of each
-    copy's present episode. "restarted": which episodes follow.
+    "captured": what the objects of each copy hold, or the arrays of native ones. "redriven": the
+    seed and the actions of each copy's present episode. "restarted": which episodes follow.
     """
     kept = vector.upkeep(envs)
-    memories = _by_copy(envs) if kept.by_copy else [_whole(envs, kept)]
+    memories = _memories(envs, kept)
     why = next((m.document["why"] for m in memories if m.document["state"] is None), None)
     return EnvStates(
         tensors={f"envs/{i}/arrays": memory.data for i, memory in enumerate(memories)},
@@ -67,7 +68,9 @@ def restore(envs: Envs, states: EnvStates) -> vector.First | None:
     LOG.warning("the environments begin new episodes: %s", why)
     kept = vector.upkeep(envs)
     kept.restarts += 1
-    seed = None if kept.by_copy or kept.seed is None else derive(kept.seed, kept.restarts)
+    seed = None
+    if kept.seed is not None and not vector.numbers_episodes(envs):
+        seed = derive(kept.seed, kept.restarts)
     with generators.process_wide_kept():
         return vector.shown(envs, *envs.reset(seed=seed))
 
@@ -87,16 +90,21 @@ def go_on(envs: Envs, states: EnvStates) -> str | None:
         for i, document in enumerate(documents)
     ]
     with generators.process_wide_kept():
+        inner: Any = envs.unwrapped
+        if isinstance(inner, NativeEnvs):
+            return inner.recall(memories[0])
         if not kept.by_copy:
             return _go_on_whole(envs, memories[0])
-        inner: Any = envs.unwrapped
         inner.set_attr("remembered", memories)
         return next((why for why in inner.call("recall") if why is not None), None)
 
 
-def _by_copy(envs: Envs) -> list[Memory]:
+def _memories(envs: Envs, kept: vector.Upkeep) -> list[Memory]:
+    """Of each copy, or one of the whole."""
     inner: Any = envs.unwrapped
-    return [*inner.call("remember")]
+    if isinstance(inner, NativeEnvs):
+        return [inner.remember(captured=kept.method == "captured")]
+    return [*inner.call("remember")] if kept.by_copy else [_whole(envs, kept)]
 
 
 def _whole(envs: Envs, kept: vector.Upkeep) -> Memory:

@@ -1,6 +1,7 @@
 """`make` and `reset`: copies of an environment stepped together, every episode of them seeded.
 
-Gymnasium does the stepping. A plugin of kind `vector_envs` may take its place.
+Gymnasium does the stepping, or a kernel where there is one for the environment. A plugin of kind
+`vector_envs` may take its place.
 """
 
 from copy import deepcopy
@@ -16,13 +17,19 @@ from rl_orch import plugins
 from rl_orch.errors import BadInput
 from rl_orch.rl.envs.masks import ShownMasks
 from rl_orch.rl.envs.memory import METHODS, Method
+from rl_orch.rl.envs.native.envs import NativeEnvs, is_gymnasiums
 from rl_orch.rl.envs.seen import seen
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
+from rl_orch.spec.native import why_not_native
 
 Envs: TypeAlias = VectorEnv[Any, Any, Any]
 
 GYMNASIUM_BACKENDS = ("sync", "async")
+NATIVE = "native"
+AUTO = "auto"
+BACKENDS = (AUTO, NATIVE, *GYMNASIUM_BACKENDS)
+"""Those that need no plugin. Of one spec they all play the same episodes."""
 
 PROVIDERS = {"forex-v0": "gym_anytrading", "stocks-v0": "gym_anytrading"}
 """Environments that people name without the module that registers them."""
@@ -41,8 +48,9 @@ class First(NamedTuple):
 class Upkeep:
     """How a vector environment remembers its state, and from what it was last reset.
 
-    `by_copy` is false for a plugin's: its state is one, and it is not re-driven. `restarts` counts
-    how often it began anew from the same seed because its state could not be restored.
+    `by_copy` is false for a native one and a plugin's: its state is one, and it is not re-driven.
+    `restarts` counts how often it began anew from the same seed because its state could not be
+    restored.
     """
 
     method: Method
@@ -59,10 +67,13 @@ def make(
     `method` is how its copies remember their state; see `state.capture`.
     Observations are only good until the next step: the sync backend reuses their memory.
     """
-    backend = backend or spec.env.backend
+    backend = backend_of(spec, backend)
     by_copy = backend in GYMNASIUM_BACKENDS
     if by_copy:
         envs = _from_gymnasium(spec, num_envs, backend, method)
+    elif backend == NATIVE:
+        refuse_unless_native(spec)
+        envs = NativeEnvs(spec.env.id, num_envs, spec.env.max_episode_steps)
     else:
         envs = plugins.load("vector_envs", backend)(spec, num_envs)
     envs.metadata = {**envs.metadata, _UPKEEP: Upkeep(method, by_copy)}
@@ -76,6 +87,26 @@ def make(
     return envs
 
 
+def backend_of(spec: Spec, asked: str | None = None) -> str:
+    """What steps the spec's environment; where that is left open, kernels if they can."""
+    backend = asked or spec.env.backend
+    if backend != AUTO:
+        return backend
+    native = why_not_native(spec) is None and is_gymnasiums(spec.env.id)
+    return NATIVE if native else GYMNASIUM_BACKENDS[0]
+
+
+def refuse_unless_native(spec: Spec) -> None:
+    """Raise, with the reason, if the native backend cannot step the spec's environment."""
+    why = why_not_native(spec)
+    if why is not None:
+        raise BadInput(
+            f"env.backend is {NATIVE!r}, but {why}",
+            path="env.backend",
+            hint=f"Use one of {', '.join(GYMNASIUM_BACKENDS)}, which step every environment.",
+        )
+
+
 def reset(envs: Envs, seed: int, *, numbered: bool = False) -> First:
     """The first observations; copy i of n starts from `derive(seed, i)`, and its later episodes
     follow from that.
@@ -87,12 +118,12 @@ def reset(envs: Envs, seed: int, *, numbered: bool = False) -> First:
     """
     seeds: Any = seed
     inner, n = envs.unwrapped, envs.num_envs
-    if isinstance(inner, SyncVectorEnv | AsyncVectorEnv):
+    if isinstance(inner, SyncVectorEnv | AsyncVectorEnv | NativeEnvs):
         seeds = [derive(seed, i) for i in range(n)]
         inner.set_attr("numbering", [(seed, i, n) if numbered else None for i in range(n)])
     kept = upkeep(envs)
     kept.seed, kept.restarts = seed, 0
-    if not kept.by_copy:
+    if not numbers_episodes(envs):
         for space in (envs.observation_space, envs.action_space):
             space.seed(seed)
     return shown(envs, *envs.reset(seed=seeds))
@@ -107,6 +138,11 @@ def upkeep(envs: Envs) -> Upkeep:
     """What `make` noted about a vector environment; of one it did not make, what holds for any."""
     kept = envs.metadata.get(_UPKEEP)
     return kept if isinstance(kept, Upkeep) else Upkeep("captured", by_copy=False)
+
+
+def numbers_episodes(envs: Envs) -> bool:
+    """Whether its copies know which episode of which seed they play, as `SeededEpisodes` do."""
+    return upkeep(envs).by_copy or isinstance(envs.unwrapped, NativeEnvs)
 
 
 def autoreset(envs: Envs) -> AutoresetMode:

@@ -1,0 +1,53 @@
+"""What a spec leaves open and rules settle: which engine trains, kernels where they can and else
+torch; and what steps the environment."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from rl_orch.errors import BadInput
+from rl_orch.rl.envs.leaves import Leaf
+from rl_orch.rl.envs.vector import backend_of
+from rl_orch.spec import engine
+from rl_orch.spec.model import Spec
+
+
+def why_not(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> str | None:
+    """Why kernels cannot train this, as the end of a sentence; None if they can.
+
+    `leaves` are the parts of an observation, `actions` the kind of their space.
+    """
+    if reason := engine.why_not(spec):
+        return reason
+    if actions not in ("Discrete", "Box"):
+        return f"actions are {actions}, not Discrete or Box"
+    if [*leaves] != [""] or leaves[""].kind != "vector":
+        return "observations are not a single vector"
+    return None
+
+
+def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Literal["kernels", "torch"]:
+    """What trains this; `BadInput` where the spec insists on kernels, and there are none for it."""
+    asked = spec.train.engine
+    if asked == "torch":
+        return "torch"
+    reason = why_not(spec, leaves, actions)
+    if reason is None:
+        return "kernels"
+    if asked == "kernels":
+        raise BadInput(
+            f"train.engine is 'kernels', but {reason}",
+            path="train.engine",
+            hint="Leave it at auto: what kernels cannot train, torch does.",
+        )
+    return "torch"
+
+
+def settled(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Spec:
+    """The spec with nothing left open."""
+    chosen = engine_of(spec, leaves, actions)
+    return spec.model_copy(
+        update={
+            "env": spec.env.model_copy(update={"backend": backend_of(spec)}),
+            "train": spec.train.model_copy(update={"engine": chosen}),
+        }
+    )

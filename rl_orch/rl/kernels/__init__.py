@@ -1,0 +1,79 @@
+"""Fused CPU kernels: small networks, their losses and optimisers, without returning to Python.
+
+What is compiled is loaded when it is first asked for here: whoever trains in torch never waits.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_orch.rl.actor_critic import ActorCritic
+    from rl_orch.rl.critics import ContinuousPolicy, TwinCritics
+    from rl_orch.rl.envs.native.envs import NativeEnvs
+    from rl_orch.rl.kernels.actor_critic import Passes
+    from rl_orch.rl.kernels.replayed import CriticUpdates, ValueUpdates
+    from rl_orch.rl.kernels.rollouts import Stepper
+    from rl_orch.rl.nets import MLP
+    from rl_orch.rl.optimizer import Optimizer, Target
+    from rl_orch.rl.policy import Actor
+    from rl_orch.rl.q_network import ActionValues, QNetwork
+
+
+def stepper(envs: "NativeEnvs") -> "Stepper":
+    """What steps native environments for whole rollouts."""
+    from rl_orch.rl.kernels.rollouts import Stepper
+
+    return Stepper(envs)
+
+
+def policy_actor(policy: "ActorCritic") -> "Actor":
+    """What decides for an actor-critic."""
+    from rl_orch.rl.kernels.actor_critic import acting
+
+    return acting(policy)
+
+
+def passes(policy: "ActorCritic", optimizer: "Optimizer") -> "Passes":
+    """What improves an actor-critic."""
+    from rl_orch.rl.kernels.actor_critic import Passes
+
+    return Passes(policy, optimizer)
+
+
+def value_actor(policy: "QNetwork") -> "Actor":
+    """What decides for a network of values."""
+    from rl_orch.rl.kernels.replayed import values_acting
+
+    return values_acting(policy)
+
+
+def value_updates(
+    policy: "QNetwork", optimizer: "Optimizer", target: "Target[ActionValues]", *, double: bool
+) -> "ValueUpdates":
+    """What improves a network of values."""
+    from rl_orch.rl.kernels.replayed import ValueUpdates
+
+    return ValueUpdates(policy, optimizer, target, double=double)
+
+
+def move_actor(
+    policy: "ContinuousPolicy", nets: list["MLP"], bounds: tuple[float, float] | None = None
+) -> "Actor":
+    """What decides for a policy of continuous actions, whose perceptrons follow one another; with
+    bounds of log deviations for a squashed Gaussian."""
+    from rl_orch.rl.kernels.replayed import moves_acting
+
+    return moves_acting(policy, nets, bounds)
+
+
+def critic_updates(
+    policy: "ContinuousPolicy",
+    actor: list["MLP"],
+    critics: "TwinCritics",
+    target_critics: "Target[TwinCritics]",
+    optimizers: Mapping[str, "Optimizer"],
+) -> "CriticUpdates":
+    """What improves a policy of continuous actions and its critics."""
+    from rl_orch.rl.kernels.replayed import CriticUpdates
+
+    return CriticUpdates(policy, actor, critics, target_critics, optimizers)

@@ -1,0 +1,107 @@
+"""`kernel`: how the functions of this package are compiled; and the one matrix product they use."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import binding
+from numba import types
+from numba.extending import get_cython_function_address
+from numpy.typing import NDArray
+
+Floats = NDArray[Any]
+"""Contiguous numbers, all float32 or all float64 in one call."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SOURCES = (Path(__file__).parent, Path(__file__).parents[1] / "envs" / "native")
+"""Where kernels are."""
+
+
+def kernel(function: F) -> F:
+    """The function, compiled for the types it is first called with, and kept on disk.
+
+    Kernels release the interpreter's lock. Arithmetic is done as written: no reassociation, and a
+    division by zero gives what IEEE 754 says.
+    """
+    config: Any = numba.config
+    known = config.CACHE_DIR
+    config.CACHE_DIR = _folder() or known
+    try:
+        made: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    # There is no folder that could be written to: each process compiles for itself.
+    except RuntimeError:
+        made = numba.njit(nogil=True, error_model="numpy")(function)
+    finally:
+        config.CACHE_DIR = known
+    compiled: F = made
+    return compiled
+
+
+@cache
+def _folder() -> str | None:
+    """Where compiled code is kept: in the user's cache, under a name that follows from all kernels.
+
+    Numba looks only at the file of a kernel, and would not notice a change of one that it calls.
+    None where the user has no home; Numba then keeps code beside the sources, if it may.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(path for folder in SOURCES for path in folder.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return str(home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}")
+
+
+def _blas(name: str) -> Any:
+    """A function of the BLAS that SciPy has, by a name that compiled code can be kept with."""
+    symbol = f"rl_orch_{name}"
+    address = get_cython_function_address("scipy.linalg.cython_blas", name)
+    binding.add_symbol(symbol, address)
+    return types.ExternalFunction(symbol, types.void(*[types.uintp] * 13))
+
+
+_sgemm, _dgemm = _blas("sgemm"), _blas("dgemm")
+_NORMAL, _TRANSPOSED = np.int8(ord("N")), np.int8(ord("T"))
+
+
+@kernel
+def product(
+    a: Floats,
+    a_at: int,
+    a_transposed: bool,
+    b: Floats,
+    b_at: int,
+    b_transposed: bool,
+    c: Floats,
+    c_at: int,
+    add: bool,
+    m: int,
+    n: int,
+    k: int,
+) -> None:
+    """C = A B, or C + A B: matrices (m, k), (k, n) and (m, n), which begin at places of flat
+    arrays. One that is transposed lies there with its axes exchanged."""
+    # BLAS counts by columns: it is asked for Cᵀ = Bᵀ Aᵀ.
+    sizes, forms, scales = np.empty(6, np.int32), np.empty(2, np.int8), np.empty(2, c.dtype)
+    sizes[0], sizes[1], sizes[2] = n, m, k
+    sizes[3] = k if b_transposed else n
+    sizes[4] = m if a_transposed else k
+    sizes[5] = n
+    forms[0] = _TRANSPOSED if b_transposed else _NORMAL
+    forms[1] = _TRANSPOSED if a_transposed else _NORMAL
+    scales[0], scales[1] = 1, 1 if add else 0
+    i, f, s, width = sizes.ctypes.data, forms.ctypes.data, scales.ctypes.data, c.itemsize
+    of_a, of_b = a.ctypes.data + a_at * width, b.ctypes.data + b_at * width
+    of_c = c.ctypes.data + c_at * width
+    if width == 4:
+        _sgemm(f, f + 1, i, i + 4, i + 8, s, of_b, i + 12, of_a, i + 16, s + width, of_c, i + 20)
+    else:
+        _dgemm(f, f + 1, i, i + 4, i + 8, s, of_b, i + 12, of_a, i + 16, s + width, of_c, i + 20)

@@ -1,0 +1,193 @@
+"""Networks of dense layers as a table, which kernels run forwards and backwards.
+
+For B rows, all that flows through a network stands in one flat array, `flow`, in columns: first its
+inputs, then the outputs of each layer. Columns c to c + w are a block (B, w) that begins at B · c.
+Gradients stand at the same places of an array of the same size, `slopes`. Weights and their
+gradients are in flat vectors too. So branches are a matter of which columns a layer reads.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from rl_orch.rl.kernels.compile import Floats, kernel, product
+
+Table = NDArray[np.int64]
+"""(layers, 8); a row for each layer, in the order in which they run."""
+
+WEIGHTS, BIASES, INPUTS, OUTPUTS, SOURCE, PLACE, ACTIVATION, ROLE = range(8)
+"""Columns of a table: where weights (O, I) and biases (O,) begin in the vector, I and O, the
+columns that are read and written, the activation and the role."""
+
+IDENTITY, TANH, RELU = range(3)
+ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+
+READS_INPUTS, SHARES_SOURCE = 1, 2
+"""Roles, which add up: the layer reads the inputs of the network; a later layer reads the same."""
+
+
+@kernel
+def forward(vector: Floats, table: Table, rows: int, flow: Floats) -> None:
+    """Run all layers over the inputs in `flow`."""
+    for layer in table:
+        inputs, outputs = layer[INPUTS], layer[OUTPUTS]
+        place = rows * layer[PLACE]
+        product(
+            flow,
+            rows * layer[SOURCE],
+            False,
+            vector,
+            layer[WEIGHTS],
+            True,
+            flow,
+            place,
+            False,
+            rows,
+            outputs,
+            inputs,
+        )
+        _finish(flow, place, rows, outputs, vector, layer[BIASES], layer[ACTIVATION])
+
+
+@kernel
+def backward(
+    vector: Floats,
+    gradient: Floats,
+    table: Table,
+    rows: int,
+    flow: Floats,
+    slopes: Floats,
+    for_weights: bool,
+    for_inputs: bool,
+) -> None:
+    """From the slopes at the outputs to the gradient of the weights, or to the slopes at the
+    inputs. `flow` is what `forward` left."""
+    for number in range(len(table) - 1, -1, -1):
+        layer = table[number]
+        inputs, outputs = layer[INPUTS], layer[OUTPUTS]
+        source, place = rows * layer[SOURCE], rows * layer[PLACE]
+        _unfinish(flow, slopes, place, rows * outputs, layer[ACTIVATION])
+        if for_weights:
+            product(
+                slopes,
+                place,
+                True,
+                flow,
+                source,
+                False,
+                gradient,
+                layer[WEIGHTS],
+                False,
+                outputs,
+                inputs,
+                rows,
+            )
+            _sum_rows(slopes, place, rows, outputs, gradient, layer[BIASES])
+        if for_inputs or not layer[ROLE] & READS_INPUTS:
+            add = layer[ROLE] & SHARES_SOURCE > 0
+            product(
+                slopes,
+                place,
+                False,
+                vector,
+                layer[WEIGHTS],
+                False,
+                slopes,
+                source,
+                add,
+                rows,
+                inputs,
+                outputs,
+            )
+
+
+@kernel
+def _finish(
+    flow: Floats, place: int, rows: int, outputs: int, vector: Floats, biases: int, activation: int
+) -> None:
+    """Add the biases (O,) to a block (B, O) and activate it, in place."""
+    zero = vector.dtype.type(0)
+    for row in range(rows):
+        at = place + row * outputs
+        for column in range(outputs):
+            flow[at + column] += vector[biases + column]
+    if activation == TANH:
+        for at in range(place, place + rows * outputs):
+            flow[at] = tanh(flow[at])
+    elif activation == RELU:
+        for at in range(place, place + rows * outputs):
+            flow[at] = max(flow[at], zero)
+
+
+@kernel
+def _unfinish(flow: Floats, slopes: Floats, place: int, size: int, activation: int) -> None:
+    """The slopes before an activation from those behind it, in place."""
+    zero, one = flow.dtype.type(0), flow.dtype.type(1)
+    if activation == TANH:
+        for at in range(place, place + size):
+            slopes[at] *= one - flow[at] * flow[at]
+    elif activation == RELU:
+        for at in range(place, place + size):
+            slopes[at] = slopes[at] if flow[at] > zero else zero
+
+
+@kernel
+def _sum_rows(
+    slopes: Floats, place: int, rows: int, outputs: int, gradient: Floats, biases: int
+) -> None:
+    """The sums over a block (B, O), (O,)."""
+    zero = slopes.dtype.type(0)
+    for column in range(outputs):
+        gradient[biases + column] = zero
+    for row in range(rows):
+        at = place + row * outputs
+        for column in range(outputs):
+            gradient[biases + column] += slopes[at + column]
+
+
+def tanh(x: Any) -> Any:
+    """tanh of a number; in float32 without a branch, so that a loop over it can be vectorised."""
+    return math.tanh(x)
+
+
+_f = np.float32
+_ODD = tuple(map(_f, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2)))
+_ODD_LAST = tuple(map(_f, (1.33314422036e-1, -3.33332819422e-1)))
+_EXP = tuple(map(_f, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3)))
+_EXP_LAST = tuple(map(_f, (4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)))
+_LOG2_E, _LN2_HIGH, _LN2_LOW = map(_f, (1.44269504088896341, 0.693359375, -2.12194440e-4))
+_ONE, _TWO, _HALF, _SMALL, _FLAT = map(_f, (1.0, 2.0, 0.5, 0.625, 40.0))
+_EXPONENT_BIAS, _MANTISSA_BITS = np.int32(127), np.int32(23)
+
+
+def _tanh_float32(x: Any) -> Any:
+    """Moshier's Cephes: an odd polynomial near 0, else 1 - 2 / (exp(2 |x|) + 1); to 1 ulp.
+
+    exp(y) = 2ⁿ exp(r), with y = n ln 2 + r and |r| ≤ ½ ln 2, exp(r) by a polynomial.
+    """
+    size, square = abs(x), x * x
+    near = ((_ODD[0] * square + _ODD[1]) * square + _ODD[2]) * square
+    near = ((near + _ODD_LAST[0]) * square + _ODD_LAST[1]) * square * x + x
+    y = min(size + size, _FLAT)
+    n = np.floor(y * _LOG2_E + _HALF)
+    r = (y - n * _LN2_HIGH) - n * _LN2_LOW
+    power = ((_EXP[0] * r + _EXP[1]) * r + _EXP[2]) * r
+    power = ((power + _EXP_LAST[0]) * r + _EXP_LAST[1]) * r + _EXP_LAST[2]
+    power = power * r * r + r + _ONE
+    power *= np.int32((np.int32(n) + _EXPONENT_BIAS) << _MANTISSA_BITS).view(np.float32)
+    far = _ONE - _TWO / (power + _ONE)
+    far = -far if x < 0 else far
+    return near if size < _SMALL else far
+
+
+def _tanh_float64(x: Any) -> Any:
+    return math.tanh(x)
+
+
+@overload(tanh)
+def _tanh(x: Any) -> Any:
+    return _tanh_float32 if x == types.float32 else _tanh_float64

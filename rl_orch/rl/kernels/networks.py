@@ -1,0 +1,61 @@
+"""From torch's perceptrons to the tables that kernels run."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from rl_orch.rl.kernels import dense
+from rl_orch.rl.kernels.dense import IDENTITY, READS_INPUTS, ROLE, SHARES_SOURCE, SOURCE, Table
+from rl_orch.rl.nets import MLP
+
+
+class Network(NamedTuple):
+    """Layers as a table, and how many columns all that flows through them takes."""
+
+    table: Table
+    columns: int
+
+
+class Plan:
+    """Perceptrons that read the inputs of a network, or each other, laid out one after another.
+
+    Their parameters are views of one vector.
+    """
+
+    def __init__(self, vector: Tensor, inputs: int) -> None:
+        self._vector = vector
+        self._rows: list[list[int]] = []
+        self._columns = inputs
+
+    def add(self, net: MLP, source: int = 0) -> int:
+        """Let a perceptron read the columns from `source` on; returns where its outputs begin."""
+        layers: list[Any] = [*net.layers]
+        last = len(layers) - 1
+        for number, layer in enumerate(layers):
+            for row in self._rows:
+                if row[SOURCE] == source:
+                    row[ROLE] |= SHARES_SOURCE
+            activated = number < last or net.activate_last
+            self._rows.append(
+                [
+                    self._place(layer.weight),
+                    self._place(layer.bias),
+                    layer.in_features,
+                    layer.out_features,
+                    source,
+                    self._columns,
+                    dense.ACTIVATIONS[net.activation] if activated else IDENTITY,
+                    READS_INPUTS if source == 0 else 0,
+                ]
+            )
+            source, self._columns = self._columns, self._columns + layer.out_features
+        return source
+
+    def network(self) -> Network:
+        """All that was added up to now."""
+        table = np.array(self._rows, np.int64).reshape(len(self._rows), 8)
+        return Network(table, self._columns)
+
+    def _place(self, parameter: Tensor) -> int:
+        return (parameter.data_ptr() - self._vector.data_ptr()) // self._vector.element_size()

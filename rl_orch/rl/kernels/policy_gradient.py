@@ -1,0 +1,180 @@
+"""Actor-critics from rollouts: what `algos/ppo.py` and `algos/a2c.py` do in torch."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.dense import Table, backward, forward
+from rl_orch.rl.kernels.descent import descend
+from rl_orch.rl.kernels.heads import choice, choice_slopes, normal, normal_slopes
+from rl_orch.rl.optimizer import Descent
+
+POLICY_LOSS, VALUE_LOSS, ENTROPY, GRAD_NORM, KL, CLIPPED = range(6)
+"""Columns of the terms of a minibatch."""
+
+
+class Rows(NamedTuple):
+    """What the loss reads of the B transitions of a rollout.
+
+    Of actions, `choices` (B,) or `moves` (B, A) counts; the other has no entries.
+    """
+
+    inputs: Floats
+    choices: NDArray[np.int64]
+    moves: Floats
+    log_probs: Floats
+    values: Floats
+    advantages: Floats
+    returns: Floats
+
+
+class Outputs(NamedTuple):
+    """Where the policy's outputs and the value stand in the flow, how many outputs there are, and
+    where the deviations of Gaussian actions begin in the vector; -1 for choices."""
+
+    policy: int
+    value: int
+    size: int
+    log_std: int
+
+
+class Weights(NamedTuple):
+    """What the terms of the loss are worth, and where they are clipped, or ∞.
+
+    Where the ratio of probabilities is not clipped, the loss is that of the plain policy gradient.
+    """
+
+    clip: float
+    clip_values: float
+    value: float
+    entropy: float
+    standardize: bool
+
+
+@kernel
+def policy_pass(
+    descent: Descent,
+    steps: int,
+    learning_rate: float,
+    table: Table,
+    outputs: Outputs,
+    flow: Floats,
+    slopes: Floats,
+    rollout: Rows,
+    order: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    weights: Weights,
+    terms: NDArray[np.float64],
+) -> int:
+    """One step of gradient descent for each part of `order` between two bounds.
+
+    `steps` is how many the optimiser has made before. `terms` (parts, 6) is filled. Returns how
+    many parts were finite: the first that is not has been stepped along, and is the last.
+    """
+    for part in range(len(bounds) - 1):
+        drawn = order[bounds[part] : bounds[part + 1]]
+        width = rollout.inputs.shape[1]
+        for row in range(len(drawn)):
+            for column in range(width):
+                flow[row * width + column] = rollout.inputs[drawn[row], column]
+        forward(descent.vector, table, len(drawn), flow)
+        _losses(descent, outputs, flow, slopes, rollout, drawn, weights, terms[part])
+        backward(descent.vector, descent.gradient, table, len(drawn), flow, slopes, True, False)
+        terms[part, GRAD_NORM] = descend(descent, steps + part + 1, learning_rate)
+        if not np.isfinite(terms[part].sum()):
+            return part
+    return len(bounds) - 1
+
+
+@kernel
+def _losses(
+    descent: Descent,
+    outputs: Outputs,
+    flow: Floats,
+    slopes: Floats,
+    rollout: Rows,
+    drawn: NDArray[np.int64],
+    weights: Weights,
+    terms: NDArray[np.float64],
+) -> None:
+    """The terms of the loss over the rows drawn, and the slopes at the outputs."""
+    rows, count, log_std = len(drawn), outputs.size, outputs.log_std
+    shares = np.empty(count)
+    mean, scale = _standard(rollout.advantages, drawn, weights.standardize)
+    terms[:] = 0.0
+    if log_std >= 0:
+        descent.gradient[log_std : log_std + count] = 0.0
+    for row in range(rows):
+        source = drawn[row]
+        at = rows * outputs.policy + row * count
+        if log_std < 0:
+            action = rollout.choices[source]
+            log_prob, entropy = choice(flow, at, count, action, shares)
+        else:
+            moves = rollout.moves[source]
+            log_prob, entropy = normal(flow, at, descent.vector, log_std, moves)
+        advantage = (rollout.advantages[source] - mean) * scale
+        log_ratio = log_prob - rollout.log_probs[source]
+        gained, by_log_prob = advantage * log_prob, -advantage / rows
+        if weights.clip < math.inf:
+            ratio = math.exp(log_ratio)
+            clipped = min(max(ratio, 1.0 - weights.clip), 1.0 + weights.clip)
+            gained = min(ratio * advantage, clipped * advantage)
+            by_log_prob *= ratio if ratio * advantage <= clipped * advantage else 0.0
+            terms[CLIPPED] += abs(ratio - 1.0) > weights.clip
+        terms[POLICY_LOSS] -= gained
+        terms[ENTROPY] += entropy
+        terms[KL] += math.expm1(log_ratio) - log_ratio
+        by_entropy = -weights.entropy / rows
+        if log_std < 0:
+            choice_slopes(slopes, at, count, action, shares, entropy, by_log_prob, by_entropy)
+        else:
+            normal_slopes(
+                flow,
+                slopes,
+                at,
+                descent.vector,
+                descent.gradient,
+                log_std,
+                moves,
+                by_log_prob,
+                by_entropy,
+            )
+        place = rows * outputs.value + row
+        error, slope = _value_error(
+            flow[place], rollout.values[source], rollout.returns[source], weights.clip_values
+        )
+        terms[VALUE_LOSS] += error
+        slopes[place] = weights.value * slope / rows
+    for term in range(len(terms)):
+        terms[term] /= rows
+
+
+@kernel
+def _standard(
+    advantages: Floats, drawn: NDArray[np.int64], standardize: bool
+) -> tuple[float, float]:
+    """What is taken from advantages, and what they are multiplied by."""
+    if not standardize or len(drawn) < 2:
+        return 0.0, 1.0
+    total, squares = 0.0, 0.0
+    for source in drawn:
+        total += advantages[source]
+    mean = total / len(drawn)
+    for source in drawn:
+        squares += (advantages[source] - mean) ** 2
+    return mean, 1.0 / (math.sqrt(squares / (len(drawn) - 1)) + 1e-8)
+
+
+@kernel
+def _value_error(value: float, old: float, target: float, clip: float) -> tuple[float, float]:
+    """The squared error of a value, and its slope."""
+    error, moved = value - target, value - old
+    if abs(moved) > clip:
+        held = old + min(max(moved, -clip), clip) - target
+        if held * held > error * error:
+            return held * held, 0.0
+    return error * error, 2.0 * error

@@ -1,0 +1,292 @@
+"""Whole rollouts in one call: a policy in kernels decides, native environments step.
+
+What is collected is what a collector would have collected step by step from the same noise.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_orch.rl.envs.native.dynamics import observe_one, step_one
+from rl_orch.rl.envs.native.envs import NativeEnvs
+from rl_orch.rl.exploration import EpsilonGreedy, NoisyActions
+from rl_orch.rl.kernels.acting import BOUNDED, CHOICE, NORMAL, VALUES, Acting, Head
+from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.dense import Table, forward, tanh
+from rl_orch.rl.policy import PolicyModule
+
+SPARE_STARTS = 4
+"""Episodes whose beginnings are worked out ahead, for each copy."""
+
+
+class Worlds(NamedTuple):
+    """Native environments: their dynamics, where each copy is, and how its next episodes begin.
+
+    `starts` (N, K, 4) and `shown` (N, K, I) are the states and observations of the next episodes of
+    each copy, of which `used` (N,) have begun.
+    """
+
+    kind: int
+    state: NDArray[np.float64]
+    elapsed: NDArray[np.int64]
+    limit: int
+    starts: NDArray[np.float64]
+    shown: NDArray[np.float32]
+    used: NDArray[np.int64]
+
+
+class Taken(NamedTuple):
+    """What is noted of n steps of N copies, (n, N, ...); observations have one row more.
+
+    Of actions, `choices` or `moves` counts; `finals` are the last observations of episodes.
+    """
+
+    observations: NDArray[np.float32]
+    choices: NDArray[np.int64]
+    moves: NDArray[np.float32]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    finals: NDArray[np.float32]
+
+
+class Behaviour(NamedTuple):
+    """How actions are explored: the share of random choices; the deviation of noise that is added
+    to bounded actions; or noise alone."""
+
+    epsilon: float = 0.0
+    deviation: float = 0.0
+    random: bool = False
+
+
+class Scale(NamedTuple):
+    """What is done to observations: less the mean, over the deviation, and clipped; (I,) each."""
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    low: float
+    high: float
+
+
+@kernel
+def take_steps(
+    worlds: Worlds,
+    vector: Floats,
+    table: Table,
+    head: Head,
+    flow: Floats,
+    behaviour: Behaviour,
+    noise: NDArray[np.float32],
+    draws: NDArray[np.float32],
+    scale: Scale,
+    low: float,
+    high: float,
+    taken: Taken,
+    begin: int,
+) -> int:
+    """Steps from `begin` on; returns how many are done, which is less than all if the beginning of
+    an episode is missing. Noise is (n, N, ·), draws (n, N)."""
+    copies, width = len(worlds.state), taken.observations.shape[2]
+    for t in range(begin, len(taken.rewards)):
+        for i in range(copies):
+            if worlds.used[i] == worlds.starts.shape[1]:
+                return t
+        for i in range(copies):
+            for column in range(width):
+                seen = float(taken.observations[t, i, column])
+                seen = (seen - scale.mean[column]) / scale.deviation[column]
+                flow[i * width + column] = min(max(seen, scale.low), scale.high)
+        forward(vector, table, copies, flow)
+        for i in range(copies):
+            at = copies * head.place + i * head.actions * head.each
+            if head.kind in (CHOICE, VALUES):
+                best = _choice(head, flow, at, noise[t, i])
+                if head.kind == VALUES and draws[t, i] < behaviour.epsilon:
+                    best = _greatest(noise[t, i])
+                taken.choices[t, i] = best
+                reward, terminated = step_one(worlds.kind, worlds.state[i], best)
+            else:
+                move = _move(vector, head, flow, at, noise[t, i, 0], behaviour)
+                taken.moves[t, i, 0] = move
+                given = move
+                if head.kind != NORMAL:
+                    given = np.float32(low + (float(move) + 1.0) / 2.0 * (high - low))
+                given = np.float32(min(max(given, low), high))
+                reward, terminated = step_one(worlds.kind, worlds.state[i], given)
+            worlds.elapsed[i] += 1
+            truncated = worlds.elapsed[i] >= worlds.limit
+            taken.rewards[t, i] = reward
+            taken.terminated[t, i], taken.truncated[t, i] = terminated, truncated
+            observe_one(worlds.kind, worlds.state[i], taken.observations[t + 1, i])
+            if terminated or truncated:
+                taken.finals[t, i] = taken.observations[t + 1, i]
+                start = worlds.used[i]
+                worlds.state[i] = worlds.starts[i, start]
+                taken.observations[t + 1, i] = worlds.shown[i, start]
+                worlds.elapsed[i], worlds.used[i] = 0, start + 1
+    return len(taken.rewards)
+
+
+@kernel
+def _choice(head: Head, flow: Floats, at: int, noise: NDArray[np.float32]) -> int:
+    best, chosen = -math.inf, 0
+    for j in range(head.actions):
+        score = 0.0
+        for k in range(head.each):
+            score += flow[at + j * head.each + k]
+        if head.kind == CHOICE:
+            score -= math.log(noise[j])
+        if score > best:
+            best, chosen = score, j
+    return chosen
+
+
+@kernel
+def _greatest(numbers: NDArray[np.float32]) -> int:
+    chosen = 0
+    for j in range(1, len(numbers)):
+        if numbers[j] > numbers[chosen]:
+            chosen = j
+    return chosen
+
+
+@kernel
+def _move(
+    vector: Floats, head: Head, flow: Floats, at: int, noise: float, behaviour: Behaviour
+) -> Any:
+    if behaviour.random:
+        return np.float32(noise)
+    value = flow[at]
+    if head.kind == BOUNDED:
+        moved = tanh(value) + np.float32(behaviour.deviation * noise)
+        return np.float32(min(max(moved, -1.0), 1.0))
+    log_std = vector[head.log_std] if head.kind == NORMAL else flow[at + 1]
+    value += np.float32(math.exp(min(max(log_std, head.low), head.high)) * noise)
+    return np.float32(value if head.kind == NORMAL else tanh(value))
+
+
+class Stepper:
+    """Steps native environments by an actor, for whole rollouts."""
+
+    def __init__(self, envs: NativeEnvs) -> None:
+        self._envs = envs
+        copies = envs.num_envs
+        shape = envs.single_observation_space.shape or ()
+        self._starts = np.zeros((copies, SPARE_STARTS, envs.state.shape[1]))
+        self._shown = np.zeros((copies, SPARE_STARTS, *shape), np.float32)
+        self._used = np.zeros(copies, np.int64)
+        self._episodes: list[Any] = [None] * copies
+        bounds: Any = envs.single_action_space
+        box = bounds.dtype.kind == "f"
+        self._bounds = (float(bounds.low[0]), float(bounds.high[0])) if box else (0.0, 0.0)
+
+    def run(
+        self, actor: Any, columns: Any, generator: torch.Generator
+    ) -> NDArray[np.float32] | None:
+        """Fill the columns of a rollout, but for the first observations, which are there. Returns
+        the last observations of the episodes that ended (n, N, ·), None for an actor that kernels
+        do not know."""
+        known = _behaviour(actor)
+        if known is None:
+            return None
+        acting, behaviour = known
+        steps, copies = columns.rewards.shape
+        chooses = columns.actions.ndim == 2
+        taken = Taken(
+            columns.observations,
+            columns.actions if chooses else np.empty((0, 0), np.int64),
+            np.empty((0, 0, 0), np.float32) if chooses else columns.actions,
+            columns.rewards,
+            columns.terminated,
+            columns.truncated,
+            np.empty((steps, *columns.observations.shape[1:]), np.float32),
+        )
+        noise, draws = _noise(acting.head, behaviour, steps, copies, generator)
+        scale = Scale(*acting.pipeline.scale())
+        used, done = self._used, 0
+        while done < steps:
+            self._prepare()
+            worlds = Worlds(
+                self._envs.kind,
+                self._envs.state,
+                self._envs.elapsed,
+                self._envs.limit,
+                self._starts,
+                self._shown,
+                used,
+            )
+            done = take_steps(
+                worlds,
+                acting.vector,
+                acting.table,
+                acting.head,
+                acting.flow(copies),
+                behaviour,
+                noise,
+                draws,
+                scale,
+                *self._bounds,
+                taken,
+                done,
+            )
+            for copy in np.flatnonzero(used).tolist():
+                self._envs.skip(copy, int(used[copy]))
+        return taken.finals
+
+    def _prepare(self) -> None:
+        """Have the beginnings of the next episodes of every copy ready, and none of them used."""
+        for copy, used in enumerate(self._used.tolist()):
+            now = self._envs.episode(copy)
+            if now == self._episodes[copy]:
+                continue
+            left = SPARE_STARTS - used if self._follows(copy, now, used) else 0
+            if left:
+                self._starts[copy, :left] = self._starts[copy, -left:].copy()
+                self._shown[copy, :left] = self._shown[copy, -left:].copy()
+            for ahead in range(left, SPARE_STARTS):
+                state, shown = self._envs.upcoming(copy, ahead + 1)
+                self._starts[copy, ahead] = 0.0
+                self._starts[copy, ahead, : len(state)] = state
+                self._shown[copy, ahead] = shown
+            self._episodes[copy] = now
+        self._used[:] = 0
+
+    def _follows(self, copy: int, now: Any, used: int) -> bool:
+        """Whether the present episode is the one that as many uses lead to."""
+        known = self._episodes[copy]
+        return known is not None and now == (*known[:-1], known[-1] + used)
+
+
+def _behaviour(actor: Any) -> tuple[Acting, Behaviour] | None:
+    """What decides, and how it explores; None for what kernels do not know."""
+    policy, behaviour = actor, Behaviour()
+    if isinstance(actor, EpsilonGreedy):
+        policy, behaviour = actor.policy, Behaviour(epsilon=actor.epsilon)
+    elif isinstance(actor, NoisyActions):
+        policy = actor.policy
+        behaviour = Behaviour(deviation=actor.deviation, random=actor.random)
+    acting = policy.acting if isinstance(policy, PolicyModule) else None
+    return (acting, behaviour) if isinstance(acting, Acting) else None
+
+
+def _noise(
+    head: Head, behaviour: Behaviour, steps: int, copies: int, generator: torch.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Noise for every step and copy, and a draw that says whether a choice is random."""
+    count = head.actions
+    noise = torch.zeros(steps, copies, count)
+    draws = torch.ones(steps, copies)
+    if head.kind == CHOICE:
+        noise.exponential_(generator=generator)
+    elif head.kind == VALUES:
+        if behaviour.epsilon:
+            noise.uniform_(generator=generator)
+            draws.uniform_(generator=generator)
+    elif behaviour.random:
+        noise.uniform_(-1.0, 1.0, generator=generator)
+    elif head.kind != BOUNDED or behaviour.deviation:
+        noise.normal_(generator=generator)
+    return noise.numpy(), draws.numpy()

@@ -1,0 +1,278 @@
+"""Policies of continuous actions and twin critics: what `algos/sac.py` and `algos/td3.py` do in
+torch. Critics read the inputs of a state and an action behind them, (B, I + A)."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.dense import Table, backward, forward, tanh
+from rl_orch.rl.kernels.descent import descend
+from rl_orch.rl.kernels.heads import LOG_2PI
+from rl_orch.rl.kernels.q_learning import Transitions, put
+from rl_orch.rl.optimizer import Descent
+
+LOG_2 = math.log(2.0)
+
+Q_LOSS, Q_VALUE, ACTOR_LOSS, GRAD_NORM, LOG_PROB = range(5)
+"""The terms of an update."""
+
+
+class Layers(NamedTuple):
+    """A network, what flows through it, and where its outputs begin; two critics' for critics."""
+
+    table: Table
+    flow: Floats
+    slopes: Floats
+    place: int
+    second: int
+
+
+class Soft(NamedTuple):
+    """SAC's numbers: the temperature, and where log deviations are kept."""
+
+    alpha: float
+    low: float
+    high: float
+
+
+class Delayed(NamedTuple):
+    """TD3's numbers: the deviation of the noise on target actions, and its bound."""
+
+    deviation: float
+    clip: float
+
+
+@kernel
+def soft_critics(
+    policy: Floats,
+    actor: Layers,
+    critics: Layers,
+    descent: Descent,
+    steps: int,
+    learning_rate: float,
+    target: Floats,
+    drawn: Transitions,
+    noise: Floats,
+    soft: Soft,
+    errors: NDArray[np.float64],
+    terms: NDArray[np.float64],
+) -> None:
+    """One step of the critics towards r + gamma (min Q' - alpha log π)."""
+    rows = len(noise)
+    log_probs, targets = np.empty(rows), np.empty(rows)
+    put(drawn.next_inputs, actor.flow)
+    forward(policy, actor.table, rows, actor.flow)
+    for row in range(rows):
+        log_probs[row] = _squash(actor, critics.flow, drawn.next_inputs, row, noise, soft)
+    forward(target, critics.table, rows, critics.flow)
+    for row in range(rows):
+        first, second = rows * critics.place + row, rows * critics.second + row
+        least = min(critics.flow[first], critics.flow[second])
+        targets[row] = least - soft.alpha * log_probs[row]
+    _improve_critics(critics, descent, steps, learning_rate, targets, drawn, 0.5, errors, terms)
+
+
+@kernel
+def soft_actor(
+    actor: Layers,
+    critics: Layers,
+    judges: Floats,
+    descent: Descent,
+    steps: int,
+    learning_rate: float,
+    drawn: Transitions,
+    noise: Floats,
+    soft: Soft,
+    terms: NDArray[np.float64],
+) -> None:
+    """One step of the policy along alpha log π - min Q."""
+    rows, count = noise.shape
+    wide = drawn.inputs.shape[1] + count
+    total, loss = 0.0, 0.0
+    put(drawn.inputs, actor.flow)
+    forward(descent.vector, actor.table, rows, actor.flow)
+    for row in range(rows):
+        log_prob = _squash(actor, critics.flow, drawn.inputs, row, noise, soft)
+        total += log_prob
+        loss += soft.alpha * log_prob
+    forward(judges, critics.table, rows, critics.flow)
+    for row in range(rows):
+        first, second = rows * critics.place + row, rows * critics.second + row
+        chosen = critics.flow[first] <= critics.flow[second]
+        loss -= min(critics.flow[first], critics.flow[second])
+        critics.slopes[first] = -1.0 / rows if chosen else 0.0
+        critics.slopes[second] = 0.0 if chosen else -1.0 / rows
+    backward(judges, judges, critics.table, rows, critics.flow, critics.slopes, False, True)
+    for row in range(rows):
+        at = rows * actor.place + row * 2 * count
+        for k in range(count):
+            given = row * wide + wide - count + k
+            action, by_action = critics.flow[given], critics.slopes[given]
+            raw = actor.flow[at + count + k]
+            pushed = noise[row, k] * math.exp(min(max(raw, soft.low), soft.high))
+            slope = by_action * (1.0 - action * action) + 2.0 * action * soft.alpha / rows
+            free = soft.low <= raw <= soft.high
+            actor.slopes[at + k] = slope
+            actor.slopes[at + count + k] = slope * pushed - soft.alpha / rows if free else 0.0
+    backward(
+        descent.vector, descent.gradient, actor.table, rows, actor.flow, actor.slopes, True, False
+    )
+    descend(descent, steps + 1, learning_rate)
+    terms[ACTOR_LOSS], terms[LOG_PROB] = loss / rows, total / rows
+
+
+@kernel
+def delayed_critics(
+    policy: Floats,
+    actor: Layers,
+    critics: Layers,
+    descent: Descent,
+    steps: int,
+    learning_rate: float,
+    target: Floats,
+    drawn: Transitions,
+    noise: Floats,
+    delayed: Delayed,
+    errors: NDArray[np.float64],
+    terms: NDArray[np.float64],
+) -> None:
+    """One step of the critics towards r + gamma min Q', at the slow policy's noisy action."""
+    rows, count = noise.shape
+    targets = np.empty(rows)
+    put(drawn.next_inputs, actor.flow)
+    forward(policy, actor.table, rows, actor.flow)
+    for row in range(rows):
+        at = _put_state(critics.flow, drawn.next_inputs, row, count)
+        for k in range(count):
+            pushed = delayed.deviation * noise[row, k]
+            pushed = min(max(pushed, -delayed.clip), delayed.clip)
+            action = tanh(actor.flow[rows * actor.place + row * count + k]) + pushed
+            critics.flow[at + k] = min(max(action, -1.0), 1.0)
+    forward(target, critics.table, rows, critics.flow)
+    for row in range(rows):
+        targets[row] = min(
+            critics.flow[rows * critics.place + row], critics.flow[rows * critics.second + row]
+        )
+    _improve_critics(critics, descent, steps, learning_rate, targets, drawn, 1.0, errors, terms)
+
+
+@kernel
+def delayed_actor(
+    actor: Layers,
+    critics: Layers,
+    first: Table,
+    judges: Floats,
+    descent: Descent,
+    steps: int,
+    learning_rate: float,
+    drawn: Transitions,
+    count: int,
+    terms: NDArray[np.float64],
+) -> None:
+    """One step of the policy up the first critic, whose layers are given once more."""
+    rows, wide = len(drawn.rewards), drawn.inputs.shape[1] + count
+    loss = 0.0
+    put(drawn.inputs, actor.flow)
+    forward(descent.vector, actor.table, rows, actor.flow)
+    for row in range(rows):
+        at = _put_state(critics.flow, drawn.inputs, row, count)
+        for k in range(count):
+            critics.flow[at + k] = tanh(actor.flow[rows * actor.place + row * count + k])
+    forward(judges, first, rows, critics.flow)
+    for row in range(rows):
+        loss -= critics.flow[rows * critics.place + row]
+        critics.slopes[rows * critics.place + row] = -1.0 / rows
+    backward(judges, judges, first, rows, critics.flow, critics.slopes, False, True)
+    for row in range(rows):
+        for k in range(count):
+            given = row * wide + wide - count + k
+            action = critics.flow[given]
+            actor.slopes[rows * actor.place + row * count + k] = critics.slopes[given] * (
+                1.0 - action * action
+            )
+    backward(
+        descent.vector, descent.gradient, actor.table, rows, actor.flow, actor.slopes, True, False
+    )
+    descend(descent, steps + 1, learning_rate)
+    terms[ACTOR_LOSS] = loss / rows
+
+
+@kernel
+def _squash(
+    actor: Layers, given: Floats, inputs: Floats, row: int, noise: Floats, soft: Soft
+) -> float:
+    """Give the critics a state and tanh of the noisy action in it; returns log π.
+
+    log π = Σ [log N(ε) - log std - log(1 - tanh² u)], u = mean + std ε, and
+    log(1 - tanh² u) = 2 (log 2 - u - softplus(-2u)).
+    """
+    rows, count = noise.shape
+    at = rows * actor.place + row * 2 * count
+    to = _put_state(given, inputs, row, count)
+    log_prob = 0.0
+    for k in range(count):
+        log_std = min(max(actor.flow[at + count + k], soft.low), soft.high)
+        drawn = noise[row, k]
+        u = actor.flow[at + k] + math.exp(log_std) * drawn
+        fall = math.log1p(math.exp(-2.0 * abs(u))) + max(-2.0 * u, 0.0)
+        log_prob -= 0.5 * drawn * drawn + log_std + 0.5 * LOG_2PI
+        log_prob -= 2.0 * (LOG_2 - u - fall)
+        given[to + k] = math.tanh(u)
+    return log_prob
+
+
+@kernel
+def _put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
+    """Give the critics a state; returns where its action goes."""
+    width: int = inputs.shape[1]
+    at = row * (width + count)
+    for column in range(width):
+        given[at + column] = inputs[row, column]
+    return at + width
+
+
+@kernel
+def _improve_critics(
+    critics: Layers,
+    descent: Descent,
+    steps: int,
+    learning_rate: float,
+    targets: NDArray[np.float64],
+    drawn: Transitions,
+    factor: float,
+    errors: NDArray[np.float64],
+    terms: NDArray[np.float64],
+) -> None:
+    """One step of both critics along Σ_j E[w (Q_j - y)²], times a factor, y = r + gamma targets."""
+    rows, count = drawn.moves.shape
+    for row in range(rows):
+        at = _put_state(critics.flow, drawn.inputs, row, count)
+        for k in range(count):
+            critics.flow[at + k] = drawn.moves[row, k]
+    forward(descent.vector, critics.table, rows, critics.flow)
+    loss, total = 0.0, 0.0
+    for row in range(rows):
+        errors[row] = 0.0
+        target = drawn.rewards[row] + drawn.discounts[row] * targets[row]
+        for place in (critics.place, critics.second):
+            q = critics.flow[rows * place + row]
+            error, weight = q - target, factor * drawn.weights[row] / rows
+            critics.slopes[rows * place + row] = 2.0 * weight * error
+            loss += weight * error * error
+            total += q
+            errors[row] += 0.5 * abs(error)
+    backward(
+        descent.vector,
+        descent.gradient,
+        critics.table,
+        rows,
+        critics.flow,
+        critics.slopes,
+        True,
+        False,
+    )
+    terms[GRAD_NORM] = descend(descent, steps + 1, learning_rate)
+    terms[Q_LOSS], terms[Q_VALUE] = loss, total / (2 * rows)
