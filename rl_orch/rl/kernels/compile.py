@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+import torch
 from llvmlite import binding
 from numba import types
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 Floats = NDArray[Any]
 """Contiguous numbers, all float32 or all float64 in one call."""
@@ -69,6 +71,8 @@ def _blas(name: str) -> Any:
 
 
 _sgemm, _dgemm = _blas("sgemm"), _blas("dgemm")
+# As many threads as torch has: by itself, BLAS would take all cores, in every process.
+threadpool_limits(limits=torch.get_num_threads(), user_api="blas")
 _NORMAL, _TRANSPOSED = np.int8(ord("N")), np.int8(ord("T"))
 
 
