@@ -5,8 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PEERS  := .venv-peers
+CLEANRL := .venv-peers-cleanrl
 
-.PHONY: setup demo test check lint soak bench docs clean
+.PHONY: setup demo test check lint soak peers bench docs clean
 
 setup: $(STAMP)
 
@@ -42,9 +43,9 @@ lint: setup
 soak: setup
 	$(BIN)/python -m pytest -n 2 -o addopts="" -o timeout=3600 -v tests/soak
 
-# Peers live in an environment of their own.
-bench: setup $(PEERS)/.ready
-	$(BIN)/python benchmarks/train_speed.py --peer-python $(PEERS)/bin/python
+# For another choice of peers, workloads or runs: .venv/bin/python -m benchmarks.speed --help
+bench: setup peers
+	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/supervision_cost.py
 	$(BIN)/python benchmarks/metric_series.py
@@ -52,6 +53,9 @@ bench: setup $(PEERS)/.ready
 	$(BIN)/python benchmarks/stream_clients.py
 	$(BIN)/python -m benchmarks.replay_memory
 	$(BIN)/python -m benchmarks.learning --peer-python $(PEERS)/bin/python
+
+# Peers live in environments of their own.
+peers: $(PEERS)/.ready $(PEERS)/.ready-sbx $(CLEANRL)/.ready
 
 $(PEERS)/.ready:
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
@@ -61,8 +65,25 @@ $(PEERS)/.ready:
 		"sb3-contrib>=2.7" "gymnasium[box2d,mujoco]>=1.4,<1.5"
 	@touch $@
 
+$(PEERS)/.ready-sbx: $(PEERS)/.ready
+	@echo "Adding SBX to $(PEERS) ..."
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "sbx-rl>=0.28" "jax>=0.10,<0.11"
+	@touch $@
+
+# CleanRL's scripts name Python below 3.11 and packages of 2022; they run on 3.11 with these.
+$(CLEANRL)/.ready:
+	@test -x $(CLEANRL)/bin/python || $(PYTHON) -m venv $(CLEANRL)
+	@echo '*' > $(CLEANRL)/.gitignore
+	@echo "Setting up $(CLEANRL) with CleanRL ..."
+	@$(CLEANRL)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@$(CLEANRL)/bin/python -m pip install --quiet --disable-pip-version-check "gym==0.23.1" pygame-ce \
+		"gymnasium[mujoco]==0.29.1" "mujoco<3" "numpy<2" "stable-baselines3==2.3.2"
+	@$(CLEANRL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--ignore-requires-python "cleanrl==1.2.0"
+	@touch $@
+
 docs: setup
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(CLEANRL) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.peers.ours_ppo import Nowhere
+from benchmarks.speed.outlet import Nowhere
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Training
