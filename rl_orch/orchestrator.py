@@ -42,11 +42,13 @@ def connect(
     database: str | Path | None = None,
     runner: str | None = None,
     resident: bool = False,
+    spares: int = 1,
 ) -> Orchestrator:
     """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named.
 
     Its database is the one that is named, or that of the service which the home had last. Each run
-    is executed by the runner that its spec names, or all of them by `runner`.
+    is executed by the runner that its spec names, or all of them by `runner`. A resident one keeps
+    that many processes ready to become runs of ours.
     """
     folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
     made: dict[str, Runner] = {}
@@ -57,6 +59,8 @@ def connect(
             made[chosen] = plugins.load("runners", chosen)()
         return made[chosen]
 
+    if resident and spares:
+        made["local"] = plugins.load("runners", "local")(spares=spares)
     found = place.database_of(folder, database)
     return Orchestrator(folder, runner_of, database=found, resident=resident)
 

@@ -46,7 +46,10 @@ def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
     for model in (Group, Record):  # Before there are threads that would all do it.
         _build(model)
     with _alone(wanted.home), _signals() as until:
-        verbs = orchestrator.connect(wanted.home, database=wanted.database, resident=True)
+        spares = 1 if wanted.spares is None else wanted.spares
+        verbs = orchestrator.connect(
+            wanted.home, database=wanted.database, resident=True, spares=spares
+        )
         verbs.capacity = _capacity(wanted)
         _note_database(verbs)
         telemetry = Telemetry(verbs)

@@ -35,8 +35,8 @@ PROGRAM = "from rl_orch.cli.rlctl import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The service that was asked for; None is all that the machine has, and as a port the usual
-    one, or any other if that is taken."""
+    """The service that was asked for; None is all that the machine has, as `spares` one, and as a
+    port the usual one, or any other if that is taken."""
 
     home: Path
     host: str
@@ -46,11 +46,17 @@ class Wanted:
     memory_mb: int | None
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
+    spares: int | None = None
 
     def words(self) -> Iterator[str]:
         """The command line that asks for it, but for the database, which may hold a password."""
         yield from ("up", "--json", "--home", str(self.home), "--host", self.host)
-        numbers = {"--port": self.port, "--cpus": self.cpus, "--memory-mb": self.memory_mb}
+        numbers = {
+            "--port": self.port,
+            "--cpus": self.cpus,
+            "--memory-mb": self.memory_mb,
+            "--spares": self.spares,
+        }
         for flag, value in numbers.items():
             if value is not None:
                 yield from (flag, str(value))
@@ -78,6 +84,15 @@ def command(
     ] = None,
     memory_mb: Annotated[
         int | None, typer.Option(help="Memory for runs, in MiB.", min=1, show_default="all")
+    ] = None,
+    spares: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes kept ready to become runs; 0 is none.",
+            min=0,
+            max=64,
+            show_default="1",
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -124,6 +139,7 @@ def command(
         memory_mb=memory_mb,
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
+        spares=spares,
     )
     _refuse_missing()
     _refuse_another(wanted.home)

@@ -1,28 +1,94 @@
-"""Training by this package, as child processes of this machine that outlive their starter."""
+"""Training by this package, as child processes of this machine that outlive their starter.
 
+A service keeps spares: processes that have loaded torch and wait to become the root of an attempt.
+Where none is ready, or none is what the attempt needs, it starts cold.
+"""
+
+import json
+import logging
+import os
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from rl_orch.core.ports import Exit, Task
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io.asking import ask, problems_in
+from rl_orch.io import processes
+from rl_orch.io.asking import answer_in, ask, harmless, problems_in
+from rl_orch.io.children import DEVICES, FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.rundir import RunDir
+from rl_orch.spec.engine import settle
 from rl_orch.spec.model import Spec
+from rl_orch.spec.operations import ResourcesGroup
+from rl_orch.worker.spare import MESSAGE_BYTES, READY, ROOM, TAKEN
 
+LOG = logging.getLogger(__name__)
 CHECK_TIMEOUT_S = 120.0
+LOOK_EVERY_S = 0.25
+REST_S = 2.0
+"""How long after a start nothing is prepared: loading torch would take the cores from it."""
+
+PAUSE_S = 30.0
+"""How long to wait after a spare that was not prepared: something is amiss, or files changed."""
+
+ANSWERS_WITHIN_S = 2.0
 
 
 class LocalRunner(Roots):
-    """Trains with this package, in this interpreter."""
+    """Trains with this package, in this interpreter, with as many spares ready as asked for."""
 
     trainer = "rl_orch.worker.train"
 
-    def check(self, spec: Spec) -> None:
-        """Ask a child whether the environment exists and suits the algorithm."""
+    def __init__(self, *, spares: int = 0) -> None:
+        super().__init__()
+        self.spares = Spares(spares if sys.platform == "linux" else 0)
+        self._warm: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, directory: Path, task: Task) -> str:
+        """Let a spare begin the attempt, or start a worker in a session of its own."""
+        child = self._taken(directory, task) if self.spares.count else None
+        if child is None:
+            return super().start(directory, task)
+        handle = processes.identity(child.pid) or f"{child.pid}:gone"
+        self._warm[handle] = child
+        return handle
+
+    def poll(self, handle: str) -> Exit | None:
+        """None while the worker lives. Only its parent can see the exit code."""
+        child = self._warm.get(handle)
+        if child is None:
+            return super().poll(handle)
+        code = child.poll()
+        return None if code is None else Exit(code)
+
+    def _taken(self, directory: Path, task: Task) -> subprocess.Popen[bytes] | None:
+        """A spare that has become the root of the task; only training is worth one."""
+        if task.checkpoint is not None:
+            return None
+        run = RunDir(directory)
+        order = {
+            "words": [self.trainer, str(directory), str(task.attempt)],
+            "cookie": processes.cookie(directory, task.attempt)[processes.COOKIE],
+        }
+        wanted = variables(run.spec().resources.threads, task.gpus)
+        with run.log.open("ab") as log:
+            return self.spares.take(json.dumps(order).encode(), log.fileno(), wanted)
+
+    def check(self, spec: Spec) -> Spec:
+        """Ask a child whether the environment exists and suits the algorithm, and what trains."""
         reply = self._ask("check", input=spec.model_dump_json())
         found = problems_in(reply, spec.env.id)
         found += self._device_problems(spec.resources.device)
         if found:
             raise SpecInvalid(found)
+        return settle(spec, answer_in(reply)["settled"])
 
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
@@ -44,3 +110,160 @@ class LocalRunner(Roots):
                 f"the {program} of the spec took longer than {CHECK_TIMEOUT_S:.0f} s",
                 hint="Make the environment by hand to see what it waits for.",
             ) from None
+
+
+def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, str]:
+    """The environment of a root, but for its cookie."""
+    visible = {} if gpus is None else {DEVICES: ",".join(gpus)}
+    counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
+    known = harmless(os.environ) | counts | visible | FIXED_VARIABLES
+    return {name: value for name, value in known.items() if name != processes.COOKIE}
+
+
+@dataclass(slots=True)
+class Spare:
+    """A child that prepares itself, and the line to it."""
+
+    child: subprocess.Popen[bytes]
+    line: socket.socket
+    variables: Mapping[str, str]
+    ready: bool = False
+
+    @classmethod
+    def start(cls, variables: Mapping[str, str]) -> "Spare":
+        """Start one in a session of its own. It ends when this process does: the line is cut."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "rl_orch.worker.spare", " " * ROOM],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**variables, processes.COOKIE: " " * ROOM},
+            )
+        return cls(child, ours, variables)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended; notes on the way whether it has said that it is ready."""
+        if not self.ready:
+            self.ready = self._hears(READY, within_s=0.0)
+        return self.child.poll() is None
+
+    def becomes(self, order: bytes, log: int) -> bool:
+        """Whether it has become what was ordered, its output to that file. If not, it is gone."""
+        with suppress(OSError):
+            socket.send_fds(self.line, [order], [log])
+        taken = self._hears(TAKEN, within_s=ANSWERS_WITHIN_S)
+        if not taken:
+            self.child.kill()
+            self.child.wait()
+            taken = self._hears(TAKEN, within_s=0.0)  # Then the attempt has begun, and was killed.
+        self.line.close()
+        return taken
+
+    def end(self) -> None:
+        """End it."""
+        self.line.close()
+        self.child.kill()
+        self.child.wait()
+
+    def _hears(self, message: Mapping[str, bool], *, within_s: float) -> bool:
+        """Whether it says that within the time."""
+        self.line.settimeout(within_s)
+        try:
+            return self.line.recv(MESSAGE_BYTES) == json.dumps(message).encode()
+        except OSError:
+            return False
+
+
+@dataclass(slots=True)
+class Spares:
+    """A few processes that are ready to become roots, each replaced once it is taken or ends.
+
+    They are prepared for runs that need the environment of the last one; a thread looks after them.
+    """
+
+    count: int
+    timer: Callable[[], float] = time.monotonic
+    _wanted: Mapping[str, str] = field(init=False)
+    _spares: list[Spare] = field(default_factory=list)
+    _prepare_at: float = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._wanted = variables(ResourcesGroup().threads)
+        self._prepare_at = self.timer() + REST_S
+        if self.count:
+            threading.Thread(target=self._look_after, name="spares", daemon=True).start()
+
+    @property
+    def ready(self) -> list[int]:
+        """The pids of those that are ready."""
+        with self._lock:
+            return [spare.child.pid for spare in self._spares if spare.lives and spare.ready]
+
+    def take(
+        self, order: bytes, log: int, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes] | None:
+        """A spare that has become what was ordered; None where a cold start is needed."""
+        with self._lock:
+            self._wanted, self._prepare_at = variables, self.timer() + REST_S
+            for spare in [spare for spare in self._spares if self._suits(spare)]:
+                self._spares.remove(spare)
+                if spare.becomes(order, log):
+                    return spare.child
+        return None
+
+    def close(self) -> None:
+        """End those that wait."""
+        self._closed.set()
+        with self._lock:
+            while self._spares:
+                self._spares.pop().end()
+
+    def _suits(self, spare: Spare) -> bool:
+        """Whether a cold start would differ from it in nothing but what it has loaded."""
+        if not (spare.lives and spare.ready and spare.variables == self._wanted):
+            return False
+        return _inherited(spare.child.pid) == _inherited(os.getpid())
+
+    def _look_after(self) -> None:
+        while not self._closed.wait(LOOK_EVERY_S):
+            with self._lock:
+                try:
+                    self._look()
+                except OSError as error:  # No room for another process, for one.
+                    LOG.warning("no spare was started: %s", error)
+                    self._prepare_at = self.timer() + PAUSE_S
+
+    def _look(self) -> None:
+        """Let go of those that have ended or that nobody needs; start one, one at a time."""
+        for spare in list(self._spares):
+            if spare.lives and spare.variables == self._wanted:
+                continue
+            self._spares.remove(spare)
+            if not spare.ready and not spare.lives:
+                LOG.warning("a spare was not prepared: exit code %s", spare.child.returncode)
+                self._prepare_at = self.timer() + PAUSE_S
+            spare.end()
+        preparing = any(not spare.ready for spare in self._spares)
+        if len(self._spares) < self.count and not preparing and self.timer() >= self._prepare_at:
+            self._spares.append(Spare.start(self._wanted))
+
+
+def _inherited(pid: int) -> tuple[str, ...] | None:
+    """What a process has from its parent, besides its environment; None if it is gone."""
+    about = Path(f"/proc/{pid}")
+    try:
+        status = [
+            line
+            for line in (about / "status").read_text().splitlines()
+            if line.startswith(("Uid", "Gid", "Groups", "Umask", "Cpus_allowed:", "Mems_allowed:"))
+        ]
+        limits, group = (about / "limits").read_text(), (about / "cgroup").read_text()
+        return (os.readlink(about / "cwd"), limits, group, *status)
+    except OSError:
+        return None

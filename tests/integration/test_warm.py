@@ -1,0 +1,242 @@
+"""Runs that begin in a process which the service has prepared: they are what cold ones are."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rl_orch.client import Client
+from rl_orch.core.ports import Runner, Task
+from rl_orch.io import chain, processes
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Run
+from rl_orch.runners.local import LocalRunner, variables
+from rl_orch.testing import BackgroundRunnerContract
+from tests.integration.conftest import SMALL, Shell, until
+
+SHORT = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=2048")
+LONG = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=1e9")
+PREPARED_WITHIN_S = 90.0
+
+
+class Patient(LocalRunner):
+    """A runner that begins attempts when a spare is ready, and notes whether it took one."""
+
+    def __init__(self) -> None:
+        super().__init__(spares=1)
+
+    def start(self, directory: Path, task: Task) -> str:
+        """Start it warm where that can be."""
+        if task.checkpoint is not None:
+            return super().start(directory, task)
+        (spare,) = until(lambda: self.spares.ready, timeout_s=PREPARED_WITHIN_S)
+        handle = super().start(directory, task)
+        assert processes.pid_of(handle) == spare
+        return handle
+
+
+class TestWarmRunner(BackgroundRunnerContract):
+    """A warm root keeps the contract of every root."""
+
+    @pytest.fixture(autouse=True)
+    def made(self) -> Iterator[list[Patient]]:
+        """The runners of a test."""
+        self._made: list[Patient] = []
+        yield self._made
+        for runner in self._made:
+            runner.spares.close()
+
+    def make_runner(self) -> Runner:
+        """A runner with a spare."""
+        self._made.append(Patient())
+        return self._made[-1]
+
+    def test_a_root_is_seen_as_a_cold_one_is(self, tmp_path: Path) -> None:
+        """Command line, environment, session, files, limits: all but its pid."""
+        folders = [tmp_path / name for name in ("warm", "cold")]
+        runners: list[Runner] = [self.make_runner(), LocalRunner()]
+        seen = []
+        for folder, runner in zip(folders, runners, strict=True):
+            with living(runner, self.make_directory(folder, "train.total_timesteps=1e9")) as pid:
+                seen.append(about(pid, folder))
+        assert seen[0] == seen[1]
+        assert seen[0]["leads"] == (True, True)
+        assert seen[0]["files"] == {"0": "/dev/null", "1": "X/run/log.txt", "2": "X/run/log.txt"}
+        assert seen[0]["cookie"] == "1:X/run"
+
+    def test_what_needs_another_environment_starts_cold(self, tmp_path: Path) -> None:
+        """The next spare is prepared for it."""
+        runner = LocalRunner(spares=1)
+        try:
+            (spare,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            directory = self.make_directory(tmp_path, "resources.threads=2")
+            handle = runner.start(directory, Task(attempt=1))
+            assert processes.pid_of(handle) != spare
+            self.wait(runner, handle)
+            (other,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            assert psutil.Process(other).environ()["OMP_NUM_THREADS"] == "2"
+            assert not psutil.pid_exists(spare)
+        finally:
+            runner.spares.close()
+
+    def test_what_inherits_other_limits_starts_cold(self, tmp_path: Path) -> None:
+        """Limits that the service has raised are those of its runs, but not of its spares."""
+        runner, directory = LocalRunner(spares=1), self.make_directory(tmp_path)
+        try:
+            (spare,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            soft, hard = psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE)
+            psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE, (soft - 1, hard))
+            handle = runner.start(directory, Task(attempt=1))
+            assert processes.pid_of(handle) != spare
+            self.wait(runner, handle)
+        finally:
+            runner.spares.close()
+
+    def test_a_spare_that_does_not_answer_is_replaced_by_a_cold_start(self, tmp_path: Path) -> None:
+        """It is killed first, so that there are never two roots."""
+        runner, directory = LocalRunner(spares=1), self.make_directory(tmp_path)
+        try:
+            (spare,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            os.kill(spare, signal.SIGSTOP)
+            handle = runner.start(directory, Task(attempt=1))
+            assert not psutil.pid_exists(spare)
+            assert self.wait(runner, handle).code == 0
+        finally:
+            runner.spares.close()
+
+
+@pytest.fixture
+def up(shell: Shell) -> Iterator[int]:
+    """The pid of a service that has a spare ready."""
+    (shell.folder / "sitecustomize.py").write_text("VALUE = 1\n")
+    pid = shell.json("up", "--detach", "--port", "0")["pid"]
+    until(lambda: spares(pid), timeout_s=PREPARED_WITHIN_S)
+    yield pid
+    shell.run("down", "--stop-runs")
+
+
+def test_a_warm_run_is_bit_for_bit_a_cold_one(shell: Shell, up: int) -> None:
+    (spare,) = spares(up)
+    run, root = launched(shell, *SHORT, "env.seed=5")
+    assert root == spare
+    assert shell.run("wait", run.id).returncode in (0, 3)
+    in_foreground = [word for word in (*SHORT, "env.seed=5") if word != "--detach"]
+    done = shell.run(*in_foreground, "--json")
+    assert done.returncode in (0, 3), done.stderr
+    cold = RunDir(Path(json.loads(done.stdout)["path"]))
+    compared = chain.compare(RunDir.of(run), cold)
+    assert compared.difference is None
+    assert compared.checkpoints > 0
+    assert compared.events > 0
+
+
+def test_a_spare_ends_with_its_service_and_a_run_that_was_one_does_not(
+    shell: Shell, up: int
+) -> None:
+    (spare,) = spares(up)
+    run, root = launched(shell, *LONG)
+    assert root == spare
+    (other,) = until(lambda: spares(up), timeout_s=PREPARED_WITHIN_S)
+    os.kill(up, signal.SIGKILL)
+    until(lambda: not lives(other))
+    assert lives(root)
+    shell.json("up", "--detach", "--port", "0")
+    with Client.of_home(shell.home) as client:
+        until(lambda: client.show(run.id).watched)
+        assert client.get(run.id).attempt == 1
+        assert client.stop(run.id).state == "stopped"
+    assert not lives(root)
+
+
+def test_a_run_whose_spare_was_killed_starts_cold(shell: Shell, up: int) -> None:
+    (spare,) = spares(up)
+    os.kill(spare, signal.SIGKILL)
+    run, root = launched(shell, *SHORT)
+    assert root != spare
+    assert shell.run("wait", run.id).returncode in (0, 3)
+
+
+def test_how_a_warm_root_was_killed_is_seen(shell: Shell, up: int) -> None:
+    (spare,) = spares(up)
+    run, root = launched(shell, *LONG, "schedule.retries=0")
+    assert root == spare
+    os.kill(root, signal.SIGKILL)
+    shell.run("wait", run.id)
+    (attempt,) = shell.json("show", run.id)["attempts"]
+    assert attempt["exit_code"] == -signal.SIGKILL
+
+
+def test_code_that_has_changed_is_not_served_stale(shell: Shell, up: int) -> None:
+    (spare,) = spares(up)
+    (shell.folder / "sitecustomize.py").write_text("VALUE = 2\n")
+    _, root = launched(shell, *LONG)
+    assert root != spare
+    until(lambda: not lives(spare))
+
+
+def spares(service: int) -> list[int]:
+    """The pids of a service's spares that are ready."""
+    found = []
+    with suppress(psutil.Error):
+        for child in psutil.Process(service).children():
+            with suppress(psutil.Error):
+                if child.cmdline()[2:4] == ["rl_orch.worker.spare", "ready"]:
+                    found.append(child.pid)
+    return found
+
+
+def launched(shell: Shell, *words: str) -> tuple[Run, int]:
+    """A run that has begun, and the pid of its root."""
+    run_id = shell.json(*words)["id"]
+    with Client.of_home(shell.home) as client:
+        handle = until(lambda: [a.handle for a in client.show(run_id).attempts if a.handle])[0]
+        return client.get(run_id), processes.pid_of(handle)
+
+
+def lives(pid: int) -> bool:
+    return processes.identity(pid) is not None
+
+
+@contextmanager
+def living(runner: Runner, directory: Path) -> Iterator[int]:
+    """The pid of a root that trains."""
+    handle = runner.start(directory, Task(attempt=1))
+    try:
+        events = RunDir(directory).events
+        until(lambda: b'"kind":"metric"' in events.read_bytes(), timeout_s=60.0)
+        yield processes.pid_of(handle)
+    finally:
+        runner.stop(handle, force=True)
+        until(lambda: runner.poll(handle) is not None)
+
+
+def about(pid: int, folder: Path) -> dict[str, Any]:
+    """All that can be seen of a process and is not its own alone."""
+    process = psutil.Process(pid)
+    environment = process.environ()
+    cookie = environment.pop(processes.COOKIE)
+    assert environment == variables(1)
+    open_files = {fd: os.readlink(f"/proc/{pid}/fd/{fd}").replace(str(folder), "X") for fd in "012"}
+    return {
+        "words": [word.replace(str(folder), "X") for word in process.cmdline() if word],
+        "cookie": cookie.replace(str(folder), "X"),
+        "environment": environment,
+        "leads": (os.getsid(pid) == pid, os.getpgid(pid) == pid),
+        "files": open_files,
+        "descriptors": process.num_fds(),
+        "threads": process.num_threads(),
+        "parent": process.ppid(),
+        "place": process.cwd(),
+        "limits": Path(f"/proc/{pid}/limits").read_text(),
+        "signals": [
+            line
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if line.startswith(("SigBlk", "SigIgn", "SigCgt", "Umask"))
+        ],
+    }
