@@ -12,6 +12,7 @@ from rl_orch.api.schemas import Checked, CheckError, Experiment
 from rl_orch.errors import BadInput, ConsentNeeded, SpecInvalid
 from rl_orch.records import Submission
 from rl_orch.spec import checks, consent
+from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
@@ -72,14 +73,17 @@ async def check_experiment(body: Experiment, request: Request, here: Here) -> Re
     try:
         spec = await to_thread.run_sync(_spec, body)
         _require_runner(spec, request)
-        await to_thread.run_sync(here.orchestrator.check, spec, limiter=_checking)
+        spec = await to_thread.run_sync(here.orchestrator.check, spec, limiter=_checking)
     except BadInput as error:
-        refused = Checked(ok=False, config_hash=None, pending=[], seeds=[], errors=_errors(error))
-        return json_response(refused)
+        errors = _errors(error)
+        return json_response(
+            Checked(ok=False, config_hash=None, settled={}, pending=[], seeds=[], errors=errors)
+        )
     return json_response(
         Checked(
             ok=True,
             config_hash=spec.config_hash,
+            settled=left_open(spec),
             pending=checks.pending(spec),
             seeds=[member.env.seed for member in spec.members or [spec]],
             errors=[],

@@ -93,10 +93,12 @@ class CheckError(Record):
 
 
 class Checked(Record):
-    """What can be known of a spec before it is carried out."""
+    """What can be known of a spec before it is carried out; `settled` has the options that are left
+    open in it, by path, as they would be."""
 
     ok: bool
     config_hash: str | None
+    settled: dict[str, str]
     pending: list[str]
     seeds: list[int]
     errors: list[CheckError]

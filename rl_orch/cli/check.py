@@ -9,6 +9,7 @@ from rl_orch.cli.output import out, print_json, report_error, safe
 from rl_orch.cli.words import seeds_text
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.spec import checks
+from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
 
 
@@ -26,7 +27,7 @@ def command(
     """
     try:
         spec = spec_from(file, overrides, flags)
-        orchestrator.connect().check(spec)
+        spec = orchestrator.connect().check(spec)
     except BadInput as error:
         if not json:
             return report_error(error, as_json=False)
@@ -51,6 +52,7 @@ def _document(spec: Spec | None, error: BadInput | None) -> dict[str, Any]:
     return {
         "ok": spec is not None,
         "config_hash": None if spec is None else spec.config_hash,
+        "settled": {} if spec is None else left_open(spec),
         "pending": [] if spec is None else checks.pending(spec),
         "seeds": [] if spec is None else _seeds(spec),
         "errors": errors,
@@ -67,6 +69,8 @@ def _print(spec: Spec) -> None:
         f"{grouped if spec.members else f'seed {spec.env.seed}'}"
     )
     console.print(f"    config hash {spec.config_hash[:12]}", style="dim")
+    settled = ", ".join(f"{path} {value}" for path, value in left_open(spec).items())
+    console.print(f"    {settled}", style="dim")
     for path in checks.pending(spec):
         console.print(f"[yellow]pending[/yellow]  {path}: not in this release; `launch` refuses it")
 

@@ -24,6 +24,7 @@ from rl_orch.io.logs import LogPart
 from rl_orch.io.recent import TrainingStep
 from rl_orch.io.series import POINTS, Series
 from rl_orch.records import Event, Group, History, Run, RunView, Submission
+from rl_orch.spec.engine import settle
 from rl_orch.spec.model import Spec
 
 TIMEOUT_S = 60.0
@@ -93,12 +94,13 @@ class Client:
         except Unavailable:
             return False
 
-    def check(self, spec: Spec) -> None:
-        """Raise if the spec could not be carried out there."""
+    def check(self, spec: Spec) -> Spec:
+        """Raise if the spec could not be carried out there; else what would be."""
         body = {"spec": spec.model_dump(mode="json")}
         found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
         if found["errors"]:
             raise refusal_from(found["errors"])
+        return settle(spec, found["settled"])
 
     def submit(self, spec: Spec, *, key: str | None = None, consent: bool = False) -> Submission:
         """Queue what a spec asks for, durably. Nobody waits for it.

@@ -32,8 +32,9 @@ class Exit:
 class Runner(Protocol):
     """How a run is executed. A handle is an opaque string that outlives this process."""
 
-    def check(self, spec: Spec) -> None:
-        """Raise if the spec could not be carried out; change nothing."""
+    def check(self, spec: Spec) -> Spec:
+        """Raise if the spec could not be carried out; else what would be, with nothing left open.
+        Changes nothing."""
 
     def start(self, directory: Path, task: Task) -> str:
         """Start a root in the run directory and return its handle."""

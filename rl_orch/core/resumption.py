@@ -71,7 +71,7 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
         )
 
 
-def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], None]) -> Run:
+def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], object]) -> Run:
     """A run that had ended, queued for a further attempt; its directory says what has changed.
 
     `check` raises if a changed spec could not be carried out.

@@ -102,11 +102,11 @@ class Verbs:
         """Whether there is a database yet."""
         return isinstance(self.location, str) or self.location.exists()
 
-    def check(self, spec: Spec) -> None:
-        """Raise if the spec could not be carried out here."""
+    def check(self, spec: Spec) -> Spec:
+        """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
         self._refuse_what_never_fits(spec)
-        self._runner_of(spec.runner.name).check(spec)
+        return self._runner_of(spec.runner.name).check(spec)
 
     def submit(self, spec: Spec, *, key: str | None = None) -> Submission:
         """What a spec asks for, queued, durable before this returns.
@@ -291,7 +291,7 @@ class Verbs:
     ) -> tuple[list[str], bool]:
         """The ids of the runs that a spec makes; or of those that it made with that key before."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
-        self.check(spec)
+        spec = self.check(spec)
         drafted = creation.draft(self.home, spec, after=after)
         mine = [run.id for run in drafted.runs]
         try:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from rl_orch.errors import BadInput, Problem
 
@@ -44,13 +45,19 @@ def ask(
     return subprocess.CompletedProcess(list(command), child.returncode, out, err)
 
 
+def answer_in(reply: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The document in the last line of an answer."""
+    document: dict[str, Any] = json.loads(reply.stdout.splitlines()[-1])
+    return document
+
+
 def problems_in(reply: subprocess.CompletedProcess[str], env_id: str) -> list[Problem]:
     """What a child that was to make an environment says against it, in the last line of its answer.
 
     Making one may end the process; and the child itself may say that it cannot look.
     """
     try:
-        document = json.loads(reply.stdout.splitlines()[-1])
+        document = answer_in(reply)
     except (IndexError, ValueError):
         last = reply.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         message = (

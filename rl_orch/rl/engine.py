@@ -44,10 +44,8 @@ def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Literal["
 
 def settled(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Spec:
     """The spec with nothing left open."""
-    chosen = engine_of(spec, leaves, actions)
-    return spec.model_copy(
-        update={
-            "env": spec.env.model_copy(update={"backend": backend_of(spec)}),
-            "train": spec.train.model_copy(update={"engine": chosen}),
-        }
-    )
+    values = {
+        "env.backend": backend_of(spec),
+        "train.engine": engine_of(spec, leaves, actions),
+    }
+    return engine.settle(spec, values)

@@ -21,13 +21,14 @@ class ExternalRunner(Roots):
 
     trainer = "rl_orch.worker.external"
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: Spec) -> Spec:
         """See whether the programs are there, and whether a policy could act where it will."""
         found = program.problems(spec)
         if not found and spec.runner.policy:
             found = _environment_problems(spec)
         if found:
             raise SpecInvalid(found)
+        return spec
 
 
 def _environment_problems(spec: Spec) -> list[Problem]:

@@ -9,6 +9,7 @@ import torch
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import SpecInvalid
 from rl_orch.io.rundir import RunDir
+from rl_orch.rl.engine import settled
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
@@ -22,12 +23,14 @@ class InlineRunner:
     def __init__(self) -> None:
         self._exits: list[Exit] = []
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: Spec) -> Spec:
         """Make the environment here and look at it."""
         with _undisturbed():
-            found = problems(spec, describe(spec)) or try_out(spec)
+            env = describe(spec)
+            found = problems(spec, env) or try_out(spec)
         if found:
             raise SpecInvalid(found)
+        return settled(spec, env.leaves, env.action.kind)
 
     def start(self, directory: Path, task: Task) -> str:
         """Do all of the task's work, then return."""

@@ -1,4 +1,7 @@
-"""Which engine trains: kernels where they can, else torch. What a spec alone says of it."""
+"""What a spec leaves open and rules settle: which engine trains, kernels where they can, and
+what steps the environment. What a spec alone says of it."""
+
+from collections.abc import Mapping
 
 from rl_orch.spec.model import Spec
 
@@ -25,3 +28,20 @@ def why_not(spec: Spec) -> str | None:
         "train.use_sde is true": spec.train.use_sde,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def left_open(spec: Spec) -> dict[str, str]:
+    """The options that rules settle, by path, with what they are in a spec."""
+    return {"env.backend": spec.env.backend, "train.engine": spec.train.engine}
+
+
+def settle(spec: Spec, values: Mapping[str, str]) -> Spec:
+    """The spec with these values in place of what it leaves open."""
+    backend = values.get("env.backend", spec.env.backend)
+    engine = values.get("train.engine", spec.train.engine)
+    return spec.model_copy(
+        update={
+            "env": spec.env.model_copy(update={"backend": backend}),
+            "train": spec.train.model_copy(update={"engine": engine}),
+        }
+    )

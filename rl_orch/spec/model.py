@@ -43,10 +43,13 @@ NOT_LEARNED = (
 )
 """Groups and options that do not change the learned policy."""
 
+ALIKE = ("native", "sync")
+"""Values of `env.backend` that play the same episodes; `auto` becomes one of them."""
+
 ELSEWHERE = {
     "env": {"seed"},
     "agent": {"discrete", "policy_type"},
-    "train": {"off_policy", "report_every"},
+    "train": {"off_policy", "report_every", "engine"},
     "buffer": {"memory_share"},
     "runner": {"silence_s", "stop_grace_s"},
 }
@@ -149,6 +152,8 @@ class Spec(Group):
         """
         left_out: dict[str, Any] = dict.fromkeys(NOT_LEARNED, True) | ELSEWHERE
         chosen = self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+        if chosen["env"].get("backend") in ALIKE:
+            del chosen["env"]["backend"]
         document = {"spec_version": self.spec_version} | {k: v for k, v in chosen.items() if v}
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -5,14 +5,24 @@ from typing import Any
 
 
 def upgraded(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document of a resolved spec, which says every option that its release had.
+    """The document of a resolved spec, which says every option that its release had."""
+    return _before_engines(_before_encoders(document))
 
-    Before there were encoders to choose from, `mlp` was the only one, and `MlpPolicy` the only
-    policy: what `auto` and null stand for now.
-    """
+
+def _before_encoders(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Before there were encoders to choose from, `mlp` was the only one, and `MlpPolicy` the only
+    policy: what `auto` and null stand for now."""
     feature, agent = document.get("feature"), document.get("agent")
     if not isinstance(feature, Mapping) or "options" in feature or not isinstance(agent, Mapping):
         return document
     renamed = {"encoder": "auto"} if feature.get("encoder") == "mlp" else {}
     expected = {"policy_type": None} if agent.get("policy_type") == "MlpPolicy" else {}
     return {**document, "feature": {**feature, **renamed}, "agent": {**agent, **expected}}
+
+
+def _before_engines(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Before there were kernels, torch trained; a run goes on with what it began with."""
+    train = document.get("train")
+    if not isinstance(train, Mapping) or "engine" in train:
+        return document
+    return {**document, "train": {**train, "engine": "torch"}}

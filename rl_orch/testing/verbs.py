@@ -272,11 +272,12 @@ PROBLEMS = (
 class _Refusing(FakeRunner):
     """A fake runner that does not know every environment."""
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: Spec) -> Spec:
         if spec.env.id == WRONG:
             raise SpecInvalid(PROBLEMS)
         if spec.env.id == BARE:
             raise MissingExtra("it is not installed", path="env.id", hint="Install it.")
+        return spec
 
 
 def _logs(script: Callable[[RunDir, Task], int]) -> Callable[[RunDir, Task], int]:

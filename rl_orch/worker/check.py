@@ -10,22 +10,30 @@ import sys
 from typing import Any
 
 from rl_orch.errors import RlctlError, SpecInvalid
+from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
+from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
 
 
 def answer(spec: Spec) -> dict[str, Any]:
-    """The problems that only the environment itself can tell of."""
+    """The problems that only the environment itself can tell of; and what the spec leaves open,
+    settled."""
+    settled = {}
     try:
-        found = problems(spec, describe(spec)) or try_out(spec)
+        env = describe(spec)
+        found = problems(spec, env) or try_out(spec)
+        if not found:
+            settled = left_open(engine.settled(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:
         found = list(error.problems)
     except RlctlError as error:
         return error.document()
     return {
+        "settled": settled,
         "problems": [
             {"path": p.path, "value": p.value, "message": p.message, "hint": p.hint} for p in found
-        ]
+        ],
     }
 
 

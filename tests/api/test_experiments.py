@@ -131,7 +131,7 @@ def test_a_check_lists_what_is_wrong(api: Api) -> None:
 class Refusing(FakeRunner):
     """A runner that can make no environment."""
 
-    def check(self, spec: Spec) -> None:
+    def check(self, spec: Spec) -> Spec:
         raise BadInput(f"no environment {spec.env.id!r}", path="env.id", hint="Another one.")
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from rl_orch.rl.batch import Batch
 from rl_orch.rl.distributions import Categorical, DiagGaussian
 from rl_orch.rl.kernels import heads
-from rl_orch.rl.kernels.compile import kernel, product
-from rl_orch.rl.kernels.dense import backward, forward, tanh
+from rl_orch.rl.kernels.compile import A_TRANSPOSED, ADDED, B_TRANSPOSED, kernel, product
+from rl_orch.rl.kernels.dense import TO_INPUTS, TO_WEIGHTS, backward, forward, tanh
 from rl_orch.rl.kernels.descent import descend, squares
 from rl_orch.rl.kernels.networks import Plan
 from rl_orch.rl.learner import Learner, build_learner
@@ -58,7 +58,8 @@ def test_a_product_is_that_of_numpy(
     lies_a, lies_b = (a.T if left else a).ravel(), (b.T if right else b).ravel()
     flat_c = np.concatenate([[7.0], c.ravel()]).astype(dtype)
     flat_a = np.concatenate([[9.0, 9.0], lies_a]).astype(dtype)
-    product(flat_a, 2, left, lies_b.copy(), 0, right, flat_c, 1, add, m, n, k)
+    form = A_TRANSPOSED * left + B_TRANSPOSED * right + ADDED * add
+    product(form, flat_a, 2, lies_b.copy(), 0, flat_c, 1, m, n, k)
     close(flat_c[1:].reshape(m, n), a @ b + (c if add else 0.0), kind[1])
     assert flat_c[0] == 7.0
 
@@ -118,10 +119,15 @@ def test_branches_run_forwards_and_backwards_as_in_torch(
         block = slice(rows * place, rows * place + out.numel())
         close(flow[block], out.detach().numpy().ravel(), tolerance)
         slopes[block] = slope.numpy().ravel()
-    backward(vector, gradient, table, rows, flow, slopes, True, True)
+    backward(vector, gradient, table, rows, flow, slopes, TO_WEIGHTS)
     grads = torch.cat([p.grad.flatten() for p in whole.parameters() if p.grad is not None])
     close(gradient, grads.numpy(), tolerance)
-    close(slopes[: rows * 3], x.grad.numpy().ravel() if x.grad is not None else 0.0, tolerance)
+
+    for place, out, slope in zip(places, theirs, up, strict=True):
+        slopes[rows * place : rows * place + out.numel()] = slope.numpy().ravel()
+    backward(vector, gradient, table, rows, flow, slopes, TO_INPUTS)
+    assert x.grad is not None
+    close(slopes[: rows * 3], x.grad.numpy().ravel(), tolerance)
 
 
 def of_a_row(parameter: Tensor, both: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:

@@ -73,26 +73,28 @@ def _blas(name: str) -> Any:
 _sgemm, _dgemm = _blas("sgemm"), _blas("dgemm")
 # As many threads as torch has: by itself, BLAS would take all cores, in every process.
 threadpool_limits(limits=torch.get_num_threads(), user_api="blas")
+A_TRANSPOSED, B_TRANSPOSED, ADDED = 1, 2, 4
+"""Parts of the form of a product."""
+
 _NORMAL, _TRANSPOSED = np.int8(ord("N")), np.int8(ord("T"))
 
 
 @kernel
 def product(
+    form: int,
     a: Floats,
     a_at: int,
-    a_transposed: bool,
     b: Floats,
     b_at: int,
-    b_transposed: bool,
     c: Floats,
     c_at: int,
-    add: bool,
     m: int,
     n: int,
     k: int,
 ) -> None:
     """C = A B, or C + A B: matrices (m, k), (k, n) and (m, n), which begin at places of flat
-    arrays. One that is transposed lies there with its axes exchanged."""
+    arrays. The form says which of them lies there with its axes exchanged, and whether to add."""
+    a_transposed, b_transposed = form & A_TRANSPOSED > 0, form & B_TRANSPOSED > 0
     # BLAS counts by columns: it is asked for Cᵀ = Bᵀ Aᵀ.
     sizes, forms, scales = np.empty(6, np.int32), np.empty(2, np.int8), np.empty(2, c.dtype)
     sizes[0], sizes[1], sizes[2] = n, m, k
@@ -101,7 +103,7 @@ def product(
     sizes[5] = n
     forms[0] = _TRANSPOSED if b_transposed else _NORMAL
     forms[1] = _TRANSPOSED if a_transposed else _NORMAL
-    scales[0], scales[1] = 1, 1 if add else 0
+    scales[0], scales[1] = 1, 1 if form & ADDED else 0
     i, f, s, width = sizes.ctypes.data, forms.ctypes.data, scales.ctypes.data, c.itemsize
     of_a, of_b = a.ctypes.data + a_at * width, b.ctypes.data + b_at * width
     of_c = c.ctypes.data + c_at * width

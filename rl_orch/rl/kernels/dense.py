@@ -14,7 +14,14 @@ from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, kernel, product
+from rl_orch.rl.kernels.compile import (
+    A_TRANSPOSED,
+    ADDED,
+    B_TRANSPOSED,
+    Floats,
+    kernel,
+    product,
+)
 
 Table = NDArray[np.int64]
 """(layers, 8); a row for each layer, in the order in which they run."""
@@ -29,28 +36,27 @@ ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 READS_INPUTS, SHARES_SOURCE = 1, 2
 """Roles, which add up: the layer reads the inputs of the network; a later layer reads the same."""
 
+GOALS = np.array([0, 1])
+TO_WEIGHTS, TO_INPUTS = range(2)
+"""Where `backward` goes; from an array for the same reason as the forms of products."""
+
+
+FORMS = np.array([B_TRANSPOSED, A_TRANSPOSED, 0, ADDED])
+OUTPUT_OF, WEIGHTS_OF, INPUTS_OF = range(3)
+"""The forms of the products of a layer. Taken from an array they are no literals, for each of which
+Numba would compile the product anew."""
+
 
 @kernel
 def forward(vector: Floats, table: Table, rows: int, flow: Floats) -> None:
     """Run all layers over the inputs in `flow`."""
-    for layer in table:
-        inputs, outputs = layer[INPUTS], layer[OUTPUTS]
-        place = rows * layer[PLACE]
-        product(
-            flow,
-            rows * layer[SOURCE],
-            False,
-            vector,
-            layer[WEIGHTS],
-            True,
-            flow,
-            place,
-            False,
-            rows,
-            outputs,
-            inputs,
-        )
-        _finish(flow, place, rows, outputs, vector, layer[BIASES], layer[ACTIVATION])
+    for number in range(len(table)):
+        inputs, outputs = table[number, INPUTS], table[number, OUTPUTS]
+        source, place = rows * table[number, SOURCE], rows * table[number, PLACE]
+        weights, biases = table[number, WEIGHTS], table[number, BIASES]
+        form = FORMS[OUTPUT_OF]
+        product(form, flow, source, vector, weights, flow, place, rows, outputs, inputs)
+        _finish(flow, place, rows, outputs, vector, biases, table[number, ACTIVATION])
 
 
 @kernel
@@ -61,48 +67,22 @@ def backward(
     rows: int,
     flow: Floats,
     slopes: Floats,
-    for_weights: bool,
-    for_inputs: bool,
+    goal: int,
 ) -> None:
     """From the slopes at the outputs to the gradient of the weights, or to the slopes at the
-    inputs. `flow` is what `forward` left."""
+    inputs, as the goal says. `flow` is what `forward` left."""
     for number in range(len(table) - 1, -1, -1):
-        layer = table[number]
-        inputs, outputs = layer[INPUTS], layer[OUTPUTS]
-        source, place = rows * layer[SOURCE], rows * layer[PLACE]
-        _unfinish(flow, slopes, place, rows * outputs, layer[ACTIVATION])
-        if for_weights:
-            product(
-                slopes,
-                place,
-                True,
-                flow,
-                source,
-                False,
-                gradient,
-                layer[WEIGHTS],
-                False,
-                outputs,
-                inputs,
-                rows,
-            )
-            _sum_rows(slopes, place, rows, outputs, gradient, layer[BIASES])
-        if for_inputs or not layer[ROLE] & READS_INPUTS:
-            add = layer[ROLE] & SHARES_SOURCE > 0
-            product(
-                slopes,
-                place,
-                False,
-                vector,
-                layer[WEIGHTS],
-                False,
-                slopes,
-                source,
-                add,
-                rows,
-                inputs,
-                outputs,
-            )
+        inputs, outputs = table[number, INPUTS], table[number, OUTPUTS]
+        source, place = rows * table[number, SOURCE], rows * table[number, PLACE]
+        weights, role = table[number, WEIGHTS], table[number, ROLE]
+        _unfinish(flow, slopes, place, rows * outputs, table[number, ACTIVATION])
+        if goal == TO_WEIGHTS:
+            form = FORMS[WEIGHTS_OF]
+            product(form, slopes, place, flow, source, gradient, weights, outputs, inputs, rows)
+            _sum_rows(slopes, place, rows, outputs, gradient, table[number, BIASES])
+        if goal == TO_INPUTS or not role & READS_INPUTS:
+            form = FORMS[INPUTS_OF + (role & SHARES_SOURCE) // SHARES_SOURCE]
+            product(form, slopes, place, vector, weights, slopes, source, rows, inputs, outputs)
 
 
 @kernel

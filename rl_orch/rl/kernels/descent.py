@@ -46,4 +46,7 @@ def squares(x: Floats) -> float:
             sums[lane] += x[i + lane] * x[i + lane]
     for i in range(whole, len(x)):
         sums[0] += x[i] * x[i]
-    return float(sums.sum())
+    total = 0.0
+    for lane in range(8):
+        total += sums[lane]
+    return total

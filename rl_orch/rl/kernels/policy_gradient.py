@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.kernels.compile import Floats, kernel
-from rl_orch.rl.kernels.dense import Table, backward, forward
+from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.kernels.heads import choice, choice_slopes, normal, normal_slopes
 from rl_orch.rl.optimizer import Descent
@@ -74,17 +74,23 @@ def policy_pass(
     `steps` is how many the optimiser has made before. `terms` (parts, 6) is filled. Returns how
     many parts were finite: the first that is not has been stepped along, and is the last.
     """
+    vector = descent.vector
     for part in range(len(bounds) - 1):
         drawn = order[bounds[part] : bounds[part + 1]]
-        width = rollout.inputs.shape[1]
-        for row in range(len(drawn)):
+        rows, width = len(drawn), rollout.inputs.shape[1]
+        for row in range(rows):
             for column in range(width):
                 flow[row * width + column] = rollout.inputs[drawn[row], column]
-        forward(descent.vector, table, len(drawn), flow)
+        forward(vector, table, rows, flow)
         _losses(descent, outputs, flow, slopes, rollout, drawn, weights, terms[part])
-        backward(descent.vector, descent.gradient, table, len(drawn), flow, slopes, True, False)
+        backward(
+            descent.vector, descent.gradient, table, len(drawn), flow, slopes, GOALS[TO_WEIGHTS]
+        )
         terms[part, GRAD_NORM] = descend(descent, steps + part + 1, learning_rate)
-        if not np.isfinite(terms[part].sum()):
+        total = 0.0
+        for term in range(terms.shape[1]):
+            total += terms[part, term]
+        if not math.isfinite(total):
             return part
     return len(bounds) - 1
 
@@ -104,9 +110,11 @@ def _losses(
     rows, count, log_std = len(drawn), outputs.size, outputs.log_std
     shares = np.empty(count)
     mean, scale = _standard(rollout.advantages, drawn, weights.standardize)
-    terms[:] = 0.0
+    for term in range(len(terms)):
+        terms[term] = 0.0
     if log_std >= 0:
-        descent.gradient[log_std : log_std + count] = 0.0
+        for k in range(count):
+            descent.gradient[log_std + k] = 0.0
     for row in range(rows):
         source = drawn[row]
         at = rows * outputs.policy + row * count

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.kernels.compile import Floats, kernel
-from rl_orch.rl.kernels.dense import Table, backward, forward
+from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.optimizer import Descent
 
@@ -72,7 +72,7 @@ def improve_values(
     put(drawn.inputs, flow)
     forward(descent.vector, table, rows, flow)
     _losses(values, drawn, targets, flow, slopes, errors, terms)
-    backward(descent.vector, descent.gradient, table, rows, flow, slopes, True, False)
+    backward(descent.vector, descent.gradient, table, rows, flow, slopes, GOALS[TO_WEIGHTS])
     terms[GRAD_NORM] = descend(descent, steps + 1, learning_rate)
 
 
@@ -116,7 +116,8 @@ def _losses(
     Of a value, Huber's loss; of quantiles, Σ_i E_j[|τ̂_i - 1{u_ij < 0}| L(u_ij)].
     """
     rows, each = targets.shape
-    terms[:] = 0.0
+    for term in range(len(terms)):
+        terms[term] = 0.0
     size = values.actions * each
     for row in range(rows):
         start = rows * values.place + row * size

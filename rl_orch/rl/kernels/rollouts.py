@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_orch.rl.envs.native.dynamics import observe_one, step_one
+from rl_orch.rl.envs.native.dynamics import observe_one, step_choice, step_move
 from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.exploration import EpsilonGreedy, NoisyActions
 from rl_orch.rl.kernels.acting import BOUNDED, CHOICE, NORMAL, VALUES, Acting, Head
@@ -72,7 +72,7 @@ class Scale(NamedTuple):
 
 
 @kernel
-def take_steps(
+def take_choices(
     worlds: Worlds,
     vector: Floats,
     table: Table,
@@ -82,52 +82,93 @@ def take_steps(
     noise: NDArray[np.float32],
     draws: NDArray[np.float32],
     scale: Scale,
-    low: float,
-    high: float,
     taken: Taken,
     begin: int,
 ) -> int:
     """Steps from `begin` on; returns how many are done, which is less than all if the beginning of
     an episode is missing. Noise is (n, N, ·), draws (n, N)."""
-    copies, width = len(worlds.state), taken.observations.shape[2]
+    copies = len(worlds.state)
     for t in range(begin, len(taken.rewards)):
-        for i in range(copies):
-            if worlds.used[i] == worlds.starts.shape[1]:
-                return t
-        for i in range(copies):
-            for column in range(width):
-                seen = float(taken.observations[t, i, column])
-                seen = (seen - scale.mean[column]) / scale.deviation[column]
-                flow[i * width + column] = min(max(seen, scale.low), scale.high)
+        if not _look(worlds, scale, taken, t, flow):
+            return t
         forward(vector, table, copies, flow)
         for i in range(copies):
             at = copies * head.place + i * head.actions * head.each
-            if head.kind in (CHOICE, VALUES):
-                best = _choice(head, flow, at, noise[t, i])
-                if head.kind == VALUES and draws[t, i] < behaviour.epsilon:
-                    best = _greatest(noise[t, i])
-                taken.choices[t, i] = best
-                reward, terminated = step_one(worlds.kind, worlds.state[i], best)
-            else:
-                move = _move(vector, head, flow, at, noise[t, i, 0], behaviour)
-                taken.moves[t, i, 0] = move
-                given = move
-                if head.kind != NORMAL:
-                    given = np.float32(low + (float(move) + 1.0) / 2.0 * (high - low))
-                given = np.float32(min(max(given, low), high))
-                reward, terminated = step_one(worlds.kind, worlds.state[i], given)
-            worlds.elapsed[i] += 1
-            truncated = worlds.elapsed[i] >= worlds.limit
-            taken.rewards[t, i] = reward
-            taken.terminated[t, i], taken.truncated[t, i] = terminated, truncated
-            observe_one(worlds.kind, worlds.state[i], taken.observations[t + 1, i])
-            if terminated or truncated:
-                taken.finals[t, i] = taken.observations[t + 1, i]
-                start = worlds.used[i]
-                worlds.state[i] = worlds.starts[i, start]
-                taken.observations[t + 1, i] = worlds.shown[i, start]
-                worlds.elapsed[i], worlds.used[i] = 0, start + 1
+            best = _choice(head, flow, at, noise[t, i])
+            if head.kind == VALUES and draws[t, i] < behaviour.epsilon:
+                best = _greatest(noise[t, i])
+            taken.choices[t, i] = best
+            reward, terminated = step_choice(worlds.kind, worlds.state[i], best)
+            _note(worlds, taken, t, i, reward, terminated)
     return len(taken.rewards)
+
+
+@kernel
+def take_moves(
+    worlds: Worlds,
+    vector: Floats,
+    table: Table,
+    head: Head,
+    flow: Floats,
+    behaviour: Behaviour,
+    noise: NDArray[np.float32],
+    scale: Scale,
+    low: float,
+    high: float,
+    taken: Taken,
+    begin: int,
+) -> int:
+    """As `take_choices`, for actions that are a number between bounds."""
+    copies = len(worlds.state)
+    for t in range(begin, len(taken.rewards)):
+        if not _look(worlds, scale, taken, t, flow):
+            return t
+        forward(vector, table, copies, flow)
+        for i in range(copies):
+            at = copies * head.place + i * head.each
+            move = _move(vector, head, flow, at, noise[t, i, 0], behaviour)
+            taken.moves[t, i, 0] = move
+            given = float(move)
+            if head.kind != NORMAL:
+                given = low + (given + 1.0) / 2.0 * (high - low)
+            given = min(max(given, low), high)
+            reward, terminated = step_move(worlds.kind, worlds.state[i], np.float32(given))
+            _note(worlds, taken, t, i, reward, terminated)
+    return len(taken.rewards)
+
+
+@kernel
+def _look(worlds: Worlds, scale: Scale, taken: Taken, t: int, flow: Floats) -> bool:
+    """Show the policy what all copies show; false if the beginning of an episode is missing."""
+    width = taken.observations.shape[2]
+    for i in range(len(worlds.state)):
+        if worlds.used[i] == worlds.starts.shape[1]:
+            return False
+        for column in range(width):
+            seen = float(taken.observations[t, i, column])
+            seen = (seen - scale.mean[column]) / scale.deviation[column]
+            flow[i * width + column] = min(max(seen, scale.low), scale.high)
+    return True
+
+
+@kernel
+def _note(worlds: Worlds, taken: Taken, t: int, i: int, reward: float, terminated: bool) -> None:
+    """Note a step of copy i, and begin its next episode if it ended one."""
+    worlds.elapsed[i] += 1
+    truncated = worlds.elapsed[i] >= worlds.limit
+    taken.rewards[t, i] = reward
+    taken.terminated[t, i] = terminated
+    taken.truncated[t, i] = truncated
+    observe_one(worlds.kind, worlds.state[i], taken.observations[t + 1, i])
+    if terminated or truncated:
+        start = worlds.used[i]
+        for column in range(taken.observations.shape[2]):
+            taken.finals[t, i, column] = taken.observations[t + 1, i, column]
+            taken.observations[t + 1, i, column] = worlds.shown[i, start, column]
+        for column in range(worlds.state.shape[1]):
+            worlds.state[i, column] = worlds.starts[i, start, column]
+        worlds.elapsed[i] = 0
+        worlds.used[i] = start + 1
 
 
 @kernel
@@ -218,20 +259,13 @@ class Stepper:
                 self._shown,
                 used,
             )
-            done = take_steps(
-                worlds,
-                acting.vector,
-                acting.table,
-                acting.head,
-                acting.flow(copies),
-                behaviour,
-                noise,
-                draws,
-                scale,
-                *self._bounds,
-                taken,
-                done,
-            )
+            network = (acting.vector, acting.table, acting.head, acting.flow(copies))
+            if chooses:
+                done = take_choices(worlds, *network, behaviour, noise, draws, scale, taken, done)
+            else:
+                done = take_moves(
+                    worlds, *network, behaviour, noise, scale, *self._bounds, taken, done
+                )
             for copy in np.flatnonzero(used).tolist():
                 self._envs.skip(copy, int(used[copy]))
         return taken.finals

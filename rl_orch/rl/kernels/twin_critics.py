@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.kernels.compile import Floats, kernel
-from rl_orch.rl.kernels.dense import Table, backward, forward, tanh
+from rl_orch.rl.kernels.dense import GOALS, TO_INPUTS, TO_WEIGHTS, Table, backward, forward, tanh
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.kernels.heads import LOG_2PI
 from rl_orch.rl.kernels.q_learning import Transitions, put
@@ -105,7 +105,7 @@ def soft_actor(
         loss -= min(critics.flow[first], critics.flow[second])
         critics.slopes[first] = -1.0 / rows if chosen else 0.0
         critics.slopes[second] = 0.0 if chosen else -1.0 / rows
-    backward(judges, judges, critics.table, rows, critics.flow, critics.slopes, False, True)
+    backward(judges, judges, critics.table, rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
     for row in range(rows):
         at = rows * actor.place + row * 2 * count
         for k in range(count):
@@ -118,7 +118,13 @@ def soft_actor(
             actor.slopes[at + k] = slope
             actor.slopes[at + count + k] = slope * pushed - soft.alpha / rows if free else 0.0
     backward(
-        descent.vector, descent.gradient, actor.table, rows, actor.flow, actor.slopes, True, False
+        descent.vector,
+        descent.gradient,
+        actor.table,
+        rows,
+        actor.flow,
+        actor.slopes,
+        GOALS[TO_WEIGHTS],
     )
     descend(descent, steps + 1, learning_rate)
     terms[ACTOR_LOSS], terms[LOG_PROB] = loss / rows, total / rows
@@ -185,7 +191,7 @@ def delayed_actor(
     for row in range(rows):
         loss -= critics.flow[rows * critics.place + row]
         critics.slopes[rows * critics.place + row] = -1.0 / rows
-    backward(judges, judges, first, rows, critics.flow, critics.slopes, False, True)
+    backward(judges, judges, first, rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
     for row in range(rows):
         for k in range(count):
             given = row * wide + wide - count + k
@@ -194,7 +200,13 @@ def delayed_actor(
                 1.0 - action * action
             )
     backward(
-        descent.vector, descent.gradient, actor.table, rows, actor.flow, actor.slopes, True, False
+        descent.vector,
+        descent.gradient,
+        actor.table,
+        rows,
+        actor.flow,
+        actor.slopes,
+        GOALS[TO_WEIGHTS],
     )
     descend(descent, steps + 1, learning_rate)
     terms[ACTOR_LOSS] = loss / rows
@@ -271,8 +283,7 @@ def _improve_critics(
         rows,
         critics.flow,
         critics.slopes,
-        True,
-        False,
+        GOALS[TO_WEIGHTS],
     )
     terms[GRAD_NORM] = descend(descent, steps + 1, learning_rate)
     terms[Q_LOSS], terms[Q_VALUE] = loss, total / (2 * rows)

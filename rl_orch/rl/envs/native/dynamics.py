@@ -1,7 +1,7 @@
 """The dynamics of Gymnasium's classic control as kernels.
 
 Every formula is Gymnasium 1.4's, with its order of operations and its precision. A copy is a row of
-four numbers; `step_one` and `observe_one` can be called from kernels that do more than that.
+four numbers; kernels that do more can call `step_choice`, `step_move` and `observe_one`.
 
 A row holds, in float64 and followed by zeros:
 - cartpole: x, its velocity, the angle of the pole, its velocity
@@ -15,6 +15,8 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from rl_orch.rl.kernels.compile import kernel
@@ -48,17 +50,37 @@ THETA_LIMIT = 12 * 2 * math.pi / 360
 
 
 @kernel
-def step_one(kind: int, row: Row, action: Any) -> Outcome:
-    """Step one copy in place; the action is a number, of a Box the only one it has."""
+def step_choice(kind: int, row: Row, action: int) -> Outcome:
+    """Step one copy in place by one of the choices."""
     if kind == CARTPOLE:
         return _cartpole(row, action)
     if kind == MOUNTAIN_CAR:
         return _mountain_car(row, action)
+    return _acrobot(row, action)
+
+
+@kernel
+def step_move(kind: int, row: Row, action: Any) -> Outcome:
+    """Step one copy in place by the only number of a Box, a float32."""
     if kind == MOUNTAIN_CAR_CONTINUOUS:
         return _mountain_car_continuous(row, action)
-    if kind == ACROBOT:
-        return _acrobot(row, action)
     return _pendulum(row, action)
+
+
+def step_one(kind: int, row: Row, action: Any) -> Outcome:
+    """Step one copy in place by a choice or a number, whichever it is."""
+    return (step_choice if isinstance(action, int | np.integer) else step_move)(kind, row, action)
+
+
+@overload(step_one)
+def _step_one(kind: Any, row: Any, action: Any) -> Any:
+    """Compiled code has only the kind of action that it is compiled for."""
+    step = step_choice if isinstance(action, types.Integer) else step_move
+
+    def stepped(kind: Any, row: Any, action: Any) -> Any:
+        return step(kind, row, action)
+
+    return stepped
 
 
 @kernel
