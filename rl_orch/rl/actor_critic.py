@@ -89,7 +89,7 @@ class ActorCritic(PolicyModule):
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N, *action_shape): sampled, or the mode without a generator."""
-        if self.acting is not None:
+        if self.acting is not None and seen.masks is None:
             return self.acting.decide(seen, generator)
         hidden, memory = self.encoder(self.to_inputs(seen.observations)), None
         if self.memory is not None:

@@ -97,7 +97,7 @@ class QNetwork(PolicyModule):
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
         """Actions (N,), counted from 0."""
-        if self.acting is not None:
+        if self.acting is not None and seen.masks is None:
             return self.acting.decide(seen, generator)
         masks = None if seen.masks is None else torch.from_numpy(seen.masks).to(self.device)
         values = self.q_values(self.to_inputs(seen.observations))

@@ -24,8 +24,10 @@ def why_not(spec: Spec) -> str | None:
         f"train.precision is {spec.train.precision!r}": spec.train.precision != "float32",
         "train.compile is true": spec.train.compile,
         "agent.action_masks is true": spec.agent.action_masks,
-        "agent.network.dueling is true": spec.agent.network.dueling,
-        "train.use_sde is true": spec.train.use_sde,
+        "agent.network.dueling is true": (
+            spec.agent.algorithm in ("dqn", "qrdqn") and spec.agent.network.dueling
+        ),
+        "train.use_sde is true": spec.agent.algorithm == "sac" and spec.train.use_sde,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -422,7 +422,7 @@ def waiting_group(folder: Path) -> Orchestrator:
 def test_check_says_which_seeds_a_group_would_have(
     rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Orchestrator, "check", lambda _self, _spec: None)
+    monkeypatch.setattr(Orchestrator, "check", lambda _self, spec: spec)
     assert "seeds 42–46: a group of 5" in rlctl("check", "--env", "x", "--seeds", "5").out
     assert "seed 42\n" in rlctl("check", "--env", "x").out
     found = documents(rlctl("check", "--env", "x", "seeds=[3,1]", "--json"))

@@ -12,6 +12,7 @@ from rl_orch.cli.stopping import stop_requests
 from rl_orch.cli.summary import place_flags
 from rl_orch.records import Run, State
 from rl_orch.runners.local import LocalRunner
+from rl_orch.spec.model import Spec
 from tests.conftest import Ran
 
 Rlctl = Callable[..., Ran]
@@ -73,7 +74,11 @@ def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
 
 @pytest.fixture
 def stopped_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalRunner, "check", lambda _runner, _spec: send(signal.SIGINT))
+    def check(_runner: LocalRunner, spec: Spec) -> Spec:
+        send(signal.SIGINT)
+        return spec
+
+    monkeypatch.setattr(LocalRunner, "check", check)
 
 
 @pytest.mark.usefixtures("stopped_during_the_check")

@@ -129,7 +129,7 @@ def test_a_missing_dependency_names_the_extra_to_install(monkeypatch: pytest.Mon
 def test_an_unknown_backend_is_answered_with_those_there_are() -> None:
     path, message, hint = refusal("CartPole-v1", env={"backend": "sinc"})
     assert (path, hint) == ("env.backend", "Did you mean 'sync'?")
-    assert message.startswith("env.backend is 'sinc'; must be one of sync, async")
+    assert message.startswith("env.backend is 'sinc'; must be one of auto, native, sync, async")
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Acrobot-v1"])

@@ -17,7 +17,7 @@ NOT_LEARNED = (
     *("metrics", "traces", "logs", "infer"),
 )
 EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_policy")
-ELSEWHERE = ("train.report_every", "buffer.memory_share")
+ELSEWHERE = ("train.report_every", "train.engine", "buffer.memory_share")
 PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {
