@@ -381,7 +381,7 @@ def test_a_mistake_is_answered_with_a_document_where_one_is_asked_for(
         [error] = document.values()
         assert error["code"] in ("bad_input", "option_pending", "spec_invalid")
     else:
-        assert set(document) == {"ok", "config_hash", "pending", "seeds", "errors"}
+        assert set(document) == {"ok", "config_hash", "settled", "pending", "seeds", "errors"}
         assert (document["ok"], document["config_hash"]) == (False, None)
         [error] = document["errors"]
         assert set(error) >= {"path", "value", "message"}
