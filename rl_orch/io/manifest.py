@@ -13,7 +13,9 @@ from typing import Any
 import rl_orch
 from rl_orch.spec.model import Spec
 
-PACKAGES = ("torch", "numpy", "gymnasium", "numba", "mujoco", "box2d", "ale-py", "safetensors")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "box2d", "ale-py", "safetensors")
+KERNEL_PACKAGES = ("numba", "llvmlite", "scipy")
+"""What results depend on besides where kernels train."""
 
 
 def describe(spec: Spec, *, run_id: str, group: str | None, created_at: float) -> dict[str, Any]:
@@ -25,13 +27,13 @@ def describe(spec: Spec, *, run_id: str, group: str | None, created_at: float) -
         "created_at": created_at,
         "config_hash": spec.config_hash,
         "clock": "env_steps",
-        "engine": "torch",
+        "engine": spec.train.engine,
         "env_backend": spec.env.backend,
         "seeds": [spec.env.seed],
         "git_commit": git_commit(Path.cwd()),
         "working_directory": str(Path.cwd()),
         "versions": {"rl-orch": rl_orch.__version__, "python": platform.python_version()}
-        | _versions(),
+        | _versions(spec),
         "fingerprint": fingerprint(spec),
         "cores": os.cpu_count(),
         "changes": [],
@@ -48,7 +50,7 @@ def fingerprint(spec: Spec) -> dict[str, Any]:
         "threads": spec.resources.threads,
         "python": sys.version.split()[0],
         "rl-orch": rl_orch.__version__,
-    } | _versions()
+    } | _versions(spec)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -69,9 +71,9 @@ def git_commit(folder: Path) -> str | None:
     return done.stdout.strip() or None
 
 
-def _versions() -> dict[str, str]:
+def _versions(spec: Spec) -> dict[str, str]:
     found = {}
-    for package in PACKAGES:
+    for package in PACKAGES + (KERNEL_PACKAGES if spec.train.engine == "kernels" else ()):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
