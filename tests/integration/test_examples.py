@@ -30,6 +30,7 @@ def test_the_charters_spec_is_accepted(rlctl: Rlctl) -> None:
     assert json.loads(ran.out) == {
         "ok": True,
         "config_hash": spec.config_hash,
+        "settled": {"env.backend": "native", "train.engine": "kernels"},
         "pending": [],
         "seeds": [123],
         "errors": [],

@@ -35,8 +35,10 @@ class TensorBoard:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads files in the order of their names: of two attempts, the later one last.
+        seconds, rest = divmod(time.time_ns(), 10**9)
         where = f"{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
-        self._path = directory / f"events.out.tfevents.{time.time():.0f}.{where}"
+        self._path = directory / f"events.out.tfevents.{seconds}.{rest:09d}.{where}"
         self._file = self._path.open("ab", buffering=0)
         self._pending = bytearray()
         self._append_message(event_pb2.Event(wall_time=time.time(), file_version=_VERSION))
