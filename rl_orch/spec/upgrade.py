@@ -11,7 +11,7 @@ def upgraded(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _before_encoders(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Before there were encoders to choose from, `mlp` was the only one, and `MlpPolicy` the only
-    policy: what `auto` and null stand for now."""
+    policy. What they meant is now said by `auto` and null."""
     feature, agent = document.get("feature"), document.get("agent")
     if not isinstance(feature, Mapping) or "options" in feature or not isinstance(agent, Mapping):
         return document
