@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from rl_orch.rl.distributions import (
 from rl_orch.rl.encoders import build_encoder, build_memory
 from rl_orch.rl.nets import HIDDEN_GAIN, MLP, initialize
 from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, new_policy
+
+if TYPE_CHECKING:
+    from rl_orch.rl.kernels.actor_critic import Assessor
 
 POLICY_HEAD_GAIN = 0.01
 VALUE_HEAD_GAIN = 1.0
@@ -57,6 +60,7 @@ class ActorCritic(PolicyModule):
         log_std = torch.full((outputs,), network.log_std_init)
         self.log_std = nn.Parameter(log_std) if gaussian else None
         self._choices = choices_of(setup.action_space)
+        self._assessor: Assessor | None = None
         gains = (
             (self.trunk, HIDDEN_GAIN),
             (self.actor, POLICY_HEAD_GAIN),
@@ -85,6 +89,7 @@ class ActorCritic(PolicyModule):
     def use_kernels(self) -> None:
         """Decide with kernels from now on."""
         self.acting = kernels.policy_actor(self)
+        self._assessor = kernels.assessor(self)
 
     @torch.no_grad()
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
@@ -118,6 +123,9 @@ class ActorCritic(PolicyModule):
         masks: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """log π(a | s) and V(s), (B,) each, of a policy without a memory."""
+        if self._assessor is not None and masks is None:
+            inputs: Any = self.pipeline.process(observations)
+            return self._assessor.assess(inputs, actions)
         log_probs = np.empty(len(actions), np.float32)
         values = np.empty(len(actions), np.float32)
         for start in range(0, len(actions), CHUNK):

@@ -41,8 +41,9 @@ class Batch:
     def __post_init__(self) -> None:
         if self.next_known is not None and self.next_observations is None:
             raise ValueError("column next_known is given without next_observations")
-        size = len(self)
-        for name, length in self._lengths():
+        lengths = [*self._lengths()]
+        size = lengths[0][1]
+        for name, length in lengths:
             if length != size:
                 raise ValueError(
                     f"column {name} has {length} rows, observations have {size}; "
@@ -50,7 +51,10 @@ class Batch:
                 )
 
     def __len__(self) -> int:
-        return next(length for _, length in _lengths("observations", self.observations))
+        column = self.observations
+        while isinstance(column, Mapping):
+            column = next(iter(column.values()))
+        return len(column)
 
     @property
     def dones(self) -> Array:

@@ -102,11 +102,12 @@ def scheduled(schedule: str, initial: float, progress: float, final: float = 0.0
 def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:
     """The mean of each term over the rows of an update; raises on the first that is not finite."""
     table = torch.stack(rows).cpu()
-    bad = torch.nonzero(~table.isfinite())
-    if len(bad):
-        row, column = bad[0].tolist()
-        raise Diverged(
-            f"{names[column]} became {table[row, column].item()} in the update at step {step}",
-            hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
-        )
-    return dict(zip(names, table.mean(0).tolist(), strict=True))
+    means: list[float] = table.mean(0).tolist()
+    # A term that is not finite leaves no finite mean.
+    if not all(map(math.isfinite, means)):
+        for row, column in torch.nonzero(~table.isfinite()).tolist():
+            raise Diverged(
+                f"{names[column]} became {table[row, column].item()} in the update at step {step}",
+                hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
+            )
+    return dict(zip(names, means, strict=True))

@@ -78,9 +78,11 @@ def rows_of_batch(batch: Batch, copies: int) -> Rows:
     if "valid" in batch.extras:
         by_time = by_time[on_host(batch.column("valid"))[by_time]]
     ended = on_host(batch.dones)[by_time]
-    source = np.repeat(by_time, 1 + ended)
-    final = np.zeros(len(source), np.bool_)
-    final[np.cumsum(1 + ended)[ended] - 1] = True
+    source, final = by_time, np.zeros(len(by_time), np.bool_)
+    if ended.any():
+        source = np.repeat(by_time, 1 + ended)
+        final = np.zeros(len(source), np.bool_)
+        final[np.cumsum(1 + ended)[ended] - 1] = True
     begins = None
     if "first" in batch.extras:
         begins = on_host(batch.column("first"))[source] & ~final

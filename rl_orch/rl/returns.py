@@ -46,6 +46,8 @@ def n_step(
     A window counts k rows: all n, or those up to the first that `ended` its episode, terminated or
     truncated. What stands behind that row is passed over.
     """
+    if rewards.shape[1] == 1:
+        return rewards[:, 0].astype(np.float64), np.where(terminated[:, 0], 0.0, gamma)
     counts = np.ones(rewards.shape, np.bool_)
     np.logical_not(np.logical_or.accumulate(ended[:, :-1], axis=1), out=counts[:, 1:])
     powers = gamma ** np.arange(rewards.shape[1] + 1, dtype=np.float64)

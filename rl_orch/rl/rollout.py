@@ -3,7 +3,7 @@
 What is worked out from experience (values, log-probabilities, returns) is the learners' business.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -240,8 +240,7 @@ class LocalCollector:
         dones = columns.terminated | columns.truncated
         columns.first[0], columns.first[1:] = self._first, dones[:-1]
         self._observations, self._first = np.array(rows_of(columns.observations, -1)), dones[-1]
-        ended = np.argwhere(dones).tolist()
-        return {(t, env): last[t, env] for t, env in ended}
+        return {(t, env): last[t, env] for t, env in _where(dones)}
 
     def _note_finals(
         self,
@@ -287,26 +286,31 @@ class LocalCollector:
         self, columns: _Columns, valid: NDArray[np.bool_], finals: Finals
     ) -> None:
         """Raise on the first observation or reward that no policy could learn from."""
-        steps = self.env_steps + np.concatenate([[0], np.cumsum(valid.sum(1))])
-        _refuse("observation", columns.observations, steps)
-        _refuse("reward", columns.rewards, steps[1:])
+
+        def step(t: int) -> int:
+            return self.env_steps + int(valid[:t].sum())
+
+        for what, (t, env, *_), values in _non_finite("observation", columns.observations):
+            raise _refusal(what, step(t), env, values[t, env])
+        for what, (t, env), values in _non_finite("reward", columns.rewards):
+            raise _refusal(what, step(t + 1), env, values[t, env])
         for (t, env), final in finals.items():
-            shown = mapped(final, lambda array: np.asarray(array)[None, None])
-            _refuse("final observation", shown, steps[t + 1 :], env)
+            for what, _, values in _non_finite("final observation", final):
+                raise _refusal(what, step(t + 1), env, values)
 
     def _account_for_episodes(self, columns: _Columns, valid: NDArray[np.bool_]) -> None:
         """Count the steps, and add up the episodes that ended within these columns."""
         steps = self.env_steps + np.cumsum(valid.sum(1))
         start = np.zeros(valid.shape[1], np.int64)
-        for t, env in np.argwhere(columns.terminated | columns.truncated):
+        for t, env in _where(columns.terminated | columns.truncated):
             rows = slice(start[env], t + 1)
             ret = self._returns[env] + columns.rewards[rows, env].sum()
             length = self._lengths[env] + valid[rows, env].sum()
-            self._episodes.append(Episode(int(steps[t]), int(env), float(ret), int(length)))
+            self._episodes.append(Episode(int(steps[t]), env, float(ret), int(length)))
             start[env], self._returns[env], self._lengths[env] = t + 1, 0.0, 0
-        for env, first in enumerate(start):
-            self._returns[env] += columns.rewards[first:, env].sum()
-            self._lengths[env] += valid[first:, env].sum()
+        going = np.arange(len(valid))[:, None] >= start
+        self._returns += (columns.rewards * going).sum(0)
+        self._lengths += (valid & going).sum(0)
         self.env_steps = int(steps[-1])
 
     def _batch(self, columns: _Columns, valid: NDArray[np.bool_], finals: Finals) -> Batch:
@@ -375,19 +379,25 @@ def _by_copy(column: NDArray[Any]) -> NDArray[Any]:
     return column.swapaxes(0, 1).copy(order="C").reshape(-1, *column.shape[2:])
 
 
-def _refuse(what: str, column: Any, steps: NDArray[Any], first_env: int = 0) -> None:
-    """Raise if a column (n, N, ...) has a number that is not finite; `steps[t]` dates row t."""
+def _where(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The (step, copy) of all that are set, in order."""
+    steps, copies = flags.nonzero()
+    return [*zip(steps.tolist(), copies.tolist(), strict=True)]
+
+
+def _non_finite(what: str, column: Any) -> Iterator[tuple[str, tuple[int, ...], Any]]:
+    """Of each array of a column that has numbers which are not finite: what to call it, and the
+    place (step, copy) of the first in it, and the whole array."""
     if isinstance(column, Mapping):
         for name, part in column.items():
-            _refuse(f"{what} {name!r}", part, steps, first_env)
-        return
-    if column.dtype.kind != "f":
-        return
-    finite = np.isfinite(column)
-    if finite.all():
-        return
-    t, env = (int(index) for index in np.argwhere(~finite)[0][:2])
-    raise Diverged(
-        f"the environment gave a non-finite {what} at step {steps[t]}, "
-        f"copy {first_env + env}: {column[t, env]}"
+            yield from _non_finite(f"{what} {name!r}", part)
+    elif column.dtype.kind == "f":
+        finite = np.isfinite(column)
+        if not finite.all():
+            yield what, tuple(np.argwhere(~finite)[0].tolist()), column
+
+
+def _refusal(what: str, step: int, copy: int, value: Any) -> Diverged:
+    return Diverged(
+        f"the environment gave a non-finite {what} at step {step}, copy {copy}: {value}"
     )

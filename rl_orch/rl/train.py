@@ -145,7 +145,11 @@ class Training:
         self._clock = clock
         self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
         space = flat_space(self._envs.single_observation_space)
-        self.learner = build_learner(Setup(spec, space, self._envs.single_action_space, allocate))
+        setup = Setup(spec, space, self._envs.single_action_space, allocate)
+        if setup.kernels:
+            # Kernels have threads of their own, and torch's would take the cores to wait for work.
+            torch.set_num_threads(1)
+        self.learner = build_learner(setup)
         self.policy = self.learner.policy
         self.collector = LocalCollector(
             self._envs,

@@ -123,6 +123,7 @@ def test_branches_run_forwards_and_backwards_as_in_torch(
     grads = torch.cat([p.grad.flatten() for p in whole.parameters() if p.grad is not None])
     close(gradient, grads.numpy(), tolerance)
 
+    forward(vector, table, rows, flow)
     for place, out, slope in zip(places, theirs, up, strict=True):
         slopes[rows * place : rows * place + out.numel()] = slope.numpy().ravel()
     backward(vector, gradient, table, rows, flow, slopes, TO_INPUTS)

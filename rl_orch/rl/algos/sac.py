@@ -208,6 +208,7 @@ class SAC(CriticLearner[SquashedPolicy]):
                 self.critics,
                 self.target_critics,
                 self.optimizers,
+                threads=setup.spec.resources.threads,
             )
         self._uniform = NoisyActions(policy)
         self._uniform.random = True
@@ -254,14 +255,18 @@ class SAC(CriticLearner[SquashedPolicy]):
 
     def _improve_in_kernels(self, updates: "CriticUpdates", sample: Sample) -> Tensor:
         """As `improve`; the same steps in the same order."""
-        alpha, lr = self.alpha, self.learning_rate
+        alpha, lr = self.alpha.item(), self.learning_rate
         noise, next_noise = self.normal(2 * len(sample.rewards)).chunk(2)
-        update = updates.soft(sample, lr, noise, next_noise, alpha.item(), LOG_STD_BOUNDS)
+        update = updates.soft(sample, lr, noise, next_noise, alpha, LOG_STD_BOUNDS)
         self.prioritize(sample, update.errors)
-        q_loss, q, actor_loss, grad_norm, log_prob = update.terms
-        alpha_loss = self._adjust_temperature(log_prob.float().reshape(1), lr)
+        q_loss, q, actor_loss, log_prob, grad_norm = update.terms.tolist()
+        alpha_loss = 0.0
+        if self.temperature is not None:
+            slope = -(log_prob + self._target_entropy)
+            alpha_loss = self.temperature.log_alpha.item() * slope
+            updates.descend_alone("temperature", slope, lr)
         self.target_critics.follow(self.options.tau)
-        return torch.stack((q_loss, q, actor_loss, alpha, alpha_loss.detach(), grad_norm))
+        return torch.tensor((q_loss, q, actor_loss, alpha, alpha_loss, grad_norm))
 
     @torch.no_grad()
     def _target(self, drawn: Drawn, noise: Tensor, alpha: Tensor) -> Tensor:

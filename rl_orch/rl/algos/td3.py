@@ -114,7 +114,12 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self._kernels = None
         if setup.kernels:
             self._kernels = kernels.critic_updates(
-                policy, [policy.actor.net], self.critics, self.target_critics, self.optimizers
+                policy,
+                [policy.actor.net],
+                self.critics,
+                self.target_critics,
+                self.optimizers,
+                threads=setup.spec.resources.threads,
             )
         self.behaviour = NoisyActions(policy, options.action_noise)
         # Of the last update that moved the policy; reported until the next one does.
@@ -168,11 +173,11 @@ class TD3(CriticLearner[DeterministicPolicy]):
             move_policy=self._moves_policy,
         )
         self.prioritize(sample, update.errors)
-        q_loss, q, actor_loss, grad_norm, _ = update.terms
+        q_loss, q, actor_loss, _, grad_norm = update.terms.tolist()
         if self._moves_policy:
-            self._actor_loss = actor_loss.float()
+            self._actor_loss = torch.tensor(actor_loss)
             self._follow()
-        return torch.stack((q_loss, q, self._actor_loss, grad_norm))
+        return torch.tensor((q_loss, q, self._actor_loss, grad_norm))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """As all with critics; and the loss that is reported until the policy moves again."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rl_orch.rl.actor_critic import ActorCritic
     from rl_orch.rl.critics import ContinuousPolicy, TwinCritics
     from rl_orch.rl.envs.native.envs import NativeEnvs
-    from rl_orch.rl.kernels.actor_critic import Passes
+    from rl_orch.rl.kernels.actor_critic import Assessor, Passes
     from rl_orch.rl.kernels.replayed import CriticUpdates, ValueUpdates
     from rl_orch.rl.kernels.rollouts import Stepper
     from rl_orch.rl.nets import MLP
@@ -31,6 +31,13 @@ def policy_actor(policy: "ActorCritic") -> "Actor":
     from rl_orch.rl.kernels.actor_critic import acting
 
     return acting(policy)
+
+
+def assessor(policy: "ActorCritic") -> "Assessor":
+    """What says what an actor-critic thinks of transitions."""
+    from rl_orch.rl.kernels.actor_critic import Assessor
+
+    return Assessor(policy)
 
 
 def passes(policy: "ActorCritic", optimizer: "Optimizer") -> "Passes":
@@ -72,8 +79,10 @@ def critic_updates(
     critics: "TwinCritics",
     target_critics: "Target[TwinCritics]",
     optimizers: Mapping[str, "Optimizer"],
+    *,
+    threads: int,
 ) -> "CriticUpdates":
     """What improves a policy of continuous actions and its critics."""
     from rl_orch.rl.kernels.replayed import CriticUpdates
 
-    return CriticUpdates(policy, actor, critics, target_critics, optimizers)
+    return CriticUpdates(policy, actor, critics, target_critics, optimizers, threads=threads)

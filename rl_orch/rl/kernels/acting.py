@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_orch.rl.kernels.compile import Floats, kernel
 from rl_orch.rl.kernels.dense import Table, forward, tanh
-from rl_orch.rl.kernels.networks import Network
+from rl_orch.rl.kernels.networks import Network, memory
 from rl_orch.rl.policy import Decision, PolicyModule, Seen
 
 CHOICE, VALUES, NORMAL, SQUASHED, BOUNDED = range(5)
@@ -100,13 +100,13 @@ class Acting:
         self.head = head
         self._shape = policy.action_space.shape or ()
         self._chooses = head.kind in (CHOICE, VALUES)
-        self._flow = np.empty(0, np.float32)
+        self._flow = memory(0)
         self._none = np.empty(0, np.float32)
 
     def flow(self, rows: int) -> Floats:
         """Memory for what flows through the network."""
         if len(self._flow) < rows * self._columns:
-            self._flow = np.empty(rows * self._columns, np.float32)
+            self._flow = memory(rows * self._columns)
         return self._flow
 
     def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:

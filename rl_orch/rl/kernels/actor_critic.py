@@ -1,6 +1,7 @@
 """Actor-critics in kernels: how their networks are laid out, and passes over rollouts."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,12 +10,15 @@ from torch import Tensor
 
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.kernels.acting import CHOICE, NORMAL, Acting, Head
-from rl_orch.rl.kernels.networks import Network, Plan
-from rl_orch.rl.kernels.policy_gradient import Outputs, Rows, Weights, policy_pass
+from rl_orch.rl.kernels.networks import Network, Plan, memory
+from rl_orch.rl.kernels.policy_gradient import Outputs, Rows, Weights, assess, policy_pass
 from rl_orch.rl.on_policy import Rollout
 from rl_orch.rl.optimizer import Optimizer, flattened
 
 TERMS = 6
+
+PART = 256
+"""Rows that are assessed together."""
 
 
 def acting(policy: ActorCritic) -> Acting:
@@ -27,22 +31,34 @@ def acting(policy: ActorCritic) -> Acting:
     return Acting(policy, vector, plan.network(), head)
 
 
+class Assessor:
+    """Says what an actor-critic thinks of transitions, in its memory."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        self._vector = flattened(policy).numpy()
+        self._network, self._outputs = _laid_out(policy)
+        self._flow = memory(PART * self._network.columns)
+
+    def assess(
+        self, inputs: NDArray[np.float32], actions: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """log π(a | s) and V(s), (B,) each."""
+        log_probs, values = np.empty((2, len(inputs)), np.float32)
+        none = np.empty(0, np.float32)
+        inputs = np.ascontiguousarray(inputs)
+        rows = Rows(inputs, *_choices_or_moves(actions), log_probs, values, none, none)
+        assess(self._vector, self._network.table, self._outputs, self._flow, rows, PART)
+        return log_probs, values
+
+
 class Passes:
     """Passes over rollouts, in the memory of an actor-critic and its optimiser."""
 
     def __init__(self, policy: ActorCritic, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._descent = optimizer.descent
-        plan = Plan(flattened(policy), policy.encoder.size)
-        hidden = plan.add(policy.trunk)
-        self._outputs = Outputs(
-            plan.add(policy.actor, hidden),
-            plan.add(policy.critic, hidden),
-            policy.actor.size,
-            _log_std(policy),
-        )
-        self._network: Network = plan.network()
-        self._flow = np.empty(0, np.float32)
+        self._network, self._outputs = _laid_out(policy)
+        self._flow = memory(0)
 
     def run(
         self,
@@ -61,7 +77,7 @@ class Passes:
         up to the first that are not finite."""
         size = int(np.diff(bounds).max()) * self._network.columns
         if len(self._flow) < size:
-            self._flow, self._slopes = np.empty((2, size), np.float32)
+            self._flow, self._slopes = memory(2 * size).reshape(2, size)
         terms = np.empty((len(bounds) - 1, TERMS))
         finite = policy_pass(
             self._descent,
@@ -81,14 +97,27 @@ class Passes:
         return torch.from_numpy(terms[: finite + 1])
 
 
+def _laid_out(policy: ActorCritic) -> tuple[Network, Outputs]:
+    """The whole of an actor-critic, and where its outputs are."""
+    plan = Plan(flattened(policy), policy.encoder.size)
+    hidden = plan.add(policy.trunk)
+    actor, critic = plan.add(policy.actor, hidden), plan.add(policy.critic, hidden)
+    return plan.network(), Outputs(actor, critic, policy.actor.size, _log_std(policy))
+
+
+def _choices_or_moves(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions as kernels take them: choices (B,) or moves (B, A), and none of the other."""
+    if actions.dtype.kind == "i":
+        return actions.astype(np.int64, copy=False), np.empty((0, 0), np.float32)
+    return np.empty(0, np.int64), np.ascontiguousarray(actions.reshape(len(actions), -1))
+
+
 def _rows(rollout: Rollout) -> Rows:
-    actions, inputs = rollout.actions.numpy(), rollout.inputs
+    inputs = rollout.inputs
     assert isinstance(inputs, Tensor)
-    chosen = actions.ndim == 1
     return Rows(
         inputs.numpy(),
-        actions if chosen else np.empty(0, np.int64),
-        np.empty((0, 0), np.float32) if chosen else actions,
+        *_choices_or_moves(rollout.actions.numpy()),
         rollout.log_probs.numpy(),
         rollout.values.numpy(),
         rollout.advantages.numpy(),

@@ -1,5 +1,6 @@
 """`kernel`: how the functions of this package are compiled; and the one matrix product they use."""
 
+import ctypes
 import hashlib
 import os
 from collections.abc import Callable
@@ -63,16 +64,24 @@ def _folder() -> str | None:
 
 
 def _blas(name: str) -> Any:
-    """A function of the BLAS that SciPy has, by a name that compiled code can be kept with."""
+    """A function of BLAS, by a name that compiled code can be kept with."""
     symbol = f"rl_orch_{name}"
-    address = get_cython_function_address("scipy.linalg.cython_blas", name)
-    binding.add_symbol(symbol, address)
+    binding.add_symbol(symbol, _address(name))
     return types.ExternalFunction(symbol, types.void(*[types.uintp] * 13))
 
 
+def _address(name: str) -> int:
+    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none."""
+    for library in (Path(torch.__file__).parent / "lib").glob("*torch_cpu.*"):
+        found: Any = getattr(ctypes.CDLL(str(library)), f"{name}_", None)
+        if address := ctypes.cast(found, ctypes.c_void_p).value:
+            return address
+    return int(get_cython_function_address("scipy.linalg.cython_blas", name))
+
+
 _sgemm, _dgemm = _blas("sgemm"), _blas("dgemm")
-# As many threads as torch has: by itself, BLAS would take all cores, in every process.
-threadpool_limits(limits=torch.get_num_threads(), user_api="blas")
+# Products are too small to share; and by itself, BLAS would take all cores, in every process.
+threadpool_limits(limits=1, user_api="blas")
 A_TRANSPOSED, B_TRANSPOSED, ADDED = 1, 2, 4
 """Parts of the form of a product."""
 

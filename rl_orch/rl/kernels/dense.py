@@ -56,7 +56,8 @@ def forward(vector: Floats, table: Table, rows: int, flow: Floats) -> None:
         weights, biases = table[number, WEIGHTS], table[number, BIASES]
         form = FORMS[OUTPUT_OF]
         product(form, flow, source, vector, weights, flow, place, rows, outputs, inputs)
-        _finish(flow, place, rows, outputs, vector, biases, table[number, ACTIVATION])
+        block = flow[place : place + rows * outputs]
+        _finish(block, vector[biases : biases + outputs], table[number, ACTIVATION])
 
 
 @kernel
@@ -70,63 +71,91 @@ def backward(
     goal: int,
 ) -> None:
     """From the slopes at the outputs to the gradient of the weights, or to the slopes at the
-    inputs, as the goal says. `flow` is what `forward` left."""
+    inputs, as the goal says. `flow` is what `forward` left, and is used up."""
     for number in range(len(table) - 1, -1, -1):
         inputs, outputs = table[number, INPUTS], table[number, OUTPUTS]
         source, place = rows * table[number, SOURCE], rows * table[number, PLACE]
-        weights, role = table[number, WEIGHTS], table[number, ROLE]
-        _unfinish(flow, slopes, place, rows * outputs, table[number, ACTIVATION])
+        weights, biases, role = table[number, WEIGHTS], table[number, BIASES], table[number, ROLE]
+        block = slopes[place : place + rows * outputs]
+        _unfinish(flow[place : place + rows * outputs], block, table[number, ACTIVATION])
         if goal == TO_WEIGHTS:
-            form = FORMS[WEIGHTS_OF]
-            product(form, slopes, place, flow, source, gradient, weights, outputs, inputs, rows)
-            _sum_rows(slopes, place, rows, outputs, gradient, table[number, BIASES])
+            _pull(slopes, place, flow, source, gradient, weights, outputs, inputs, rows)
+            _sum_rows(block, gradient[biases : biases + outputs])
         if goal == TO_INPUTS or not role & READS_INPUTS:
             form = FORMS[INPUTS_OF + (role & SHARES_SOURCE) // SHARES_SOURCE]
             product(form, slopes, place, vector, weights, slopes, source, rows, inputs, outputs)
 
 
 @kernel
-def _finish(
-    flow: Floats, place: int, rows: int, outputs: int, vector: Floats, biases: int, activation: int
+def _pull(
+    slopes: Floats,
+    place: int,
+    flow: Floats,
+    source: int,
+    gradient: Floats,
+    weights: int,
+    outputs: int,
+    inputs: int,
+    rows: int,
 ) -> None:
-    """Add the biases (O,) to a block (B, O) and activate it, in place."""
-    zero = vector.dtype.type(0)
-    for row in range(rows):
-        at = place + row * outputs
-        for column in range(outputs):
-            flow[at + column] += vector[biases + column]
-    if activation == TANH:
-        for at in range(place, place + rows * outputs):
-            flow[at] = tanh(flow[at])
-    elif activation == RELU:
-        for at in range(place, place + rows * outputs):
-            flow[at] = max(flow[at], zero)
+    """The gradient (O, I) of the weights of a layer.
+
+    BLAS is slow where a product has few columns. There it is asked for (I, O), which goes where
+    the outputs of the layer stood.
+    """
+    form = FORMS[WEIGHTS_OF]
+    if inputs < outputs and inputs <= rows:
+        product(form, flow, source, slopes, place, flow, place, inputs, outputs, rows)
+        pulled = flow[place : place + inputs * outputs]
+        for output in range(outputs):
+            row = gradient[weights + output * inputs : weights + (output + 1) * inputs]
+            for i in range(inputs):
+                row[i] = pulled[i * outputs + output]
+    else:
+        product(form, slopes, place, flow, source, gradient, weights, outputs, inputs, rows)
+
+
+# Of a slice Numba knows that no index is negative: only so do the loops below become vector code.
 
 
 @kernel
-def _unfinish(flow: Floats, slopes: Floats, place: int, size: int, activation: int) -> None:
-    """The slopes before an activation from those behind it, in place."""
-    zero, one = flow.dtype.type(0), flow.dtype.type(1)
+def _finish(block: Floats, biases: Floats, activation: int) -> None:
+    """Add the biases (O,) to a block (B, O), flat, and activate it, in place."""
+    zero, outputs = block.dtype.type(0), len(biases)
+    for start in range(0, len(block), outputs):
+        row = block[start : start + outputs]
+        for column in range(outputs):
+            row[column] += biases[column]
     if activation == TANH:
-        for at in range(place, place + size):
-            slopes[at] *= one - flow[at] * flow[at]
+        for i in range(len(block)):
+            block[i] = tanh(block[i])
     elif activation == RELU:
-        for at in range(place, place + size):
-            slopes[at] = slopes[at] if flow[at] > zero else zero
+        for i in range(len(block)):
+            # The sum keeps LLVM from storing under a condition, which no vector code does.
+            block[i] = (zero if block[i] < zero else block[i]) + zero
 
 
 @kernel
-def _sum_rows(
-    slopes: Floats, place: int, rows: int, outputs: int, gradient: Floats, biases: int
-) -> None:
-    """The sums over a block (B, O), (O,)."""
-    zero = slopes.dtype.type(0)
-    for column in range(outputs):
-        gradient[biases + column] = zero
-    for row in range(rows):
-        at = place + row * outputs
+def _unfinish(values: Floats, slopes: Floats, activation: int) -> None:
+    """The slopes before an activation from those behind it, in place, where its values are so."""
+    zero, one = values.dtype.type(0), values.dtype.type(1)
+    if activation == TANH:
+        for i in range(len(values)):
+            slopes[i] *= one - values[i] * values[i]
+    elif activation == RELU:
+        for i in range(len(values)):
+            slopes[i] = slopes[i] if values[i] > zero else zero
+
+
+@kernel
+def _sum_rows(block: Floats, sums: Floats) -> None:
+    """The sums over a block (B, O), flat, (O,)."""
+    outputs = len(sums)
+    sums[:] = block.dtype.type(0)
+    for start in range(0, len(block), outputs):
+        row = block[start : start + outputs]
         for column in range(outputs):
-            gradient[biases + column] += slopes[at + column]
+            sums[column] += row[column]
 
 
 def tanh(x: Any) -> Any:

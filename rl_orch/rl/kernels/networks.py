@@ -3,6 +3,8 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.kernels import dense
@@ -15,6 +17,13 @@ class Network(NamedTuple):
 
     table: Table
     columns: int
+
+
+def memory(size: int) -> NDArray[np.float32]:
+    """Memory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
+    round otherwise at another place."""
+    found: NDArray[np.float32] = torch.empty(size).numpy()
+    return found
 
 
 class Plan:

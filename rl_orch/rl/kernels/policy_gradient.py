@@ -96,6 +96,33 @@ def policy_pass(
 
 
 @kernel
+def assess(
+    vector: Floats,
+    table: Table,
+    outputs: Outputs,
+    flow: Floats,
+    rollout: Rows,
+    part: int,
+) -> None:
+    """Fill in `log_probs` and `values` of a rollout as they are now, for `part` rows at a time,
+    so that what flows through the network stays near the processor."""
+    count, log_std, width = outputs.size, outputs.log_std, rollout.inputs.shape[1]
+    shares = np.empty(count)
+    for start in range(0, len(rollout.inputs), part):
+        rows = min(part, len(rollout.inputs) - start)
+        flow[: rows * width] = rollout.inputs[start : start + rows].ravel()
+        forward(vector, table, rows, flow)
+        for row in range(rows):
+            at = rows * outputs.policy + row * count
+            if log_std < 0:
+                log_prob, _ = choice(flow, at, count, rollout.choices[start + row], shares)
+            else:
+                log_prob, _ = normal(flow, at, vector, log_std, rollout.moves[start + row])
+            rollout.log_probs[start + row] = log_prob
+            rollout.values[start + row] = flow[rows * outputs.value + row]
+
+
+@kernel
 def _losses(
     descent: Descent,
     outputs: Outputs,

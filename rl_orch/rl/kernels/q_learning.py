@@ -113,32 +113,48 @@ def _losses(
 ) -> None:
     """The terms over all rows, and the slopes at the values.
 
-    Of a value, Huber's loss; of quantiles, Σ_i E_j[|τ̂_i - 1{u_ij < 0}| L(u_ij)].
+    Of a value, Huber's loss L; of quantiles, Σ_i E_j[|τ̂_i - 1{u_ij < 0}| L(u_ij)].
     """
     rows, each = targets.shape
-    for term in range(len(terms)):
-        terms[term] = 0.0
-    size = values.actions * each
+    size, sums = values.actions * each, np.empty((3, each))
+    middles = (np.arange(each) + 0.5) / each
+    # The only quantile is the median, whose errors count half.
+    share = 1.0 / each if values.quantiles else 2.0
+    terms[:] = 0.0
     for row in range(rows):
         start = rows * values.place + row * size
-        for column in range(size):
-            slopes[start + column] = 0.0
+        slopes[start : start + size] = 0.0
         at = start + drawn.choices[row] * each
-        weight, far = drawn.weights[row], 0.0
+        weight = share * drawn.weights[row] / rows
+        _compare(flow[at : at + each], targets[row], middles, sums[0], sums[1], sums[2])
+        far = 0.0
         for i in range(each):
-            value, loss, slope = flow[at + i], 0.0, 0.0
-            middle = (i + 0.5) / each
-            for j in range(each):
-                error = targets[row, j] - value
-                size_of_error = abs(error)
-                share = 1.0
-                if values.quantiles:
-                    share = (1.0 - middle if error < 0.0 else middle) / each
-                near = size_of_error <= 1.0
-                loss += share * (0.5 * error * error if near else size_of_error - 0.5)
-                slope -= share * (error if near else math.copysign(1.0, error))
-                far += size_of_error
-            slopes[at + i] = weight * slope / rows
-            terms[LOSS] += weight * loss / rows
-            terms[VALUE] += value / (rows * each)
+            terms[LOSS] += weight * sums[0, i]
+            terms[VALUE] += flow[at + i] / (rows * each)
+            slopes[at + i] = weight * sums[1, i]
+            far += sums[2, i]
         errors[row] = far / (each * each)
+
+
+@kernel
+def _compare(
+    values: Floats,
+    targets: NDArray[np.float64],
+    middles: NDArray[np.float64],
+    losses: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    distances: NDArray[np.float64],
+) -> None:
+    """Of each value, the sums over all targets of its loss and slope as the quantile it is of
+    them, and of its distance."""
+    losses[:], slopes[:], distances[:] = 0.0, 0.0, 0.0
+    for target in targets:
+        # Over values within, so that no sum waits for the one before.
+        for i in range(len(values)):
+            error = target - values[i]
+            distance = abs(error)
+            held = distance if distance < 1.0 else 1.0
+            share = 1.0 - middles[i] if error < 0.0 else middles[i]
+            losses[i] += share * held * (distance - 0.5 * held)
+            slopes[i] -= share * (held if error > 0.0 else -held)
+            distances[i] += distance

@@ -1,8 +1,9 @@
 """Learners from replayed transitions in kernels: how their networks are laid out, and updates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from rl_orch.rl.critics import ContinuousPolicy, TwinCritics
 from rl_orch.rl.kernels.acting import BOUNDED, SQUASHED, VALUES, Acting, Head
 from rl_orch.rl.kernels.compile import Floats
-from rl_orch.rl.kernels.networks import Network, Plan
+from rl_orch.rl.kernels.descent import descend
+from rl_orch.rl.kernels.networks import Network, Plan, memory
 from rl_orch.rl.kernels.q_learning import Transitions, Values, improve_values
 from rl_orch.rl.kernels.twin_critics import (
     Delayed,
@@ -28,6 +30,9 @@ from rl_orch.rl.optimizer import Optimizer, Target, flattened
 from rl_orch.rl.policy import PolicyModule
 from rl_orch.rl.q_network import QNetwork
 from rl_orch.rl.replay import Sample
+
+WORTH_SHARING = 2_000_000
+"""Products of numbers in a pass through the critics, from which on two threads pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +106,23 @@ class ValueUpdates:
         return Update(torch.from_numpy(terms), torch.from_numpy(errors))
 
 
+class _Part(NamedTuple):
+    """Part of the rows drawn, and where it is worked on."""
+
+    rows: slice
+    drawn: Transitions
+    actor: Layers
+    critics: Layers
+    gradients: Mapping[str, Floats]
+    terms: NDArray[np.float64]
+
+
 class CriticUpdates:
     """Updates of a policy of continuous actions and its twin critics, in their memory.
 
-    `actor` are the policy's perceptrons, one after another.
+    `actor` are the policy's perceptrons, one after another. Where there is much to do, two threads
+    share the rows, if there may be as many. Gradients of the two parts are added up in either
+    case, so that the number of threads changes no result.
     """
 
     def __init__(
@@ -114,22 +132,25 @@ class CriticUpdates:
         critics: TwinCritics,
         target_critics: Target[TwinCritics],
         optimizers: Mapping[str, Optimizer],
+        *,
+        threads: int,
     ) -> None:
         self._policy = policy
         self._optimizers = optimizers
-        self._descents = {name: optimizer.descent for name, optimizer in optimizers.items()}
+        self._descents = {name: optimizers[name].descent for name in ("policy", "critics")}
         self._target = target_critics.vector.numpy()
         inputs = policy.pipeline.size
         plan, place = Plan(flattened(policy), inputs), 0
         for net in actor:
             place = plan.add(net, place)
-        self._actor = _Flows(plan.network(), place)
+        self._actors = [_Flows(plan.network(), place) for _ in range(2)]
         plan = Plan(flattened(critics), inputs + policy.action_size)
-        places = plan.add(critics.first), plan.add(critics.second)
-        self._critics = _Flows(plan.network(), *places)
-        alone = Plan(flattened(critics), inputs + policy.action_size)
-        alone.add(critics.first)
-        self._first = alone.network().table
+        self._first = plan.add(critics.first), plan.network().table
+        places = self._first[0], plan.add(critics.second)
+        self._critics = [_Flows(plan.network(), *places) for _ in range(2)]
+        own = {name: descent.gradient for name, descent in self._descents.items()}
+        self._gradients = own, {name: np.empty_like(each) for name, each in own.items()}
+        self._other = _another_thread() if threads > 1 else None
 
     def soft(
         self,
@@ -141,40 +162,44 @@ class CriticUpdates:
         bounds: tuple[float, float],
     ) -> Update:
         """One step of SAC's critics and policy."""
-        drawn, rows = _transitions(self._policy, sample), len(sample.rewards)
-        actor, critics = self._actor.layers(rows), self._critics.layers(rows)
-        policy, judges = self._descents["policy"], self._descents["critics"]
-        soft = Soft(alpha, *bounds)
-        errors, terms = np.empty(rows), np.empty(5)
-        soft_critics(
-            policy.vector,
-            actor,
-            critics,
-            judges,
-            self._optimizers["critics"].steps,
-            learning_rate,
-            self._target,
-            drawn,
-            next_noise.numpy(),
-            soft,
-            errors,
-            terms,
-        )
-        soft_actor(
-            actor,
-            critics,
-            judges.vector,
-            policy,
-            self._optimizers["policy"].steps,
-            learning_rate,
-            drawn,
-            noise.numpy(),
-            soft,
-            terms,
-        )
-        for name in ("critics", "policy"):
-            self._optimizers[name].steps += 1
-        return Update(torch.from_numpy(terms), torch.from_numpy(errors))
+        soft, share = Soft(alpha, *bounds), 1.0 / len(sample.rewards)
+        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        errors, parts = np.empty(len(sample.rewards)), self._parts(sample)
+        drawn, drawn_next = noise.numpy(), next_noise.numpy()
+
+        def judge(part: _Part) -> None:
+            soft_critics(
+                policy,
+                part.actor,
+                part.critics,
+                judges,
+                part.gradients["critics"],
+                self._target,
+                part.drawn,
+                drawn_next[part.rows],
+                share,
+                soft,
+                errors[part.rows],
+                part.terms,
+            )
+
+        def act(part: _Part) -> None:
+            soft_actor(
+                policy,
+                part.gradients["policy"],
+                part.actor,
+                part.critics,
+                judges,
+                part.drawn,
+                drawn[part.rows],
+                share,
+                soft,
+                part.terms,
+            )
+
+        grad_norm = self._descend("critics", judge, parts, learning_rate)
+        self._descend("policy", act, parts, learning_rate)
+        return _update(parts, grad_norm, errors)
 
     def delayed(
         self,
@@ -188,40 +213,98 @@ class CriticUpdates:
         move_policy: bool,
     ) -> Update:
         """One step of TD3's critics and, if it is time, of its policy."""
-        drawn, rows = _transitions(self._policy, sample), len(sample.rewards)
-        actor, critics = self._actor.layers(rows), self._critics.layers(rows)
-        policy, judges = self._descents["policy"], self._descents["critics"]
-        errors, terms = np.empty(rows), np.zeros(5)
-        delayed_critics(
-            target_policy.vector.numpy(),
-            actor,
-            critics,
-            judges,
-            self._optimizers["critics"].steps,
-            learning_rate,
-            self._target,
-            drawn,
-            noise.numpy(),
-            Delayed(deviation, clip),
-            errors,
-            terms,
-        )
-        self._optimizers["critics"].steps += 1
-        if move_policy:
-            delayed_actor(
-                actor,
-                critics,
-                self._first,
-                judges.vector,
-                policy,
-                self._optimizers["policy"].steps,
-                learning_rate,
-                drawn,
-                self._policy.action_size,
-                terms,
+        delayed, share = Delayed(deviation, clip), 1.0 / len(sample.rewards)
+        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        slow_policy, first = target_policy.vector.numpy(), self._first[1]
+        errors, parts, drawn = np.empty(len(sample.rewards)), self._parts(sample), noise.numpy()
+
+        def judge(part: _Part) -> None:
+            delayed_critics(
+                slow_policy,
+                part.actor,
+                part.critics,
+                judges,
+                part.gradients["critics"],
+                self._target,
+                part.drawn,
+                drawn[part.rows],
+                share,
+                delayed,
+                errors[part.rows],
+                part.terms,
             )
-            self._optimizers["policy"].steps += 1
-        return Update(torch.from_numpy(terms), torch.from_numpy(errors))
+
+        def act(part: _Part) -> None:
+            delayed_actor(
+                policy,
+                part.gradients["policy"],
+                part.actor,
+                part.critics,
+                first,
+                judges,
+                part.drawn,
+                share,
+                part.terms,
+            )
+
+        grad_norm = self._descend("critics", judge, parts, learning_rate)
+        if move_policy:
+            self._descend("policy", act, parts, learning_rate)
+        return _update(parts, grad_norm, errors)
+
+    def descend_alone(self, name: str, slope: float, learning_rate: float) -> None:
+        """One step of the only parameter of an optimiser."""
+        optimizer = self._optimizers[name]
+        descent = optimizer.descent
+        descent.gradient[0] = slope
+        optimizer.steps += 1
+        descend(descent, optimizer.steps, learning_rate)
+
+    def _parts(self, sample: Sample) -> list[_Part]:
+        """The rows of a sample, in two parts if they are worth it."""
+        count, drawn = len(sample.rewards), _transitions(self._policy, sample)
+        work = count * len(self._descents["critics"].vector)
+        middle = count if work < WORTH_SHARING or count < 2 else (count + 1) // 2
+        bounds = [slice(0, middle), slice(middle, count)]
+        return [
+            _Part(
+                rows,
+                Transitions(*(column[rows] for column in drawn)),
+                self._actors[number].layers(rows.stop - rows.start),
+                self._critics[number].layers(rows.stop - rows.start),
+                self._gradients[number],
+                np.zeros(4),
+            )
+            for number, rows in enumerate(bounds)
+            if rows.stop > rows.start
+        ]
+
+    def _descend(
+        self, name: str, work: Callable[[_Part], None], parts: list[_Part], learning_rate: float
+    ) -> float:
+        """One step along the gradient to which work on each part leads; returns its norm."""
+        other = None if self._other is None or len(parts) == 1 else self._other
+        waiting = [other.submit(work, part) for part in parts[1:]] if other else []
+        for part in parts[:1] if other else parts:
+            work(part)
+        for each in waiting:
+            each.result()
+        descent, optimizer = self._descents[name], self._optimizers[name]
+        for part in parts[1:]:
+            np.add(descent.gradient, part.gradients[name], out=descent.gradient)
+        optimizer.steps += 1
+        return descend(descent, optimizer.steps, learning_rate)
+
+
+def _another_thread() -> ThreadPoolExecutor:
+    """A thread in which a product takes no more than one, either: torch counts for each thread."""
+    return ThreadPoolExecutor(1, "kernels", initializer=torch.set_num_threads, initargs=(1,))
+
+
+def _update(parts: list[_Part], grad_norm: float, errors: NDArray[np.float64]) -> Update:
+    """The terms of all parts added up, the norm of the critics' gradient behind them."""
+    terms = np.append(sum(part.terms for part in parts), grad_norm)
+    return Update(torch.from_numpy(terms), torch.from_numpy(errors))
 
 
 class _Flows:
@@ -230,12 +313,12 @@ class _Flows:
     def __init__(self, network: Network, place: int = 0, second: int = 0) -> None:
         self.network = network
         self._places = place, second
-        self._flow = self._slopes = np.empty(0, np.float32)
+        self._flow = self._slopes = memory(0)
 
     def of(self, rows: int) -> tuple[Floats, Floats]:
         size = rows * self.network.columns
         if len(self._flow) < size:
-            self._flow, self._slopes = np.empty((2, size), np.float32)
+            self._flow, self._slopes = memory(2 * size).reshape(2, size)
         return self._flow, self._slopes
 
     def layers(self, rows: int) -> Layers:

@@ -1,5 +1,9 @@
 """Policies of continuous actions and twin critics: what `algos/sac.py` and `algos/td3.py` do in
-torch. Critics read the inputs of a state and an action behind them, (B, I + A)."""
+torch. Critics read the inputs of a state and an action behind them, (B, I + A).
+
+Each kernel works on part of the rows drawn: it leaves their part of the gradient, and adds their
+part to the terms. `share` is what a row counts for in a mean over all of them.
+"""
 
 import math
 from typing import NamedTuple
@@ -9,14 +13,12 @@ from numpy.typing import NDArray
 
 from rl_orch.rl.kernels.compile import Floats, kernel
 from rl_orch.rl.kernels.dense import GOALS, TO_INPUTS, TO_WEIGHTS, Table, backward, forward, tanh
-from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.kernels.heads import LOG_2PI
 from rl_orch.rl.kernels.q_learning import Transitions, put
-from rl_orch.rl.optimizer import Descent
 
 LOG_2 = math.log(2.0)
 
-Q_LOSS, Q_VALUE, ACTOR_LOSS, GRAD_NORM, LOG_PROB = range(5)
+Q_LOSS, Q_VALUE, ACTOR_LOSS, LOG_PROB = range(4)
 """The terms of an update."""
 
 
@@ -50,17 +52,17 @@ def soft_critics(
     policy: Floats,
     actor: Layers,
     critics: Layers,
-    descent: Descent,
-    steps: int,
-    learning_rate: float,
+    judges: Floats,
+    gradient: Floats,
     target: Floats,
     drawn: Transitions,
     noise: Floats,
+    share: float,
     soft: Soft,
     errors: NDArray[np.float64],
     terms: NDArray[np.float64],
 ) -> None:
-    """One step of the critics towards r + gamma (min Q' - alpha log π)."""
+    """The gradient of the critics, towards r + gamma (min Q' - alpha log π)."""
     rows = len(noise)
     log_probs, targets = np.empty(rows), np.empty(rows)
     put(drawn.next_inputs, actor.flow)
@@ -72,28 +74,28 @@ def soft_critics(
         first, second = rows * critics.place + row, rows * critics.second + row
         least = min(critics.flow[first], critics.flow[second])
         targets[row] = least - soft.alpha * log_probs[row]
-    _improve_critics(critics, descent, steps, learning_rate, targets, drawn, 0.5, errors, terms)
+    _judge(critics, judges, gradient, targets, drawn, share, 0.5, errors, terms)
 
 
 @kernel
 def soft_actor(
+    policy: Floats,
+    gradient: Floats,
     actor: Layers,
     critics: Layers,
     judges: Floats,
-    descent: Descent,
-    steps: int,
-    learning_rate: float,
     drawn: Transitions,
     noise: Floats,
+    share: float,
     soft: Soft,
     terms: NDArray[np.float64],
 ) -> None:
-    """One step of the policy along alpha log π - min Q."""
+    """The gradient of the policy, along alpha log π - min Q."""
     rows, count = noise.shape
     wide = drawn.inputs.shape[1] + count
     total, loss = 0.0, 0.0
     put(drawn.inputs, actor.flow)
-    forward(descent.vector, actor.table, rows, actor.flow)
+    forward(policy, actor.table, rows, actor.flow)
     for row in range(rows):
         log_prob = _squash(actor, critics.flow, drawn.inputs, row, noise, soft)
         total += log_prob
@@ -103,8 +105,8 @@ def soft_actor(
         first, second = rows * critics.place + row, rows * critics.second + row
         chosen = critics.flow[first] <= critics.flow[second]
         loss -= min(critics.flow[first], critics.flow[second])
-        critics.slopes[first] = -1.0 / rows if chosen else 0.0
-        critics.slopes[second] = 0.0 if chosen else -1.0 / rows
+        critics.slopes[first] = -share if chosen else 0.0
+        critics.slopes[second] = 0.0 if chosen else -share
     backward(judges, judges, critics.table, rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
     for row in range(rows):
         at = rows * actor.place + row * 2 * count
@@ -113,21 +115,13 @@ def soft_actor(
             action, by_action = critics.flow[given], critics.slopes[given]
             raw = actor.flow[at + count + k]
             pushed = noise[row, k] * math.exp(min(max(raw, soft.low), soft.high))
-            slope = by_action * (1.0 - action * action) + 2.0 * action * soft.alpha / rows
+            slope = by_action * (1.0 - action * action) + 2.0 * action * soft.alpha * share
             free = soft.low <= raw <= soft.high
             actor.slopes[at + k] = slope
-            actor.slopes[at + count + k] = slope * pushed - soft.alpha / rows if free else 0.0
-    backward(
-        descent.vector,
-        descent.gradient,
-        actor.table,
-        rows,
-        actor.flow,
-        actor.slopes,
-        GOALS[TO_WEIGHTS],
-    )
-    descend(descent, steps + 1, learning_rate)
-    terms[ACTOR_LOSS], terms[LOG_PROB] = loss / rows, total / rows
+            actor.slopes[at + count + k] = slope * pushed - soft.alpha * share if free else 0.0
+    backward(policy, gradient, actor.table, rows, actor.flow, actor.slopes, GOALS[TO_WEIGHTS])
+    terms[ACTOR_LOSS] += loss * share
+    terms[LOG_PROB] += total * share
 
 
 @kernel
@@ -135,17 +129,17 @@ def delayed_critics(
     policy: Floats,
     actor: Layers,
     critics: Layers,
-    descent: Descent,
-    steps: int,
-    learning_rate: float,
+    judges: Floats,
+    gradient: Floats,
     target: Floats,
     drawn: Transitions,
     noise: Floats,
+    share: float,
     delayed: Delayed,
     errors: NDArray[np.float64],
     terms: NDArray[np.float64],
 ) -> None:
-    """One step of the critics towards r + gamma min Q', at the slow policy's noisy action."""
+    """The gradient of the critics, towards r + gamma min Q', at the slow policy's noisy action."""
     rows, count = noise.shape
     targets = np.empty(rows)
     put(drawn.next_inputs, actor.flow)
@@ -162,27 +156,27 @@ def delayed_critics(
         targets[row] = min(
             critics.flow[rows * critics.place + row], critics.flow[rows * critics.second + row]
         )
-    _improve_critics(critics, descent, steps, learning_rate, targets, drawn, 1.0, errors, terms)
+    _judge(critics, judges, gradient, targets, drawn, share, 1.0, errors, terms)
 
 
 @kernel
 def delayed_actor(
+    policy: Floats,
+    gradient: Floats,
     actor: Layers,
     critics: Layers,
     first: Table,
     judges: Floats,
-    descent: Descent,
-    steps: int,
-    learning_rate: float,
     drawn: Transitions,
-    count: int,
+    share: float,
     terms: NDArray[np.float64],
 ) -> None:
-    """One step of the policy up the first critic, whose layers are given once more."""
-    rows, wide = len(drawn.rewards), drawn.inputs.shape[1] + count
+    """The gradient of the policy, up the first critic, whose layers are given once more."""
+    rows, count = drawn.moves.shape
+    wide = drawn.inputs.shape[1] + count
     loss = 0.0
     put(drawn.inputs, actor.flow)
-    forward(descent.vector, actor.table, rows, actor.flow)
+    forward(policy, actor.table, rows, actor.flow)
     for row in range(rows):
         at = _put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
@@ -190,7 +184,7 @@ def delayed_actor(
     forward(judges, first, rows, critics.flow)
     for row in range(rows):
         loss -= critics.flow[rows * critics.place + row]
-        critics.slopes[rows * critics.place + row] = -1.0 / rows
+        critics.slopes[rows * critics.place + row] = -share
     backward(judges, judges, first, rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
     for row in range(rows):
         for k in range(count):
@@ -199,17 +193,8 @@ def delayed_actor(
             actor.slopes[rows * actor.place + row * count + k] = critics.slopes[given] * (
                 1.0 - action * action
             )
-    backward(
-        descent.vector,
-        descent.gradient,
-        actor.table,
-        rows,
-        actor.flow,
-        actor.slopes,
-        GOALS[TO_WEIGHTS],
-    )
-    descend(descent, steps + 1, learning_rate)
-    terms[ACTOR_LOSS] = loss / rows
+    backward(policy, gradient, actor.table, rows, actor.flow, actor.slopes, GOALS[TO_WEIGHTS])
+    terms[ACTOR_LOSS] += loss * share
 
 
 @kernel
@@ -247,43 +232,33 @@ def _put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
 
 
 @kernel
-def _improve_critics(
+def _judge(
     critics: Layers,
-    descent: Descent,
-    steps: int,
-    learning_rate: float,
+    judges: Floats,
+    gradient: Floats,
     targets: NDArray[np.float64],
     drawn: Transitions,
+    share: float,
     factor: float,
     errors: NDArray[np.float64],
     terms: NDArray[np.float64],
 ) -> None:
-    """One step of both critics along Σ_j E[w (Q_j - y)²], times a factor, y = r + gamma targets."""
+    """The gradient of both critics along Σ_j E[w (Q_j - y)²], times a factor, y = r + gamma
+    targets."""
     rows, count = drawn.moves.shape
     for row in range(rows):
         at = _put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
             critics.flow[at + k] = drawn.moves[row, k]
-    forward(descent.vector, critics.table, rows, critics.flow)
-    loss, total = 0.0, 0.0
+    forward(judges, critics.table, rows, critics.flow)
     for row in range(rows):
         errors[row] = 0.0
         target = drawn.rewards[row] + drawn.discounts[row] * targets[row]
         for place in (critics.place, critics.second):
             q = critics.flow[rows * place + row]
-            error, weight = q - target, factor * drawn.weights[row] / rows
+            error, weight = q - target, factor * share * drawn.weights[row]
             critics.slopes[rows * place + row] = 2.0 * weight * error
-            loss += weight * error * error
-            total += q
+            terms[Q_LOSS] += weight * error * error
+            terms[Q_VALUE] += 0.5 * share * q
             errors[row] += 0.5 * abs(error)
-    backward(
-        descent.vector,
-        descent.gradient,
-        critics.table,
-        rows,
-        critics.flow,
-        critics.slopes,
-        GOALS[TO_WEIGHTS],
-    )
-    terms[GRAD_NORM] = descend(descent, steps + 1, learning_rate)
-    terms[Q_LOSS], terms[Q_VALUE] = loss, total / (2 * rows)
+    backward(judges, gradient, critics.table, rows, critics.flow, critics.slopes, GOALS[TO_WEIGHTS])
