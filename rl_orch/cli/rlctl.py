@@ -23,6 +23,7 @@ PANELS = {
         "launch": ("launch", "Train a policy, evaluate it, gate it and register it."),
         "resume": ("resume", "Go on with a stopped, failed or lost run."),
         "check": ("check", "Validate a spec and its environment without training."),
+        "profile": ("profile", "Train for a short time and say where the time goes."),
         "options": ("options", "List every option with its type, default, variable and flag."),
         "verify-resume": ("verify_resume", "Certify that a spec resumes bit for bit."),
     },

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, types_pb2  # type: ignore[import-untyped]
 
 RECORD_BYTES = 64 << 10

@@ -134,7 +134,8 @@ class EnvGroup(Group):
     backend: Word = option(
         "auto",
         "How copies are stepped: `native` (kernels, for classic control), `sync`, `async` (a "
-        "process each), or a vector-env plugin; `auto` is native where it can, else sync.",
+        "process each), `vector` (the environment's own vector form), `envpool` (EnvPool's "
+        "threads), or a vector-env plugin; `auto` is native where it can, else sync.",
     )
     max_episode_steps: Whole | None = option(
         None,

@@ -349,10 +349,9 @@ def _left_to_the_plugin(spec: Spec) -> list[Problem]:
     """Options that wrap single environments; a plugin's vector environment has none to wrap."""
     if spec.env.backend in vector.BACKENDS:
         return []
-    asked = {
-        "obs.stack_frames": (spec.obs.stack_frames, "stack frames"),
-        "env.max_episode_steps": (spec.env.max_episode_steps, "limit its episodes"),
-    }
+    asked = {"obs.stack_frames": (spec.obs.stack_frames, "stack frames")}
+    if spec.env.backend not in vector.LIMITING:
+        asked["env.max_episode_steps"] = (spec.env.max_episode_steps, "limit its episodes")
     return [
         Problem(
             path,

@@ -70,7 +70,7 @@ def restore(envs: Envs, states: EnvStates) -> vector.First | None:
     kept.restarts += 1
     seed = None
     if kept.seed is not None and not vector.numbers_episodes(envs):
-        seed = derive(kept.seed, kept.restarts)
+        seed = vector.undivided(derive(kept.seed, kept.restarts))
     with generators.process_wide_kept():
         return vector.shown(envs, *envs.reset(seed=seed))
 
@@ -125,7 +125,7 @@ def _go_on_whole(envs: Envs, memory: Memory) -> str | None:
     if document["state"] is None:
         return str(document["why"])
     # A reset makes what the first step needs; what it puts there is then replaced.
-    envs.reset(seed=kept.seed)
+    envs.reset(seed=None if kept.seed is None else vector.undivided(kept.seed))
     try:
         refill(Flat(document["state"], memory.data), envs, name="envs")
     except Uncapturable as error:

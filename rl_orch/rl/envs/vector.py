@@ -1,7 +1,7 @@
 """`make` and `reset`: copies of an environment stepped together, every episode of them seeded.
 
 Gymnasium does the stepping, or a kernel where there is one for the environment. A plugin of kind
-`vector_envs` may take its place.
+`vector_envs` may take its place; `entry_point.py` and `pool.py` are such.
 """
 
 from copy import deepcopy
@@ -30,6 +30,9 @@ NATIVE = "native"
 AUTO = "auto"
 BACKENDS = (AUTO, NATIVE, *GYMNASIUM_BACKENDS)
 """Those that need no plugin. Of one spec they all play the same episodes."""
+
+LIMITING = ("vector", "envpool")
+"""Plugins of ours, which apply `env.max_episode_steps`."""
 
 PROVIDERS = {"forex-v0": "gym_anytrading", "stocks-v0": "gym_anytrading"}
 """Environments that people name without the module that registers them."""
@@ -116,7 +119,7 @@ def reset(envs: Envs, seed: int, *, numbered: bool = False) -> First:
     A vector environment that is not made of single ones takes one seed, and splits it itself:
     which episodes it plays may depend on n, numbered or not.
     """
-    seeds: Any = seed
+    seeds: Any = undivided(seed)
     inner, n = envs.unwrapped, envs.num_envs
     if isinstance(inner, SyncVectorEnv | AsyncVectorEnv | NativeEnvs):
         seeds = [derive(seed, i) for i in range(n)]
@@ -127,6 +130,12 @@ def reset(envs: Envs, seed: int, *, numbered: bool = False) -> First:
         for space in (envs.observation_space, envs.action_space):
             space.seed(seed)
     return shown(envs, *envs.reset(seed=seeds))
+
+
+def undivided(seed: int) -> int:
+    """A seed as vector environments take it that split it themselves: of 30 bits, since some count
+    up from it, in numbers of 32 bits with a sign."""
+    return seed >> 2
 
 
 def shown(envs: Envs, observations: Any, infos: dict[str, Any]) -> First:
