@@ -76,7 +76,7 @@ class NatureCNN(Net):
         self.size, self.high = size, high
         self.layers = nn.ModuleList()
         for width, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            self.layers.append(_blank(nn.Conv2d(channels, width, kernel, stride, device="meta")))
+            self.layers.append(_blank(nn.Conv2d, channels, width, kernel, stride))
             channels, sides = width, [(side - kernel) // stride + 1 for side in sides]
         self.last = _linear(channels * math.prod(sides), size)
 
@@ -285,21 +285,20 @@ def _draw(module: nn.Module, generator: torch.Generator, gain: float | None, fan
             nn.init.zeros_(parameter)
 
 
-def _blank(module: M) -> M:
-    """A module that was made on no device, in memory and without weights.
-
-    Made otherwise, torch would draw them from its global generator.
-    """
-    return module.to_empty(device="cpu")
+def _blank(kind: Callable[..., M], *sizes: int, **options: Any) -> M:
+    """A module whose weights are yet to be drawn. Those that torch has drawn count for nothing: its
+    global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        return kind(*sizes, **options)
 
 
 def _linear(before: int, after: int) -> nn.Linear:
-    return _blank(nn.Linear(before, after, device="meta"))
+    return _blank(nn.Linear, before, after)
 
 
 def _conv3x3(before: int, after: int) -> nn.Conv2d:
-    return _blank(nn.Conv2d(before, after, 3, padding=1, device="meta"))
+    return _blank(nn.Conv2d, before, after, 3, padding=1)
 
 
 def _norm(size: int) -> nn.LayerNorm:
-    return _blank(nn.LayerNorm(size, device="meta"))
+    return _blank(nn.LayerNorm, size)

@@ -26,6 +26,9 @@ SOURCES = (Path(__file__).parent, Path(__file__).parents[1] / "envs" / "native")
 """Where kernels are."""
 
 
+OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
 def kernel(function: F) -> F:
     """The function, compiled for the types it is first called with, and kept on disk.
 
@@ -36,12 +39,19 @@ def kernel(function: F) -> F:
     known = config.CACHE_DIR
     config.CACHE_DIR = _folder() or known
     try:
-        made: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+        made: Any = numba.njit(cache=True, **OPTIONS)(function)
     # There is no folder that could be written to: each process compiles for itself.
     except RuntimeError:
-        made = numba.njit(nogil=True, error_model="numpy")(function)
+        made = numba.njit(**OPTIONS)(function)
     finally:
         config.CACHE_DIR = known
+    compiled: F = made
+    return compiled
+
+
+def part(function: F) -> F:
+    """A function that only kernels call, compiled with them."""
+    made: Any = numba.njit(inline="always", **OPTIONS)(function)
     compiled: F = made
     return compiled
 

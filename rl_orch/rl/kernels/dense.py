@@ -20,6 +20,7 @@ from rl_orch.rl.kernels.compile import (
     B_TRANSPOSED,
     Floats,
     kernel,
+    part,
     product,
 )
 
@@ -86,7 +87,7 @@ def backward(
             product(form, slopes, place, vector, weights, slopes, source, rows, inputs, outputs)
 
 
-@kernel
+@part
 def _pull(
     slopes: Floats,
     place: int,
@@ -118,7 +119,7 @@ def _pull(
 # Of a slice Numba knows that no index is negative: only so do the loops below become vector code.
 
 
-@kernel
+@part
 def _finish(block: Floats, biases: Floats, activation: int) -> None:
     """Add the biases (O,) to a block (B, O), flat, and activate it, in place."""
     zero, outputs = block.dtype.type(0), len(biases)
@@ -135,7 +136,7 @@ def _finish(block: Floats, biases: Floats, activation: int) -> None:
             block[i] = (zero if block[i] < zero else block[i]) + zero
 
 
-@kernel
+@part
 def _unfinish(values: Floats, slopes: Floats, activation: int) -> None:
     """The slopes before an activation from those behind it, in place, where its values are so."""
     zero, one = values.dtype.type(0), values.dtype.type(1)
@@ -147,11 +148,12 @@ def _unfinish(values: Floats, slopes: Floats, activation: int) -> None:
             slopes[i] = slopes[i] if values[i] > zero else zero
 
 
-@kernel
+@part
 def _sum_rows(block: Floats, sums: Floats) -> None:
     """The sums over a block (B, O), flat, (O,)."""
-    outputs = len(sums)
-    sums[:] = block.dtype.type(0)
+    zero, outputs = block.dtype.type(0), len(sums)
+    for column in range(outputs):
+        sums[column] = zero
     for start in range(0, len(block), outputs):
         row = block[start : start + outputs]
         for column in range(outputs):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.compile import Floats, kernel, part
 from rl_orch.rl.optimizer import Descent
 
 
@@ -36,7 +36,7 @@ def descend(descent: Descent, steps: int, learning_rate: float) -> float:
     return norm
 
 
-@kernel
+@part
 def squares(x: Floats) -> float:
     """Σ x², in eight sums that can be added up side by side."""
     sums = np.zeros(8)

@@ -5,12 +5,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.compile import Floats, part
 
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-@kernel
+@part
 def choice(
     flow: Floats, at: int, count: int, action: int, shares: NDArray[np.float64]
 ) -> tuple[float, float]:
@@ -28,7 +28,7 @@ def choice(
     return flow[at + action] - greatest - log_total, entropy
 
 
-@kernel
+@part
 def choice_slopes(
     slopes: Floats,
     at: int,
@@ -49,7 +49,7 @@ def choice_slopes(
         slopes[at + j] = shares[j] * slope + (by_log_prob if j == action else 0.0)
 
 
-@kernel
+@part
 def normal(
     flow: Floats, at: int, vector: Floats, log_std: int, action: Floats
 ) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def normal(
     return log_prob, entropy
 
 
-@kernel
+@part
 def normal_slopes(
     flow: Floats,
     slopes: Floats,

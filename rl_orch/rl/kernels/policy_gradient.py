@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.compile import Floats, kernel, part
 from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.kernels.heads import choice, choice_slopes, normal, normal_slopes
@@ -75,23 +75,23 @@ def policy_pass(
     many parts were finite: the first that is not has been stepped along, and is the last.
     """
     vector = descent.vector
-    for part in range(len(bounds) - 1):
-        drawn = order[bounds[part] : bounds[part + 1]]
+    for number in range(len(bounds) - 1):
+        drawn = order[bounds[number] : bounds[number + 1]]
         rows, width = len(drawn), rollout.inputs.shape[1]
         for row in range(rows):
             for column in range(width):
                 flow[row * width + column] = rollout.inputs[drawn[row], column]
         forward(vector, table, rows, flow)
-        _losses(descent, outputs, flow, slopes, rollout, drawn, weights, terms[part])
+        _losses(descent, outputs, flow, slopes, rollout, drawn, weights, terms[number])
         backward(
             descent.vector, descent.gradient, table, len(drawn), flow, slopes, GOALS[TO_WEIGHTS]
         )
-        terms[part, GRAD_NORM] = descend(descent, steps + part + 1, learning_rate)
+        terms[number, GRAD_NORM] = descend(descent, steps + number + 1, learning_rate)
         total = 0.0
         for term in range(terms.shape[1]):
-            total += terms[part, term]
+            total += terms[number, term]
         if not math.isfinite(total):
-            return part
+            return number
     return len(bounds) - 1
 
 
@@ -110,7 +110,9 @@ def assess(
     shares = np.empty(count)
     for start in range(0, len(rollout.inputs), part):
         rows = min(part, len(rollout.inputs) - start)
-        flow[: rows * width] = rollout.inputs[start : start + rows].ravel()
+        for row in range(rows):
+            for column in range(width):
+                flow[row * width + column] = rollout.inputs[start + row, column]
         forward(vector, table, rows, flow)
         for row in range(rows):
             at = rows * outputs.policy + row * count
@@ -122,7 +124,7 @@ def assess(
             rollout.values[start + row] = flow[rows * outputs.value + row]
 
 
-@kernel
+@part
 def _losses(
     descent: Descent,
     outputs: Outputs,
@@ -188,7 +190,7 @@ def _losses(
         terms[term] /= rows
 
 
-@kernel
+@part
 def _standard(
     advantages: Floats, drawn: NDArray[np.int64], standardize: bool
 ) -> tuple[float, float]:
@@ -204,7 +206,7 @@ def _standard(
     return mean, 1.0 / (math.sqrt(squares / (len(drawn) - 1)) + 1e-8)
 
 
-@kernel
+@part
 def _value_error(value: float, old: float, target: float, clip: float) -> tuple[float, float]:
     """The squared error of a value, and its slope."""
     error, moved = value - target, value - old

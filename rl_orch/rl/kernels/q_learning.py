@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.compile import Floats, kernel, part
 from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.optimizer import Descent
@@ -76,7 +76,7 @@ def improve_values(
     terms[GRAD_NORM] = descend(descent, steps + 1, learning_rate)
 
 
-@kernel
+@part
 def put(inputs: Floats, flow: Floats) -> None:
     """Let rows (B, I) be what a network reads."""
     width = inputs.shape[1]
@@ -85,7 +85,7 @@ def put(inputs: Floats, flow: Floats) -> None:
             flow[row * width + column] = inputs[row, column]
 
 
-@kernel
+@part
 def _find_best(values: Values, rows: int, flow: Floats, best: NDArray[np.int64]) -> None:
     """The action of the greatest value, or mean of quantiles, in each row."""
     each = max(values.quantiles, 1)
@@ -101,7 +101,7 @@ def _find_best(values: Values, rows: int, flow: Floats, best: NDArray[np.int64])
                 greatest, best[row] = total, j
 
 
-@kernel
+@part
 def _losses(
     values: Values,
     drawn: Transitions,
@@ -120,10 +120,12 @@ def _losses(
     middles = (np.arange(each) + 0.5) / each
     # The only quantile is the median, whose errors count half.
     share = 1.0 / each if values.quantiles else 2.0
-    terms[:] = 0.0
+    for term in range(len(terms)):
+        terms[term] = 0.0
     for row in range(rows):
         start = rows * values.place + row * size
-        slopes[start : start + size] = 0.0
+        for column in range(size):
+            slopes[start + column] = 0.0
         at = start + drawn.choices[row] * each
         weight = share * drawn.weights[row] / rows
         _compare(flow[at : at + each], targets[row], middles, sums[0], sums[1], sums[2])
@@ -136,7 +138,7 @@ def _losses(
         errors[row] = far / (each * each)
 
 
-@kernel
+@part
 def _compare(
     values: Floats,
     targets: NDArray[np.float64],
@@ -147,7 +149,8 @@ def _compare(
 ) -> None:
     """Of each value, the sums over all targets of its loss and slope as the quantile it is of
     them, and of its distance."""
-    losses[:], slopes[:], distances[:] = 0.0, 0.0, 0.0
+    for i in range(len(values)):
+        losses[i], slopes[i], distances[i] = 0.0, 0.0, 0.0
     for target in targets:
         # Over values within, so that no sum waits for the one before.
         for i in range(len(values)):

@@ -14,7 +14,7 @@ from rl_orch.rl.envs.native.dynamics import observe_one, step_choice, step_move
 from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.exploration import EpsilonGreedy, NoisyActions
 from rl_orch.rl.kernels.acting import BOUNDED, CHOICE, NORMAL, VALUES, Acting, Head
-from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.compile import Floats, kernel, part
 from rl_orch.rl.kernels.dense import Table, forward, tanh
 from rl_orch.rl.policy import PolicyModule
 
@@ -98,7 +98,7 @@ def take_choices(
             if head.kind == VALUES and draws[t, i] < behaviour.epsilon:
                 best = _greatest(noise[t, i])
             taken.choices[t, i] = best
-            reward, terminated = step_choice(worlds.kind, worlds.state[i], best)
+            reward, terminated = step_choice(worlds.kind, worlds.state[i], taken.choices[t, i])
             _note(worlds, taken, t, i, reward, terminated)
     return len(taken.rewards)
 
@@ -137,7 +137,7 @@ def take_moves(
     return len(taken.rewards)
 
 
-@kernel
+@part
 def _look(worlds: Worlds, scale: Scale, taken: Taken, t: int, flow: Floats) -> bool:
     """Show the policy what all copies show; false if the beginning of an episode is missing."""
     width = taken.observations.shape[2]
@@ -151,7 +151,7 @@ def _look(worlds: Worlds, scale: Scale, taken: Taken, t: int, flow: Floats) -> b
     return True
 
 
-@kernel
+@part
 def _note(worlds: Worlds, taken: Taken, t: int, i: int, reward: float, terminated: bool) -> None:
     """Note a step of copy i, and begin its next episode if it ended one."""
     worlds.elapsed[i] += 1
@@ -171,7 +171,7 @@ def _note(worlds: Worlds, taken: Taken, t: int, i: int, reward: float, terminate
         worlds.used[i] = start + 1
 
 
-@kernel
+@part
 def _choice(head: Head, flow: Floats, at: int, noise: NDArray[np.float32]) -> int:
     best, chosen = -math.inf, 0
     for j in range(head.actions):
@@ -185,7 +185,7 @@ def _choice(head: Head, flow: Floats, at: int, noise: NDArray[np.float32]) -> in
     return chosen
 
 
-@kernel
+@part
 def _greatest(numbers: NDArray[np.float32]) -> int:
     chosen = 0
     for j in range(1, len(numbers)):
@@ -194,7 +194,7 @@ def _greatest(numbers: NDArray[np.float32]) -> int:
     return chosen
 
 
-@kernel
+@part
 def _move(
     vector: Floats, head: Head, flow: Floats, at: int, noise: float, behaviour: Behaviour
 ) -> Any:

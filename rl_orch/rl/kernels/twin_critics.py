@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, kernel
+from rl_orch.rl.kernels.compile import Floats, kernel, part
 from rl_orch.rl.kernels.dense import GOALS, TO_INPUTS, TO_WEIGHTS, Table, backward, forward, tanh
 from rl_orch.rl.kernels.heads import LOG_2PI
 from rl_orch.rl.kernels.q_learning import Transitions, put
@@ -197,7 +197,7 @@ def delayed_actor(
     terms[ACTOR_LOSS] += loss * share
 
 
-@kernel
+@part
 def _squash(
     actor: Layers, given: Floats, inputs: Floats, row: int, noise: Floats, soft: Soft
 ) -> float:
@@ -221,7 +221,7 @@ def _squash(
     return log_prob
 
 
-@kernel
+@part
 def _put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
     """Give the critics a state; returns where its action goes."""
     width: int = inputs.shape[1]
@@ -231,7 +231,7 @@ def _put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
     return at + width
 
 
-@kernel
+@part
 def _judge(
     critics: Layers,
     judges: Floats,

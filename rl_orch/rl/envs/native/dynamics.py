@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import kernel
+from rl_orch.rl.kernels.compile import kernel, part
 
 Row: TypeAlias = NDArray[np.float64]
 Outcome: TypeAlias = tuple[float, bool]
@@ -83,7 +83,7 @@ def _step_one(kind: Any, row: Any, action: Any) -> Any:
     return stepped
 
 
-@kernel
+@part
 def observe_one(kind: int, row: Row, observation: NDArray[np.float32]) -> None:
     """Write what a copy shows."""
     if kind == CARTPOLE:
@@ -148,7 +148,7 @@ def observe_all(kind: int, state: NDArray[np.float64], observations: NDArray[np.
         observe_one(kind, state[i], observations[i])
 
 
-@kernel
+@part
 def _cartpole(row: Row, action: Any) -> Outcome:
     x, x_dot, theta, theta_dot = row[0], row[1], row[2], row[3]
     force = 10.0 if action == 1 else -10.0
@@ -164,7 +164,7 @@ def _cartpole(row: Row, action: Any) -> Outcome:
     return 1.0, x < -2.4 or x > 2.4 or theta < -THETA_LIMIT or theta > THETA_LIMIT
 
 
-@kernel
+@part
 def _mountain_car(row: Row, action: Any) -> Outcome:
     velocity = row[1] + ((action - 1) * 0.001 + math.cos(3 * row[0]) * (-0.0025))
     velocity = _clipped(velocity, -0.07, 0.07)
@@ -175,7 +175,7 @@ def _mountain_car(row: Row, action: Any) -> Outcome:
     return -1.0, position >= 0.5 and velocity >= 0
 
 
-@kernel
+@part
 def _mountain_car_continuous(row: Row, action: Any) -> Outcome:
     """Gymnasium computes in float32 wherever one of its float32 arrays takes part: the action does,
     unless it is clipped; the state does from the second step of an episode on."""
@@ -256,7 +256,7 @@ def _acrobot_slope(
     return dtheta1, dtheta2, -(d2 * ddtheta2 + phi1) / d1, ddtheta2
 
 
-@kernel
+@part
 def _wrapped(angle: float) -> float:
     """The angle within [-π, π]."""
     turn = math.pi - -math.pi
@@ -267,7 +267,7 @@ def _wrapped(angle: float) -> float:
     return angle
 
 
-@kernel
+@part
 def _pendulum(row: Row, action: Any) -> Outcome:
     """Gymnasium's torque is a float32, and so is what it is multiplied with."""
     theta, theta_dot = row[0], row[1]
@@ -283,7 +283,7 @@ def _pendulum(row: Row, action: Any) -> Outcome:
     return -cost, False
 
 
-@kernel
+@part
 def _two(number: float) -> float:
     """2, though no compiler can know it, since the number might be infinite.
 
@@ -293,7 +293,7 @@ def _two(number: float) -> float:
     return 2.0 + 0.0 * number
 
 
-@kernel
+@part
 def _clipped(number: Any, low: Any, high: Any) -> Any:
     """Within the bounds, or NaN if the number is."""
     if number < low:
@@ -303,7 +303,7 @@ def _clipped(number: Any, low: Any, high: Any) -> Any:
     return number
 
 
-@kernel
+@part
 def _rounded(number: float) -> float:
     """The nearest number of float32."""
     return double(single(number))
