@@ -1,18 +1,21 @@
 """`kernel`: how the functions of this package are compiled; and the one matrix product they use."""
 
 import ctypes
+import fcntl
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 import torch
 from llvmlite import binding
 from numba import types
+from numba.core.caching import FunctionCache
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -25,8 +28,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 SOURCES = (Path(__file__).parent, Path(__file__).parents[1] / "envs" / "native")
 """Where kernels are."""
 
-
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+class Kept(FunctionCache):
+    """Numba's cache of a function, to which one process at a time may write.
+
+    By itself, two that write at once may give one name to the code of two signatures, and whoever
+    comes later would run one for the other.
+    """
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the code for a signature, if there is room for it."""
+        with suppress(OSError):
+            Path(self.cache_path).mkdir(parents=True, exist_ok=True)
+            with Path(self.cache_path, "lock").open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
 def kernel(function: F) -> F:
@@ -35,16 +53,9 @@ def kernel(function: F) -> F:
     Kernels release the interpreter's lock. Arithmetic is done as written: no reassociation, and a
     division by zero gives what IEEE 754 says.
     """
-    config: Any = numba.config
-    known = config.CACHE_DIR
-    config.CACHE_DIR = _folder() or known
-    try:
-        made: Any = numba.njit(cache=True, **OPTIONS)(function)
-    # There is no folder that could be written to: each process compiles for itself.
-    except RuntimeError:
-        made = numba.njit(**OPTIONS)(function)
-    finally:
-        config.CACHE_DIR = known
+    made: Any = numba.njit(**OPTIONS)(function)
+    if (kept := _kept(function)) is not None:
+        made._cache = kept
     compiled: F = made
     return compiled
 
@@ -56,12 +67,26 @@ def part(function: F) -> F:
     return compiled
 
 
+def _kept(function: Callable[..., Any]) -> Any:
+    """Where the code of a function is kept; None where our folder cannot be written to. Then each
+    process compiles for itself: what Numba keeps elsewhere may be older than the parts of it."""
+    folder, config = _folder(), cast(Any, numba.config)
+    known, config.CACHE_DIR = config.CACHE_DIR, folder
+    try:
+        kept: Any = Kept(function)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return None
+    finally:
+        config.CACHE_DIR = known
+    return kept if folder and Path(kept.cache_path).is_relative_to(folder) else None
+
+
 @cache
 def _folder() -> str | None:
     """Where compiled code is kept: in the user's cache, under a name that follows from all kernels.
 
     Numba looks only at the file of a kernel, and would not notice a change of one that it calls.
-    None where the user has no home; Numba then keeps code beside the sources, if it may.
+    None where the user has no home.
     """
     digest = hashlib.sha256()
     for source in sorted(path for folder in SOURCES for path in folder.glob("*.py")):

@@ -1,0 +1,116 @@
+"""Compiled code on disk: many processes at once, and places that cannot be written to."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numba
+import pytest
+from numba.core.caching import FunctionCache
+
+from rl_orch.rl.kernels.compile import Kept
+
+PROGRAM = """
+import sys
+import time
+import numpy as np
+from rl_orch.rl.kernels.compile import product
+from rl_orch.rl.kernels.dense import FORMS, OUTPUT_OF
+
+kind, at = sys.argv[1], float(sys.argv[2])
+left, right, out = (np.full(4, value, kind) for value in (2.0, 3.0, 0.0))
+time.sleep(max(at - time.time(), 0.0))
+product(FORMS[OUTPUT_OF], left, 0, right, 0, out, 0, 2, 2, 2)
+assert out.tolist() == [12.0] * 4, out
+found = product.stats
+print(sum(found.cache_hits.values()), sum(found.cache_misses.values()))
+"""
+
+
+def started(kind: str, environment: dict[str, str], at: float = 0.0) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, kind, str(at)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> tuple[int, int]:
+    """How many kernels were found on disk, and how many had to be compiled."""
+    out, problem = process.communicate(timeout=120)
+    assert process.returncode == 0, problem
+    hits, misses = out.split()
+    return int(hits), int(misses)
+
+
+def test_processes_that_compile_at_once_keep_the_code_of_all(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    at = time.time() + 8.0
+    kinds = ["float32", "float64", "float32", "float64"]
+    together = [started(kind, environment, at) for kind in kinds]
+    for process in together:
+        answer(process)
+
+    for kind in ("float32", "float64"):
+        assert answer(started(kind, environment)) == (1, 0)
+    left = [path.name for path in tmp_path.rglob("*") if ".tmp." in path.name]
+    assert left == []
+
+
+def test_without_a_home_that_can_be_written_to_each_process_compiles(tmp_path: Path) -> None:
+    taken = tmp_path / "a file"
+    taken.write_text("")
+    nowhere = {"XDG_CACHE_HOME": str(taken)}
+
+    assert answer(started("float32", nowhere)) == (0, 1)
+    assert answer(started("float32", nowhere)) == (0, 1)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Caches of one function, in a folder of their own."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    cache: Any = Kept
+    return lambda: cache(started)
+
+
+def test_one_at_a_time_writes_to_the_folder(
+    kept: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def slowly(self: FunctionCache, sig: str, data: Any) -> None:
+        seen.append(f"{sig} begins")
+        time.sleep(0.2)
+        seen.append(f"{sig} ends")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", slowly)
+    writers = [
+        Thread(target=kept().save_overload, args=(name, None)) for name in ("one", "another")
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=10.0)
+
+    first, second = (entry.split()[0] for entry in seen[::2])
+    assert seen == [f"{first} begins", f"{first} ends", f"{second} begins", f"{second} ends"]
+    assert {first, second} == {"one", "another"}
+
+
+def test_where_nothing_can_be_written_code_is_used_all_the_same(
+    kept: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: FunctionCache, sig: str, data: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", full)
+
+    kept().save_overload("any", None)
