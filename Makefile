@@ -26,7 +26,7 @@ demo: setup
 
 test: setup
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests
 
 check: setup
 	$(MAKE) --no-print-directory lint

@@ -66,11 +66,12 @@ def _model(spec: dict[str, Any], peer: str) -> Any:
         for argument in NOT_IN_SBX.get(algorithm, ()):
             del arguments[argument]
     for argument in ("activation_fn", "optimizer_class"):
-        policy = arguments["policy_kwargs"]
-        policy[argument] = named[policy[argument]]
+        kwargs = arguments["policy_kwargs"]
+        kwargs[argument] = named[kwargs[argument]]
     if "action_noise" in arguments:
         arguments["action_noise"] = _noise(arguments["action_noise"], envs.action_space.shape)
-    return getattr(import_module(module), name)("MlpPolicy", envs, device="cpu", **arguments)
+    policy = spec["agent"]["policy_type"] or "MlpPolicy"
+    return getattr(import_module(module), name)(policy, envs, device="cpu", **arguments)
 
 
 def _torch_names() -> dict[str, Any]:

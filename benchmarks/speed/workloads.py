@@ -250,6 +250,25 @@ WORKLOADS = {
             },
         ),
         Workload(
+            "CNN",
+            "PPO · Catch, images of 36×36 · 8 envs × 128 steps · 4 epochs · minibatch 256 · "
+            "Nature's CNN, 512 features for actor and critic",
+            {
+                "env": {"id": "benchmarks.peers.catch:Catch-v0", "num_envs": 8},
+                "agent": {
+                    "algorithm": "ppo",
+                    "policy_type": "CnnPolicy",
+                    "network": {"hidden_sizes": [], "activation": "relu"},
+                },
+                "rollout": {"steps": 128},
+                "train": {"batch_size": 256, "update_epochs": 4, "lr": 5e-4, "ent_coef": 0.01},
+            },
+            env_steps=32_768,
+            warm_up=1_024,
+            floor=Floor(100, 0.3),
+            peers=("sb3",),
+        ),
+        Workload(
             "A2C",
             "A2C · CartPole-v1 · 8 envs × 5 steps · 64×64 tanh, apart",
             _on_policy("a2c", "CartPole-v1", 8, 5, {}),
