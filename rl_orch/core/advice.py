@@ -15,6 +15,9 @@ from rl_orch.spec.resolve import resolve
 
 LARGE_MINIBATCH = 256
 MANY_COPIES = 32
+SHARED_OUT = ("sac", "td3")
+"""Algorithms whose updates in kernels two threads can share."""
+
 WIDE_LAYER = 128
 LARGE_ROLLOUT = 32
 LONG_STEP_MS = 1.0
@@ -156,13 +159,15 @@ def _threads(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
     widest = max(spec.agent.network.hidden_sizes, default=0)
     if share < 0.5 or spec.resources.device != "cpu":
         return
-    if threads > 1:
+    if found.engine.value == "kernels" and spec.agent.algorithm not in SHARED_OUT:
+        return
+    if threads > 1 and widest < WIDE_LAYER and not _sees_images(found):
         yield Advice(
             f"Learning takes {_percent(share)}, with {threads} threads; small networks are often "
             "faster with one.",
             "resources.threads=1",
         )
-    elif cores > 1 and (widest >= WIDE_LAYER or _sees_images(found)):
+    elif threads == 1 and cores > 1 and (widest >= WIDE_LAYER or _sees_images(found)):
         yield Advice(
             f"Learning takes {_percent(share)}, with one thread of {cores} cores; large networks "
             "are often faster with more.",

@@ -142,6 +142,9 @@ class ActorCritic(PolicyModule):
         self, observations: Column, memories: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """V(s), (B,), given what was remembered before."""
+        if self._assessor is not None:
+            inputs: Any = self.pipeline.process(observations)
+            return self._assessor.values(inputs)
         hidden = self.encoder(self.to_inputs(observations))
         if self.memory is not None and memories is not None:
             hidden, _ = self.memory.step(hidden, self._tensor(memories))

@@ -31,7 +31,7 @@ def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Literal["
     if asked == "torch":
         return "torch"
     reason = why_not(spec, leaves, actions)
-    if reason is None:
+    if reason is None and (asked == "kernels" or not engine.too_wide(spec)):
         return "kernels"
     if asked == "kernels":
         raise BadInput(

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from rl_orch.spec.model import Spec
 
 ACTIVATIONS = ("tanh", "relu")
+WIDEST = 512
+"""The widest layer for which kernels are chosen where there are several threads."""
+
 KNOWN = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3")
 
 
@@ -30,6 +33,13 @@ def why_not(spec: Spec) -> str | None:
         "train.use_sde is true": spec.agent.algorithm == "sac" and spec.train.use_sde,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def too_wide(spec: Spec) -> bool:
+    """Whether layers are so wide, and threads so many, that torch is the better choice, which can
+    share out each product."""
+    threads, sizes = spec.resources.threads, spec.agent.network.hidden_sizes
+    return threads > 1 and max(sizes, default=0) > WIDEST
 
 
 def left_open(spec: Spec) -> dict[str, str]:

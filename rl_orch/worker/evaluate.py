@@ -43,7 +43,7 @@ def run_evaluation(directory: RunDir, checkpoint: str) -> int:
 
 def _evaluated(directory: RunDir, checkpoint: str) -> int:
     spec = directory.spec()
-    torch.set_num_threads(spec.resources.threads)
+    torch.set_num_threads(1 if spec.train.engine == "kernels" else spec.resources.threads)
     path = directory.checkpoints / Path(checkpoint).name
     with _policy(spec, directory, path) as (policy, step):
         report = evaluate(

@@ -36,11 +36,13 @@ RESUMED = (
     *SMALL,
     "train.total_timesteps=12288",
     "train.update_epochs=4",
+    "train.engine=torch",
+    "env.backend=sync",
     "checkpoint.every=512",
     "checkpoint.keep_last=1000",
     "eval.every=4096",
 )
-"""A launch that lasts long enough to be interrupted."""
+"""A launch that lasts long enough to be interrupted; kernels would be through with it."""
 
 
 @dataclass

@@ -69,6 +69,26 @@ def test_other_spaces_are_left_to_torch(space: Any, actions: str) -> None:
     assert caught.value.path == "train.engine"
 
 
+@pytest.mark.parametrize(
+    ("width", "threads", "asked", "found"),
+    [
+        (512, 2, "auto", "kernels"),
+        (513, 2, "auto", "torch"),
+        (513, 1, "auto", "kernels"),
+        (513, 2, "kernels", "kernels"),
+    ],
+)
+def test_wide_layers_are_left_to_torch_where_there_are_threads(
+    width: int, threads: int, asked: str, found: str
+) -> None:
+    spec = a_spec(
+        f"agent.network.hidden_sizes=[{width}]",
+        f"resources.threads={threads}",
+        f"train.engine={asked}",
+    )
+    assert engine_of(spec, leaves_of(VECTOR, stacked=False), "Discrete") == found
+
+
 def test_a_spec_that_asks_for_torch_gets_it() -> None:
     leaves = leaves_of(VECTOR, stacked=False)
     assert engine_of(a_spec("train.engine=torch"), leaves, "Discrete") == "torch"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.errors import Diverged
 from rl_orch.rl.batch import Batch
 from rl_orch.rl.distributions import Categorical, DiagGaussian
-from rl_orch.rl.kernels import heads
+from rl_orch.rl.kernels import heads, replayed
 from rl_orch.rl.kernels.compile import A_TRANSPOSED, ADDED, B_TRANSPOSED, kernel, product
 from rl_orch.rl.kernels.dense import TO_INPUTS, TO_WEIGHTS, backward, forward, tanh
 from rl_orch.rl.kernels.descent import descend, squares
@@ -64,7 +65,7 @@ def test_a_product_is_that_of_numpy(
     assert flat_c[0] == 7.0
 
 
-def test_tanh_is_torchs_to_the_last_bit_but_one() -> None:
+def test_tanh_is_torchs_to_four_units_in_the_last_place() -> None:
     @kernel
     def every(x: NDArray[Any], y: NDArray[Any]) -> None:
         for i in range(len(x)):
@@ -79,6 +80,10 @@ def test_tanh_is_torchs_to_the_last_bit_but_one() -> None:
     apart = np.abs(y.view(np.int32).astype(np.int64) - theirs.view(np.int32).astype(np.int64))
     assert apart.max() <= 4
     assert np.abs(y).max() <= 1.0
+
+    ends = np.array([math.nan, math.inf, -math.inf, -0.0], np.float32)
+    every(ends, ends)
+    np.testing.assert_array_equal(ends, [math.nan, 1.0, -1.0, -0.0])
 
 
 @a_few
@@ -285,7 +290,30 @@ def test_an_update_is_that_of_torch(name: str) -> None:
         ours.policy.state_dict().items(), theirs.policy.state_dict().items(), strict=True
     ):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=2e-5, msg=key)
-    assert ours.state().tensors.keys() == theirs.state().tensors.keys()
+    kept, expected_state = ours.state().tensors, theirs.state().tensors
+    assert kept.keys() == expected_state.keys()
+    for key, value in expected_state.items():
+        np.testing.assert_allclose(kept[key], value, rtol=2e-3, atol=2e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["sac-box", "td3-box"])
+def test_rows_in_two_parts_are_learned_from_as_in_torch_whatever_the_threads(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replayed, "WORTH_SHARING", 1)
+    odd = "train.batch_size=17"
+    theirs, alone = a_pair(name, odd)
+    _, together = a_pair(name, odd, "resources.threads=2")
+    for number in range(4):
+        batch = experience(alone, number)
+        found, expected = alone.update(batch), theirs.update(batch)
+        assert together.update(batch) == found
+        assert found == pytest.approx(expected, rel=2e-4, abs=2e-5)
+    kept, other = alone.state().tensors, together.state().tensors
+    for key, value in theirs.state().tensors.items():
+        assert kept[key].tobytes() == other[key].tobytes()
+        np.testing.assert_allclose(kept[key], value, rtol=2e-3, atol=2e-5, err_msg=key)
+    assert torch.equal(flattened(alone.policy), flattened(together.policy))
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo-box", "a2c", "dqn", "qrdqn", "sac-box", "td3-box"])
@@ -318,9 +346,27 @@ def test_decisions_are_those_of_torch(name: str) -> None:
         np.testing.assert_allclose(drawn[0], drawn[1], rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_not_finite_stops_a_pass_at_once() -> None:
-    learner, _ = reversed(a_pair("ppo"))
+def test_what_is_not_finite_ends_an_update() -> None:
+    _, learner = a_pair("ppo")
     batch = experience(learner, 0)
     batch.rewards[3] = math.inf  # type: ignore[index]
-    with pytest.raises(Exception, match="became"):
+    with pytest.raises(Diverged, match="became"):
         learner.update(batch)
+
+
+def test_a_pass_stops_at_the_first_part_that_is_not_finite() -> None:
+    _, learner = a_pair("ppo")
+    ppo: Any = learner
+    rollout = ppo._rollouts.prepare(experience(learner, 0))
+    rollout.returns[13] = math.inf
+    terms = ppo._kernels.run(
+        rollout,
+        np.arange(32),
+        np.arange(0, 33, 8),
+        1e-3,
+        value=0.5,
+        entropy=0.0,
+        standardize=False,
+    )
+    assert terms.isfinite().all(1).tolist() == [True, False]
+    assert int(learner.state().tensors["optimizer/steps"]) == 2

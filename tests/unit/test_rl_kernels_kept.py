@@ -17,14 +17,14 @@ from rl_orch.rl.kernels.compile import Kept
 
 PROGRAM = """
 import sys
-import time
 import numpy as np
 from rl_orch.rl.kernels.compile import product
 from rl_orch.rl.kernels.dense import FORMS, OUTPUT_OF
 
-kind, at = sys.argv[1], float(sys.argv[2])
+kind = sys.argv[1]
 left, right, out = (np.full(4, value, kind) for value in (2.0, 3.0, 0.0))
-time.sleep(max(at - time.time(), 0.0))
+print("ready", flush=True)
+sys.stdin.readline()
 product(FORMS[OUTPUT_OF], left, 0, right, 0, out, 0, 2, 2, 2)
 assert out.tolist() == [12.0] * 4, out
 found = product.stats
@@ -32,34 +32,40 @@ print(sum(found.cache_hits.values()), sum(found.cache_misses.values()))
 """
 
 
-def started(kind: str, environment: dict[str, str], at: float = 0.0) -> subprocess.Popen[str]:
+def started(kind: str, environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, kind, str(at)],
+        [sys.executable, "-c", PROGRAM, kind],
         env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def answer(process: subprocess.Popen[str]) -> tuple[int, int]:
-    """How many kernels were found on disk, and how many had to be compiled."""
-    out, problem = process.communicate(timeout=120)
-    assert process.returncode == 0, problem
-    hits, misses = out.split()
-    return int(hits), int(misses)
+def answers(*processes: subprocess.Popen[str]) -> list[tuple[int, int]]:
+    """How many kernels each found on disk, and how many it had to compile; all begin at once."""
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    found = []
+    for process in processes:
+        out, problem = process.communicate(timeout=120)
+        assert process.returncode == 0, problem
+        hits, misses = out.split()
+        found.append((int(hits), int(misses)))
+    return found
 
 
 def test_processes_that_compile_at_once_keep_the_code_of_all(tmp_path: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    at = time.time() + 8.0
-    kinds = ["float32", "float64", "float32", "float64"]
-    together = [started(kind, environment, at) for kind in kinds]
-    for process in together:
-        answer(process)
-
-    for kind in ("float32", "float64"):
-        assert answer(started(kind, environment)) == (1, 0)
+    kinds = ("float32", "float64")
+    assert answers(*(started(kind, environment) for kind in kinds)) == [(0, 1), (0, 1)]
+    assert answers(*(started(kind, environment) for kind in kinds)) == [(1, 0), (1, 0)]
     left = [path.name for path in tmp_path.rglob("*") if ".tmp." in path.name]
     assert left == []
 
@@ -69,8 +75,8 @@ def test_without_a_home_that_can_be_written_to_each_process_compiles(tmp_path: P
     taken.write_text("")
     nowhere = {"XDG_CACHE_HOME": str(taken)}
 
-    assert answer(started("float32", nowhere)) == (0, 1)
-    assert answer(started("float32", nowhere)) == (0, 1)
+    assert answers(started("float32", nowhere)) == [(0, 1)]
+    assert answers(started("float32", nowhere)) == [(0, 1)]
 
 
 @pytest.fixture

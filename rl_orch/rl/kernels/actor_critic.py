@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.kernels.acting import CHOICE, NORMAL, Acting, Head
-from rl_orch.rl.kernels.networks import Network, Plan, memory
+from rl_orch.rl.kernels.networks import Flows, Network, Plan, memory
 from rl_orch.rl.kernels.policy_gradient import Outputs, Rows, Weights, assess, policy_pass
 from rl_orch.rl.on_policy import Rollout
 from rl_orch.rl.optimizer import Optimizer, flattened
@@ -38,6 +38,10 @@ class Assessor:
         self._vector = flattened(policy).numpy()
         self._network, self._outputs = _laid_out(policy)
         self._flow = memory(PART * self._network.columns)
+        chooses = self._outputs.log_std < 0
+        self._any_action = np.zeros(
+            () if chooses else self._outputs.size, np.int64 if chooses else np.float32
+        )
 
     def assess(
         self, inputs: NDArray[np.float32], actions: NDArray[Any]
@@ -50,6 +54,10 @@ class Assessor:
         assess(self._vector, self._network.table, self._outputs, self._flow, rows, PART)
         return log_probs, values
 
+    def values(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """V(s), (B,)."""
+        return self.assess(inputs, np.repeat(self._any_action[None], len(inputs), axis=0))[1]
+
 
 class Passes:
     """Passes over rollouts, in the memory of an actor-critic and its optimiser."""
@@ -57,8 +65,8 @@ class Passes:
     def __init__(self, policy: ActorCritic, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._descent = optimizer.descent
-        self._network, self._outputs = _laid_out(policy)
-        self._flow = memory(0)
+        network, self._outputs = _laid_out(policy)
+        self._flows = Flows(network)
 
     def run(
         self,
@@ -75,26 +83,25 @@ class Passes:
     ) -> Tensor:
         """One step for each part of `order` between two bounds; returns their terms, (parts, 6),
         up to the first that are not finite."""
-        size = int(np.diff(bounds).max()) * self._network.columns
-        if len(self._flow) < size:
-            self._flow, self._slopes = memory(2 * size).reshape(2, size)
+        flow, slopes = self._flows.of(int(np.diff(bounds).max()))
         terms = np.empty((len(bounds) - 1, TERMS))
         finite = policy_pass(
             self._descent,
             self._optimizer.steps,
             learning_rate,
-            self._network.table,
+            self._flows.network.table,
             self._outputs,
-            self._flow,
-            self._slopes,
+            flow,
+            slopes,
             _rows(rollout),
             order,
             bounds,
             Weights(clip, clip_values or math.inf, value, entropy, standardize),
             terms,
         )
-        self._optimizer.steps += len(terms)
-        return torch.from_numpy(terms[: finite + 1])
+        made = terms[: finite + 1]
+        self._optimizer.steps += len(made)
+        return torch.from_numpy(made)
 
 
 def _laid_out(policy: ActorCritic) -> tuple[Network, Outputs]:

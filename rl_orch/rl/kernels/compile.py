@@ -25,8 +25,12 @@ Floats = NDArray[Any]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SOURCES = (Path(__file__).parent, Path(__file__).parents[1] / "envs" / "native")
-"""Where kernels are."""
+SOURCES = (
+    *Path(__file__).parent.glob("*.py"),
+    *(Path(__file__).parents[1] / "envs" / "native").glob("*.py"),
+    Path(__file__).parents[1] / "optimizer.py",
+)
+"""Where kernels are, and what they take."""
 
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -89,7 +93,7 @@ def _folder() -> str | None:
     None where the user has no home.
     """
     digest = hashlib.sha256()
-    for source in sorted(path for folder in SOURCES for path in folder.glob("*.py")):
+    for source in sorted(SOURCES):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -111,12 +115,13 @@ def _address(name: str) -> int:
         found: Any = getattr(ctypes.CDLL(str(library)), f"{name}_", None)
         if address := ctypes.cast(found, ctypes.c_void_p).value:
             return address
-    return int(get_cython_function_address("scipy.linalg.cython_blas", name))
+    found = get_cython_function_address("scipy.linalg.cython_blas", name)
+    # Products are too small to share; and by itself, it would take all cores, in every process.
+    threadpool_limits(limits=1, user_api="blas")
+    return int(found)
 
 
 _sgemm, _dgemm = _blas("sgemm"), _blas("dgemm")
-# Products are too small to share; and by itself, BLAS would take all cores, in every process.
-threadpool_limits(limits=1, user_api="blas")
 A_TRANSPOSED, B_TRANSPOSED, ADDED = 1, 2, 4
 """Parts of the form of a product."""
 
@@ -155,3 +160,5 @@ def product(
         _sgemm(f, f + 1, i, i + 4, i + 8, s, of_b, i + 12, of_a, i + 16, s + width, of_c, i + 20)
     else:
         _dgemm(f, f + 1, i, i + 4, i + 8, s, of_b, i + 12, of_a, i + 16, s + width, of_c, i + 20)
+    # Numba frees an array after the last line that names it, and BLAS was given mere addresses.
+    sizes[0], forms[0], scales[0] = 0, 0, 0

@@ -26,6 +26,21 @@ def memory(size: int) -> NDArray[np.float32]:
     return found
 
 
+class Flows:
+    """Memory for what flows through a network, and for its slopes, which grows with the rows."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._flow = self._slopes = memory(0)
+
+    def of(self, rows: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Memory for so many rows, or more."""
+        size = rows * self.network.columns
+        if len(self._flow) < size:
+            self._flow, self._slopes = memory(size), memory(size)
+        return self._flow, self._slopes
+
+
 class Plan:
     """Perceptrons that read the inputs of a network, or each other, laid out one after another.
 

@@ -102,14 +102,14 @@ def assess(
     outputs: Outputs,
     flow: Floats,
     rollout: Rows,
-    part: int,
+    size: int,
 ) -> None:
-    """Fill in `log_probs` and `values` of a rollout as they are now, for `part` rows at a time,
+    """Fill in `log_probs` and `values` of a rollout as they are now, for `size` rows at a time,
     so that what flows through the network stays near the processor."""
     count, log_std, width = outputs.size, outputs.log_std, rollout.inputs.shape[1]
     shares = np.empty(count)
-    for start in range(0, len(rollout.inputs), part):
-        rows = min(part, len(rollout.inputs) - start)
+    for start in range(0, len(rollout.inputs), size):
+        rows = min(size, len(rollout.inputs) - start)
         for row in range(rows):
             for column in range(width):
                 flow[row * width + column] = rollout.inputs[start + row, column]

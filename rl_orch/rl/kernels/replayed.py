@@ -14,7 +14,7 @@ from rl_orch.rl.critics import ContinuousPolicy, TwinCritics
 from rl_orch.rl.kernels.acting import BOUNDED, SQUASHED, VALUES, Acting, Head
 from rl_orch.rl.kernels.compile import Floats
 from rl_orch.rl.kernels.descent import descend
-from rl_orch.rl.kernels.networks import Network, Plan, memory
+from rl_orch.rl.kernels.networks import Flows, Plan, memory
 from rl_orch.rl.kernels.q_learning import Transitions, Values, improve_values
 from rl_orch.rl.kernels.twin_critics import (
     Delayed,
@@ -81,7 +81,7 @@ class ValueUpdates:
         self._values = Values(
             plan.add(policy.network.head), policy.network.choices, policy.quantiles or 0
         )
-        self._flows = _Flows(plan.network())
+        self._flows = Flows(plan.network())
 
     def improve(self, sample: Sample, learning_rate: float) -> Update:
         """One step of gradient descent."""
@@ -143,13 +143,13 @@ class CriticUpdates:
         plan, place = Plan(flattened(policy), inputs), 0
         for net in actor:
             place = plan.add(net, place)
-        self._actors = [_Flows(plan.network(), place) for _ in range(2)]
+        self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
         plan = Plan(flattened(critics), inputs + policy.action_size)
         self._first = plan.add(critics.first), plan.network().table
         places = self._first[0], plan.add(critics.second)
-        self._critics = [_Flows(plan.network(), *places) for _ in range(2)]
+        self._critics = [(Flows(plan.network()), places) for _ in range(2)]
         own = {name: descent.gradient for name, descent in self._descents.items()}
-        self._gradients = own, {name: np.empty_like(each) for name, each in own.items()}
+        self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
         self._other = _another_thread() if threads > 1 else None
 
     def soft(
@@ -270,8 +270,8 @@ class CriticUpdates:
             _Part(
                 rows,
                 Transitions(*(column[rows] for column in drawn)),
-                self._actors[number].layers(rows.stop - rows.start),
-                self._critics[number].layers(rows.stop - rows.start),
+                _layers(*self._actors[number], rows.stop - rows.start),
+                _layers(*self._critics[number], rows.stop - rows.start),
                 self._gradients[number],
                 np.zeros(4),
             )
@@ -285,15 +285,21 @@ class CriticUpdates:
         """One step along the gradient to which work on each part leads; returns its norm."""
         other = None if self._other is None or len(parts) == 1 else self._other
         waiting = [other.submit(work, part) for part in parts[1:]] if other else []
-        for part in parts[:1] if other else parts:
-            work(part)
-        for each in waiting:
-            each.result()
+        try:
+            for part in parts[:1] if other else parts:
+                work(part)
+        finally:
+            for each in waiting:
+                each.result()
         descent, optimizer = self._descents[name], self._optimizers[name]
         for part in parts[1:]:
             np.add(descent.gradient, part.gradients[name], out=descent.gradient)
         optimizer.steps += 1
         return descend(descent, optimizer.steps, learning_rate)
+
+
+def _layers(flows: Flows, places: tuple[int, int], rows: int) -> Layers:
+    return Layers(flows.network.table, *flows.of(rows), *places)
 
 
 def _another_thread() -> ThreadPoolExecutor:
@@ -305,24 +311,6 @@ def _update(parts: list[_Part], grad_norm: float, errors: NDArray[np.float64]) -
     """The terms of all parts added up, the norm of the critics' gradient behind them."""
     terms = np.append(sum(part.terms for part in parts), grad_norm)
     return Update(torch.from_numpy(terms), torch.from_numpy(errors))
-
-
-class _Flows:
-    """Memory for what flows through a network, which grows with the rows."""
-
-    def __init__(self, network: Network, place: int = 0, second: int = 0) -> None:
-        self.network = network
-        self._places = place, second
-        self._flow = self._slopes = memory(0)
-
-    def of(self, rows: int) -> tuple[Floats, Floats]:
-        size = rows * self.network.columns
-        if len(self._flow) < size:
-            self._flow, self._slopes = memory(2 * size).reshape(2, size)
-        return self._flow, self._slopes
-
-    def layers(self, rows: int) -> Layers:
-        return Layers(self.network.table, *self.of(rows), *self._places)
 
 
 def _transitions(policy: PolicyModule, sample: Sample) -> Transitions:

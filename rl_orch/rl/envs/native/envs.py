@@ -235,5 +235,8 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
 
 
 def is_gymnasiums(env_id: str) -> bool:
-    """Whether Gymnasium's own code is registered under a name; somebody may have taken it."""
-    return str(gymnasium.spec(env_id).entry_point).startswith(_HOME)
+    """Whether Gymnasium's own code is registered under a name, and nothing besides; somebody may
+    have taken the name."""
+    known = gymnasium.spec(env_id)
+    plain = not known.kwargs and not known.additional_wrappers
+    return plain and str(known.entry_point).startswith(_HOME)
