@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed.outlet import Nowhere
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import Training
+from rl_orch.rl.train import Nowhere, Training
 from rl_orch.spec.model import Spec
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from rl_orch.errors import RlctlError
-from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl import engine
 from rl_orch.rl.batch import Batch
 from rl_orch.rl.envs import vector
@@ -22,9 +21,8 @@ from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.native.envs import is_gymnasiums
 from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.policy import Actor
-from rl_orch.rl.replay import Segment
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import Command, Snapshot, Training
+from rl_orch.rl.train import Nowhere, Training
 from rl_orch.spec.mends import MENDS, changed
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native
@@ -199,7 +197,7 @@ def step_alone_s(spec: Spec, clock: Clock = time.perf_counter) -> float:
 
 def _made(spec: Spec) -> Training:
     try:
-        return Training(spec, _Nowhere())
+        return Training(spec, Nowhere())
     except MemoryError as error:
         raise RlctlError(
             f"there is not enough memory to profile this: {error}",
@@ -317,31 +315,3 @@ def _compiling(spec: Spec) -> Iterator[Callable[[], float]]:
     listener: Any = event.TimingListener()  # type: ignore[no-untyped-call]
     with event.install_listener("numba:compile", listener):
         yield lambda: float(listener.duration) if listener.done else 0.0
-
-
-class _Nowhere:
-    """An outlet that keeps nothing."""
-
-    def emit(
-        self,
-        kind: EventKind,
-        key: str,
-        value: Any,
-        *,
-        step: int,
-        tags: dict[str, Any] | None = None,
-    ) -> None:
-        """Forget an event."""
-
-    def stash(self, segment: Segment) -> None:
-        """Forget a segment."""
-
-    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
-        """Forget a snapshot."""
-
-    def doubt(self, reason: str, *, step: int) -> None:
-        """Forget a doubt."""
-
-    def command(self) -> Command | None:
-        """Nobody asks anything."""
-        return None

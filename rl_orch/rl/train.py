@@ -94,6 +94,34 @@ class Outlet(Protocol):
         """What is asked of the loop now; called once an iteration, and blocks while paused."""
 
 
+class Nowhere:
+    """An outlet that keeps nothing, and never asks for anything."""
+
+    def emit(
+        self,
+        kind: EventKind,
+        key: str,
+        value: Any,
+        *,
+        step: int,
+        tags: dict[str, Any] | None = None,
+    ) -> None:
+        """Forget an event."""
+
+    def stash(self, segment: Segment) -> None:
+        """Forget a segment."""
+
+    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
+        """Forget a snapshot."""
+
+    def doubt(self, reason: str, *, step: int) -> None:
+        """Forget a doubt."""
+
+    def command(self) -> Command | None:
+        """Nobody asks anything."""
+        return None
+
+
 class Trainer(Protocol):
     """Training in steps that somebody else may drive."""
 

@@ -185,16 +185,3 @@ def test_other_kernels_can_step_a_copy() -> None:
 def reference_state(env: gymnasium.Env[Any, Any]) -> NDArray[np.float64]:
     inner: Any = env.unwrapped
     return np.array(inner.state)
-
-
-@pytest.mark.parametrize("env_id", NATIVE)
-def test_all_copies_show_what_each_of_them_shows(env_id: str) -> None:
-    kind = dynamics.KINDS[NATIVE[env_id].dynamics]
-    state = np.random.default_rng(1).uniform(-1, 1, (5, dynamics.ROW))
-    width = reference(env_id).observation_space.shape[0]
-    together, apart = np.zeros((2, 5, width), np.float32)
-    dynamics.observe_all(kind, state, together)
-    for row, shown in zip(state, apart, strict=True):
-        dynamics.observe_one(kind, row, shown)
-    assert np.array_equal(together, apart)
-    assert np.abs(together).max(0).min() > 0

@@ -141,13 +141,6 @@ def step_all(
     return ended
 
 
-@kernel
-def observe_all(kind: int, state: NDArray[np.float64], observations: NDArray[np.float32]) -> None:
-    """Write what all copies show."""
-    for i in range(len(state)):
-        observe_one(kind, state[i], observations[i])
-
-
 @part
 def _cartpole(row: Row, action: Any) -> Outcome:
     x, x_dot, theta, theta_dot = row[0], row[1], row[2], row[3]
