@@ -46,6 +46,7 @@ soak: setup
 # For another choice of peers, workloads or runs: .venv/bin/python -m benchmarks.speed --help
 bench: setup peers
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python benchmarks/launch_time.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/supervision_cost.py
 	$(BIN)/python benchmarks/metric_series.py

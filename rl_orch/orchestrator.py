@@ -43,12 +43,14 @@ def connect(
     runner: str | None = None,
     resident: bool = False,
     spares: int = 1,
+    ahead: bool = False,
 ) -> Orchestrator:
     """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named.
 
     Its database is the one that is named, or that of the service which the home had last. Each run
     is executed by the runner that its spec names, or all of them by `runner`. A resident one keeps
-    that many processes ready to become runs of ours.
+    that many processes ready to become runs of ours; one that launches what it checks may load
+    `ahead` what a run of ours needs.
     """
     folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
     made: dict[str, Runner] = {}
@@ -61,6 +63,8 @@ def connect(
 
     if resident and spares:
         made["local"] = plugins.load("runners", "local")(spares=spares)
+    elif ahead:
+        made["local"] = plugins.load("runners", "local")(ahead=True)
     found = place.database_of(folder, database)
     return Orchestrator(folder, runner_of, database=found, resident=resident)
 

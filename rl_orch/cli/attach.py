@@ -4,14 +4,17 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rl_orch.cli.connection import Connected, Lasting
 from rl_orch.cli.output import err, out, print_json, safe, warn
 from rl_orch.cli.subjects import Subject
-from rl_orch.core.foreground import StopRequests, Watch
 from rl_orch.errors import Conflict
 from rl_orch.io.events import Tail
 from rl_orch.records import Event, Run, Submission
+
+if TYPE_CHECKING:
+    from rl_orch.core.foreground import StopRequests, Watch
 
 LOOK_EVERY_S = 0.5
 NO_SERVICE = "queued; no service is up: `rlctl up` starts it"
@@ -36,7 +39,7 @@ def announce(submission: Submission, *, flags: str, json: bool, served: bool) ->
 
 
 def follow(
-    line: Lasting, runs: Sequence[Run], watch: Watch, stop_requests: StopRequests
+    line: Lasting, runs: Sequence[Run], watch: "Watch", stop_requests: "StopRequests"
 ) -> tuple[Run, ...]:
     """The runs once all have ended; until then, whoever watches is told what is new.
 

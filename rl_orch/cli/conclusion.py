@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from rl_orch.cli import subjects
 from rl_orch.cli.attach import follow
 from rl_orch.cli.connection import Connected, Lasting
-from rl_orch.cli.group_summary import print_group
 from rl_orch.cli.output import out, print_json, warn
 from rl_orch.cli.progress import watched
 from rl_orch.cli.subjects import Subject
-from rl_orch.cli.summary import print_summary
 from rl_orch.core.state import EXIT_CODES
 from rl_orch.records import Submission, Verdict
 
@@ -27,6 +25,10 @@ def conclude(
     connected: Connected, ended: Subject, manner: Manner, verdict: Verdict | None = None
 ) -> int:
     """Say what became of a run or a group, and return the exit code for it."""
+    # What draws is loaded now: a launch need not wait for it.
+    from rl_orch.cli.group_summary import print_group
+    from rl_orch.cli.summary import print_summary
+
     if manner.json:
         print_json(ended.document())
     elif ended.group is not None:

@@ -6,6 +6,7 @@ All of them know the same verbs. What only one of them needs is loaded when it i
 import importlib
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,6 +114,20 @@ def lasting(home: Path | None, database: str | None, server: str | None = None) 
         return connect(home, database, server)
 
     return Lasting(renew, renew(), keeps_token=server is not None)
+
+
+def place_flags(home: Path | None, database: str | None, server: str | None = None) -> str:
+    """The flags that lead another command to the same home and database, as a shell reads them.
+
+    What a variable says already is left out, and no password is repeated.
+    """
+    variables = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
+    given = {"--home": home, "--registry-db": database and masked(database), "--server": server}
+    told = {"--registry-db": database, "--server": server}
+    known = {flag for flag, name in variables.items() if told[flag] == os.environ.get(name)}
+    return "".join(
+        f" {flag} {shlex.quote(str(at))}" for flag, at in given.items() if at and flag not in known
+    )
 
 
 def is_url(database: str) -> bool:

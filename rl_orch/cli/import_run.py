@@ -7,8 +7,8 @@ import typer
 
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.connection import place_flags
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.summary import place_flags
 from rl_orch.cli.words import plain, short, state_text
 from rl_orch.core.resumption import RESUMABLE
 

@@ -1,19 +1,22 @@
 """`rlctl launch`: one run or a group of them, here in the foreground or queued for a service."""
 
-from rl_orch import orchestrator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
 from rl_orch.cli.attach import announce
 from rl_orch.cli.conclusion import Manner, attached, conclude
-from rl_orch.cli.connection import Connected, is_url, lasting
+from rl_orch.cli.connection import Connected, is_url, lasting, place_flags
 from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.cli.progress import watched
 from rl_orch.cli.subjects import Subject
-from rl_orch.cli.summary import place_flags
-from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.records import Submission
 from rl_orch.spec.model import Spec
+
+if TYPE_CHECKING:
+    from rl_orch.core.orchestrator import Orchestrator
 
 
 @with_spec_flags
@@ -54,23 +57,29 @@ def command(
     spec = _without_address(spec)
     manner = Manner(place_flags(home, database, server), json=json, quiet=quiet)
     if not detach and server is None:
-        return _in_foreground(orchestrator.connect(home, database=database), spec, manner)
+        return _in_foreground(_connected(home, database), spec, manner)
     line = lasting(home, database, server)
     submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:
         return attached(line, submission, manner)
-    served = not isinstance(line.connected, Orchestrator)
-    return announce(submission, flags=manner.flags, json=json, served=served)
+    return announce(submission, flags=manner.flags, json=json, served=line.connected.serves)
 
 
 def _submitted(connected: Connected, spec: Spec) -> Submission:
     """The spec, queued by one who has agreed to the program that it may run."""
-    if isinstance(connected, Orchestrator):
-        return connected.submit(spec)
-    return connected.submit(spec, consent=True)
+    if connected.serves:
+        return connected.submit(spec, consent=True)
+    return connected.submit(spec)
 
 
-def _in_foreground(connected: Orchestrator, spec: Spec, manner: Manner) -> int:
+def _connected(home: Path | None, database: str | None) -> "Orchestrator":
+    """The home itself, which then carries the run out here."""
+    from rl_orch import orchestrator
+
+    return orchestrator.connect(home, database=database, ahead=True)
+
+
+def _in_foreground(connected: "Orchestrator", spec: Spec, manner: Manner) -> int:
     with watched(quiet=manner.quiet) as (watch, asked):
         if spec.members:
             group = connected.launch_group(spec, watch=watch, stop_requests=asked).group

@@ -6,14 +6,17 @@ The panel is in `panel.py`.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rl_orch.cli.numbers import Numbers, ended_text
 from rl_orch.cli.output import err, live, safe
 from rl_orch.cli.panel import Panel
 from rl_orch.cli.stopping import stop_requests
 from rl_orch.cli.words import figure, interval_text
-from rl_orch.core.foreground import StopRequests, Watch
 from rl_orch.records import Event, Run, State
+
+if TYPE_CHECKING:
+    from rl_orch.core.foreground import StopRequests, Watch
 
 __all__ = ["Lines", "Panel", "watched", "watching"]
 
@@ -21,7 +24,7 @@ PLAIN_EVERY_S = 10.0
 
 
 @contextmanager
-def watched(*, quiet: bool) -> Iterator[tuple[Watch, StopRequests]]:
+def watched(*, quiet: bool) -> "Iterator[tuple[Watch, StopRequests]]":
     """What to call at each tick, and how often the user has asked to stop by then."""
     with stop_requests() as requests, watching(quiet=quiet) as show:
 
@@ -33,7 +36,7 @@ def watched(*, quiet: bool) -> Iterator[tuple[Watch, StopRequests]]:
 
 
 @contextmanager
-def watching(*, quiet: bool) -> Iterator[Watch]:
+def watching(*, quiet: bool) -> "Iterator[Watch]":
     """What to call at each tick so that whoever is there sees the run, or all of them."""
     if quiet:
         yield lambda _run, _events: None

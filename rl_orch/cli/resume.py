@@ -1,7 +1,7 @@
 """`rlctl resume`: go on with a run, or a group of them, that has not come to a final end."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,11 +9,12 @@ from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Database, Detach, Home, Json, Quiet, Server
 from rl_orch.cli.attach import announce
 from rl_orch.cli.conclusion import Manner, attached, conclude
-from rl_orch.cli.connection import lasting
+from rl_orch.cli.connection import lasting, place_flags
 from rl_orch.cli.progress import watched
 from rl_orch.cli.subjects import Subject, SubjectArgument
-from rl_orch.cli.summary import place_flags
-from rl_orch.core.orchestrator import Orchestrator
+
+if TYPE_CHECKING:
+    from rl_orch.core.orchestrator import Orchestrator
 
 Changes = Annotated[
     list[str] | None,
@@ -54,17 +55,16 @@ def command(
     """
     line = lasting(home, database, server)
     manner = Manner(place_flags(home, database, server), json=json, quiet=quiet)
-    here = isinstance(line.connected, Orchestrator)
-    if isinstance(line.connected, Orchestrator) and not detach:
+    if not line.connected.serves and not detach:
         return _in_foreground(line.connected, run, changes or (), manner)
     submission = line.ask(lambda connected: connected.requeue(run, overrides=changes or ()))
     if detach:
-        return announce(submission, flags=manner.flags, json=json, served=not here)
+        return announce(submission, flags=manner.flags, json=json, served=line.connected.serves)
     return attached(line, submission, manner)
 
 
 def _in_foreground(
-    connected: Orchestrator, reference: str, changes: Sequence[str], manner: Manner
+    connected: "Orchestrator", reference: str, changes: Sequence[str], manner: Manner
 ) -> int:
     group = connected.group(reference)
     with watched(quiet=manner.quiet) as (watch, asked):

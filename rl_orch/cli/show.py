@@ -7,11 +7,11 @@ from rich.table import Table
 
 from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import Connected, connect
+from rl_orch.cli.connection import Connected, connect, place_flags
 from rl_orch.cli.group_summary import print_group
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.subjects import SubjectArgument
-from rl_orch.cli.summary import place_flags, print_summary
+from rl_orch.cli.summary import print_summary
 from rl_orch.cli.words import figure, plain
 from rl_orch.records import RunView
 

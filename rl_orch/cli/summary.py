@@ -1,6 +1,5 @@
 """The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from rich.text import Text
 
 from rl_orch.cli import curves
 from rl_orch.cli.chart import draw
-from rl_orch.cli.connection import masked
 from rl_orch.cli.curves import Curve
 from rl_orch.cli.output import safe
 from rl_orch.cli.words import figure, interval_text, short, state_text
@@ -25,7 +23,7 @@ def print_summary(
 ) -> None:
     """Everything one wants to know when a run has ended, or when one asks for it.
 
-    `flags` are what the next commands need to find the run: see `place_flags`.
+    `flags` are what the next commands need to find the run: see `connection.place_flags`.
     """
     run = shown.run
     console.print()
@@ -60,20 +58,6 @@ def print_summary(
         row(console, "note", safe(_unwatched(run, flags)))
     row(console, "folder", safe(short(run.path)))
     row(console, "next", safe("\n".join(_next_commands(run, flags))))
-
-
-def place_flags(home: Path | None, database: str | None, server: str | None = None) -> str:
-    """The flags that lead another command to the same home and database, as a shell reads them.
-
-    What a variable says already is left out, and no password is repeated.
-    """
-    variables = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
-    given = {"--home": home, "--registry-db": database and masked(database), "--server": server}
-    told = {"--registry-db": database, "--server": server}
-    known = {flag for flag, name in variables.items() if told[flag] == os.environ.get(name)}
-    return "".join(
-        f" {flag} {shlex.quote(str(at))}" for flag, at in given.items() if at and flag not in known
-    )
 
 
 def evaluation_sentence(evaluation: Evaluation) -> str:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import quote
 
 import httpx
@@ -43,6 +43,8 @@ HISTORY = TypeAdapter(History)
 
 class Client:
     """Everything that can be done with the runs of a service."""
+
+    serves: ClassVar[Literal[True]] = True
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
 from rl_orch.core import imports
 from rl_orch.core.foreground import Pumps, StopRequests, Watch, carry_out, never, nobody, room
@@ -57,7 +58,12 @@ class GroupResult:
 
 
 class Orchestrator(Verbs):
-    """The shared verbs, and what this process does itself: launch, resume, import, kill."""
+    """The shared verbs, and what this process does itself: launch, resume, import, kill.
+
+    `serves` tells it from the client of a service.
+    """
+
+    serves: ClassVar[Literal[False]] = False
 
     def create(self, spec: Spec, *, lease: str | None = None) -> Run:
         """A queued run with its directory, durable before this returns."""

@@ -19,30 +19,53 @@ def harmless(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name not in KEYS}
 
 
+class Listener:
+    """A child that waits for one question, in a session of its own: a Ctrl-C in the terminal is
+    meant for us. It ends without an answer when this process does."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._child = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=harmless(os.environ),
+        )
+
+    @property
+    def lives(self) -> bool:
+        """Whether it still waits, as far as can be told."""
+        return self._child.poll() is None
+
+    def ask(self, question: str, *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """What it says. When the time is over, or this is interrupted, its session is ended."""
+        with self._child as child:
+            try:
+                out, err = child.communicate(question, timeout=timeout_s)
+            except BaseException:
+                self._kill()
+                raise
+        return subprocess.CompletedProcess(self._command, child.returncode, out, err)
+
+    def end(self) -> None:
+        """End it unasked."""
+        with self._child:
+            self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            # Processes that an environment started would keep the pipes open.
+            os.killpg(self._child.pid, signal.SIGKILL)
+
+
 def ask(
     command: Sequence[str], question: str, *, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """What a child says, in a session of its own: a Ctrl-C in the terminal is meant for us.
-
-    When the time is over, or this is interrupted, its whole session is ended.
-    """
-    with subprocess.Popen(
-        list(command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=harmless(os.environ),
-    ) as child:
-        try:
-            out, err = child.communicate(question, timeout=timeout_s)
-        except BaseException:
-            with suppress(ProcessLookupError):
-                # Processes that an environment started would keep the pipes open.
-                os.killpg(child.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess(list(command), child.returncode, out, err)
+    """What a child says that is started for one question."""
+    return Listener(command).ask(question, timeout_s=timeout_s)
 
 
 def answer_in(reply: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Training by this package, as child processes of this machine that outlive their starter.
 
-A service keeps spares: processes that have loaded torch and wait to become the root of an attempt.
-Where none is ready, or none is what the attempt needs, it starts cold.
+A service keeps spares: processes that have loaded torch and wait to become the root of an attempt,
+and one that waits for a spec to check. Who will start a run as soon as its spec is checked has one
+spare load meanwhile. Where none is ready, or none is what is needed, it starts cold.
 """
 
 import json
@@ -21,12 +22,13 @@ from rl_orch.core.ports import Exit, Task
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.io import processes
-from rl_orch.io.asking import answer_in, ask, harmless, problems_in
+from rl_orch.io.asking import Listener, answer_in, harmless, problems_in
 from rl_orch.io.children import DEVICES, FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.rundir import RunDir
 from rl_orch.spec.engine import settle
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup
+from rl_orch.worker.loaded import OUTDATED
 from rl_orch.worker.spare import MESSAGE_BYTES, READY, ROOM, TAKEN
 
 LOG = logging.getLogger(__name__)
@@ -39,21 +41,25 @@ PAUSE_S = 30.0
 """How long to wait after a spare that was not prepared: something is amiss, or files changed."""
 
 ANSWERS_WITHIN_S = 2.0
+LOADS_WITHIN_S = 30.0
 
 
 class LocalRunner(Roots):
-    """Trains with this package, in this interpreter, with as many spares ready as asked for."""
+    """Trains with this package, in this interpreter, with as many spares ready as asked for; or,
+    with `ahead`, with one that gets ready while a spec is checked."""
 
     trainer = "rl_orch.worker.train"
 
-    def __init__(self, *, spares: int = 0) -> None:
+    def __init__(self, *, spares: int = 0, ahead: bool = False) -> None:
         super().__init__()
-        self.spares = Spares(spares if sys.platform == "linux" else 0)
+        possible = sys.platform == "linux"
+        self.spares = Spares(spares if possible else 0)
+        self._ahead = ahead and possible
         self._warm: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, directory: Path, task: Task) -> str:
         """Let a spare begin the attempt, or start a worker in a session of its own."""
-        child = self._taken(directory, task) if self.spares.count else None
+        child = self._taken(directory, task) if self.spares.expected else None
         if child is None:
             return super().start(directory, task)
         handle = processes.identity(child.pid) or f"{child.pid}:gone"
@@ -83,7 +89,20 @@ class LocalRunner(Roots):
 
     def check(self, spec: Spec) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
-        reply = self._ask("check", input=spec.model_dump_json())
+        if self._ahead:
+            self.spares.begin(variables(spec.resources.threads))
+        try:
+            return self._checked(spec)
+        except BaseException:
+            if self._ahead:
+                self.spares.close()
+            raise
+
+    def _checked(self, spec: Spec) -> Spec:
+        question, prepared = spec.model_dump_json(), self.spares.take_check()
+        reply = None if prepared is None else _answer(prepared, "check", question)
+        if reply is None or reply.returncode == OUTDATED:
+            reply = _answer(Listener(program("check")), "check", question)
         found = problems_in(reply, spec.env.id)
         found += self._device_problems(spec.resources.device)
         if found:
@@ -93,23 +112,26 @@ class LocalRunner(Roots):
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
             return []
-        reply = self._ask("device", device)
+        reply = _answer(Listener(program("device", device)), "device", "")
         if reply.returncode == 0:
             return []
         hint = "Use cpu, or install a torch build for your device (see the README)."
         return [Problem("resources.device", device, reply.stderr.strip(), hint)]
 
-    def _ask(
-        self, program: str, *arguments: str, input: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", f"rl_orch.worker.{program}", *arguments]
-        try:
-            return ask(command, input, timeout_s=CHECK_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise BadInput(
-                f"the {program} of the spec took longer than {CHECK_TIMEOUT_S:.0f} s",
-                hint="Make the environment by hand to see what it waits for.",
-            ) from None
+
+def program(name: str, *arguments: str) -> list[str]:
+    """The command of a program of the worker."""
+    return [sys.executable, "-m", f"rl_orch.worker.{name}", *arguments]
+
+
+def _answer(listener: Listener, name: str, question: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return listener.ask(question, timeout_s=CHECK_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"the {name} of the spec took longer than {CHECK_TIMEOUT_S:.0f} s",
+            hint="Make the environment by hand to see what it waits for.",
+        ) from None
 
 
 def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, str]:
@@ -147,9 +169,13 @@ class Spare:
     @property
     def lives(self) -> bool:
         """Whether it has not ended; notes on the way whether it has said that it is ready."""
-        if not self.ready:
-            self.ready = self._hears(READY, within_s=0.0)
+        self.is_ready()
         return self.child.poll() is None
+
+    def is_ready(self, *, within_s: float = 0.0) -> bool:
+        """Whether it lives and has said that it is ready, after waiting for that if need be."""
+        self.ready = self.ready or self._hears(READY, within_s=within_s)
+        return self.ready and self.child.poll() is None
 
     def becomes(self, order: bytes, log: int) -> bool:
         """Whether it has become what was ordered, its output to that file. If not, it is gone."""
@@ -180,7 +206,8 @@ class Spare:
 
 @dataclass(slots=True)
 class Spares:
-    """A few processes that are ready to become roots, each replaced once it is taken or ends.
+    """A few processes that are ready to become roots, each replaced once it is taken or ends; and
+    one that is ready to check a spec.
 
     They are prepared for runs that need the environment of the last one; a thread looks after them.
     """
@@ -189,6 +216,8 @@ class Spares:
     timer: Callable[[], float] = time.monotonic
     _wanted: Mapping[str, str] = field(init=False)
     _spares: list[Spare] = field(default_factory=list)
+    _check: Listener | None = None
+    _patience_s: float = 0.0
     _prepare_at: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: threading.Event = field(default_factory=threading.Event)
@@ -205,6 +234,18 @@ class Spares:
         with self._lock:
             return [spare.child.pid for spare in self._spares if spare.lives and spare.ready]
 
+    @property
+    def expected(self) -> bool:
+        """Whether an attempt may find one."""
+        return self.count > 0 or bool(self._spares)
+
+    def begin(self, variables: Mapping[str, str]) -> None:
+        """Start one for an attempt that comes soon, and that will wait for it."""
+        with self._lock:
+            self._wanted, self._patience_s = variables, LOADS_WITHIN_S
+            if not self._spares:
+                self._spares.append(Spare.start(variables))
+
     def take(
         self, order: bytes, log: int, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes] | None:
@@ -215,18 +256,33 @@ class Spares:
                 self._spares.remove(spare)
                 if spare.becomes(order, log):
                     return spare.child
+            if not self.count:
+                self._end_all()  # What was begun for this attempt is of no use to it.
         return None
+
+    def take_check(self) -> Listener | None:
+        """A process that can check a spec; None where a cold start is needed."""
+        with self._lock:
+            self._let_go_of_check()
+            taken, self._check = self._check, None
+            self._prepare_at = self.timer() + REST_S
+            return taken
 
     def close(self) -> None:
         """End those that wait."""
         self._closed.set()
         with self._lock:
-            while self._spares:
-                self._spares.pop().end()
+            if self._check is not None:
+                self._check.end()
+            self._end_all()
+
+    def _end_all(self) -> None:
+        while self._spares:
+            self._spares.pop().end()
 
     def _suits(self, spare: Spare) -> bool:
         """Whether a cold start would differ from it in nothing but what it has loaded."""
-        if not (spare.lives and spare.ready and spare.variables == self._wanted):
+        if spare.variables != self._wanted or not spare.is_ready(within_s=self._patience_s):
             return False
         return _inherited(spare.child.pid) == _inherited(os.getpid())
 
@@ -249,9 +305,20 @@ class Spares:
                 LOG.warning("a spare was not prepared: exit code %s", spare.child.returncode)
                 self._prepare_at = self.timer() + PAUSE_S
             spare.end()
+        self._let_go_of_check()
         preparing = any(not spare.ready for spare in self._spares)
-        if len(self._spares) < self.count and not preparing and self.timer() >= self._prepare_at:
+        if preparing or self.timer() < self._prepare_at:
+            return
+        if len(self._spares) < self.count:
             self._spares.append(Spare.start(self._wanted))
+        elif self._check is None:
+            self._check = Listener(program("check"))
+
+    def _let_go_of_check(self) -> None:
+        """Let go of a process that was to check a spec, if it has ended."""
+        if self._check is not None and not self._check.lives:
+            self._check.end()
+            self._check = None
 
 
 def _inherited(pid: int) -> tuple[str, ...] | None:

@@ -1,7 +1,8 @@
 """`python -m rl_orch.worker.check < spec.json`: does the environment exist and suit the algorithm?
 
 Importing somebody's environment may do anything, so it happens here and not in the command that
-asks. The answer is the last line of standard output.
+asks. The answer is the last line of standard output. It may be started before there is a question,
+and has then loaded what it needs; it ends with `OUTDATED` if that has changed meanwhile.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
+from rl_orch.worker.loaded import OUTDATED, Loaded
 
 
 def answer(spec: Spec) -> dict[str, Any]:
@@ -37,7 +39,17 @@ def answer(spec: Spec) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Answer one question."""
+    loaded = Loaded.now()
+    question = sys.stdin.read()
+    if not question or not loaded.is_current:
+        return OUTDATED
     with contextlib.redirect_stdout(sys.stderr):
-        reply = answer(Spec.model_validate_json(sys.stdin.read()))
+        reply = answer(Spec.model_validate_json(question))
     sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

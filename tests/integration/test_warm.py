@@ -1,8 +1,10 @@
 """Runs that begin in a process which the service has prepared: they are what cold ones are."""
 
+import importlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,11 +15,16 @@ import pytest
 
 from rl_orch.client import Client
 from rl_orch.core.ports import Runner, Task
+from rl_orch.errors import SpecInvalid
 from rl_orch.io import chain, processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run
 from rl_orch.runners.local import LocalRunner, variables
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
 from rl_orch.testing import BackgroundRunnerContract
+from rl_orch.worker import check
+from rl_orch.worker.loaded import OUTDATED
 from tests.integration.conftest import SMALL, Shell, until
 
 SHORT = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=2048")
@@ -178,6 +185,99 @@ def test_code_that_has_changed_is_not_served_stale(shell: Shell, up: int) -> Non
     _, root = launched(shell, *LONG)
     assert root != spare
     until(lambda: not lives(spare))
+
+
+def test_a_check_is_prepared_too(tmp_path: Path) -> None:
+    runner = LocalRunner(spares=1)
+    try:
+        (waiting,) = until(checks, timeout_s=PREPARED_WITHIN_S)
+        with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
+            runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
+        assert not lives(waiting)
+        (another,) = until(checks, timeout_s=PREPARED_WITHIN_S)
+        os.kill(another, signal.SIGKILL)
+        until(lambda: not lives(another))
+        assert runner.check(resolve({"env": {"id": "CartPole-v1"}})).env.backend == "native"
+        until(checks, timeout_s=PREPARED_WITHIN_S)
+    finally:
+        runner.spares.close()
+    assert checks() == []
+
+
+def test_a_check_of_code_that_has_changed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked starts another process then."""
+    module = tmp_path / "loaded_before_the_question.py"
+    module.write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(module.stem)
+
+    class Changed:
+        """A question that comes after a change."""
+
+        def read(self) -> str:
+            """The question."""
+            module.write_text("VALUE = 2, longer\n")
+            return resolve({"env": {"id": "CartPole-v1"}}).model_dump_json()
+
+    monkeypatch.setattr("sys.stdin", Changed())
+    assert check.main() == OUTDATED
+    monkeypatch.delitem(sys.modules, module.stem)
+
+
+class TestAhead:
+    """A launch in the foreground: a spare loads while the spec is checked."""
+
+    SPEC = resolve({"env": {"id": "CartPole-v1"}, "train": {"total_timesteps": 512}})
+
+    def test_the_run_waits_for_what_has_begun_to_load(self, tmp_path: Path) -> None:
+        runner = LocalRunner(ahead=True)
+        (loading,) = begun(runner, self.SPEC)
+        handle = runner.start(directory(tmp_path, self.SPEC), Task(attempt=1))
+        assert processes.pid_of(handle) == loading
+        until(lambda: runner.poll(handle), timeout_s=PREPARED_WITHIN_S)
+        assert not runner.spares.expected
+
+    def test_a_run_that_needs_something_else_starts_cold(self, tmp_path: Path) -> None:
+        runner = LocalRunner(ahead=True)
+        (loading,) = begun(runner, self.SPEC)
+        other = resolve(self.SPEC.model_dump(), overrides=["resources.threads=2"])
+        handle = runner.start(directory(tmp_path, other), Task(attempt=1))
+        assert processes.pid_of(handle) != loading
+        assert not lives(loading)
+        runner.stop(handle, force=True)
+
+    def test_nothing_is_left_of_it_when_the_spec_is_refused(self) -> None:
+        runner = LocalRunner(ahead=True)
+        with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
+            runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
+        assert not runner.spares.expected
+        assert loading_spares() == []
+
+
+def begun(runner: LocalRunner, spec: Spec) -> list[int]:
+    """The pids of the spares that there are once a spec is checked."""
+    runner.check(spec)
+    return loading_spares()
+
+
+def loading_spares() -> list[int]:
+    name = "rl_orch.worker.spare"
+    return [child.pid for child in psutil.Process().children() if child.cmdline()[2:3] == [name]]
+
+
+def directory(folder: Path, spec: Spec) -> Path:
+    """A run directory for a spec."""
+    made = RunDir(folder / "run")
+    made.create(spec, {"run_id": "run"})
+    return made.path
+
+
+def checks() -> list[int]:
+    """The pids of the processes that this one has prepared to check a spec."""
+    words = ["-m", "rl_orch.worker.check"]
+    return [child.pid for child in psutil.Process().children() if child.cmdline()[1:] == words]
 
 
 def spares(service: int) -> list[int]:

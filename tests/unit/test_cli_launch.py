@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rl_orch.cli.connection import place_flags
 from rl_orch.cli.stopping import stop_requests
-from rl_orch.cli.summary import place_flags
 from rl_orch.records import Run, State
 from rl_orch.runners.local import LocalRunner
 from rl_orch.spec.model import Spec

@@ -17,8 +17,7 @@ from rl_orch.api.app import create_app
 from rl_orch.api.serving import serve
 from rl_orch.api.settings import Settings
 from rl_orch.cli import logs
-from rl_orch.cli.connection import connect, masked, service_of
-from rl_orch.cli.summary import place_flags
+from rl_orch.cli.connection import connect, masked, place_flags, service_of
 from rl_orch.cli.token import seconds
 from rl_orch.cli.up import Wanted
 from rl_orch.client import Client

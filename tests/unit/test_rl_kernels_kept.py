@@ -13,6 +13,7 @@ import numba
 import pytest
 from numba.core.caching import FunctionCache
 
+from rl_orch.rl.kernels import compile
 from rl_orch.rl.kernels.compile import Kept
 
 PROGRAM = """
@@ -87,36 +88,61 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     return lambda: cache(started)
 
 
-def test_one_at_a_time_writes_to_the_folder(
-    kept: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+def test_of_processes_that_need_the_same_one_compiles_it(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    found = answers(*(started("float32", environment) for _ in range(3)))
+    assert sorted(found) == [(0, 1), (1, 0), (1, 0)]
+
+
+@pytest.fixture
+def loading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What there is to be loaded: nothing, at first."""
+    there: list[str] = []
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: there[-1] if there else None)
+    monkeypatch.setattr(
+        FunctionCache, "save_overload", lambda _self, _sig, data: there.append(data)
+    )
+    return there
+
+
+def test_who_comes_second_waits_for_the_code_of_the_first(
+    kept: Callable[[], Any], loading: list[str]
 ) -> None:
-    seen: list[str] = []
+    first, second, found = kept(), kept(), []
+    assert first.load_overload("one", None) is None
+    waiting = Thread(target=lambda: found.append(second.load_overload("one", None)))
+    waiting.start()
+    time.sleep(0.2)
+    assert waiting.is_alive()
+    first.save_overload("one", "code")
+    waiting.join(timeout=10.0)
+    assert found == ["code"]
+    assert loading == ["code"]
+    assert kept().load_overload("one", None) == "code"  # And nobody holds it any more.
 
-    def slowly(self: FunctionCache, sig: str, data: Any) -> None:
-        seen.append(f"{sig} begins")
-        time.sleep(0.2)
-        seen.append(f"{sig} ends")
 
-    monkeypatch.setattr(FunctionCache, "save_overload", slowly)
-    writers = [
-        Thread(target=kept().save_overload, args=(name, None)) for name in ("one", "another")
-    ]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join(timeout=10.0)
-
-    first, second = (entry.split()[0] for entry in seen[::2])
-    assert seen == [f"{first} begins", f"{first} ends", f"{second} begins", f"{second} ends"]
-    assert {first, second} == {"one", "another"}
+def test_one_that_has_stopped_is_not_waited_for_without_end(
+    kept: Callable[[], Any], loading: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the other has compiled is not kept then: both could write at once."""
+    monkeypatch.setattr(compile, "COMPILED_WITHIN_S", 0.1)
+    stopped, other = kept(), kept()
+    assert stopped.load_overload("one", None) is None
+    assert other.load_overload("one", None) is None
+    other.save_overload("one", "code")
+    assert loading == []
+    stopped.save_overload("one", "code")
+    assert loading == ["code"]
 
 
 def test_where_nothing_can_be_written_code_is_used_all_the_same(
-    kept: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+    kept: Callable[[], Any], loading: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: FunctionCache, sig: str, data: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(FunctionCache, "save_overload", full)
-
-    kept().save_overload("any", None)
+    cache = kept()
+    assert cache.load_overload("any", None) is None
+    cache.save_overload("any", None)
+    assert kept().load_overload("any", None) is None  # Nobody waits for it.

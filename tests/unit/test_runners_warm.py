@@ -18,7 +18,8 @@ from rl_orch import orchestrator
 from rl_orch.io.processes import COOKIE
 from rl_orch.runners.local import LocalRunner
 from rl_orch.worker import spare
-from rl_orch.worker.spare import ROOM, Loaded
+from rl_orch.worker.loaded import Loaded
+from rl_orch.worker.spare import ROOM
 
 NAMED = """
 import os, sys

@@ -2,8 +2,10 @@
 
 import ctypes
 import fcntl
+import gc
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -32,23 +34,75 @@ SOURCES = (
 )
 """Where kernels are, and what they take."""
 
+COMPILED_WITHIN_S = 60.0
+LOOK_EVERY_S = 0.02
+
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 class Kept(FunctionCache):
-    """Numba's cache of a function, to which one process at a time may write.
+    """Numba's cache of a function, which one process at a time compiles; others wait for its code.
 
-    By itself, two that write at once may give one name to the code of two signatures, and whoever
-    comes later would run one for the other.
+    By itself, all would compile who come at once, and two that write may give one name to the code
+    of two signatures: whoever came later would run one for the other.
     """
 
+    _lock: int | None = None
+    _collects = False
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The code for a signature; None where this process is the one to compile it."""
+        load = super().load_overload
+        found = load(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is None and self._begin():
+            found = load(sig, target_context)  # type: ignore[no-untyped-call]
+            if found is not None:
+                self._end()
+        return found
+
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for a signature, if there is room for it."""
+        """Keep the code for a signature, if there is room for it and nobody else compiles."""
+        if self._lock is not None:
+            with suppress(OSError):
+                super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+            self._end()
+
+    def _begin(self) -> bool:
+        """Whether this process may compile and keep what it has compiled.
+
+        One that has been stopped in the middle is not waited for without end.
+        """
         with suppress(OSError):
             Path(self.cache_path).mkdir(parents=True, exist_ok=True)
-            with Path(self.cache_path, "lock").open("a") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+            name = Path(self.cache_path, f"{self._impl.filename_base}.lock")
+            deadline = time.monotonic() + COMPILED_WITHIN_S
+            if self._lock is None:
+                self._lock = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644)
+                # Numba makes many objects, and looking for garbage takes a sixth of all its time.
+                self._collects = gc.isenabled()
+                gc.disable()
+            while not _locked(self._lock):
+                if time.monotonic() > deadline:
+                    self._end()
+                    return False
+                time.sleep(LOOK_EVERY_S)
+        return self._lock is not None
+
+    def _end(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+            if self._collects:
+                gc.enable()
+
+
+def _locked(file: int) -> bool:
+    """Whether the file is locked by now, through this very descriptor."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def kernel(function: F) -> F:
