@@ -177,7 +177,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
         if self._moves_policy:
             self._actor_loss = torch.tensor(actor_loss)
             self._follow()
-        return torch.tensor((q_loss, q, self._actor_loss, grad_norm))
+        return torch.tensor((q_loss, q, self._actor_loss.item(), grad_norm))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """As all with critics; and the loss that is reported until the policy moves again."""
