@@ -45,6 +45,7 @@ def advise(spec: Spec, found: Profile, *, cores: int, gpus: int) -> list[Advice]
             *_buffer(spec, found),
             *_turns(spec, found),
             *_threads(spec, found, cores),
+            *_overlap(spec, found, cores),
             *_gpu(spec, found, gpus),
             *_updates(spec, found),
         )
@@ -173,6 +174,21 @@ def _threads(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
             "are often faster with more.",
             "resources.threads=2",
         )
+
+
+def _overlap(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
+    """Collecting while learning, where both take long."""
+    learning = found.share("learner")
+    collecting = found.share("env", "policy", "other")
+    if spec.rollout.overlap or cores < 2 or min(learning, collecting) < 0.2:
+        return
+    faster = 1 / max(learning, collecting)
+    yield Advice(
+        f"Collecting takes {_percent(collecting)}, learning {_percent(learning)}. Both can go on "
+        f"at once, at best {faster:.1f} times as fast; actions are then those of the policy "
+        "before its last update.",
+        "rollout.overlap=true",
+    )
 
 
 def _gpu(spec: Spec, found: Profile, gpus: int) -> Iterator[Advice]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.batch import Array, Batch, host_column, on_host, rows_of
 from rl_orch.rl.distributions import Distribution
+from rl_orch.rl.passes import precision
 from rl_orch.rl.policy import Inputs
 from rl_orch.rl.returns import gae
 from rl_orch.rl.rewards import RewardScale
@@ -50,6 +51,7 @@ class Rollouts:
         self._steps = spec.rollout.steps
         self._gamma = spec.train.gamma
         self._lambda = spec.train.gae_lambda
+        self._train = spec.train
         self.rewards = RewardScale(spec)
         self._recurrent = policy.memory is not None
         self._length = spec.sequence_length
@@ -60,6 +62,8 @@ class Rollouts:
             raise ValueError(f"{len(batch)} rows are not whole rollouts of {self._steps} steps")
         self.rewards.observe(batch)
         log_probs, values = self._assess(batch)
+        if "log_probs" in batch.extras:  # Of the policy that acted, where that is an older one.
+            log_probs = on_host(batch.column("log_probs"))
         advantages = self._advantages(batch, values)
         valid = on_host(batch.column("valid"))
         whole = self._recurrent or valid.all()
@@ -76,6 +80,11 @@ class Rollouts:
             first=self._optional(batch, "first", rows) if self._recurrent else None,
             counts=self._tensor(valid) if self._recurrent and not valid.all() else None,
         )
+
+    def log_probs(self, batch: Batch) -> NDArray[np.float32]:
+        """What the actions of a batch are worth to the policy as it is now."""
+        with precision(self._train, self._policy.device):
+            return self._assess(batch)[0]
 
     def ask(self, rollout: Rollout) -> tuple[Distribution, Tensor]:
         """π(· | s) and V(s) of these rows as the policy is now, with gradients."""

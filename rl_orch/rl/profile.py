@@ -21,6 +21,7 @@ from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.native.envs import is_gymnasiums
 from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.policy import Actor
+from rl_orch.rl.rollout import LocalCollector
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Nowhere, Training
 from rl_orch.spec.mends import MENDS, changed
@@ -173,11 +174,15 @@ def profile(spec: Spec, limits: Limits, tell: Tell, *, clock: Clock = time.perf_
 
 
 def soon_learning(spec: Spec) -> Spec:
-    """The spec, in which learning begins after few random steps."""
+    """The spec, in which learning begins after few random steps, and waits for what is collected:
+    of what overlaps, no part could be told how long it takes."""
     first = max(spec.train.batch_size, MOST_RANDOM_STEPS)
     starts = min(spec.train.learning_starts, first)
     return spec.model_copy(
-        update={"train": spec.train.model_copy(update={"learning_starts": starts})}
+        update={
+            "train": spec.train.model_copy(update={"learning_starts": starts}),
+            "rollout": spec.rollout.model_copy(update={"overlap": False}),
+        }
     )
 
 
@@ -212,6 +217,7 @@ def _watch(training: Training, stopwatch: Stopwatch) -> None:
     stopwatch.watch(training._envs, ENV, "step", "upcoming")
     stopwatch.watch(training.learner, LEARNER, "update")
     stopwatch.watch(training.learner.replay, BUFFER, "add", "sample", "update_priorities", "seal")
+    assert isinstance(training.collector, LocalCollector)
     stopwatch.watch(training.collector._stepper, TOGETHER, "run")
     collect, watched = training.collector.collect, set()
 

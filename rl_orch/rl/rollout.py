@@ -136,7 +136,7 @@ class LocalCollector:
         return CollectorState(
             tensors={
                 **states.tensors,
-                **dict(_named("collector/observations", self._observations)),
+                **dict(named("collector/observations", self._observations)),
                 **{f"collector/{k}": v.copy() for k, v in known.items() if v is not None},
                 "rng/actions": self.generator.get_state().numpy().copy(),
             },
@@ -149,7 +149,7 @@ class LocalCollector:
         begun = restore(self._envs, EnvStates(dict(known), state.document["envs"]))
         self.env_steps = int(state.document["env_steps"])
         self.generator.set_state(torch.from_numpy(known["rng/actions"].copy()))
-        self._observations = _unnamed("collector/observations", known)
+        self._observations = unnamed("collector/observations", known)
         self._ended = known["collector/ended"].copy()
         self._returns = known["collector/returns"].copy()
         self._lengths = known["collector/lengths"].copy()
@@ -179,6 +179,10 @@ class LocalCollector:
         self._refuse_non_finite(columns, valid, finals)
         self._account_for_episodes(columns, valid)
         return self._batch(columns, valid, finals)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
 
     def drain_episodes(self) -> list[Episode]:
         """The episodes that ended since the last call, in the order in which they did."""
@@ -355,15 +359,15 @@ def _put(column: Column, row: int, value: Any) -> None:
         column[row] = value
 
 
-def _named(name: str, column: Column) -> list[tuple[str, NDArray[Any]]]:
+def named(name: str, column: Column) -> list[tuple[str, NDArray[Any]]]:
     """The arrays of a column with names for a snapshot; copies."""
     if isinstance(column, Mapping):
-        return [entry for key in column for entry in _named(f"{name}/{key}", column[key])]
+        return [entry for key in column for entry in named(f"{name}/{key}", column[key])]
     return [(name, np.array(column))]
 
 
-def _unnamed(name: str, tensors: Mapping[str, NDArray[Any]]) -> Column:
-    """The column that `_named` took apart."""
+def unnamed(name: str, tensors: Mapping[str, NDArray[Any]]) -> Column:
+    """The column that `named` took apart."""
     if name in tensors:
         return tensors[name].copy()
     prefix = f"{name}/"

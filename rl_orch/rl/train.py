@@ -20,6 +20,7 @@ from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.envs.state import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learner import LearnerState, build_learner
+from rl_orch.rl.overlap import overlapped
 from rl_orch.rl.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
 from rl_orch.rl.replay import ReplayState, Segment
 from rl_orch.rl.rollout import CollectorState, LocalCollector
@@ -179,13 +180,14 @@ class Training:
             torch.set_num_threads(1)
         self.learner = build_learner(setup)
         self.policy = self.learner.policy
-        self.collector = LocalCollector(
+        collector = LocalCollector(
             self._envs,
             seed=spec.env.seed,
             device=self.policy.device,
             memory_size=self.learner.behaviour.memory_size,
             masked=spec.agent.action_masks,
         )
+        self.collector = overlapped(collector, setup) if spec.rollout.overlap else collector
         self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_from(spec.gates)
@@ -322,7 +324,7 @@ class Training:
     def close(self) -> None:
         """Close all environments."""
         self._evaluator.close()
-        self._envs.close()
+        self.collector.close()
 
     def _hand_over(self, least_bytes: int) -> None:
         """Give new experience to the outlet, once there is more of it than that."""

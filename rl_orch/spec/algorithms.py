@@ -11,7 +11,8 @@ from typing import Any
 class Traits:
     """What an algorithm can do. `actions` are kinds of spaces; `masks` and `recurrent` say whether
     it heeds action masks and can train a policy with a memory; `bounded_actions`, whether a Box
-    must have bounds; `learns_entropy`, whether `train.ent_coef` may be `auto`.
+    must have bounds; `learns_entropy`, whether `train.ent_coef` may be `auto`; `overlaps`, whether
+    it heeds the `log_probs` of a batch, and so can learn from what an older policy has collected.
     """
 
     off_policy: bool
@@ -20,6 +21,7 @@ class Traits:
     recurrent: bool = False
     bounded_actions: bool = False
     learns_entropy: bool = False
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ PPO = BuiltIn(
     actions=ANY_ACTIONS,
     masks=True,
     recurrent=True,
+    overlaps=True,
     reads=_ADVANTAGES
     | {
         *("train.batch_size", "train.update_epochs", "train.clip_range", "train.clip_schedule"),

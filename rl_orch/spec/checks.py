@@ -158,6 +158,12 @@ def pairing(spec: Spec, traits: Traits) -> list[Problem]:
     if spec.train.ent_coef == "auto" and not traits.learns_entropy:
         message = f"train.ent_coef is 'auto', but {name} does not learn it; sac does"
         found.append(Problem("train.ent_coef", "auto", message, "Set a number ≥ 0."))
+    if spec.rollout.overlap and not traits.overlaps:
+        message = (
+            f"rollout.overlap is true, but {name} cannot correct for an older policy's actions"
+        )
+        hint = "Use ppo, or leave it out."
+        found.append(Problem("rollout.overlap", True, message, hint))
     return found + (_replay(spec) if traits.off_policy else [])
 
 

@@ -346,6 +346,11 @@ class RolloutGroup(Group):
     """How much experience is collected between updates."""
 
     steps: Whole = option(256, "Steps of every environment copy in one rollout.", ge=1, le=10**7)
+    overlap: Switch = option(
+        False,
+        "Collect the next rollout while PPO learns from the last one, by the policy before that "
+        "update.",
+    )
 
 
 class BufferGroup(Group):

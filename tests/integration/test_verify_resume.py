@@ -59,6 +59,13 @@ def test_kills_change_nothing_for_a_learner_with_a_replay_buffer(shell: Shell) -
     assert (certificate["level"], certificate["kills"]) == ("bitwise", 3)
 
 
+def test_kills_change_nothing_while_collecting_and_learning_overlap(shell: Shell) -> None:
+    spec = ("--env", "CartPole-v1", *BUDGET, "rollout.overlap=true", "env.backend=sync")
+    certificate = shell.json("verify-resume", *spec, "--kills", "2")
+    assert certificate["first_difference"] is None
+    assert (certificate["level"], certificate["kills"]) == ("bitwise", 2)
+
+
 def test_an_environment_that_cannot_be_copied_is_driven_again(shell: Shell) -> None:
     (shell.folder / "walks.py").write_text(Path(uncopyable.__file__).read_text())
     spec = ("--env", "walks:Uncopyable-v0", *BUDGET)

@@ -42,6 +42,8 @@ ALGORITHMS = {
     "ppo-gru": ("ppo", "CartPole-v1", "feature.encoder=gru", "feature.embed_dim=16"),
     "ppo-lstm": ("ppo", "CartPole-v1", "feature.encoder=lstm", "train.sequence_length=16"),
     "ppo-rewards": ("ppo", "Pendulum-v1", "train.normalize_reward=true"),
+    "ppo-overlap": ("ppo", "CartPole-v1", "rollout.overlap=true"),
+    "ppo-overlap-sync": ("ppo", "HalfCheetah-v5", "rollout.overlap=true", "obs.normalize=running"),
     "a2c": ("a2c", "CartPole-v1"),
     "a2c-gru": ("a2c", "CartPole-v1", "feature.encoder=gru", "feature.embed_dim=16"),
     "dqn": ("dqn", *DISCRETE),
