@@ -414,7 +414,7 @@ def test_another_number_of_threads_is_advised_to_be_tried() -> None:
 
 def test_threads_are_not_advised_where_kernels_take_one() -> None:
     wide = a_spec("agent.network.hidden_sizes=[256]")
-    assert changes(wide, found(env=0.4), cores=2) == []
+    assert changes(wide, found(env=0.4), cores=2) == ["rollout.overlap=true"]
 
 
 def test_a_gpu_is_advised_where_there_is_one_and_images_are_seen() -> None:
@@ -436,3 +436,14 @@ def test_fewer_updates_are_a_choice_where_they_take_nearly_all() -> None:
     [advice] = advise(replayed(), found(buffer=0.1), cores=1, gpus=0)
     assert "with 1 update every step." in advice.text
     assert advice.change == "rollout.steps=2"
+
+
+def test_collecting_while_learning_is_advised_where_both_take_long() -> None:
+    spec = a_spec("train.update_epochs=1", "env.num_envs=32")
+    both = found(backend="sync", why_not="none", env=0.5)
+    assert "rollout.overlap=true" in changes(spec, both, cores=2)
+    assert "rollout.overlap=true" not in changes(spec, both, cores=1)
+    assert "rollout.overlap=true" not in changes(replayed(), both, cores=2)
+    assert "rollout.overlap=true" not in changes(spec, found(backend="sync", env=0.9), cores=2)
+    already = a_spec("rollout.overlap=true")
+    assert "rollout.overlap=true" not in changes(already, both, cores=2)
