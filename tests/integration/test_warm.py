@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from rl_orch.errors import SpecInvalid
 from rl_orch.io import chain, processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run
-from rl_orch.runners.local import LocalRunner, variables
+from rl_orch.runners.local import LocalRunner, Spare, variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import BackgroundRunnerContract
@@ -189,19 +189,24 @@ def test_code_that_has_changed_is_not_served_stale(shell: Shell, up: int) -> Non
 
 def test_a_check_is_prepared_too(tmp_path: Path) -> None:
     runner = LocalRunner(spares=1)
+
+    def prepared() -> int | None:
+        check = runner.spares._check
+        return None if check is None else check._child.pid
+
     try:
-        (waiting,) = until(checks, timeout_s=PREPARED_WITHIN_S)
+        waiting = until(prepared, timeout_s=PREPARED_WITHIN_S)
         with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
             runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
         assert not lives(waiting)
-        (another,) = until(checks, timeout_s=PREPARED_WITHIN_S)
+        another = until(prepared, timeout_s=PREPARED_WITHIN_S)
         os.kill(another, signal.SIGKILL)
         until(lambda: not lives(another))
         assert runner.check(resolve({"env": {"id": "CartPole-v1"}})).env.backend == "native"
-        until(checks, timeout_s=PREPARED_WITHIN_S)
+        last = until(prepared, timeout_s=PREPARED_WITHIN_S)
     finally:
         runner.spares.close()
-    assert checks() == []
+    assert not lives(last)
 
 
 def test_a_check_of_code_that_has_changed_is_refused(
@@ -248,23 +253,27 @@ class TestAhead:
         assert not lives(loading)
         runner.stop(handle, force=True)
 
-    def test_nothing_is_left_of_it_when_the_spec_is_refused(self) -> None:
-        runner = LocalRunner(ahead=True)
+    def test_nothing_is_left_of_it_when_the_spec_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        runner, started = LocalRunner(ahead=True), list[Spare]()
+        start = Spare.start
+
+        def noted(variables: Mapping[str, str]) -> Spare:
+            started.append(start(variables))
+            return started[-1]
+
+        monkeypatch.setattr(Spare, "start", noted)
         with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
             runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
         assert not runner.spares.expected
-        assert loading_spares() == []
+        assert [lives(spare.child.pid) for spare in started] == [False]
 
 
 def begun(runner: LocalRunner, spec: Spec) -> list[int]:
     """The pids of the spares that there are once a spec is checked."""
     runner.check(spec)
-    return loading_spares()
-
-
-def loading_spares() -> list[int]:
-    name = "rl_orch.worker.spare"
-    return [child.pid for child in psutil.Process().children() if child.cmdline()[2:3] == [name]]
+    return [spare.child.pid for spare in runner.spares._spares]
 
 
 def directory(folder: Path, spec: Spec) -> Path:
@@ -272,12 +281,6 @@ def directory(folder: Path, spec: Spec) -> Path:
     made = RunDir(folder / "run")
     made.create(spec, {"run_id": "run"})
     return made.path
-
-
-def checks() -> list[int]:
-    """The pids of the processes that this one has prepared to check a spec."""
-    words = ["-m", "rl_orch.worker.check"]
-    return [child.pid for child in psutil.Process().children() if child.cmdline()[1:] == words]
 
 
 def spares(service: int) -> list[int]:
