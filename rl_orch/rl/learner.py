@@ -101,8 +101,8 @@ def scheduled(schedule: str, initial: float, progress: float, final: float = 0.0
 
 def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:
     """The mean of each term over the rows of an update; raises on the first that is not finite."""
-    table = torch.stack(rows).cpu()
-    means: list[float] = table.mean(0).tolist()
+    table = torch.stack(rows).cpu() if len(rows) > 1 else rows[0].cpu()[None]
+    means: list[float] = (table.mean(0) if len(rows) > 1 else table[0]).tolist()
     # A term that is not finite leaves no finite mean.
     if not all(map(math.isfinite, means)):
         for row, column in torch.nonzero(~table.isfinite()).tolist():

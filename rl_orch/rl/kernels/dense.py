@@ -125,15 +125,16 @@ def _finish(block: Floats, biases: Floats, activation: int) -> None:
     zero, outputs = block.dtype.type(0), len(biases)
     for start in range(0, len(block), outputs):
         row = block[start : start + outputs]
-        for column in range(outputs):
-            row[column] += biases[column]
+        if activation == RELU:
+            for column in range(outputs):
+                value = row[column] + biases[column]
+                row[column] = zero if value < zero else value
+        else:
+            for column in range(outputs):
+                row[column] += biases[column]
     if activation == TANH:
         for i in range(len(block)):
             block[i] = tanh(block[i])
-    elif activation == RELU:
-        for i in range(len(block)):
-            # The sum keeps LLVM from storing under a condition, which no vector code does.
-            block[i] = (zero if block[i] < zero else block[i]) + zero
 
 
 @part

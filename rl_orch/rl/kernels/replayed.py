@@ -145,9 +145,12 @@ class CriticUpdates:
             place = plan.add(net, place)
         self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
         plan = Plan(flattened(critics), inputs + policy.action_size)
-        self._first = plan.add(critics.first), plan.network().table
-        places = self._first[0], plan.add(critics.second)
-        self._critics = [(Flows(plan.network()), places) for _ in range(2)]
+        place = plan.add(critics.first)
+        first = plan.network().table
+        places = place, plan.add(critics.second)
+        network = plan.network()
+        self._alone = first, network.table[len(first) :].copy()
+        self._critics = [(Flows(network), places) for _ in range(2)]
         own = {name: descent.gradient for name, descent in self._descents.items()}
         self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
         self._other = _another_thread() if threads > 1 else None
@@ -189,6 +192,7 @@ class CriticUpdates:
                 part.gradients["policy"],
                 part.actor,
                 part.critics,
+                self._alone,
                 judges,
                 part.drawn,
                 drawn[part.rows],
@@ -215,7 +219,7 @@ class CriticUpdates:
         """One step of TD3's critics and, if it is time, of its policy."""
         delayed, share = Delayed(deviation, clip), 1.0 / len(sample.rewards)
         policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
-        slow_policy, first = target_policy.vector.numpy(), self._first[1]
+        slow_policy = target_policy.vector.numpy()
         errors, parts, drawn = np.empty(len(sample.rewards)), self._parts(sample), noise.numpy()
 
         def judge(part: _Part) -> None:
@@ -240,7 +244,7 @@ class CriticUpdates:
                 part.gradients["policy"],
                 part.actor,
                 part.critics,
-                first,
+                self._alone,
                 judges,
                 part.drawn,
                 share,

@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.kernels.compile import Floats, kernel, part
-from rl_orch.rl.kernels.dense import GOALS, TO_INPUTS, TO_WEIGHTS, Table, backward, forward, tanh
+from rl_orch.rl.kernels.dense import (
+    GOALS,
+    INPUTS,
+    OUTPUTS,
+    PLACE,
+    TO_INPUTS,
+    TO_WEIGHTS,
+    Table,
+    backward,
+    forward,
+    tanh,
+)
 from rl_orch.rl.kernels.heads import LOG_2PI
 from rl_orch.rl.kernels.q_learning import Transitions, put
 
@@ -83,6 +94,7 @@ def soft_actor(
     gradient: Floats,
     actor: Layers,
     critics: Layers,
+    alone: tuple[Table, Table],
     judges: Floats,
     drawn: Transitions,
     noise: Floats,
@@ -90,9 +102,9 @@ def soft_actor(
     soft: Soft,
     terms: NDArray[np.float64],
 ) -> None:
-    """The gradient of the policy, along alpha log π - min Q."""
+    """The gradient of the policy, along alpha log π - min Q; `alone` has the layers of each critic
+    once more."""
     rows, count = noise.shape
-    wide = drawn.inputs.shape[1] + count
     total, loss = 0.0, 0.0
     put(drawn.inputs, actor.flow)
     forward(policy, actor.table, rows, actor.flow)
@@ -101,21 +113,21 @@ def soft_actor(
         total += log_prob
         loss += soft.alpha * log_prob
     forward(judges, critics.table, rows, critics.flow)
+    least = np.empty(rows, np.int64)
     for row in range(rows):
         first, second = rows * critics.place + row, rows * critics.second + row
-        chosen = critics.flow[first] <= critics.flow[second]
+        least[row] = 0 if critics.flow[first] <= critics.flow[second] else 1
         loss -= min(critics.flow[first], critics.flow[second])
-        critics.slopes[first] = -share if chosen else 0.0
-        critics.slopes[second] = 0.0 if chosen else -share
-    backward(judges, judges, critics.table, rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
+    actions, by_actions = np.empty((rows, count)), np.empty((rows, count))
+    _along_the_least(critics, alone, judges, least, -share, actions, by_actions)
     for row in range(rows):
         at = rows * actor.place + row * 2 * count
         for k in range(count):
-            given = row * wide + wide - count + k
-            action, by_action = critics.flow[given], critics.slopes[given]
+            action = actions[row, k]
             raw = actor.flow[at + count + k]
             pushed = noise[row, k] * math.exp(min(max(raw, soft.low), soft.high))
-            slope = by_action * (1.0 - action * action) + 2.0 * action * soft.alpha * share
+            slope = by_actions[row, k] * (1.0 - action * action)
+            slope += 2.0 * action * soft.alpha * share
             free = soft.low <= raw <= soft.high
             actor.slopes[at + k] = slope
             actor.slopes[at + count + k] = slope * pushed - soft.alpha * share if free else 0.0
@@ -165,13 +177,13 @@ def delayed_actor(
     gradient: Floats,
     actor: Layers,
     critics: Layers,
-    first: Table,
+    alone: tuple[Table, Table],
     judges: Floats,
     drawn: Transitions,
     share: float,
     terms: NDArray[np.float64],
 ) -> None:
-    """The gradient of the policy, up the first critic, whose layers are given once more."""
+    """The gradient of the policy, up the first critic."""
     rows, count = drawn.moves.shape
     wide = drawn.inputs.shape[1] + count
     loss = 0.0
@@ -181,11 +193,11 @@ def delayed_actor(
         at = _put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
             critics.flow[at + k] = tanh(actor.flow[rows * actor.place + row * count + k])
-    forward(judges, first, rows, critics.flow)
+    forward(judges, alone[0], rows, critics.flow)
     for row in range(rows):
         loss -= critics.flow[rows * critics.place + row]
         critics.slopes[rows * critics.place + row] = -share
-    backward(judges, judges, first, rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
+    backward(judges, judges, alone[0], rows, critics.flow, critics.slopes, GOALS[TO_INPUTS])
     for row in range(rows):
         for k in range(count):
             given = row * wide + wide - count + k
@@ -219,6 +231,44 @@ def _squash(
         log_prob -= 2.0 * (LOG_2 - u - fall)
         given[to + k] = math.tanh(u)
     return log_prob
+
+
+@part
+def _along_the_least(
+    critics: Layers,
+    alone: tuple[Table, Table],
+    judges: Floats,
+    least: NDArray[np.int64],
+    slope: float,
+    actions: NDArray[np.float64],
+    by_actions: NDArray[np.float64],
+) -> None:
+    """The actions (B, A) that the critics were given, and the slopes at them of the critic whose
+    value is least, if that at its value is `slope`.
+
+    Each critic goes back over its own rows alone, which are moved up: a row begins no later where
+    there are fewer of them, so none is overwritten before it has moved.
+    """
+    rows, count = actions.shape
+    wide = alone[0][0, INPUTS]
+    flow, slopes = critics.flow, critics.slopes
+    for row in range(rows):
+        for k in range(count):
+            actions[row, k] = flow[(row + 1) * wide - count + k]
+    for which in range(2):
+        table, own = alone[which], np.flatnonzero(least == which)
+        for number in range(len(table) - 1):
+            width, place = table[number, OUTPUTS], table[number, PLACE]
+            for to in range(len(own)):
+                start, end = rows * place + own[to] * width, len(own) * place + to * width
+                flow[end : end + width] = flow[start : start + width]
+        for to in range(len(own)):
+            slopes[len(own) * table[-1, PLACE] + to] = slope
+        if len(own):
+            backward(judges, judges, table, len(own), flow, slopes, GOALS[TO_INPUTS])
+        for to in range(len(own)):
+            for k in range(count):
+                by_actions[own[to], k] = slopes[(to + 1) * wide - count + k]
 
 
 @part
