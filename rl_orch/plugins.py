@@ -14,6 +14,7 @@ from rl_orch.errors import BadInput
 KINDS = {
     "algorithms": "rl_orch.rl.learner.Algorithm",
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
+    "metrics": "rl_orch.rl.playing.Metric",
     "runners": "rl_orch.core.ports.Runner",
     "trackers": "rl_orch.io.telemetry.Sink",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",

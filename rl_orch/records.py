@@ -85,7 +85,12 @@ class GroupEvaluation(Evaluation):
 
 
 class EvalReport(Record):
-    """What an evaluation of one policy found, episode by episode."""
+    """What an evaluation of one policy found, episode by episode.
+
+    `seeds` are those of the episodes' resets, in the order of the returns; `metrics` are further
+    numbers of each episode, by name. `model` names the policy among all: a model version, a run, a
+    path. `stopping` says that the episodes went on only until a comparison was decided.
+    """
 
     env_id: str
     policy: str = "default"
@@ -96,6 +101,9 @@ class EvalReport(Record):
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     summary: Evaluation
+    seeds: tuple[int, ...] = ()
+    metrics: dict[str, tuple[float, ...]] = {}
+    model: str | None = None
 
     @property
     def mean_length(self) -> float:

@@ -77,6 +77,14 @@ class RunDir:
         """The evaluation report of that name: `final`, or the step it was made at."""
         return self.path / "evals" / f"{name}.json"
 
+    def episodes_file(self, name: str) -> Path:
+        """The episodes of that evaluation, as a table."""
+        return self.path / "evals" / f"{name}.parquet"
+
+    def records_file(self, name: str) -> Path:
+        """Those of its episodes that can be driven again."""
+        return self.path / "evals" / f"{name}.episodes.json"
+
     def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
         """Make the directory, with the spec and the manifest in it."""
         for folder in (self.checkpoints, self.path / "evals"):

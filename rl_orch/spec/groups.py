@@ -394,6 +394,12 @@ class EvalGroup(Group):
         ge=0,
         le=LAST_SEED,
     )
+    metrics: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
+        (),
+        "Plugins of kind `metrics` that the final evaluation asks about each episode.",
+        allowed="a list of up to 100 names of installed metrics plugins",
+        max_length=100,
+    )
 
 
 class GatesGroup(Group):

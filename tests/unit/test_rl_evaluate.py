@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rl_orch import plugins
 from rl_orch.errors import RlctlError
 from rl_orch.rl import evaluate as evaluation
+from rl_orch.rl import playing
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.episodes import SeededEpisodes
@@ -226,7 +227,7 @@ def test_policies_for_every_kind_of_observation_are_evaluated(name: str, encoder
 
 
 def test_an_episode_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "ENDLESS", 50)
+    monkeypatch.setattr(playing, "ENDLESS", 50)
     spec = a_spec("Ladder", env={"kwargs": {"length": 10**9}})
     with pytest.raises(RlctlError, match="has not ended after 50 steps") as caught:
         returns(spec)

@@ -110,20 +110,20 @@ def refuse_unless_native(spec: Spec) -> None:
         )
 
 
-def reset(envs: Envs, seed: int, *, numbered: bool = False) -> First:
+def reset(envs: Envs, seed: int, *, numbered: bool = False, first: int = 0) -> First:
     """The first observations; copy i of n starts from `derive(seed, i)`, and its later episodes
     follow from that.
 
     If `numbered`, the copies share one sequence of episodes, the same for every n: the k-th of
-    copy i is number i + k·n, and starts from `derive(seed, number)`.
+    copy i is number first + i + k·n, and starts from `derive(seed, number)`.
     A vector environment that is not made of single ones takes one seed, and splits it itself:
     which episodes it plays may depend on n, numbered or not.
     """
-    seeds: Any = undivided(seed)
+    seeds: Any = undivided(seed if first == 0 else derive(seed, first))
     inner, n = envs.unwrapped, envs.num_envs
     if isinstance(inner, SyncVectorEnv | AsyncVectorEnv | NativeEnvs):
-        seeds = [derive(seed, i) for i in range(n)]
-        inner.set_attr("numbering", [(seed, i, n) if numbered else None for i in range(n)])
+        seeds = [derive(seed, first + i) for i in range(n)]
+        inner.set_attr("numbering", [(seed, first + i, n) if numbered else None for i in range(n)])
     kept = upkeep(envs)
     kept.seed, kept.restarts = seed, 0
     if not numbers_episodes(envs):

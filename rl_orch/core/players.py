@@ -1,0 +1,225 @@
+"""Policies played by children, several at a time: what `rlctl eval` and promotions ask for.
+
+A child has torch, we do not. Episodes are numbered, and each child plays a range of numbers, so
+that how many children there are changes no episode.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import IO, Any
+
+from rl_orch import stats
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.asking import harmless
+from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.episode_tables import Recorded
+from rl_orch.records import EvalReport
+
+WORTH_A_CHILD = 50
+"""Episodes from which on another child pays: it takes a second or two to get ready."""
+
+Watch = Callable[[float], None]
+"""Takes the part of all episodes that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which policies to play, and how. Each is named by `directory`, `checkpoint` and `model`.
+
+    A seed of None is a fresh one, which the report names; without a word on whether actions are
+    sampled, the challenger's spec decides.
+    """
+
+    challenger: Mapping[str, Any]
+    seed: int
+    champion: Mapping[str, Any] | None = None
+    deterministic: bool | None = None
+    metrics: Sequence[str] = ()
+    actions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The report on a policy, on the one it was compared with, and notable episodes of each with
+    their actions."""
+
+    report: EvalReport
+    baseline: EvalReport | None = None
+    episodes: tuple[dict[str, Recorded], ...] = ()
+
+
+@dataclass(slots=True)
+class _Child:
+    process: subprocess.Popen[str]
+    said: IO[str]
+    done: float = 0.0
+
+
+@dataclass(slots=True)
+class Players:
+    """Children that play; made by `playing`."""
+
+    children: list[_Child] = field(default_factory=list)
+
+    def play(self, question: Question, first: int, episodes: int, watch: Watch) -> Answer:
+        """The episodes from number `first` on."""
+        ranges = _ranges(first, episodes, len(self.children))
+        used = self.children[: len(ranges)]
+        counts = [count for _, count in ranges]
+
+        def heard(child: _Child, done: float) -> None:
+            child.done = done
+            watch(sum(c.done * n for c, n in zip(used, counts, strict=True)) / episodes)
+
+        for child in used:
+            child.done = 0.0
+        with ThreadPoolExecutor(len(used)) as pool:
+            asked = [
+                pool.submit(_ask, child, question, *each, heard)
+                for child, each in zip(used, ranges, strict=True)
+            ]
+            try:
+                parts = [each.result() for each in asked]
+            except BaseException:
+                self.end()
+                raise
+        return _joined(parts, question.seed)
+
+    def end(self) -> None:
+        """End all children, and what they have started."""
+        for child in self.children:
+            with suppress(ProcessLookupError):
+                os.killpg(child.process.pid, signal.SIGKILL)
+            with child.process:
+                pass
+        self.children = []
+
+
+@contextmanager
+def playing(children: int) -> Iterator[Players]:
+    """So many children, until they are no longer needed."""
+    with ExitStack() as stack:
+        players = Players()
+        stack.callback(players.end)
+        for _ in range(children):
+            said = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+            players.children.append(_started(said))
+        yield players
+
+
+def worth(episodes: int, cores: int) -> int:
+    """How many children are worth it."""
+    return max(1, min(cores, -(-episodes // WORTH_A_CHILD)))
+
+
+def merged(parts: Sequence[EvalReport], seed: int) -> EvalReport:
+    """One report on the episodes of all parts, which follow one another."""
+    returns = tuple(ret for part in parts for ret in part.returns)
+    joined = {
+        "returns": returns,
+        "lengths": tuple(each for part in parts for each in part.lengths),
+        "seeds": tuple(each for part in parts for each in part.seeds),
+        "metrics": {
+            name: tuple(each for part in parts for each in part.metrics[name])
+            for name in parts[0].metrics
+        },
+        "summary": stats.summarize(returns, seed=seed),
+        "seed": seed,
+    }
+    return parts[0].model_copy(update=joined)
+
+
+def _ranges(first: int, episodes: int, children: int) -> list[tuple[int, int]]:
+    """(first, count) for each child that gets any."""
+    bounds = [first + episodes * n // children for n in range(children + 1)]
+    return [(low, high - low) for low, high in pairwise(bounds) if high > low]
+
+
+def _started(said: IO[str]) -> _Child:
+    """A child in a session of its own: a Ctrl-C in the terminal is meant for us."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rl_orch.worker.assess"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=said,
+        text=True,
+        start_new_session=True,
+        env=harmless(os.environ) | dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
+    )
+    return _Child(process, said)
+
+
+def _ask(
+    child: _Child,
+    question: Question,
+    first: int,
+    episodes: int,
+    heard: Callable[[_Child, float], None],
+) -> dict[str, Any]:
+    process = child.process
+    assert process.stdin is not None
+    assert process.stdout is not None
+    document = {
+        "challenger": dict(question.challenger),
+        "champion": None if question.champion is None else dict(question.champion),
+        "seed": question.seed,
+        "deterministic": question.deterministic,
+        "metrics": list(question.metrics),
+        "actions": question.actions,
+        "first": first,
+        "episodes": episodes,
+    }
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(document) + "\n")
+        process.stdin.flush()
+    for line in process.stdout:
+        try:
+            told = json.loads(line)
+        except ValueError:  # An environment may print what it likes.
+            continue
+        match told:
+            case {"doing": _, "done": done}:
+                heard(child, float(done))
+            case {"report": _}:
+                heard(child, 1.0)
+                return dict(told)
+            case {"error": dict(error)}:
+                kind = BadInput if told.get("bad_input") else RlctlError
+                raise kind(error["message"], path=error.get("path"), hint=error.get("hint"))
+    raise _ended(process.wait(), child.said)
+
+
+def _ended(code: int, said: IO[str]) -> RlctlError:
+    said.seek(0)
+    last = (said.read().strip().splitlines() or ["it said nothing"])[-1]
+    return RlctlError(f"the evaluation ended with exit code {code}: {last}")
+
+
+def _joined(parts: Sequence[Mapping[str, Any]], seed: int) -> Answer:
+    reports = [EvalReport.model_validate(part["report"]) for part in parts]
+    against = [part["baseline"] for part in parts if part["baseline"] is not None]
+    baselines = [EvalReport.model_validate(each) for each in against]
+    sides = zip(*(part["episodes"] for part in parts), strict=True)
+    notable = (
+        _notable([Recorded.model_validate(each) for noted in side for each in noted])
+        for side in sides
+    )
+    baseline = merged(baselines, seed) if baselines else None
+    return Answer(merged(reports, seed), baseline, tuple(notable))
+
+
+def _notable(episodes: Sequence[Recorded]) -> dict[str, Recorded]:
+    """The best and the worst of those that the children noted."""
+    if not episodes:
+        return {}
+    best = min(episodes, key=lambda each: (-each.ret, each.number))
+    return {"best": best, "worst": min(episodes, key=lambda each: (each.ret, each.number))}

@@ -1,0 +1,140 @@
+"""`python -m rl_orch.worker.assess`: plays policies from their files, as it is asked to.
+
+Each line of standard input is a question in JSON, `{"challenger", "champion", "episodes"}` and, if
+they matter, `first`, `seed`, `deterministic`, `metrics` and `actions`. A policy is named by the
+directory of its run, its checkpoint and the model that it is. Standard output has lines of
+progress, `{"doing", "done"}`, and for each question one with `report` and `baseline`, or an error.
+
+Policies stay loaded from one question to the next.
+"""
+
+import contextlib
+import json
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.rundir import RunDir
+from rl_orch.rl.evaluate import Evaluator, extras_of, lanes_alone, report
+from rl_orch.rl.policy import Actor
+from rl_orch.spec.model import Spec
+from rl_orch.worker.policies import opened
+from rl_orch.worker.profile import teller, write
+from rl_orch.worker.recording import notable
+
+SEED_BITS = 31
+Tell = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A policy that is loaded, and what it is evaluated with."""
+
+    spec: Spec
+    policy: Actor
+    step: int
+    checkpoint: str
+    model: str | None
+    evaluator: Evaluator
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What a report calls it."""
+        return {"step": self.step, "checkpoint": self.checkpoint, "model": self.model}
+
+
+class Assessor:
+    """Plays the policies that it is asked about."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._known: dict[tuple[str, str], Subject] = {}
+
+    def answer(self, question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+        """The reports that a question asks for, over episodes of the very same seeds."""
+        named = [question["challenger"], question.get("champion")]
+        subjects = [self._subject(each) for each in named if each is not None]
+        if len(subjects) > 1:
+            refuse_unless_alike(*(subject.spec for subject in subjects))
+        given = question.get("seed")
+        seed = secrets.randbits(SEED_BITS) if given is None else int(given)
+        given = question.get("deterministic")
+        deterministic = subjects[0].spec.eval.deterministic if given is None else bool(given)
+        reports, kept = [], []
+        for number, subject in enumerate(subjects):
+
+            def heard(done: int, number: int = number) -> None:
+                part = done / max(int(question["episodes"]), 1)
+                tell("playing", (number + part) / len(subjects))
+
+            extras = extras_of(question.get("metrics", ()), actions=bool(question.get("actions")))
+            played = subject.evaluator.play(
+                subject.policy,
+                episodes=int(question["episodes"]),
+                seed=seed,
+                deterministic=deterministic,
+                first=int(question.get("first", 0)),
+                extras=extras,
+                tell=heard,
+            )
+            found = report(played, subject.spec, seed=seed, deterministic=deterministic)
+            told = found.model_copy(update=subject.names)
+            reports.append(told.model_dump(mode="json"))
+            kept.append([each.model_dump() for each in notable(played).values()])
+        return {
+            "report": reports[0],
+            "baseline": reports[1] if len(reports) > 1 else None,
+            "episodes": kept,
+        }
+
+    def _subject(self, named: Mapping[str, Any]) -> Subject:
+        place = str(named["directory"]), str(named["checkpoint"])
+        if place not in self._known:
+            directory = RunDir(Path(place[0]))
+            spec = directory.spec()
+            path = directory.checkpoints / Path(place[1]).name
+            policy, step = self._stack.enter_context(opened(spec, directory, path))
+            evaluator = Evaluator(spec, lanes=lanes_alone(spec))
+            self._stack.callback(evaluator.close)
+            model = named.get("model")
+            label = None if model is None else str(model)
+            self._known[place] = Subject(spec, policy, step, path.name, label, evaluator)
+        return self._known[place]
+
+
+def refuse_unless_alike(one: Spec, other: Spec) -> None:
+    """Raise if two policies do not play the same game, so that no episode of one is the other's."""
+    for name in ("id", "kwargs", "max_episode_steps"):
+        ours, theirs = getattr(one.env, name), getattr(other.env, name)
+        if ours != theirs:
+            raise BadInput(
+                f"the two policies cannot be compared: env.{name} is {ours!r} for one and "
+                f"{theirs!r} for the other",
+                path=f"env.{name}",
+                hint="Compare policies of one environment.",
+            )
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    torch.set_num_threads(1)
+    real = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr), ExitStack() as stack:
+        assessor = Assessor(stack)
+        for line in sys.stdin:
+            try:
+                reply = assessor.answer(json.loads(line), teller(real))
+            except RlctlError as error:
+                reply = error.document() | {"bad_input": isinstance(error, BadInput)}
+            write(real, reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Which episodes of an evaluation are kept, so that they can be driven again."""
+
+from collections.abc import Sequence
+
+from rl_orch.io.episode_tables import Recorded
+from rl_orch.rl.playing import Played
+
+
+def notable(played: Sequence[Played]) -> dict[str, Recorded]:
+    """The best and the worst episode, if their actions and seeds are known."""
+    known = [each for each in played if each.actions is not None and each.seed is not None]
+    if not known:
+        return {}
+    best = min(known, key=lambda each: (-each.ret, each.number))
+    worst = min(known, key=lambda each: (each.ret, each.number))
+    return {"best": _recorded(best), "worst": _recorded(worst)}
+
+
+def _recorded(played: Played) -> Recorded:
+    assert played.actions is not None
+    assert played.seed is not None
+    return Recorded(
+        number=played.number,
+        seed=played.seed,
+        ret=played.ret,
+        length=played.length,
+        actions=played.actions.tolist(),
+    )
