@@ -85,6 +85,10 @@ class RunDir:
         """Those of its episodes that can be driven again."""
         return self.path / "evals" / f"{name}.episodes.json"
 
+    def film_file(self, name: str) -> Path:
+        """The film of that name."""
+        return self.path / "videos" / f"{name}.mp4"
+
     def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
         """Make the directory, with the spec and the manifest in it."""
         for folder in (self.checkpoints, self.path / "evals"):

@@ -400,6 +400,10 @@ class EvalGroup(Group):
         allowed="a list of up to 100 names of installed metrics plugins",
         max_length=100,
     )
+    video: Switch = option(
+        False,
+        "Film the best episode of the final evaluation, after training: `videos/final-best.mp4`.",
+    )
 
 
 class GatesGroup(Group):

@@ -8,9 +8,10 @@ and has then loaded what it needs; it ends with `OUTDATED` if that has changed m
 import contextlib
 import json
 import sys
+from importlib.util import find_spec
 from typing import Any
 
-from rl_orch.errors import RlctlError, SpecInvalid
+from rl_orch.errors import Problem, RlctlError, SpecInvalid
 from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.engine import left_open
@@ -25,6 +26,9 @@ def answer(spec: Spec) -> dict[str, Any]:
     try:
         env = describe(spec)
         found = problems(spec, env) or try_out(spec)
+        if spec.eval.video and find_spec("av") is None:
+            hint = "Install it with `pip install 'rl-orch[video]'`."
+            found.append(Problem("eval.video", True, "films need the package av", hint))
         if not found:
             settled = left_open(engine.settled(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import torch
 
-from rl_orch.errors import RlctlError
-from rl_orch.io.episode_tables import write_records, write_table
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.episode_tables import read_records, write_records, write_table
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
 from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, report
+from rl_orch.spec.model import Spec
 from rl_orch.worker import log
+from rl_orch.worker.films import show
 from rl_orch.worker.policies import opened
 from rl_orch.worker.recording import notable
 
@@ -58,8 +60,23 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     write_table(directory.episodes_file(FINAL), found)
     write_records(directory.records_file(FINAL), notable(played))
     directory.write_report(FINAL, found)
+    if spec.eval.video:
+        _film(directory, spec)
     log.info("checkpoint evaluated", name=checkpoint, mean=f"{found.summary.mean:.2f}")
     return 0
+
+
+def _film(directory: RunDir, spec: Spec) -> None:
+    """Film the best episode. That there is no film never costs a run its verdict."""
+    best = read_records(directory.records_file(FINAL)).get("best")
+    try:
+        if best is None:
+            raise BadInput(
+                f"env.backend {spec.env.backend!r} does not say how episodes were seeded"
+            )
+        show(spec, best, directory.film_file(f"{FINAL}-best"))
+    except RlctlError as error:
+        log.warning("best episode not filmed", why=error.message)
 
 
 def main() -> int:

@@ -1,0 +1,86 @@
+"""Episodes driven again, from the seed of their reset and their actions, to be looked at."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.rl.envs.vector import full_id
+from rl_orch.spec.model import Spec
+
+Show = Callable[[NDArray[np.uint8]], None]
+"""Takes a frame, (height, width, 3)."""
+
+Environment = gymnasium.Env[Any, Any]
+FPS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What came of an episode that was driven again."""
+
+    ret: float
+    length: int
+    ended: bool
+
+
+def rendered(spec: Spec, mode: str) -> Environment:
+    """One copy of the spec's environment that shows itself, to a person or as frames."""
+    limit = spec.env.max_episode_steps
+    limits = {} if limit is None else {"max_episode_steps": limit}
+    try:
+        return gymnasium.make(
+            full_id(spec.env.id),
+            render_mode=mode,
+            disable_env_checker=True,
+            **limits,
+            **spec.env.kwargs,
+        )
+    except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
+        raise BadInput(
+            f"{spec.env.id} cannot be shown with render_mode={mode!r}: {error}", path="env.id"
+        ) from None
+
+
+def frames_per_second(env: Environment) -> int:
+    """How fast the environment is meant to be looked at."""
+    return int(env.metadata.get("render_fps") or FPS)
+
+
+def drive(env: Environment, seed: int, actions: Sequence[Any], show: Show | None) -> Driven:
+    """Drive an episode to its end; every frame of it is shown, the first one too."""
+    with closing(env):
+        env.reset(seed=seed)
+        _show(env, show)
+        ret, length, ended = 0.0, 0, False
+        for action in actions:
+            _, reward, terminated, truncated, _ = env.step(_as_taken(env, action))
+            ret, length, ended = ret + float(reward), length + 1, terminated or truncated
+            _show(env, show)
+            if ended:
+                break
+    return Driven(ret, length, ended)
+
+
+def _show(env: Environment, show: Show | None) -> None:
+    if show is None:
+        return
+    frame = env.render()
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
+        raise RlctlError(
+            f"the environment renders {type(frame).__name__}; must be an array of colours, "
+            "(height, width, 3)"
+        )
+    show(frame.astype(np.uint8, copy=False))
+
+
+def _as_taken(env: Environment, action: Any) -> Any:
+    """An action from a record as the environment takes it."""
+    kind = env.action_space.dtype
+    array = np.asarray(action, kind)
+    return array if array.ndim else array[()]

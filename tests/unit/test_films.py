@@ -1,0 +1,110 @@
+"""Episodes driven again, and films of them that a decoder plays."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from rl_orch.errors import BadInput
+from rl_orch.io.episode_tables import Recorded
+from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.rl.envs import vector
+from rl_orch.rl.evaluate import Evaluator, extras_of
+from rl_orch.rl.policy import Setup
+from rl_orch.rl.redriving import rendered
+from rl_orch.spec.model import Spec
+from rl_orch.worker.films import LONGEST, filming, show
+from rl_orch.worker.play import alike
+from rl_orch.worker.recording import notable
+
+
+def an_episode(spec: Spec) -> Recorded:
+    with closing(vector.make(spec, num_envs=1)) as envs:
+        setup = Setup(spec, envs.single_observation_space, envs.single_action_space)
+    with closing(Evaluator(spec, lanes=3)) as evaluator:
+        played = evaluator.play(
+            ActorCritic.build(setup),
+            episodes=5,
+            seed=3,
+            deterministic=True,
+            extras=extras_of((), actions=True),
+        )
+    best, worst = notable(played).values()
+    assert best.ret == max(each.ret for each in played)
+    assert worst.ret == min(each.ret for each in played)
+    return best
+
+
+def frames_of(path: Path) -> list[Any]:
+    with av.open(str(path)) as film:
+        return [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_a_film_shows_every_step_of_the_very_episode(env_id: str, tmp_path: Path) -> None:
+    spec = Spec.model_validate({"env": {"id": env_id, "max_episode_steps": 40}})
+    episode = an_episode(spec)
+    film = tmp_path / "videos" / "best.mp4"
+    driven = show(spec, episode, film)
+    assert alike(driven, episode)
+    frames = frames_of(film)
+    assert len(frames) == episode.length + 1
+    env = rendered(spec, "rgb_array")
+    env.reset(seed=episode.seed)
+    first = env.render()
+    env.close()
+    assert isinstance(first, np.ndarray)
+    assert (
+        np.abs(frames[0].astype(int) - first[: frames[0].shape[0], : frames[0].shape[1]]).mean() < 8
+    )
+    assert [*tmp_path.glob("videos/*")] == [film]
+
+
+def test_an_episode_that_comes_out_otherwise_is_noticed(tmp_path: Path) -> None:
+    spec = Spec.model_validate({"env": {"id": "CartPole-v1", "max_episode_steps": 30}})
+    episode = an_episode(spec)
+    other = episode.model_copy(update={"seed": episode.seed + 1})
+    short = episode.model_copy(update={"actions": episode.actions[:-1]})
+    assert not alike(show(spec, short, tmp_path / "short.mp4"), short)
+    driven = show(spec, other, tmp_path / "other.mp4")
+    assert alike(driven, other) == (driven.length == other.length)
+
+
+def test_films_are_short_and_their_sides_even(tmp_path: Path) -> None:
+    film = tmp_path / "long.mp4"
+    with filming(film, 30) as add:
+        for number in range(LONGEST + 10):
+            add(np.full((33, 47, 3), number % 256, np.uint8))
+    frames = frames_of(film)
+    assert len(frames) == LONGEST
+    assert frames[0].shape == (32, 46, 3)
+
+
+def test_a_film_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with filming(tmp_path / "half.mp4", 30) as add:
+            add(np.zeros((32, 32, 3), np.uint8))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_films_need_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadInput, match=r"must end in \.mp4"), filming(tmp_path / "film.gif", 30):
+        pass
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(BadInput, match="package av") as caught, filming(tmp_path / "film.mp4", 30):
+        pass
+    assert "rl-orch[video]" in str(caught.value.hint)
+
+
+def test_an_environment_that_has_no_pictures_is_refused() -> None:
+    spec = Spec.model_validate({"env": {"id": "tests.learning.known_envs:Dice-v0"}})
+    with pytest.raises(BadInput, match="cannot be shown"):
+        rendered(spec, "rgb_array").reset()
