@@ -47,6 +47,7 @@ soak: setup
 bench: setup peers
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python benchmarks/launch_time.py
+	$(BIN)/python benchmarks/evaluation_speed.py --peer-python $(PEERS)/bin/python
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/supervision_cost.py
 	$(BIN)/python benchmarks/metric_series.py

@@ -1,0 +1,107 @@
+"""How long 1,000 evaluation episodes of CartPole-v1 take, beside SB3's `evaluate_policy`.
+
+One policy for both: PPO is trained for a few seconds, and its weights are given to SB3, which is
+tried with one environment and with several. Sides take turns; both must score alike. Writes
+`benchmarks/results/evaluation_speed.json`.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_orch.io.manifest import fingerprint, git_commit
+from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.rl.evaluate import Evaluator, lanes_alone
+from rl_orch.rl.seeding import seed_all
+from rl_orch.rl.train import Nowhere, Training
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+
+HERE = Path(__file__).parent
+PEER = HERE / "peers" / "sb3_evaluate.py"
+COPIES = (1, 16)
+LEAST = 450.0
+
+
+def main() -> None:
+    """Measure, print a table, and keep the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=1_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peer-python", default=".venv-peers/bin/python")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    spec = resolve({"env": {"id": "CartPole-v1"}}, overrides=["train.total_timesteps=100000"])
+    policy = _trained(spec)
+    sides: dict[str, list[dict[str, Any]]] = {}
+    with TemporaryDirectory() as folder:
+        weights = _written(policy, Path(folder) / "weights.npz")
+        for _ in range(options.repeats):
+            sides.setdefault("ours", []).append(_ours(policy, spec, options.episodes))
+            for copies in COPIES:
+                words = [
+                    options.peer_python,
+                    str(PEER),
+                    weights,
+                    str(options.episodes),
+                    str(copies),
+                ]
+                found = json.loads(subprocess.check_output(words, text=True).splitlines()[-1])
+                sides.setdefault(f"SB3, {copies} environments", []).append(found)
+    ours = statistics.median(run["seconds"] for run in sides["ours"])
+    print(f"| {options.episodes} episodes | seconds | mean return | as long as ours |")
+    print("|---|---|---|---|")
+    for name, runs in sides.items():
+        seconds = statistics.median(run["seconds"] for run in runs)
+        print(f"| {name} | {seconds:.2f} | {runs[0]['mean']:.1f} | {seconds / ours:.1f} × |")
+    low = [name for name, runs in sides.items() if min(run["mean"] for run in runs) < LEAST]
+    document = {
+        "commit": git_commit(HERE),
+        "python": platform.python_version(),
+        "fingerprint": fingerprint(spec),
+        "episodes": options.episodes,
+        "runs": sides,
+    }
+    file = HERE / "results" / "evaluation_speed.json"
+    file.write_text(json.dumps(document, indent=2) + "\n")
+    if low:
+        raise SystemExit(f"a mean return below {LEAST:g}: {', '.join(low)}")
+
+
+def _trained(spec: Spec) -> ActorCritic:
+    seed_all(spec.env.seed)
+    with closing(Training(spec, Nowhere())) as training:
+        while training.env_steps < spec.train.total_timesteps:
+            training.train_step()
+        assert isinstance(training.policy, ActorCritic)
+        return training.policy
+
+
+def _written(policy: ActorCritic, path: Path) -> str:
+    layers: Any = [layer for layer in policy.actor.modules() if isinstance(layer, torch.nn.Linear)]
+    arrays = {f"weight{n}": layer.weight.detach().numpy() for n, layer in enumerate(layers)}
+    arrays |= {f"bias{n}": layer.bias.detach().numpy() for n, layer in enumerate(layers)}
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def _ours(policy: ActorCritic, spec: Spec, episodes: int) -> dict[str, Any]:
+    with closing(Evaluator(spec, lanes=lanes_alone(spec))) as evaluator:
+        began = time.perf_counter()
+        played = evaluator.play(policy, episodes=episodes, seed=7, deterministic=True)
+        took = time.perf_counter() - began
+    return {"seconds": took, "mean": statistics.fmean(each.ret for each in played)}
+
+
+if __name__ == "__main__":
+    main()
