@@ -11,6 +11,7 @@ RlctlError                 exit 1  HTTP 500
 │   ├── ConsentNeeded                         a program would be run that nobody agreed to
 │   ├── LeaseLost                             another process supervises the run
 │   └── RunLocked                             another process trains the run
+├── GateRefused            exit 3  HTTP 409   a gate does not let it pass
 ├── Refused                exit 2  HTTP 403   who asks may not do this
 │   ├── Unauthorized               HTTP 401   no token, or none that counts
 │   ├── TooLarge                   HTTP 413   more than a request may hold
@@ -128,6 +129,14 @@ class RunLocked(Conflict):
     """Another process holds the run directory."""
 
     code = "run_locked"
+
+
+class GateRefused(RlctlError):
+    """A gate does not let it pass."""
+
+    code = "gate_refused"
+    exit_code = 3
+    http_status = 409
 
 
 class Refused(RlctlError):

@@ -6,7 +6,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
-from rl_orch.api import artifacts, experiments, health, metrics, problems, runs, streams, tokens
+from rl_orch.api import (
+    artifacts,
+    experiments,
+    health,
+    metrics,
+    models,
+    problems,
+    runs,
+    streams,
+    tokens,
+)
 from rl_orch.api.access import Access, Doorway
 from rl_orch.api.feeds import Hub
 from rl_orch.api.limits import Holdings
@@ -16,7 +26,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.core.tokens import Tokens
 
-NOUNS = (health, experiments, runs, streams, metrics, artifacts, tokens)
+NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, tokens)
 TITLE = "RL Orchestrator"
 ABOUT = "The verbs of `rlctl` over HTTP. Errors are problem documents (RFC 9457)."
 

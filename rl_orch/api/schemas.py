@@ -4,14 +4,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rl_orch.api.problems import LINE
 from rl_orch.io.recent import TrainingStep
 from rl_orch.io.series import Series
 from rl_orch.records import (
+    Alias,
+    AliasChange,
     Checkpoint,
     EpisodeSummary,
     Evaluation,
     Event,
     Group,
+    ModelVersion,
     Record,
     Run,
     RunView,
@@ -80,6 +84,50 @@ class NewToken(Body):
     name: str = Field(max_length=64)
     scope: Literal["read", "operate", "admin"]
     lifetime_s: float | None = Field(default=None, gt=0, le=1e9)
+
+
+class Validate(Body):
+    """How a model is to be judged; by default by its spec's gate, on its final evaluation."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"min_return": 475.0}]})
+
+    min_return: float | None = Field(default=None, ge=-1e300, le=1e300)
+    episodes: int | None = Field(default=None, ge=2, le=100_000)
+    fresh: bool = False
+
+
+class Promote(Body):
+    """The alias that a model is to have; by force, a reason is needed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "production"}]})
+
+    to: str = Field(max_length=300, pattern=LINE)
+    force: bool = False
+    reason: str | None = Field(default=None, max_length=2000, pattern=LINE)
+    allow_equal: bool = False
+    margin: float = Field(default=0.0, ge=0, le=1e300)
+    episodes: int | None = Field(default=None, ge=2, le=100_000)
+
+
+class Holder(Body):
+    """An alias that somebody has; without `env`, the one environment that it is of."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"alias": "production"}]})
+
+    alias: str = Field(max_length=64, pattern=LINE)
+    env: str | None = Field(default=None, max_length=200, pattern=LINE)
+    reason: str | None = Field(default=None, max_length=2000, pattern=LINE)
+
+
+class Prune(Body):
+    """How many models of each environment stay, and for how many days."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"keep_top_n": 10}]})
+
+    keep_top_n: int | None = Field(default=None, ge=1, le=10**6)
+    max_age: float | None = Field(default=None, gt=0, le=1e6)
+    env: str | None = Field(default=None, max_length=200, pattern=LINE)
+    dry_run: bool = False
 
 
 class CheckError(Record):
@@ -168,6 +216,24 @@ class CheckpointList(Record):
     """The checkpoints of a run, oldest first."""
 
     checkpoints: tuple[Checkpoint, ...]
+
+
+class ModelList(Record):
+    """Models of the registry."""
+
+    models: tuple[ModelVersion, ...]
+
+
+class AliasList(Record):
+    """Aliases, by environment and name."""
+
+    aliases: tuple[Alias, ...]
+
+
+class AliasHistory(Record):
+    """Changes of aliases, the newest first."""
+
+    history: tuple[AliasChange, ...]
 
 
 class Artifact(Record):

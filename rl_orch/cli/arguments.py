@@ -62,6 +62,12 @@ Elsewhere = Annotated[
 Detach = Annotated[
     bool, typer.Option("-d", "--detach", help="Queue it and return; a service carries it out.")
 ]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Id, alias, alias@ENV, best@ENV, or a run: the model it ended with."
+    ),
+]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Id, a unique beginning of it, name, or `last`.")
 ]

@@ -16,6 +16,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from rl_orch.client.link import Link, Parameters, refusal_from
+from rl_orch.client.models import Models
 from rl_orch.core.pages import Page, Query, Rows
 from rl_orch.errors import NotFound, RlctlError, Unavailable
 from rl_orch.io import place
@@ -59,6 +60,7 @@ class Client:
         self._link = Link(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
+        self.models = Models(self._link, self)
 
     @classmethod
     def of_home(cls, home: str | Path | None = None) -> Self:

@@ -60,6 +60,7 @@ class Lock(IntEnum):
     MIGRATE = 1
     ARRIVE = 2
     TOKENS = 3
+    REGISTRY = 4
 
 
 class Database:

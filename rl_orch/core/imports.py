@@ -24,7 +24,7 @@ LATEST = 1e11
 """Seconds since 1970; the year 5138."""
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-LEFT_OUT = ("control.sock", "lock", "stop", "attempt", "heartbeat", "gpus", ".reserve")
+LEFT_OUT = ("control.sock", "lock", "stop", "attempt", "heartbeat", "gpus", "pinned", ".reserve")
 """Files that say something about a process, not about the run."""
 
 

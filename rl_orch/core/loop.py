@@ -21,6 +21,7 @@ from rl_orch.core.progress import (
 )
 from rl_orch.core.registering import FINAL, judge, keep_models, report_on
 from rl_orch.core.registry import Registry
+from rl_orch.core.retention import Limits, Retention
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
 from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
@@ -144,6 +145,8 @@ class Supervisor:
             case State.EVALUATING if gone is not None:
                 self._after_evaluation(gone)
         self._keep(force=self.run.state is not before)
+        if not self.run.active and before is not self.run.state:
+            self._retain_models()
         return events
 
     def save(self) -> None:
@@ -290,6 +293,7 @@ class Supervisor:
     def _begin_training(self) -> None:
         number = self.run.attempt
         self.directory.note_attempt(number)
+        self.directory.pin(self.registry.kept_of(self.run.id))
         if self.gpus is not None:
             self.directory.note_gpus(self.gpus)
         if number > 1:
@@ -412,6 +416,17 @@ class Supervisor:
         known = [a for a in self.store.attempts(self.run.id) if a.number == number]
         fresh = Attempt(run_id=self.run.id, number=number, started_at=self.clock())
         self.store.put_attempt((known or [fresh])[0].model_copy(update=news), lease=self.lease)
+
+    def _retain_models(self) -> None:
+        """Let go of models that the run's spec leaves no room for. Trouble with that is not the
+        run's; the next one to end, or to prune, finishes it."""
+        limits = Limits(self.spec.registry.keep_top_n, self.spec.registry.max_age)
+        if not (self.spec.registry.enable and limits.any):
+            return
+        try:
+            Retention(self.store, self.clock).prune(limits, env=self.run.env)
+        except (RlctlError, OSError) as error:
+            LOG.warning("models not retained as asked: %s: %s", self.run.id, error)
 
     def _become(self, to: State, why: str) -> None:
         self.run = advance(self.run, to, why)

@@ -133,6 +133,8 @@ class Orchestrator(Verbs):
             raise Conflict(
                 f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
             )
+        if run_id in self.store:
+            self.registry.refuse_named(run_id)
         directory, lease = RunDir(self.home / "runs" / run_id), processes.lease()
         imports.bring(source, directory, move=move)
         imports.forget_processes(directory)

@@ -1,4 +1,4 @@
-"""What to list of the runs, in which order, and the cursors that lead from page to page. Pure."""
+"""What to list of runs and models, in which order, and the cursors between pages. Pure."""
 
 import base64
 import json
@@ -51,6 +51,22 @@ class Query:
     def descending(self) -> bool:
         """Whether the largest comes first."""
         return self.sort.startswith("-")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelQuery:
+    """Which models to list: those that match everything that is given, the newest first.
+
+    With `top_n`, the best so many of them by mean reward.
+    """
+
+    validated: bool = False
+    top_n: int | None = None
+    env: str | None = None
+    algo: str | None = None
+    alias: str | None = None
+    run: str | None = None
+    limit: int = 1000
 
 
 NEWEST = Query()

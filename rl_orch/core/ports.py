@@ -1,13 +1,16 @@
-"""The seams that the orchestrator is extended at: how runs are executed, who is told of them."""
+"""The seams that the orchestrator is extended at: how runs are executed, who is told of them, who
+plays models for a gate.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from rl_orch.io.telemetry import Sink
+from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.spec.model import Spec
 
-__all__ = ["Exit", "Runner", "Sink", "Task"]
+__all__ = ["Assess", "Exit", "Runner", "Sink", "Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,12 @@ class Runner(Protocol):
 
     def sweep(self, directory: Path, *, through: int) -> int:
         """End what is left of the run's attempts up to one; returns how many processes that was."""
+
+
+class Assess(Protocol):
+    """Who plays models anew, apart from any training, so that a gate can read what came of it."""
+
+    def assess(
+        self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
+    ) -> tuple[EvalReport, EvalReport | None]:
+        """The report on a model, and on another one over episodes of the very same seeds."""

@@ -47,7 +47,8 @@ def judge(
     registry: Registry, run: Run, spec: Spec, report: EvalReport, *, lease: str
 ) -> tuple[Run, Verdict | None]:
     """The run with what a process of its own found, and the verdict of its gate on that."""
-    verdict = gate.judge(report, None, gate.rules_from(spec.gates), env_steps=report.step)
+    rules = gate.rules_from(spec.gates)
+    verdict = gate.judge(report, None, rules, env_steps=report.step)
     directory = RunDir.of(run)
     path = directory.checkpoints / str(report.checkpoint)
     unknown = spec.registry.enable and registry.at(path) is None
@@ -55,7 +56,8 @@ def judge(
         registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
     model = registry.at(path)
     if model is not None:
-        registry.judge(run, model.id, report, verdict, lease=lease)
+        file = directory.report_file(FINAL)
+        registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
     found = {
         "eval": report.summary,
         "verdict": None if verdict is None else verdict.word,

@@ -1,27 +1,44 @@
 """The model registry: policies that were evaluated, and whether a gate has passed them.
 
 A row appears when a kept checkpoint has been evaluated (`validated = 0`) and goes when the
-checkpoint does. Only a passing verdict sets `validated = 1`.
+checkpoint does. Only a passing verdict sets `validated = 1`. Names for models are in `aliases.py`.
 """
 
 import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from rl_orch.core import verdicts
+from rl_orch.core.database import Lock
+from rl_orch.core.pages import ModelQuery
 from rl_orch.core.store import Store
-from rl_orch.core.tables import MODELS
-from rl_orch.errors import NotFound
-from rl_orch.records import EvalReport, ModelVersion, Run, Verdict
+from rl_orch.core.tables import ALIASES, MODELS
+from rl_orch.core.verdicts import Judgement
+from rl_orch.errors import Conflict, NotFound
+from rl_orch.gate import Rule
+from rl_orch.io import sealed
+from rl_orch.records import EvalReport, ModelVersion, Run, StoredVerdict, Verdict
 from rl_orch.spec.model import Spec
+
+NAMED = sa.select(ALIASES.c.model_id)
+"""The models that have an alias."""
+
+
+def nothing() -> None:
+    """What happens to files where there are none."""
 
 
 class Registry:
     """The models in a store's database."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
+        self._clock = clock
 
     def register(
         self,
@@ -49,59 +66,196 @@ class Registry:
             "validated": False,
             "run_id": run.id,
             "policy": report.policy,
+            "config_hash": run.config_hash,
+            "group": run.group,
+            "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
+            "digest": sealed.manifest_digest(path),
         } | _measured(report)
         with self._store.holding(run.id, lease) as connection:
-            found = sa.select(MODELS.c.id).where(MODELS.c.model_path == str(path))
-            known = connection.execute(found).scalar_one_or_none()
+            known = connection.execute(
+                sa.select(MODELS).where(MODELS.c.model_path == str(path))
+            ).one_or_none()
             if known is not None:
-                open_row = sa.and_(MODELS.c.id == known, MODELS.c.verdict.is_(None))
-                connection.execute(sa.update(MODELS).where(open_row).values(**_measured(report)))
-                return int(known)
+                _renew(connection, known, report, values["digest"])
+                return int(known.id)
             statement = MODELS.insert().values(**values).returning(MODELS.c.id)
             return int(connection.execute(statement).scalar_one())
 
     def judge(
-        self, run: Run, model_id: int, report: EvalReport, verdict: Verdict | None, *, lease: str
+        self,
+        run: Run,
+        model_id: int,
+        report: EvalReport,
+        verdict: Verdict | None,
+        *,
+        lease: str,
+        rules: Sequence[Rule] = (),
+        report_file: Path | None = None,
     ) -> None:
-        """Record the final evaluation of a model, and validate it if the verdict passed."""
-        values = _measured(report) | {
-            "validated": verdict is not None and verdict.passed,
-            "verdict": None if verdict is None else verdict.model_dump_json(),
-        }
+        """Record the final evaluation of a model, and validate it if the verdict passed.
+
+        What has an alias stays validated: it is the alias that has to be moved.
+        """
         with self._store.holding(run.id, lease) as connection:
-            connection.execute(sa.update(MODELS).where(MODELS.c.id == model_id).values(**values))
+            here = MODELS.c.id == model_id
+            values = _measured(report)
+            if verdict is not None:
+                values["verdict"] = verdict.model_dump_json()
+                judgement = Judgement(verdict, tuple(rules), report_file)
+                verdicts.keep(connection, model_id, judgement, at=self._clock())
+            connection.execute(sa.update(MODELS).where(here).values(**values))
+            passed = verdict is not None and verdict.passed
+            validated = sa.update(MODELS).where(here).values(validated=passed)
+            free = sa.true() if passed else MODELS.c.id.not_in(NAMED)
+            connection.execute(validated.where(free))
+
+    def decide(
+        self, model_id: int, judgement: Judgement, report: EvalReport, digest: str | None = None
+    ) -> StoredVerdict:
+        """Keep a judgement on a model. One on the model by itself that passed validates it.
+
+        `digest` is that of the files, where the report is on what they are now.
+        """
+        values: dict[str, Any] = {}
+        if judgement.baseline_id is None:
+            values = _measured(report) | {"verdict": judgement.verdict.model_dump_json()}
+            values |= {} if digest is None else {"digest": digest}
+            if judgement.verdict.passed:
+                values["validated"] = True
+        with self._store.writing() as connection:
+            here = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_not(sa.true()))
+            there = sa.select(MODELS.c.id).where(here).with_for_update()
+            if connection.execute(there).one_or_none() is None:
+                raise NotFound(f"model {model_id} was removed while it was judged")
+            if values:
+                connection.execute(sa.update(MODELS).where(here).values(**values))
+            number = verdicts.keep(connection, model_id, judgement, at=self._clock())
+            found = verdicts.of_model(connection, model_id)
+        return next(verdict for verdict in found if verdict.id == number)
 
     def get(self, model_id: int) -> ModelVersion:
         """The model of that id."""
         with self._store.reading() as connection:
-            row = connection.execute(sa.select(MODELS).where(MODELS.c.id == model_id)).one_or_none()
-        if row is None:
-            raise NotFound(f"no model {model_id}")
-        return _model(row)
+            found = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+        if not found:
+            raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
+        return found[0]
+
+    def find(self, query: ModelQuery) -> list[ModelVersion]:
+        """The models that a query asks for: the newest first, or the best where it asks for so
+        many of them."""
+        best = (MODELS.c.mean_reward.desc().nulls_last(), MODELS.c.id.desc())
+        order = (MODELS.c.id.desc(),) if query.top_n is None else best
+        statement = sa.select(MODELS).where(*_conditions(query)).order_by(*order)
+        with self._store.reading() as connection:
+            return models(connection, statement.limit(query.top_n or query.limit))
 
     def of_run(self, run_id: str) -> list[ModelVersion]:
         """The models that a run registered, oldest first."""
         with self._store.reading() as connection:
             query = sa.select(MODELS).where(MODELS.c.run_id == run_id).order_by(MODELS.c.id)
-            return [_model(row) for row in connection.execute(query)]
+            return models(connection, query)
 
     def at(self, path: Path) -> ModelVersion | None:
         """The model whose checkpoint is at that path."""
         with self._store.reading() as connection:
-            query = sa.select(MODELS).where(MODELS.c.model_path == str(path))
-            row = connection.execute(query).one_or_none()
-        return None if row is None else _model(row)
+            found = models(connection, sa.select(MODELS).where(MODELS.c.model_path == str(path)))
+        return found[0] if found else None
+
+    def verdicts_on(self, model_id: int) -> list[StoredVerdict]:
+        """All verdicts on a model, the newest first."""
+        with self._store.reading() as connection:
+            return verdicts.of_model(connection, model_id)
+
+    def kept_of(self, run_id: str) -> list[str]:
+        """The names of the run's checkpoints that stay whatever its training does: those of models
+        that were validated or have an alias."""
+        wanted = sa.or_(MODELS.c.validated.is_(sa.true()), MODELS.c.id.in_(NAMED))
+        query = sa.select(MODELS.c.model_path).where(MODELS.c.run_id == run_id, wanted)
+        with self._store.reading() as connection:
+            return sorted(Path(path).name for path in connection.execute(query).scalars())
 
     def forget(self, run: Run, path: Path, *, lease: str) -> None:
-        """Drop the row of a checkpoint that is no longer kept; a validated one stays."""
-        gone = sa.and_(MODELS.c.model_path == str(path), MODELS.c.validated.is_not(sa.true()))
+        """Drop the row of a checkpoint that is no longer kept; what was validated or has an alias
+        stays."""
         with self._store.holding(run.id, lease) as connection:
-            connection.execute(MODELS.delete().where(gone))
+            connection.execute(
+                MODELS.delete().where(
+                    MODELS.c.model_path == str(path),
+                    MODELS.c.validated.is_not(sa.true()),
+                    MODELS.c.id.not_in(NAMED),
+                )
+            )
 
-    def forget_run(self, run_id: str) -> None:
-        """Drop every row of a run that is being removed."""
-        with self._store.writing() as connection:
+    def refuse_named(self, run_id: str) -> None:
+        """Raise if a model of the run has an alias."""
+        with self._store.reading() as connection:
+            refuse_named(connection, run_id)
+
+    def forget_run(self, run_id: str, *, files: Callable[[], None] = nothing) -> None:
+        """Drop every row of a run that is being removed; refused while one of them has an alias.
+
+        `files` lets go of what the rows are of, when nothing but the commit is left to be done.
+        """
+        with self._store.writing(Lock.REGISTRY) as connection:
+            refuse_named(connection, run_id)
             connection.execute(MODELS.delete().where(MODELS.c.run_id == run_id))
+            files()
+
+
+def models(connection: sa.Connection, statement: sa.Select[Any]) -> list[ModelVersion]:
+    """The models that a statement selects, each with its aliases."""
+    rows = connection.execute(statement).all()
+    ids = [row.id for row in rows]
+    names: dict[int, list[str]] = {}
+    named = sa.select(ALIASES.c.model_id, ALIASES.c.alias).order_by(ALIASES.c.alias)
+    for model_id, alias in connection.execute(named.where(ALIASES.c.model_id.in_(ids))):
+        names.setdefault(model_id, []).append(alias)
+    return [_model(row, tuple(names.get(row.id, ()))) for row in rows]
+
+
+def refuse_named(connection: sa.Connection, run_id: str) -> None:
+    """Raise if a model of the run has an alias."""
+    query = sa.select(ALIASES).join(MODELS, MODELS.c.id == ALIASES.c.model_id)
+    row = connection.execute(query.where(MODELS.c.run_id == run_id)).first()
+    if row is None:
+        return
+    name = f"{row.alias}@{row.env_id}"
+    raise Conflict(
+        f"run {run_id} cannot be removed: its model {row.model_id} is {name}",
+        hint=f"Promote another model to it, `rlctl rollback {name}`, or "
+        f"`rlctl registry unalias {name}`.",
+    )
+
+
+def _renew(
+    connection: sa.Connection, known: sa.Row[Any], report: EvalReport, digest: str | None
+) -> None:
+    """Bring the row of a checkpoint that is told of again up to date.
+
+    Another checkpoint in its place has not been judged. Where the old one has an alias its row
+    stays, so that whoever verifies sees that the files are others now.
+    """
+    same = known.digest is None or digest is None or known.digest == digest
+    if same and known.verdict is not None:
+        return
+    values = _measured(report) | ({} if digest is None else {"digest": digest})
+    if not same:
+        values |= {"validated": False, "verdict": None}
+    free = sa.and_(MODELS.c.id == known.id, MODELS.c.id.not_in(NAMED))
+    connection.execute(sa.update(MODELS).where(free).values(**values))
+
+
+def _conditions(query: ModelQuery) -> list[sa.ColumnElement[bool]]:
+    columns = {"env": "env_id", "algo": "algorithm", "run": "run_id"}
+    wanted = {columns[name]: getattr(query, name) for name in columns}
+    found = [MODELS.c[name] == value for name, value in wanted.items() if value is not None]
+    found.append(MODELS.c.retiring.is_not(sa.true()))
+    if query.validated:
+        found.append(MODELS.c.validated.is_(sa.true()))
+    if query.alias is not None:
+        found.append(MODELS.c.id.in_(NAMED.where(ALIASES.c.alias == query.alias)))
+    return found
 
 
 def _measured(report: EvalReport) -> dict[str, Any]:
@@ -112,8 +266,11 @@ def _measured(report: EvalReport) -> dict[str, Any]:
     }
 
 
-def _model(row: sa.Row[Any]) -> ModelVersion:
-    values = dict(row._mapping)
+def _model(row: sa.Row[Any], aliases: tuple[str, ...]) -> ModelVersion:
+    values = dict(zip(MODELS.c.keys(), row, strict=True))
     if values["verdict"] is not None:
         values["verdict"] = Verdict.model_validate_json(values["verdict"])
-    return ModelVersion.model_validate(values)
+    values["lineage"] = {}
+    with suppress(ValueError):
+        values["lineage"] = json.loads(row.lineage)
+    return ModelVersion.model_validate(values | {"aliases": aliases})

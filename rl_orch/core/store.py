@@ -16,7 +16,7 @@ from rl_orch.core import pages
 from rl_orch.core.database import Database, Lock
 from rl_orch.core.pages import NEWEST, Page, Query, Rows
 from rl_orch.core.schema import migrate
-from rl_orch.core.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS
+from rl_orch.core.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS, VERDICTS
 from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, Run
 
@@ -299,7 +299,8 @@ class Store:
         with self.writing() as connection:
             connection.execute(META.delete().where(META.c.key == "home"))
             connection.execute(META.insert().values(key="home", value=str(home)))
-            for column in (RUNS.c.path, MODELS.c.model_path) if old is not None else ():
+            columns = (RUNS.c.path, MODELS.c.model_path, VERDICTS.c.report_path)
+            for column in columns if old is not None else ():
                 inside = column.startswith(f"{old}/", autoescape=True)
                 moved = sa.literal(str(home)) + sa.func.substr(column, len(old or "") + 1)
                 connection.execute(sa.update(column.table).where(inside).values({column: moved}))

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0002"
+HEAD = "0003"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -90,12 +90,67 @@ MODELS = sa.Table(
     sa.Column("run_id", sa.Text),
     sa.Column("policy", sa.Text, nullable=False, server_default="default"),
     sa.Column("verdict", sa.Text),
+    sa.Column("config_hash", sa.Text),
+    sa.Column("group_name", sa.Text, key="group"),
+    sa.Column("lineage", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("digest", sa.Text),
+    sa.Column("source", sa.Text, nullable=False, server_default="run"),
+    sa.Column("retiring", sa.Boolean, nullable=False, server_default="0"),
     sa.Index("idx_timestamp", "timestamp"),
     sa.Index("idx_mean_reward", "mean_reward"),
     sa.Index("idx_validated", "validated"),
     sa.Index("idx_models_run", "run_id"),
+    sa.Index("idx_models_env", "env_id"),
     sqlite_autoincrement=True,
 )
+
+ALIASES = sa.Table(
+    "aliases",
+    METADATA,
+    sa.Column("env_id", sa.Text, primary_key=True),
+    sa.Column("alias", sa.Text, primary_key=True),
+    sa.Column("model_id", sa.Integer, sa.ForeignKey("models.id"), nullable=False),
+    sa.Column("since", sa.Float, nullable=False),
+    sa.Column("verdict_id", sa.Integer),
+    sa.Index("idx_aliases_model", "model_id"),
+)
+"""Which model has a name in an environment. The database itself keeps a model that has one."""
+
+ALIAS_HISTORY = sa.Table(
+    "alias_history",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("env_id", sa.Text, nullable=False),
+    sa.Column("alias", sa.Text, nullable=False),
+    sa.Column("model_id", sa.Integer),
+    sa.Column("previous_id", sa.Integer),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("forced", sa.Boolean, nullable=False, server_default="0"),
+    sa.Column("verdict_id", sa.Integer),
+    sa.Index("idx_alias_history", "env_id", "alias", "id"),
+    sqlite_autoincrement=True,
+)
+"""Every change of an alias, for good: models that are gone are still named here."""
+
+VERDICTS = sa.Table(
+    "verdicts",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("model_id", sa.Integer, nullable=False),
+    sa.Column("baseline_id", sa.Integer),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("passed", sa.Boolean, nullable=False),
+    sa.Column("verdict", sa.Text, nullable=False),
+    sa.Column("rules", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("report_path", sa.Text),
+    sa.Column("report_sha256", sa.Text),
+    sa.Index("idx_verdicts_model", "model_id", "id"),
+    sqlite_autoincrement=True,
+)
+"""What gates have said, with what they read; `baseline_id` is the model it was compared with."""
 
 META = sa.Table(
     "meta",

@@ -1,4 +1,5 @@
 """The verbs that every surface shares: submit, ls, get, show, stop, requeue, remove, and more.
+Those of the registry are in `models.py`.
 
 `client.Client` has the same ones over HTTP; one contract suite holds the two together.
 """
@@ -11,14 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_orch.core import creation, scheduler
+from rl_orch.core.assessing import ChildAssess
 from rl_orch.core.forecast import forecast
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import LAST_WORDS_S, Supervisor
-from rl_orch.core.ports import Runner
+from rl_orch.core.models import Models
+from rl_orch.core.ports import Assess, Runner
 from rl_orch.core.registry import Registry
 from rl_orch.core.resumption import (
     RESUMABLE,
@@ -72,12 +76,14 @@ class Verbs:
         *,
         database: Path | str | None = None,
         resident: bool = False,
+        assess: Assess | None = None,
     ) -> None:
         self.home = home.absolute()
         self.location = _location(database, self.home)
         self.resident = resident
         self.capacity: scheduler.Capacity | None = None
         self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
+        self.models = Models(self, assess or ChildAssess())
         self._opening = threading.Lock()
         self._opened: tuple[Store, Services] | None = None
         self._orphans: dict[str, Supervisor] = {}
@@ -252,12 +258,9 @@ class Verbs:
             if self.store.get(run.id).active:
                 raise Conflict(f"run {run.id} was resumed in this moment")
             directory = RunDir.of(run)
-            if directory.spec_file.is_file():
-                doomed = directory.path.with_name(f".removing-{run.id}")
-                with directory.locked(note=False):
-                    directory.path.rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
-            self.registry.forget_run(run.id)
+            doomed = directory.path.with_name(f".removing-{run.id}")
+            self.registry.forget_run(run.id, files=partial(_set_aside, directory, doomed))
+            shutil.rmtree(doomed, ignore_errors=True)
             self.store.remove(run.id)
         return run
 
@@ -464,6 +467,13 @@ def _location(database: Path | str | None, home: Path) -> Path | str:
     if isinstance(database, str) and "://" in database:
         return database
     return Path(database or home / DATABASE).absolute()
+
+
+def _set_aside(directory: RunDir, doomed: Path) -> None:
+    """Take a run directory's name away, if it is one."""
+    if directory.spec_file.is_file():
+        with directory.locked(note=False):
+            directory.path.rename(doomed)
 
 
 def _checkpoint(entry: shelf.Entry) -> Checkpoint:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,6 +215,19 @@ class RunDir:
             return tuple((self.path / "gpus").read_text().split())
         except OSError:
             return ()
+
+    def pin(self, names: Collection[str]) -> None:
+        """Note which checkpoints the registry needs, before a root that prunes is started."""
+        file = self.path / "pinned"
+        if names or file.exists():
+            write_text(file, "".join(f"{name}\n" for name in sorted(names)))
+
+    def pinned(self) -> frozenset[str]:
+        """The checkpoints that stay whatever training keeps."""
+        try:
+            return frozenset((self.path / "pinned").read_text().split())
+        except OSError:
+            return frozenset()
 
     def note_attempt(self, number: int) -> None:
         """Note durably which attempt is to begin next, before its root is started."""

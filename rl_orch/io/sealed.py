@@ -63,6 +63,15 @@ def verify(path: Path, names: Collection[str], *, noun: str) -> None:
         _verified(path, name, manifest[name], noun, keep=False)
 
 
+def manifest_digest(path: Path) -> str | None:
+    """The digest of a directory's manifest, which stands for all of its files; None without one."""
+    try:
+        with _opened(path, MANIFEST, "directory") as file:
+            return hashlib.sha256(file.read(_MANIFEST_BYTES)).hexdigest()
+    except Damaged:
+        return None
+
+
 def damaged(path: Path, problem: str, *, noun: str) -> Damaged:
     """The error that names a directory and what is wrong with it."""
     return Damaged(

@@ -7,6 +7,7 @@ A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoint
 import json
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,6 +116,17 @@ def retain(root: Path, names: Collection[str]) -> None:
         if sealed.original_name(path) not in names:
             sealed.discard(path)
     deposits.sweep(root)
+
+
+def remove(path: Path) -> None:
+    """Delete one checkpoint for good, and what it alone has needed: replay segments, and a copy of
+    what another program wrote. Nobody may be at work in its run."""
+    sweep(path.parent)  # Before it goes: what stepped aside for it must not come back.
+    with suppress(FileNotFoundError):  # Somebody else may be deleting it as well.
+        sealed.discard(path)
+    deposits.sweep(path.parent)
+    wanted = {entry.name for kept in _newest_first(path.parent) for entry in segments_of(kept)}
+    segment_files.retain(replay_of(path), wanted)
 
 
 def name_of(step: int) -> str:

@@ -166,10 +166,10 @@ class RegistryGroup(Group):
         flag="--registry-db",
     )
     keep_top_n: Whole | None = option(
-        None, "Keep only the best n models.", pending="registry retention", ge=1, le=10**6
+        None, "Keep only the best n models of the environment when a run ends.", ge=1, le=10**6
     )
     max_age: Number | None = option(
-        None, "Drop models older than so many days.", pending="registry retention", gt=0
+        None, "Drop models of the environment older than so many days when a run ends.", gt=0
     )
 
 

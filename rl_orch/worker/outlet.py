@@ -130,7 +130,7 @@ class FileOutlet:
         """
         if meta["report"] is not None:
             self._directory.write_report(name, EvalReport.model_validate(meta["report"]))
-        shelf.retain(self._directory.checkpoints, self._kept.names)
+        shelf.retain(self._directory.checkpoints, self._staying())
         self._let_go_of_segments()
         self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags=meta["saved"])
         self._writer.flush()
@@ -167,8 +167,12 @@ class FileOutlet:
 
     def _let_go_of_segments(self) -> None:
         """Remove the segments that no kept checkpoint names; after those that did have gone."""
-        self._segments = {name: self._segments_of(name) for name in self._kept.names}
+        self._segments = {name: self._segments_of(name) for name in self._staying()}
         self._store.retain({name for names in self._segments.values() for name in names})
+
+    def _staying(self) -> list[str]:
+        """The checkpoints that training keeps, and those that the registry needs."""
+        return sorted({*self._kept.names, *self._directory.pinned()})
 
     def _segments_of(self, checkpoint: str) -> tuple[str, ...]:
         if checkpoint in self._segments:

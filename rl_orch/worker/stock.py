@@ -92,7 +92,7 @@ class Stock:
 
     def announce(self, deposit: Deposit) -> None:
         """Let go of what is no longer kept, and tell of a checkpoint."""
-        shelf.retain(self._directory.checkpoints, deposit.kept)
+        shelf.retain(self._directory.checkpoints, {*deposit.kept, *self._directory.pinned()})
         tags: Mapping[str, Any] = deposit.saved
         name = shelf.name_of(deposit.step)
         self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=deposit.step, tags=tags)

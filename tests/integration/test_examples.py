@@ -16,7 +16,6 @@ NOT_BUILT = [
     "store.backend",
     "store.tracking_uri",
     "store.experiment_name",
-    "registry.keep_top_n",
     "metrics.enable",
     "traces.enable",
     "logs.enable",

@@ -411,13 +411,13 @@ def test_keyword_arguments_are_not_nested_without_end() -> None:
 
 
 def test_pending_options_are_listed_and_refused_in_one_sentence() -> None:
-    made = spec(agent__algorithm="dqn", store__backend="mlflow", registry__keep_top_n=3)
-    assert pending(made) == ["store.backend", "registry.keep_top_n"]
+    made = spec(agent__algorithm="dqn", store__backend="mlflow", store__tracking_uri="http://x")
+    assert pending(made) == ["store.backend", "store.tracking_uri"]
     with pytest.raises(OptionPending) as caught:
         refuse_pending(made)
     assert caught.value.message == (
         'store.backend is "mlflow", but the mlflow tracker is not in this release (only local is); '
-        "the same goes for registry.keep_top_n"
+        "the same goes for store.tracking_uri"
     )
 
 

@@ -1,0 +1,30 @@
+"""Other names for commands, as console scripts: each is one of `rlctl`'s verbs."""
+
+import sys
+
+from rl_orch.cli.rlctl import main
+
+
+def train() -> None:
+    """`rl-train`: launch."""
+    _as("launch")
+
+
+def registry_list() -> None:
+    """`rl-registry-list`: list models."""
+    _as("registry", "list")
+
+
+def registry_validate() -> None:
+    """`rl-registry-validate`: judge a model."""
+    _as("registry", "validate")
+
+
+def load_best() -> None:
+    """`rl-load-best`: where the best validated model is."""
+    _as("registry", "best")
+
+
+def _as(*words: str) -> None:
+    sys.argv[1:1] = words
+    main()

@@ -1,0 +1,152 @@
+"""The verbs of the registry over HTTP: what `core.models.Models` does here, there."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rl_orch.client.link import Link
+from rl_orch.core import references
+from rl_orch.core.pages import ModelQuery
+from rl_orch.records import (
+    Alias,
+    AliasChange,
+    ModelVersion,
+    ModelView,
+    Pruning,
+    Run,
+    StoredVerdict,
+    Verification,
+)
+
+ASSESS_TIMEOUT_S = 3700.0
+"""A model may have to be played for an hour before it is judged."""
+
+
+class Runs(Protocol):
+    """Who knows the runs of the same service."""
+
+    def get(self, reference: str) -> Run:
+        """The run that is meant."""
+
+
+class Models:
+    """What can be done with the models of a service."""
+
+    def __init__(self, link: Link, runs: Runs) -> None:
+        self._link = link
+        self._runs = runs
+
+    def list(self, query: ModelQuery | None = None) -> tuple[ModelVersion, ...]:
+        """The models that a query asks for."""
+        asked = query or ModelQuery()
+        given = {
+            "validated": "true" if asked.validated else None,
+            "top_n": asked.top_n,
+            "env": asked.env,
+            "algo": asked.algo,
+            "alias": asked.alias,
+            "run": asked.run,
+            "limit": asked.limit,
+        }
+        found = self._link.get("/models", list(_given(given).items()))
+        return tuple(ModelVersion.model_validate(row) for row in found["models"])
+
+    def get(self, reference: str | int) -> ModelVersion:
+        """The model meant by an id, an alias, `best@ENV` or a run."""
+        return self.show(reference).model
+
+    def show(self, reference: str | int) -> ModelView:
+        """A model with all verdicts on it, and every change of an alias that it was in."""
+        if not isinstance(reference, int):
+            reference = references.model(self, self._runs, reference).id
+        return ModelView.model_validate(self._link.get(f"/models/{reference}"))
+
+    def aliases(self, *, env: str | None = None, alias: str | None = None) -> tuple[Alias, ...]:
+        """The aliases that match."""
+        found = self._link.get("/aliases", list(_given({"env": env, "alias": alias}).items()))
+        return tuple(Alias.model_validate(row) for row in found["aliases"])
+
+    def history(
+        self, *, env: str | None = None, alias: str | None = None
+    ) -> tuple[AliasChange, ...]:
+        """Every change of an alias that matches, the newest first."""
+        asked = list(_given({"env": env, "alias": alias}).items())
+        found = self._link.get("/aliases/history", asked)
+        return tuple(AliasChange.model_validate(row) for row in found["history"])
+
+    def validate(
+        self,
+        reference: str | int,
+        *,
+        min_return: float | None = None,
+        episodes: int | None = None,
+        fresh: bool = False,
+    ) -> StoredVerdict:
+        """Hold a model against the gate of its spec, and keep the verdict."""
+        body = _given({"min_return": min_return, "episodes": episodes, "fresh": fresh})
+        path = f"/models/{self._id(reference)}/validate"
+        return StoredVerdict.model_validate(self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S))
+
+    def verify(self, *, env: str | None = None) -> Verification:
+        """What is missing or changed of the registry's files, by name."""
+        found = self._link.get("/registry/faults", list(_given({"env": env}).items()))
+        return Verification.model_validate(found)
+
+    def promote(
+        self,
+        reference: str | int,
+        to: str,
+        *,
+        env: str | None = None,
+        force: bool = False,
+        reason: str | None = None,
+        allow_equal: bool = False,
+        margin: float = 0.0,
+        episodes: int | None = None,
+    ) -> AliasChange:
+        """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
+        body = {
+            "to": to if env is None or "@" in to else f"{to}@{env}",
+            "force": force,
+            "reason": reason,
+            "allow_equal": allow_equal,
+            "margin": margin,
+            "episodes": episodes,
+        }
+        path = f"/models/{self._id(reference)}/promote"
+        found = self._link.post(path, _given(body), timeout_s=ASSESS_TIMEOUT_S)
+        return AliasChange.model_validate(found)
+
+    def rollback(
+        self, alias: str, *, env: str | None = None, reason: str | None = None
+    ) -> AliasChange:
+        """Give an alias back to the model that had it before, if that is still there."""
+        body = _given({"alias": alias, "env": env, "reason": reason})
+        return AliasChange.model_validate(self._link.post("/aliases/rollback", body))
+
+    def unalias(
+        self, alias: str, *, env: str | None = None, reason: str | None = None
+    ) -> AliasChange:
+        """Take an alias away, so that nobody has it."""
+        body = _given({"alias": alias, "env": env, "reason": reason})
+        return AliasChange.model_validate(self._link.post("/aliases/remove", body))
+
+    def prune(
+        self,
+        *,
+        keep_top_n: int | None = None,
+        max_age: float | None = None,
+        env: str | None = None,
+        dry_run: bool = False,
+    ) -> Pruning:
+        """Let go of models beyond so many of each environment, or older than so many days."""
+        limits = {"keep_top_n": keep_top_n, "max_age": max_age, "env": env, "dry_run": dry_run}
+        return Pruning.model_validate(self._link.post("/registry/prune", _given(limits)))
+
+    def _id(self, reference: str | int) -> int:
+        if isinstance(reference, int):
+            return reference
+        return references.model(self, self._runs, reference).id
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,106 @@
+"""Judging models that are in the registry: alone, against the gate of their spec, and beside
+another one over the same episodes. What was read is kept in the run's directory, with its digest.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_orch import gate
+from rl_orch.core import promotion
+from rl_orch.core.ports import Assess
+from rl_orch.core.promotion import Demand
+from rl_orch.core.registering import FINAL
+from rl_orch.core.registry import Registry
+from rl_orch.core.verdicts import Judgement
+from rl_orch.errors import BadInput
+from rl_orch.io import sealed, shelf
+from rl_orch.io.rundir import RunDir, write_text
+from rl_orch.records import EvalReport, ModelVersion, StoredVerdict
+from rl_orch.spec.model import Spec
+
+BASELINE = "@baseline"
+"""The champion's report beside the challenger's, in one file; no policy has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a model is to be judged: by another return than its spec asks for, over so many episodes,
+    and on episodes that are played now whether or not there is a report."""
+
+    min_return: float | None = None
+    episodes: int | None = None
+    fresh: bool = False
+
+
+def validate(registry: Registry, assess: Assess, model: ModelVersion, wish: Wish) -> StoredVerdict:
+    """The verdict of its spec's gate on a model, kept.
+
+    The report is that of the final evaluation, if it was of this model. Else, or if that is wished
+    for, the model is played by a process of its own.
+    """
+    directory = directory_of(model)
+    spec = directory.spec()
+    rules = _rules(model, spec, wish)
+    digest = sealed.manifest_digest(Path(model.model_path))
+    name, report = FINAL, _known(directory, model, wish, digest)
+    if report is None:
+        name = f"model-{model.id}"
+        report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
+        directory.write_report(name, report)
+    verdict = gate.judge(report, None, rules, env_steps=model.total_timesteps or report.step)
+    assert verdict is not None
+    judgement = Judgement(verdict, rules, directory.report_file(name))
+    return registry.decide(model.id, judgement, report, digest)
+
+
+def compare(
+    registry: Registry, assess: Assess, model: ModelVersion, champion_id: int, demand: Demand,
+    episodes: int,
+) -> StoredVerdict:  # fmt: skip
+    """The verdict on a model beside the champion, both over the same episodes, kept."""
+    champion = registry.get(champion_id)
+    shelf.verify(Path(champion.model_path))
+    report, baseline = assess.assess(model, champion, episodes)
+    assert baseline is not None
+    file = directory_of(model).report_file(f"against-{champion_id}")
+    write_text(file, _documents(report, baseline))
+    verdict = promotion.compare(report, baseline, demand)
+    judgement = Judgement(verdict, (demand.rule,), file, champion_id)
+    return registry.decide(model.id, judgement, report)
+
+
+def directory_of(model: ModelVersion) -> RunDir:
+    """The run directory that a model's checkpoint is in."""
+    return RunDir(Path(model.model_path).parents[1])
+
+
+def _known(
+    directory: RunDir, model: ModelVersion, wish: Wish, digest: str | None
+) -> EvalReport | None:
+    """The report of the final evaluation, if it is of these very files and enough."""
+    if wish.fresh or wish.episodes is not None or digest != model.digest:
+        return None
+    report = directory.read_report(FINAL)
+    same = report is not None and report.checkpoint == Path(model.model_path).name
+    return report if same else None
+
+
+def _rules(model: ModelVersion, spec: Spec, wish: Wish) -> tuple[gate.Rule, ...]:
+    gates = spec.gates
+    if wish.min_return is not None:
+        gates = gates.model_copy(update={"min_return": wish.min_return})
+    rules = gate.rules_from(gates)
+    if not rules:
+        raise BadInput(
+            f"model {model.id} has no gate to pass: its spec sets none",
+            path="gates",
+            hint="Say what is asked of it, such as --min-return 475.",
+        )
+    return rules
+
+
+def _documents(report: EvalReport, baseline: EvalReport) -> str:
+    named = {report.policy: report, BASELINE: baseline}
+    documents = {name: json.loads(each.model_dump_json()) for name, each in named.items()}
+    return json.dumps(documents, allow_nan=False) + "\n"

@@ -1,0 +1,292 @@
+"""The verbs of the registry: list, show, validate, verify, promote, rollback, unalias, prune.
+
+`client.models.Models` has the same ones over HTTP. What is allowed is decided in `promotion.py`;
+what is written, in `registry.py`, `aliases.py` and `retention.py`.
+"""
+
+import getpass
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from rl_orch.core import integrity, judging, promotion, references
+from rl_orch.core.aliases import LONGEST_REASON, Aliases, Change, Place, trail
+from rl_orch.core.judging import Wish
+from rl_orch.core.pages import ModelQuery
+from rl_orch.core.ports import Assess
+from rl_orch.core.promotion import Demand
+from rl_orch.core.registry import Registry
+from rl_orch.core.retention import Limits, Retention
+from rl_orch.core.store import Store
+from rl_orch.errors import BadInput, Conflict, NotFound
+from rl_orch.io import shelf
+from rl_orch.records import (
+    Alias,
+    AliasChange,
+    ModelVersion,
+    ModelView,
+    Pruning,
+    Run,
+    StoredVerdict,
+    Verification,
+)
+
+EPISODES = 100
+"""How many episodes a comparison plays, each model as many."""
+
+
+class Home(Protocol):
+    """What is needed of the verbs of runs."""
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a database yet."""
+
+    def get(self, reference: str) -> Run:
+        """The run that is meant."""
+
+
+class Models:
+    """What can be done with the models of one home."""
+
+    def __init__(self, home: Home, assess: Assess) -> None:
+        self._home = home
+        self._assess = assess
+
+    def list(self, query: ModelQuery | None = None) -> tuple[ModelVersion, ...]:
+        """The models that a query asks for."""
+        if not self._home.exists:
+            return ()
+        return tuple(self._registry.find(query or ModelQuery()))
+
+    def get(self, reference: str | int) -> ModelVersion:
+        """The model meant by an id, an alias, `best@ENV` or a run."""
+        if not self._home.exists:
+            raise NotFound(f"no model {reference!r}: there are none here yet")
+        if isinstance(reference, int):
+            return self._registry.get(reference)
+        return references.model(self, self._home, reference)
+
+    def show(self, reference: str | int) -> ModelView:
+        """A model with all verdicts on it, and every change of an alias that it was in."""
+        model = self.get(reference)
+        return ModelView(
+            model=model,
+            verdicts=tuple(self._registry.verdicts_on(model.id)),
+            history=tuple(self._aliases.history(model_id=model.id)),
+        )
+
+    def aliases(self, *, env: str | None = None, alias: str | None = None) -> tuple[Alias, ...]:
+        """The aliases that match."""
+        return tuple(self._aliases.find(env=env, alias=alias)) if self._home.exists else ()
+
+    def history(
+        self, *, env: str | None = None, alias: str | None = None
+    ) -> tuple[AliasChange, ...]:
+        """Every change of an alias that matches, the newest first."""
+        return tuple(self._aliases.history(env=env, alias=alias)) if self._home.exists else ()
+
+    def validate(
+        self,
+        reference: str | int,
+        *,
+        min_return: float | None = None,
+        episodes: int | None = None,
+        fresh: bool = False,
+    ) -> StoredVerdict:
+        """Hold a model against the gate of its spec, and keep the verdict.
+
+        The report is that of the final evaluation, if it was of this model; else, or where it is
+        to be `fresh` or over so many episodes, the model is played anew by a process of its own.
+        """
+        model = self._sound(self.get(reference))
+        wish = Wish(min_return, episodes, fresh)
+        return judging.validate(self._registry, self._assess, model, wish)
+
+    def verify(self, *, env: str | None = None) -> Verification:
+        """What is missing or changed of the registry's files, by name."""
+        if not self._home.exists:
+            return Verification(models=0, faults=())
+        return integrity.verify(self._home.store, env)
+
+    def promote(
+        self,
+        reference: str | int,
+        to: str,
+        *,
+        env: str | None = None,
+        force: bool = False,
+        reason: str | None = None,
+        allow_equal: bool = False,
+        margin: float = 0.0,
+        episodes: int | None = None,
+        who: str | None = None,
+    ) -> AliasChange:
+        """Give a model an alias, if its gate has passed it and it beats who has the alias now.
+
+        By force neither is asked, but a reason is, and both stay in the history.
+        """
+        model = self.get(reference)
+        alias, named = references.place_of(to, env)
+        references.refuse_other_env(self, model, named)
+        place = Place(model.env_id, alias)
+        demand = Demand(allow_equal, margin)
+        _refuse_reason(reason, needed=force, margin=margin)
+        seen = self._aliases.holder(place)
+        if seen == model.id:
+            raise Conflict(f"model {model.id} is {place} already")
+        self._sound(model)
+        asked = Change(place, model.id, seen, "promote", who or somebody(), reason, forced=force)
+        if not force:
+            verdict_id = self._deserved(model, place, seen, demand, episodes)
+            asked = replace(asked, verdict_id=verdict_id)
+        return self._aliases.change(asked)
+
+    def rollback(
+        self,
+        alias: str,
+        *,
+        env: str | None = None,
+        reason: str | None = None,
+        who: str | None = None,
+    ) -> AliasChange:
+        """Give an alias back to the model that had it before, if that is still there."""
+        _refuse_reason(reason)
+        found = self._held(alias, env)
+        place = Place(found.env_id, found.alias)
+        known = self._aliases.history(env=place.env_id, alias=place.alias)
+        before = [model_id for model_id in trail(reversed(known))[:-1] if self._is_there(model_id)]
+        if not before:
+            raise Conflict(
+                f"nobody who is still there was {place} before model {found.model_id}",
+                hint=f"rlctl registry history {place}",
+            )
+        then = next(change for change in known if change.model_id == before[-1])
+        return self._aliases.change(
+            Change(
+                place,
+                before[-1],
+                found.model_id,
+                "rollback",
+                who or somebody(),
+                reason,
+                forced=then.forced,
+                verdict_id=then.verdict_id,
+            )
+        )
+
+    def unalias(
+        self,
+        alias: str,
+        *,
+        env: str | None = None,
+        reason: str | None = None,
+        who: str | None = None,
+    ) -> AliasChange:
+        """Take an alias away, so that nobody has it."""
+        _refuse_reason(reason)
+        found = self._held(alias, env)
+        place = Place(found.env_id, found.alias)
+        return self._aliases.change(
+            Change(place, None, found.model_id, "remove", who or somebody(), reason)
+        )
+
+    def prune(
+        self,
+        *,
+        keep_top_n: int | None = None,
+        max_age: float | None = None,
+        env: str | None = None,
+        dry_run: bool = False,
+    ) -> Pruning:
+        """Let go of models beyond so many of each environment, or older than so many days."""
+        if not self._home.exists:
+            return Pruning(removed=(), dry_run=dry_run)
+        limits = Limits(keep_top_n, max_age)
+        return Retention(self._home.store).prune(limits, env=env, dry_run=dry_run)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self._home.store)
+
+    @property
+    def _aliases(self) -> Aliases:
+        return Aliases(self._home.store)
+
+    def _sound(self, model: ModelVersion) -> ModelVersion:
+        """The model, if its files are whole and its run is not at work on them."""
+        run = None if model.run_id is None else self._run(model.run_id)
+        if run is not None and run.active:
+            raise Conflict(
+                f"model {model.id} is of run {run.id}, which is {run.state} and may still drop it",
+                hint=f"rlctl wait {run.id}",
+            )
+        shelf.verify(Path(model.model_path))
+        return model
+
+    def _run(self, run_id: str) -> Run | None:
+        try:
+            return self._home.get(run_id)
+        except NotFound:
+            return None
+
+    def _deserved(
+        self,
+        model: ModelVersion,
+        place: Place,
+        champion_id: int | None,
+        demand: Demand,
+        episodes: int | None,
+    ) -> int:
+        """The id of the verdict by which the model may have the alias."""
+        known = self._registry.verdicts_on(model.id)
+        verdict = promotion.validating(model, known)
+        if champion_id is None:
+            return verdict.id
+        stored = promotion.surpassing(known, champion_id, demand) if episodes is None else None
+        if stored is None:
+            stored = judging.compare(
+                self._registry, self._assess, model, champion_id, demand, episodes or EPISODES
+            )
+        promotion.refuse_beaten(model, champion_id, place, stored)
+        return stored.id
+
+    def _held(self, word: str, env: str | None) -> Alias:
+        """The one alias that is meant."""
+        alias, env_id = references.place_of(word, env)
+        return references.only(self.aliases(env=env_id, alias=alias), word)
+
+    def _is_there(self, model_id: int) -> bool:
+        try:
+            return not self._registry.get(model_id).retiring
+        except NotFound:
+            return False
+
+
+def somebody() -> str:
+    """Who this is, for the history: a user at a machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _refuse_reason(reason: str | None, *, needed: bool = False, margin: float = 0.0) -> None:
+    if needed and not (reason or "").strip():
+        raise BadInput(
+            "--force passes over a gate, and needs a --reason that stays in the history",
+            path="reason",
+            hint='For example: --force --reason "the gate measures the old reward"',
+        )
+    if reason is not None and len(reason) > LONGEST_REASON:
+        raise BadInput(f"reason has {len(reason)} characters; at most {LONGEST_REASON} are kept")
+    if not 0 <= margin < float("inf"):
+        raise BadInput(
+            f"margin is {margin:g}; must be a finite number, zero or more", path="margin"
+        )

@@ -1,0 +1,107 @@
+"""Whether a model deserves an alias: by the verdicts that are stored, and by a comparison with the
+model in its place. Pure; what is decided here is carried out in `models.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_orch.core import verdicts
+from rl_orch.core.aliases import Place
+from rl_orch.errors import GateRefused
+from rl_orch.gate import Rule
+from rl_orch.records import Check, EvalReport, ModelVersion, StoredVerdict, Verdict
+from rl_orch.stats import summarize
+
+IMPROVEMENT = "improvement"
+NO_REGRESSION = "no_regression"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked of a challenger: to be better, or, with a margin, not to be worse."""
+
+    allow_equal: bool = False
+    margin: float = 0.0
+
+    @property
+    def rule(self) -> Rule:
+        """The demand as a rule of a gate."""
+        return Rule(NO_REGRESSION if self.allow_equal else IMPROVEMENT, self.margin)
+
+    @property
+    def met_by(self) -> tuple[str, ...]:
+        """The rules that a passing verdict may be by: who is better is not worse."""
+        return (NO_REGRESSION, IMPROVEMENT) if self.allow_equal else (IMPROVEMENT,)
+
+
+def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVerdict:
+    """The verdict by which a model may have a name, or `GateRefused` with what to do."""
+    newest = verdicts.alone(known)
+    if newest is None:
+        raise GateRefused(
+            f"model {model.id} has no verdict, and nobody promotes what no gate has passed",
+            hint=f"rlctl registry validate {model.id}",
+        )
+    if not newest.passed:
+        raise GateRefused(
+            f"model {model.id} has not passed its gate: {_failed(newest.verdict)}",
+            hint='To promote it all the same: --force --reason "…"; that is kept for good.',
+        )
+    return newest
+
+
+def surpassing(
+    known: Sequence[StoredVerdict], champion_id: int, demand: Demand
+) -> StoredVerdict | None:
+    """The stored verdict by which a challenger takes the champion's place, if one passed."""
+    found = verdicts.against(known, champion_id, demand.met_by)
+    if found is None or not found.passed:
+        return None
+    limits = [check.limit for check in found.verdict.checks if check.rule == NO_REGRESSION]
+    return found if all((limit or 0.0) <= demand.margin for limit in limits) else None
+
+
+def refuse_beaten(
+    model: ModelVersion, champion_id: int, place: Place, found: StoredVerdict
+) -> None:
+    """Raise `GateRefused` unless the comparison passed."""
+    if found.passed:
+        return
+    equal = any(check.rule == NO_REGRESSION for check in found.verdict.checks)
+    less = "" if equal else "Where being as good is enough: --allow-equal, with --margin. "
+    raise GateRefused(
+        f"model {model.id} does not take the place of model {champion_id} as {place}: "
+        f"{_failed(found.verdict)}",
+        hint=f'{less}To promote it all the same: --force --reason "…"; that is kept for good.',
+    )
+
+
+def compare(report: EvalReport, baseline: EvalReport, demand: Demand) -> Verdict:
+    """The verdict on a challenger's report beside the champion's, episode by episode.
+
+    Both have played the same seeds, so that the luck of the draw cancels out. What is read is the
+    lower bound of the 95 % interval of the mean difference.
+    """
+    if (report.seed, len(report.returns)) != (baseline.seed, len(baseline.returns)):
+        raise ValueError("the two have not played the same episodes")
+    pairs = zip(report.returns, baseline.returns, strict=True)
+    low, high = summarize([ours - theirs for ours, theirs in pairs], seed=report.seed).ci95
+    limit = -demand.margin if demand.allow_equal else 0.0
+    passed = low >= limit if demand.allow_equal else low > limit
+    asked = f"no less than {limit:g}" if demand.allow_equal else "above zero"
+    sentence = (
+        f"mean difference over {len(report.returns)} paired episodes is in [{low:.2f}, {high:.2f}] "
+        f"(95 %); its lower bound must be {asked}"
+    )
+    check = Check(
+        rule=demand.rule.name,
+        passed=passed,
+        observed=low,
+        limit=demand.margin if demand.allow_equal else 0.0,
+        sentence=sentence,
+    )
+    return Verdict(passed=passed, checks=(check,))
+
+
+def _failed(verdict: Verdict) -> str:
+    return next((check.sentence for check in verdict.checks if not check.passed), "it failed")

@@ -1,0 +1,191 @@
+"""How users name a policy: a model's id, an alias, `best@ENV`, a run, or a path. Resolved alike by
+every command, here and through a service.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rl_orch.core.pages import ModelQuery
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.io import deposits, shelf
+from rl_orch.io.sealed import MANIFEST
+from rl_orch.records import Alias, ModelVersion, Run
+
+Kind = Literal["checkpoint", "bundle", "deposit"]
+BEST = "best"
+BUNDLE = "bundle.json"
+NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+RESERVED = ("best", "last")
+"""Words that mean something else where models are named."""
+
+FORMS = "a model's id, an alias, best@ENV, a run, or the path of a checkpoint or bundle"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """Where a policy is, in which form, and the model and the run that it belongs to, if any."""
+
+    path: Path
+    kind: Kind
+    model: ModelVersion | None = None
+    run: Run | None = None
+
+
+class KnowsModels(Protocol):
+    """Who knows the models: the registry's verbs, here or over HTTP."""
+
+    def get(self, reference: int) -> ModelVersion:
+        """The model of that id."""
+
+    def list(self, query: ModelQuery) -> Sequence[ModelVersion]:
+        """The models that a query asks for."""
+
+    def aliases(self, *, env: str | None = None, alias: str | None = None) -> Sequence[Alias]:
+        """The aliases that match."""
+
+
+class KnowsRuns(Protocol):
+    """Who knows the runs: the verbs of runs, here or over HTTP."""
+
+    def get(self, reference: str) -> Run:
+        """The run that is meant."""
+
+
+def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
+    """Where the policy is that a word means; its files must be on this machine."""
+    if _is_path(word):
+        path = Path(word).expanduser().absolute()
+        return PolicySource(path, kind_of(path))
+    found = model(models, runs, word)
+    path = Path(found.model_path)
+    run = None if found.run_id is None else _run(runs, found.run_id)
+    return PolicySource(path, kind_of(path), found, run)
+
+
+def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
+    """The model that a word means."""
+    if word.isascii() and word.isdigit():
+        if len(word) > 9:
+            raise NotFound(f"no model {word}", hint="`rlctl registry list` lists them.")
+        return models.get(int(word))
+    name, at, env = word.partition("@")
+    if at:
+        if name == BEST:
+            return best(models, env)
+        return models.get(only(models.aliases(env=env, alias=name), word).model_id)
+    if NAME.fullmatch(word):
+        named = models.aliases(alias=word)
+        if named:
+            return models.get(only(named, word).model_id)
+    return of_run(models, runs, word)
+
+
+def best(models: KnowsModels, env: str) -> ModelVersion:
+    """The validated model of an environment with the highest mean reward."""
+    found = models.list(ModelQuery(validated=True, top_n=1, env=env))
+    if not found:
+        others = sorted({each.env_id for each in models.list(ModelQuery(validated=True))})
+        known = f"there are some of: {', '.join(others)}" if others else "there are none at all"
+        raise NotFound(
+            f"no validated model of {env}; {known}",
+            hint="A gate that its run passes validates one, or `rlctl registry validate`.",
+        )
+    return found[0]
+
+
+def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
+    """The model that a run ended with; else the best of those that it has."""
+    try:
+        run = runs.get(word)
+    except NotFound as error:
+        raise NotFound(f"no policy {word!r}; must be {FORMS}", hint=error.hint) from None
+    if run.model_id is not None:
+        return models.get(run.model_id)
+    found = models.list(ModelQuery(run=run.id, top_n=1))
+    if not found:
+        raise NotFound(
+            f"run {run.id} is {run.state} and has no model",
+            hint="A run has one once a checkpoint was evaluated, with registry.enable=true.",
+        )
+    return found[0]
+
+
+def only(found: Sequence[Alias], word: str) -> Alias:
+    """The alias that a word means, if it means one alone."""
+    if not found:
+        raise NotFound(
+            f"nobody has the alias {word!r}",
+            hint=f"rlctl promote MODEL --to {word.partition('@')[0]}",
+        )
+    if len(found) > 1:
+        names = ", ".join(f"{each.alias}@{each.env_id}" for each in found)
+        raise BadInput(f"{word!r} could be any of: {names}", hint="Name the environment as well.")
+    return found[0]
+
+
+def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
+    """The alias and the environment in `production@CartPole-v1`, or in `production` alone."""
+    alias, at, named = word.partition("@")
+    if at and not named:
+        raise BadInput(f"alias {word!r} names no environment after its @")
+    if named and env is not None and named != env:
+        raise BadInput(f"alias {word!r} is of {named}; --env says {env}")
+    if not NAME.fullmatch(alias) or alias in RESERVED:
+        raise BadInput(
+            f"alias is {alias!r}; must be a lower-case letter, then at most 63 of a-z 0-9 . _ -, "
+            f"and not {' or '.join(RESERVED)}",
+            hint="For example: production, staging, canary.",
+        )
+    return alias, named or env
+
+
+def refuse_other_env(models: KnowsModels, model: ModelVersion, env: str | None) -> None:
+    """Raise if a model is of another environment than is meant, with what there is instead."""
+    if env is None or env == model.env_id:
+        return
+    there = models.list(ModelQuery(validated=True, top_n=1, env=env))
+    instead = f"The best of {env} is model {there[0].id}" if there else f"There is none of {env}"
+    raise BadInput(
+        f"model {model.id} has learned {model.env_id}; it cannot act in {env}",
+        path="env",
+        hint=f"{instead}; model {model.id} belongs where {model.env_id} is.",
+    )
+
+
+def kind_of(path: Path) -> Kind:
+    """In which form a policy is at a path."""
+    if not path.is_dir():
+        raise NotFound(
+            f"there is no policy at {str(path)!r}",
+            path=str(path),
+            hint="`rlctl registry verify` says which models have lost their files.",
+        )
+    if deposits.is_deposit(path):
+        return "deposit"
+    if (path / BUNDLE).is_file():
+        return "bundle"
+    if (path / MANIFEST).is_file() and (path / shelf.STATE).is_file():
+        return "checkpoint"
+    raise BadInput(
+        f"{str(path)!r} is no policy: it has neither {shelf.STATE} nor {BUNDLE}",
+        path=str(path),
+        hint="Name the folder of one checkpoint, …/checkpoints/step_000000100000, or of a bundle.",
+    )
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word is a path: it is written as one, or is there and contains a separator."""
+    if word.startswith(("/", "./", "../", "~")) or word in (".", ".."):
+        return True
+    return os.sep in word and Path(word).is_dir()
+
+
+def _run(runs: KnowsRuns, run_id: str) -> Run | None:
+    try:
+        return runs.get(run_id)
+    except NotFound:
+        return None
