@@ -2,7 +2,9 @@
 another one over the same episodes. What was read is kept in the run's directory, with its digest.
 """
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,14 +45,13 @@ def validate(registry: Registry, assess: Assess, model: ModelVersion, wish: Wish
     spec = directory.spec()
     rules = _rules(model, spec, wish)
     digest = sealed.manifest_digest(Path(model.model_path))
-    name, report = FINAL, _known(directory, model, wish, digest)
+    file, report = directory.report_file(FINAL), _known(directory, model, wish, digest)
     if report is None:
-        name = f"model-{model.id}"
         report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
-        directory.write_report(name, report)
+        file = _written(directory, f"model-{model.id}", {report.policy: report})
     verdict = gate.judge(report, None, rules, env_steps=model.total_timesteps or report.step)
     assert verdict is not None
-    judgement = Judgement(verdict, rules, directory.report_file(name))
+    judgement = Judgement(verdict, rules, file)
     return registry.decide(model.id, judgement, report, digest)
 
 
@@ -63,8 +64,8 @@ def compare(
     shelf.verify(Path(champion.model_path))
     report, baseline = assess.assess(model, champion, episodes)
     assert baseline is not None
-    file = directory_of(model).report_file(f"against-{champion_id}")
-    write_text(file, _documents(report, baseline))
+    reports = {report.policy: report, BASELINE: baseline}
+    file = _written(directory_of(model), f"against-{champion_id}", reports)
     verdict = promotion.compare(report, baseline, demand)
     judgement = Judgement(verdict, (demand.rule,), file, champion_id)
     return registry.decide(model.id, judgement, report)
@@ -100,7 +101,11 @@ def _rules(model: ModelVersion, spec: Spec, wish: Wish) -> tuple[gate.Rule, ...]
     return rules
 
 
-def _documents(report: EvalReport, baseline: EvalReport) -> str:
-    named = {report.policy: report, BASELINE: baseline}
-    documents = {name: json.loads(each.model_dump_json()) for name, each in named.items()}
-    return json.dumps(documents, allow_nan=False) + "\n"
+def _written(directory: RunDir, stem: str, reports: Mapping[str, EvalReport]) -> Path:
+    """The file of some reports, by policy. Its name holds their digest, so that what a verdict has
+    read is never overwritten."""
+    documents = {name: json.loads(report.model_dump_json()) for name, report in reports.items()}
+    text = json.dumps(documents, allow_nan=False) + "\n"
+    file = directory.report_file(f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
+    write_text(file, text)
+    return file

@@ -1,0 +1,425 @@
+"""The registry in SQLite and in PostgreSQL: verdicts, aliases, promotion, rollback, retention."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_orch.core.aliases import Aliases, Change, Place
+from rl_orch.core.assessing import ChildAssess
+from rl_orch.core.pages import ModelQuery
+from rl_orch.core.retention import DAY_S, Limits, Retention
+from rl_orch.core.store import Store
+from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound, RlctlError
+from rl_orch.io import sealed, shelf
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import ModelVersion, State
+from tests.models import PlayedAs, Shop, a_player
+
+HERE = Place("CartPole-v1", "production")
+
+
+@pytest.fixture
+def shop(store: Store, tmp_path: Path) -> Shop:
+    """A home without a model."""
+    return Shop(tmp_path / "home", store)
+
+
+def refused(ask: Callable[[], object]) -> str:
+    """What a gate says against something."""
+    with pytest.raises(GateRefused) as caught:
+        ask()
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_a_verdict_is_kept_with_its_rules_and_the_report_that_it_read(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    (stored,) = shop.registry.verdicts_on(model.id)
+    assert (stored.passed, stored.verdict, model.validated) == (True, model.verdict, True)
+    assert stored.rules == ({"name": "min_return", "limit": 100.0},)
+    final = RunDir(Path(model.model_path).parents[1]).report_file("final")
+    assert stored.report_path == str(final)
+    assert shop.models().verify().ok
+    again = shop.models().validate(model.id)
+    assert again == stored
+    final.write_text(final.read_text() + " ")
+    (fault,) = shop.models().verify().faults
+    assert (fault.kind, fault.model_id) == ("report", model.id)
+
+
+def test_a_model_knows_where_it_comes_from(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    assert model.config_hash == "h"
+    assert model.git_commit == "c0ffee"
+    assert model.lineage == {"run": "r-1", "attempt": 0, "seed": 1}
+    assert model.digest == sealed.manifest_digest(Path(model.model_path))
+    assert (model.source, model.retiring, model.aliases) == ("run", False, ())
+
+
+def test_models_are_listed_by_what_is_asked(shop: Shop) -> None:
+    poor, good = shop.a_model("poor", 50.0), shop.a_model("good", 500.0)
+    best, other = shop.a_model("best", 900.0), shop.a_model("other", 999.0, env_id="Pendulum-v1")
+    models = shop.models()
+    models.promote(good.id, "production")
+
+    def ids(query: ModelQuery) -> list[int]:
+        return [model.id for model in models.list(query)]
+
+    assert ids(ModelQuery()) == [other.id, best.id, good.id, poor.id]
+    assert ids(ModelQuery(limit=2)) == [other.id, best.id]
+    assert ids(ModelQuery(validated=True, env="CartPole-v1")) == [best.id, good.id]
+    assert ids(ModelQuery(validated=True, top_n=2)) == [other.id, best.id]
+    assert ids(ModelQuery(alias="production")) == [good.id]
+    assert ids(ModelQuery(algo="dqn")) == []
+    assert ids(ModelQuery(run="poor")) == [poor.id]
+    assert models.get(good.id).aliases == ("production",)
+
+
+def test_what_no_gate_has_passed_is_not_promoted(shop: Shop) -> None:
+    models = shop.models()
+    fresh, poor = shop.a_model("fresh", judged=False), shop.a_model("poor", 50.0)
+    assert "has no verdict" in refused(lambda: models.promote(fresh.id, "production"))
+    assert "at least 100 is asked" in refused(lambda: models.promote(poor.id, "production"))
+    assert models.aliases() == ()
+    assert models.history() == ()
+
+
+def test_force_needs_a_reason_and_is_remembered(shop: Shop) -> None:
+    models = shop.models()
+    poor = shop.a_model("poor", 50.0)
+    for reason in (None, "  "):
+        with pytest.raises(BadInput, match="needs a --reason"):
+            models.promote(poor.id, "production", force=True, reason=reason)
+    change = models.promote(poor.id, "production", force=True, reason="a demo", who="me")
+    assert (change.forced, change.reason, change.who, change.verdict_id) == (
+        True, "a demo", "me", None,
+    )  # fmt: skip
+    assert models.history() == (change,)
+    assert not models.get("production").validated
+
+
+def test_a_champion_is_replaced_only_by_who_is_better(shop: Shop) -> None:
+    first, same, better = (shop.a_model(name) for name in ("first", "same", "better"))
+    player = PlayedAs({first.id: 500.0, same.id: 500.0, better.id: 510.0})
+    models = shop.models(player)
+    models.promote(first.id, "production")
+    assert player.asked == []
+    said = refused(lambda: models.promote(same.id, "production"))
+    assert "mean difference over 100 paired episodes" in said
+    assert "must be above zero" in said
+    change = models.promote(better.id, "production")
+    assert (change.model_id, change.previous_id) == (better.id, first.id)
+    assert player.asked == [(same.id, first.id, 100), (better.id, first.id, 100)]
+    stored = models.show(better.id).verdicts[0]
+    assert (stored.id, stored.baseline_id, stored.passed) == (change.verdict_id, first.id, True)
+    kept = json.loads(Path(str(stored.report_path)).read_text())
+    assert set(kept) == {"default", "@baseline"}
+
+
+def test_as_good_is_enough_where_that_is_said(shop: Shop) -> None:
+    first, same, worse = (shop.a_model(name) for name in ("first", "same", "worse"))
+    models = shop.models(PlayedAs({first.id: 500.0, same.id: 500.0, worse.id: 480.0}))
+    models.promote(first.id, "production")
+    said = refused(lambda: models.promote(worse.id, "production", allow_equal=True, margin=2.0))
+    assert "no less than -2" in said
+    models.promote(same.id, "production", allow_equal=True, margin=2.0)
+    assert models.get("production").id == same.id
+
+
+def test_a_stored_comparison_counts_for_that_champion_and_that_demand_alone(shop: Shop) -> None:
+    first, second, third = (shop.a_model(name) for name in ("first", "second", "third"))
+    player = PlayedAs({first.id: 500.0, second.id: 510.0, third.id: 505.0})
+    models = shop.models(player)
+    models.promote(first.id, "production")
+    models.promote(third.id, "production", allow_equal=True, margin=50.0)
+    models.rollback("production")
+    models.promote(third.id, "production", allow_equal=True, margin=60.0)
+    assert len(player.asked) == 1
+    models.rollback("production")
+    models.promote(third.id, "production", allow_equal=True, margin=1.0)
+    models.rollback("production")
+    models.promote(third.id, "production")
+    assert len(player.asked) == 3
+    models.promote(second.id, "production")
+    assert player.asked[-1][:2] == (second.id, third.id)
+
+
+def test_who_was_overtaken_is_told_so(shop: Shop) -> None:
+    models, aliases = shop.models(), Aliases(shop.store)
+    first, second = shop.a_model("first"), shop.a_model("second")
+    models.promote(first.id, "production")
+    for seen in (None, second.id):
+        with pytest.raises(Conflict, match=f"model {first.id} has it now"):
+            aliases.change(Change(HERE, second.id, seen, "promote", "me"))
+    with pytest.raises(Conflict, match="is production@CartPole-v1 already"):
+        models.promote(first.id, "production")
+    assert models.get("production").id == first.id
+    assert len(models.history()) == 1
+
+
+def test_a_rollback_goes_back_and_once_more_and_then_no_further(shop: Shop) -> None:
+    made = [shop.a_model(f"r-{n}") for n in range(3)]
+    models = shop.models()
+    for model in made:
+        models.promote(model.id, "production", force=True, reason="in turn")
+    assert models.rollback("production", reason="it fell over").model_id == made[1].id
+    assert models.rollback("production@CartPole-v1").model_id == made[0].id
+    with pytest.raises(Conflict, match="nobody who is still there"):
+        models.rollback("production")
+    models.promote(made[2].id, "production", force=True, reason="again")
+    assert models.rollback("production").model_id == made[0].id
+    told = models.history(alias="production")
+    assert [change.action for change in told[:2]] == ["rollback", "promote"]
+    assert told[0].forced
+    assert told[3].reason == "it fell over"
+
+
+def test_a_rollback_passes_over_what_is_gone(shop: Shop) -> None:
+    made = [shop.a_model(f"r-{n}") for n in range(3)]
+    models = shop.models()
+    for model in made:
+        models.promote(model.id, "production", force=True, reason="in turn")
+    shop.registry.forget_run("r-1")
+    assert models.rollback("production").model_id == made[0].id
+
+
+def test_an_alias_is_taken_away_and_rollback_does_not_bring_it_back(shop: Shop) -> None:
+    models, model = shop.models(), shop.a_model("r-1")
+    models.promote(model.id, "production")
+    change = models.unalias("production", reason="retired")
+    assert (change.model_id, change.previous_id, change.action) == (None, model.id, "remove")
+    assert models.aliases() == ()
+    for ask in (models.rollback, models.unalias, models.get):
+        with pytest.raises(NotFound):
+            ask("production")
+
+
+def test_each_environment_has_aliases_of_its_own(shop: Shop) -> None:
+    cart, pole = shop.a_model("cart"), shop.a_model("swing", env_id="Pendulum-v1")
+    models = shop.models()
+    models.promote(cart.id, "production")
+    models.promote(pole.id, "production@Pendulum-v1")
+    with pytest.raises(BadInput, match="could be any of: production@CartPole-v1, production@Pend"):
+        models.rollback("production")
+    assert models.get("production@Pendulum-v1").id == pole.id
+    assert models.history(env="Pendulum-v1")[0].model_id == pole.id
+
+
+def test_a_model_of_another_environment_is_refused_with_what_there_is_instead(shop: Shop) -> None:
+    cart, pole = shop.a_model("cart"), shop.a_model("swing", env_id="Pendulum-v1")
+    models = shop.models()
+    with pytest.raises(BadInput, match="cannot act in CartPole-v1") as caught:
+        models.promote(pole.id, "production@CartPole-v1")
+    assert f"The best of CartPole-v1 is model {cart.id}" in str(caught.value.hint)
+    with pytest.raises(BadInput) as caught:
+        models.promote(pole.id, "production", env="Acrobot-v1")
+    assert "There is none of Acrobot-v1" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("word", ["", "Production", "best", "last", "a b", "1st", "x" * 65, "a@"])
+def test_what_cannot_be_an_alias_is_refused(shop: Shop, word: str) -> None:
+    model = shop.a_model("r-1")
+    with pytest.raises(BadInput, match="alias"):
+        shop.models().promote(model.id, word)
+
+
+def test_what_is_at_work_lost_or_changed_is_not_promoted(shop: Shop) -> None:
+    models = shop.models()
+    busy = shop.a_model("busy", state=State.RUNNING)
+    gone, broken, other = (shop.a_model(name) for name in ("gone", "broken", "other"))
+    with pytest.raises(Conflict, match="running and may still drop it"):
+        models.promote(busy.id, "production", force=True, reason="whatever")
+    shutil.rmtree(gone.model_path)
+    with pytest.raises(NotFound):
+        models.promote(gone.id, "production", force=True, reason="whatever")
+    (Path(broken.model_path) / shelf.STATE).write_bytes(b"[]")
+    with pytest.raises(Damaged):
+        models.promote(broken.id, "production", force=True, reason="whatever")
+    files = {shelf.TENSORS: b"changed", shelf.STATE: b"{}"}
+    sealed.write(Path(other.model_path), files, noun="checkpoint")
+    with pytest.raises(Conflict, match="other files than were evaluated"):
+        models.promote(other.id, "production", force=True, reason="whatever")
+    kinds = {fault.model_id: fault.kind for fault in models.verify().faults}
+    assert kinds == {gone.id: "missing", broken.id: "damaged", other.id: "changed"}
+    assert models.verify(env="Pendulum-v1").models == 0
+
+
+def test_what_was_changed_can_be_judged_anew(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    files = {shelf.TENSORS: b"changed", shelf.STATE: b"{}"}
+    sealed.write(Path(model.model_path), files, noun="checkpoint")
+    models = shop.models(PlayedAs({model.id: 300.0}))
+    stored = models.validate(model.id)
+    assert stored.passed
+    assert "model-" in str(stored.report_path)
+    assert models.verify().ok
+    models.promote(model.id, "production")
+
+
+def test_a_model_is_judged_by_its_spec_or_by_what_is_asked(shop: Shop) -> None:
+    poor, free = shop.a_model("poor", 50.0), shop.a_model("free", gates=())
+    player = PlayedAs({poor.id: 60.0})
+    models = shop.models(player)
+    assert not models.validate(poor.id).passed
+    assert not models.get(poor.id).validated
+    assert models.validate(poor.id, min_return=40.0).passed
+    assert models.get(poor.id).validated
+    assert player.asked == []
+    assert models.validate(poor.id, min_return=55.0, episodes=30).passed
+    assert player.asked == [(poor.id, None, 30)]
+    assert models.get(poor.id).mean_reward == pytest.approx(60.0, abs=1.5)
+    with pytest.raises(BadInput, match="has no gate to pass"):
+        models.validate(free.id)
+    assert [stored.passed for stored in models.show(poor.id).verdicts] == [True, True, False]
+
+
+def test_the_newest_verdict_decides_and_a_failed_one_takes_nothing_away(shop: Shop) -> None:
+    models, model = shop.models(), shop.a_model("r-1")
+    assert not models.validate(model.id, min_return=1000.0).passed
+    assert models.get(model.id).validated
+    assert "at least 1000 is asked" in refused(lambda: models.promote(model.id, "production"))
+
+
+def test_a_child_process_plays_the_models(shop: Shop, tmp_path: Path) -> None:
+    first, better = shop.a_model("first"), shop.a_model("better")
+    command = a_player(tmp_path, {first.id: 500.0, better.id: 520.0})
+    models = shop.models(ChildAssess(command))
+    models.promote(first.id, "production")
+    assert models.validate(first.id, fresh=True).passed
+    assert models.promote(better.id, "production", episodes=20).previous_id == first.id
+    broken = ChildAssess([sys.executable, "-c", "import sys; sys.exit('no such world')"])
+    with pytest.raises(RlctlError, match="exit code 1: no such world"):
+        shop.models(broken).validate(first.id, fresh=True)
+    told = 'print(\'{"error": {"message": "it is ill"}}\')'
+    with pytest.raises(RlctlError, match="it is ill"):
+        shop.models(ChildAssess([sys.executable, "-c", told])).validate(first.id, fresh=True)
+    slow = ChildAssess([sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=0.2)
+    with pytest.raises(RlctlError, match=r"within 0\.2 s"):
+        shop.models(slow).validate(first.id, fresh=True)
+
+
+def test_the_best_stay_and_the_others_go_with_their_files(shop: Shop) -> None:
+    made = [shop.a_model(f"r-{mean}", float(mean)) for mean in (300, 500, 400, 200)]
+    elsewhere = shop.a_model("swing", 110.0, env_id="Pendulum-v1")
+    models = shop.models()
+    told = models.prune(keep_top_n=2, dry_run=True)
+    assert [gone.model_id for gone in told.removed] == [made[0].id, made[3].id]
+    assert told.removed[0].why == "it is number 3 of CartPole-v1; 2 are kept"
+    assert len(models.list()) == 5
+    done = models.prune(keep_top_n=2)
+    assert (done.removed, done.dry_run) == (told.removed, False)
+    assert {model.id for model in models.list()} == {made[1].id, made[2].id, elsewhere.id}
+    there = [Path(model.model_path).exists() for model in made]
+    assert there == [False, True, True, False]
+    assert models.verify().ok
+    assert models.prune().removed == ()
+
+
+def test_what_is_validated_comes_before_what_is_not(shop: Shop) -> None:
+    unjudged, judged = shop.a_model("loud", 900.0, judged=False), shop.a_model("sound", 200.0)
+    assert [g.model_id for g in shop.models().prune(keep_top_n=1).removed] == [unjudged.id]
+    assert shop.models().get(judged.id).validated
+
+
+def test_old_models_go_by_their_age(shop: Shop) -> None:
+    old, new = shop.a_model("old", at=0.0), shop.a_model("new", at=10 * DAY_S)
+    retention = Retention(shop.store, clock=lambda: 12 * DAY_S)
+    done = retention.prune(Limits(max_age=5.0))
+    assert [gone.model_id for gone in done.removed] == [old.id]
+    assert done.removed[0].why == "it is older than 5 days"
+    assert [model.id for model in shop.models().list()] == [new.id]
+
+
+def test_what_an_alias_or_a_rollback_or_a_run_needs_is_spared(shop: Shop) -> None:
+    models = shop.models()
+    before, now, loose = (shop.a_model(name) for name in ("before", "now", "loose"))
+    busy = shop.a_model("busy", state=State.RUNNING)
+    stopped = shop.a_model("stopped", state=State.STOPPED)
+    for model in (before, now):
+        models.promote(model.id, "production", force=True, reason="in turn")
+    done = models.prune(max_age=0.001)
+    assert [gone.model_id for gone in done.removed] == [loose.id]
+    assert {spared.model_id: spared.why for spared in done.spared} == {
+        before.id: "a rollback of production would return to it",
+        now.id: "it is production",
+        busy.id: "its run busy is running and may still need it",
+        stopped.id: "its run stopped is stopped and may still need it",
+    }
+    assert models.rollback("production").model_id == before.id
+
+
+def test_a_removal_that_was_cut_short_is_finished_and_nobody_is_promoted_meanwhile(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, best = shop.a_model("r-1", 200.0), shop.a_model("r-2", 500.0)
+    models = shop.models()
+
+    def power_cut(_path: Path) -> None:
+        raise OSError("no power")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shelf, "remove", power_cut)
+        with pytest.raises(OSError, match="no power"):
+            models.prune(keep_top_n=1)
+    assert shop.registry.get(model.id).retiring
+    assert [found.id for found in models.list()] == [best.id]
+    (fault,) = models.verify().faults
+    assert (fault.model_id, fault.kind) == (model.id, "retiring")
+    with pytest.raises(Conflict, match="is being removed"):
+        models.promote(model.id, "production", force=True, reason="please")
+    with pytest.raises(NotFound):
+        models.validate(model.id)
+    shutil.rmtree(model.model_path)
+    assert models.prune().removed == ()
+    assert models.verify().ok
+    with pytest.raises(NotFound):
+        models.get(model.id)
+
+
+def test_files_on_another_machine_are_not_ours_to_forget(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    directory = Path(model.model_path).parents[1]
+    directory.rename(directory.with_name("elsewhere"))
+    assert shop.models().prune(max_age=0.001).removed == ()
+    assert shop.registry.get(model.id) == model
+
+
+def test_a_run_whose_model_has_an_alias_is_not_forgotten(shop: Shop) -> None:
+    models, model = shop.models(), shop.a_model("r-1")
+    models.promote(model.id, "production")
+    seen: list[ModelVersion] = []
+    with pytest.raises(Conflict, match=f"its model {model.id} is production@CartPole-v1") as caught:
+        shop.registry.forget_run("r-1", files=lambda: seen.append(model))
+    assert "rlctl registry unalias production@CartPole-v1" in str(caught.value.hint)
+    assert seen == []
+    models.unalias("production")
+    shop.registry.forget_run("r-1", files=lambda: seen.append(model))
+    assert seen == [model]
+    assert models.list() == ()
+    assert models.history()[-1].model_id == model.id
+
+
+def test_where_files_cannot_go_the_rows_stay(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+
+    def stuck() -> None:
+        raise OSError("in use")
+
+    with pytest.raises(OSError, match="in use"):
+        shop.registry.forget_run("r-1", files=stuck)
+    assert shop.registry.get(model.id) == model
+
+
+def test_what_the_registry_needs_of_a_run_is_known_to_it(shop: Shop) -> None:
+    models = shop.models()
+    shop.a_model("loose", judged=False)
+    forced = shop.a_model("forced", judged=False)
+    shop.a_model("sound")
+    models.promote(forced.id, "production", force=True, reason="a demo")
+    kept = {run_id: shop.registry.kept_of(run_id) for run_id in ("loose", "forced", "sound")}
+    name = shelf.name_of(100)
+    assert kept == {"loose": [], "forced": [name], "sound": [name]}

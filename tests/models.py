@@ -1,0 +1,156 @@
+"""Models for tests of the registry: real files, real rows, and whoever plays them.
+
+Runs here were never trained: their checkpoints are sealed bytes, and their reports say what a test
+wants them to.
+"""
+
+import json
+import random
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rl_orch.core.models import Models
+from rl_orch.core.ports import Assess
+from rl_orch.core.registering import judge
+from rl_orch.core.registry import Registry
+from rl_orch.core.store import Store
+from rl_orch.io import sealed, shelf
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import EvalReport, ModelVersion, Run, State
+from rl_orch.stats import summarize
+from rl_orch.testing import a_spec
+from tests.stores import a_run
+
+GATED = ("gates.min_return=100", "gates.stability=false")
+EPISODES = 12
+
+
+def a_report(
+    mean: float, *, env_id: str, checkpoint: str, seed: int = 0, episodes: int = EPISODES
+) -> EvalReport:
+    """A report whose returns scatter about a mean, in the same way for the same seed."""
+    chance = random.Random(seed)
+    returns = tuple(mean + chance.gauss(0.0, 1.0) for _ in range(episodes))
+    return EvalReport(
+        env_id=env_id, step=100, checkpoint=checkpoint, seed=seed, deterministic=True,
+        returns=returns, lengths=(10,) * episodes, summary=summarize(returns),
+    )  # fmt: skip
+
+
+@dataclass
+class PlayedAs:
+    """`Assess` by numbers that a test gives: the mean return of each model."""
+
+    means: Mapping[int, float]
+    asked: list[tuple[int, int | None, int]] = field(default_factory=list)
+
+    def assess(
+        self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
+    ) -> tuple[EvalReport, EvalReport | None]:
+        """Reports on the same seed."""
+        self.asked.append((challenger.id, None if champion is None else champion.id, episodes))
+        report = self._report(challenger, episodes)
+        return report, None if champion is None else self._report(champion, episodes)
+
+    def _report(self, model: ModelVersion, episodes: int) -> EvalReport:
+        mean, name = self.means[model.id], Path(model.model_path).name
+        chance = random.Random(model.id)
+        found = a_report(mean, env_id=model.env_id, checkpoint=name, seed=1, episodes=episodes)
+        returns = tuple(value + chance.gauss(0.0, 1.0) for value in found.returns)
+        return found.model_copy(update={"returns": returns, "summary": summarize(returns)})
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A home with models in it, and the verbs of the registry over them."""
+
+    home: Path
+    store: Store
+    exists: bool = True
+
+    def models(self, assess: Assess | None = None) -> Models:
+        """The verbs, with somebody who plays."""
+        return Models(self, assess or PlayedAs({}))
+
+    def get(self, reference: str) -> Run:
+        """The run of an id."""
+        return self.store.find(reference)
+
+    @property
+    def registry(self) -> Registry:
+        """The rows."""
+        return Registry(self.store)
+
+    def a_model(
+        self,
+        run_id: str,
+        mean: float = 500.0,
+        *,
+        env_id: str = "CartPole-v1",
+        state: State = State.SUCCEEDED,
+        judged: bool = True,
+        gates: Sequence[str] = GATED,
+        at: float = 0.0,
+    ) -> ModelVersion:
+        """The model of a run of its own, whose gate asks for a return of 100."""
+        directory = RunDir(self.home / "runs" / run_id)
+        spec = a_spec(*gates, env_id=env_id)
+        directory.create(spec, {"run_id": run_id})
+        run = a_run(run_id, path=str(directory.path), env=env_id, created_at=at)
+        name = shelf.name_of(100)
+        path = a_checkpoint(directory, name)
+        self.store.add(run.model_copy(update={"state": State.EVALUATING}), lease=run_id)
+        report = a_report(mean, env_id=env_id, checkpoint=name)
+        model_id = self.registry.register(
+            run, spec, path, report, lease=run_id, git_commit="c0ffee"
+        )
+        if judged:
+            directory.write_report("final", report)
+            run, _ = judge(self.registry, run, spec, report, lease=run_id)
+        ended = run.model_copy(update={"state": state, "model_id": model_id})
+        self.store.save(ended, lease=run_id)
+        self.store.release(run_id, lease=run_id)
+        return self.registry.get(model_id)
+
+
+def a_checkpoint(directory: RunDir, name: str) -> Path:
+    """A sealed checkpoint that nobody can load and everybody can verify."""
+    path = directory.checkpoints / name
+    files = {shelf.TENSORS: directory.path.name.encode(), shelf.STATE: b"{}"}
+    sealed.write(path, files, noun="checkpoint")
+    return path
+
+
+def a_player(folder: Path, means: Mapping[int, float]) -> list[str]:
+    """The command of a program that answers as a child that plays models does."""
+    program = folder / "player.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import json, random, statistics, sys
+            MEANS = {json.dumps({str(key): value for key, value in means.items()})}
+            question = json.load(sys.stdin)
+
+            def report(asked):
+                if asked is None:
+                    return None
+                chance = random.Random(asked["model"])
+                mean = MEANS[str(asked["model"])]
+                returns = [mean + chance.gauss(0, 1) for _ in range(question["episodes"])]
+                middle, std = statistics.mean(returns), statistics.stdev(returns)
+                summary = dict(mean=middle, std=std, iqm=middle, ci95=[middle - std, middle + std],
+                               n=len(returns))
+                return dict(env_id="CartPole-v1", step=100, checkpoint=asked["checkpoint"], seed=1,
+                            deterministic=True, returns=returns, lengths=[10] * len(returns),
+                            summary=summary)
+
+            print("a line that an environment prints")
+            print(json.dumps(dict(report=report(question["challenger"]),
+                                  baseline=report(question["champion"]))))
+            """
+        )
+    )
+    return [sys.executable, str(program)]

@@ -1,0 +1,28 @@
+"""The long form of the race for the registry, with the figures that it comes to."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.registry_race import race
+
+Tell = Callable[[str, object], None]
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_a_minute_of_eight_processes_loses_nothing_in_sqlite(
+    tmp_path: Path, record_property: Tell, seed: int
+) -> None:
+    figures = race(tmp_path / "home", tmp_path / "rlctl.db", seconds=60.0, seed=seed)
+    record_property("figures", str(figures))
+    assert figures.changes >= 100, str(figures)
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_a_minute_of_eight_processes_loses_nothing_in_postgresql(
+    tmp_path: Path, postgres_url: str, record_property: Tell, seed: int
+) -> None:
+    figures = race(tmp_path / "home", postgres_url, seconds=60.0, seed=seed)
+    record_property("figures", str(figures))
+    assert figures.changes >= 100, str(figures)
