@@ -17,11 +17,11 @@ from rl_orch.core.ports import Assess
 from rl_orch.core.registering import judge
 from rl_orch.core.registry import Registry
 from rl_orch.core.store import Store
-from rl_orch.io import sealed, shelf
+from rl_orch.io import shelf
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, ModelVersion, Run, State
 from rl_orch.stats import summarize
-from rl_orch.testing import a_spec
+from rl_orch.testing import a_spec, seal_checkpoint
 from tests.stores import a_run
 
 GATED = ("gates.min_return=100", "gates.stability=false")
@@ -101,7 +101,7 @@ class Shop:
         directory.create(spec, {"run_id": run_id})
         run = a_run(run_id, path=str(directory.path), env=env_id, created_at=at)
         name = shelf.name_of(100)
-        path = a_checkpoint(directory, name)
+        path = seal_checkpoint(directory, name)
         self.store.add(run.model_copy(update={"state": State.EVALUATING}), lease=run_id)
         report = a_report(mean, env_id=env_id, checkpoint=name)
         model_id = self.registry.register(
@@ -114,14 +114,6 @@ class Shop:
         self.store.save(ended, lease=run_id)
         self.store.release(run_id, lease=run_id)
         return self.registry.get(model_id)
-
-
-def a_checkpoint(directory: RunDir, name: str) -> Path:
-    """A sealed checkpoint that nobody can load and everybody can verify."""
-    path = directory.checkpoints / name
-    files = {shelf.TENSORS: directory.path.name.encode(), shelf.STATE: b"{}"}
-    sealed.write(path, files, noun="checkpoint")
-    return path
 
 
 def a_player(folder: Path, means: Mapping[int, float]) -> list[str]:

@@ -27,7 +27,7 @@ from tests.models import PlayedAs, Shop
 ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1")
 NAMES = ("production", "staging")
 PROCESSES = 8
-KEPT = 6
+KEPT = 3
 START = 12
 """Models at the beginning."""
 

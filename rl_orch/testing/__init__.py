@@ -3,7 +3,16 @@
 A plugin's test subclasses the suite of its protocol and says how one is made; pytest does the rest.
 """
 
-from rl_orch.testing.fakes import FakeClock, FakeRunner, Script, a_report, a_spec, trains_to
+from rl_orch.testing.fakes import (
+    FakeClock,
+    FakeRunner,
+    Script,
+    a_report,
+    a_spec,
+    seal_checkpoint,
+    trains_to,
+)
+from rl_orch.testing.models import ModelsContract
 from rl_orch.testing.runners import LONG, BackgroundRunnerContract, RunnerContract
 from rl_orch.testing.sinks import SinkContract
 from rl_orch.testing.verbs import OrchestratorContract
@@ -13,11 +22,13 @@ __all__ = [
     "BackgroundRunnerContract",
     "FakeClock",
     "FakeRunner",
+    "ModelsContract",
     "OrchestratorContract",
     "RunnerContract",
     "Script",
     "SinkContract",
     "a_report",
     "a_spec",
+    "seal_checkpoint",
     "trains_to",
 ]

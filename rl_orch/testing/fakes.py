@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Exit, Task
+from rl_orch.io import sealed, shelf
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, EventKind
@@ -109,6 +110,14 @@ def a_report(
         lengths=(10,) * len(returns),
         summary=summarize(returns),
     )
+
+
+def seal_checkpoint(directory: RunDir, name: str) -> Path:
+    """A checkpoint that nobody can load and everybody can verify."""
+    path = directory.checkpoints / name
+    files = {shelf.TENSORS: directory.path.name.encode(), shelf.STATE: b"{}"}
+    sealed.write(path, files, noun=shelf.NOUN)
+    return path
 
 
 def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100") -> Script:

@@ -104,9 +104,9 @@ class OrchestratorContract(ABC):
                 assert isinstance(refusal, SpecInvalid)
                 assert refusal.problems == PROBLEMS
             assert verbs.ls().runs == ()
-            refusal = _alike(local, verbs, lambda known: known.check(a_spec(env_id=BARE)))
+            refusal = alike(local, verbs, lambda known: known.check(a_spec(env_id=BARE)))
             assert isinstance(refusal, MissingExtra)
-            _alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
+            alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
 
     def test_pages_follow_each_other_and_miss_nothing(self, tmp_path: Path) -> None:
         """In any order, with any filter."""
@@ -124,14 +124,14 @@ class OrchestratorContract(ABC):
             names = [runs[0].name for runs in (*first.rows, *rest.rows)]
             assert (names, rest.next) == (["other", *"debac"], None)
 
-    def test_a_page_that_there_is_not_is_refused_alike(self, tmp_path: Path) -> None:
+    def test_a_page_that_there_is_not_is_refusedalike(self, tmp_path: Path) -> None:
         """Wrong orders, wrong cursors."""
         local = self.make_local(tmp_path)
         with self.reach(local) as verbs:
             verbs.submit(a_spec())
-            _alike(local, verbs, lambda known: known.ls(Query(sort="luck")))
-            _alike(local, verbs, lambda known: known.ls(Query(after="nowhere")))
-            _alike(local, verbs, lambda known: known.rows(after="nowhere"))
+            alike(local, verbs, lambda known: known.ls(Query(sort="luck")))
+            alike(local, verbs, lambda known: known.ls(Query(after="nowhere")))
+            alike(local, verbs, lambda known: known.rows(after="nowhere"))
 
     def test_a_run_is_shown_with_all_that_belongs_to_it(self, tmp_path: Path) -> None:
         """View, history, events and log are what the files say."""
@@ -167,9 +167,9 @@ class OrchestratorContract(ABC):
             (run,) = verbs.submit(a_spec()).runs
             stopped = verbs.stop(run.id)
             assert stopped.state is State.STOPPED
-            _alike(local, verbs, lambda known: known.stop(run.id))
-            _alike(local, verbs, lambda known: known.ask_to_stop(run.id))
-            _alike(local, verbs, lambda known: known.requeue(run.id, overrides=["env.seed=7"]))
+            alike(local, verbs, lambda known: known.stop(run.id))
+            alike(local, verbs, lambda known: known.ask_to_stop(run.id))
+            alike(local, verbs, lambda known: known.requeue(run.id, overrides=["env.seed=7"]))
             longer = verbs.requeue(run.id, overrides=["train.total_timesteps=200000"])
             assert [each.state for each in longer.runs] == [State.QUEUED]
             assert longer.runs[0].total_timesteps == 200_000
@@ -195,7 +195,7 @@ class OrchestratorContract(ABC):
         local = self.make_local(tmp_path)
         run = local.launch(a_spec()).run
         with self.reach(local) as verbs:
-            refusal = _alike(local, verbs, lambda known: known.requeue(run.id))
+            refusal = alike(local, verbs, lambda known: known.requeue(run.id))
             assert isinstance(refusal, Conflict)
 
     def test_only_what_has_ended_is_removed(self, tmp_path: Path) -> None:
@@ -204,18 +204,18 @@ class OrchestratorContract(ABC):
         run = local.launch(a_spec()).run
         with self.reach(local) as verbs:
             (waiting,) = verbs.submit(a_spec()).runs
-            refusal = _alike(local, verbs, lambda known: known.remove(waiting.id))
+            refusal = alike(local, verbs, lambda known: known.remove(waiting.id))
             assert isinstance(refusal, Conflict)
             assert verbs.remove(run.id).id == run.id
             assert verbs.ls().runs == (waiting,)
             assert not Path(run.path).exists()
-            assert isinstance(_alike(local, verbs, lambda known: known.get(run.id)), NotFound)
+            assert isinstance(alike(local, verbs, lambda known: known.get(run.id)), NotFound)
 
     def test_what_is_not_there_is_told_in_the_same_words(self, tmp_path: Path) -> None:
         """Whatever is asked of it."""
         local = self.make_local(tmp_path)
         with self.reach(local) as verbs:
-            _alike(local, verbs, lambda known: known.get("last"))
+            alike(local, verbs, lambda known: known.get("last"))
             runs = [verbs.submit(a_spec("name=twin")).runs[0] for _ in range(2)]
             asked: list[Callable[[Connected], object]] = [
                 lambda known: known.get("nobody"),
@@ -230,18 +230,18 @@ class OrchestratorContract(ABC):
                 lambda known: known.get("twin-"),
             ]
             for ask in asked:
-                assert isinstance(_alike(local, verbs, ask), BadInput)
+                assert isinstance(alike(local, verbs, ask), BadInput)
             shutil.rmtree(runs[0].path)
             for ask in (lambda known: known.show(runs[0].id), lambda known: known.log(runs[0].id)):
-                assert isinstance(_alike(local, verbs, ask), NotFound)
+                assert isinstance(alike(local, verbs, ask), NotFound)
 
     def test_commands_are_refused_alike_where_nobody_hears_them(self, tmp_path: Path) -> None:
         """Unknown ones, and those to a run that has ended."""
         local = self.make_local(tmp_path)
         run = local.launch(a_spec()).run
         with self.reach(local) as verbs:
-            _alike(local, verbs, lambda known: known.command(run.id, "dance", {}))
-            _alike(local, verbs, lambda known: known.command(run.id, "pause", {}))
+            alike(local, verbs, lambda known: known.command(run.id, "dance", {}))
+            alike(local, verbs, lambda known: known.command(run.id, "pause", {}))
 
     def test_a_name_may_hold_what_an_address_may_not(self, tmp_path: Path) -> None:
         """Environments have names with slashes in them, and so have their runs."""
@@ -258,7 +258,7 @@ class OrchestratorContract(ABC):
             for member in group.runs:
                 verbs.stop(member)
             assert len(verbs.requeue("a/b").runs) == 2
-            _alike(local, verbs, lambda known: known.get("no/body"))
+            alike(local, verbs, lambda known: known.get("no/body"))
             single = verbs.submit(a_spec("name='a/b'")).runs[0]
             assert (verbs.group("a/b"), verbs.get("a/b")) == (None, single)
 
@@ -312,7 +312,7 @@ def _error(ask: Callable[[], object]) -> RlctlError:
     raise AssertionError(f"nothing was refused: {answer!r}")
 
 
-def _alike(local: Orchestrator, verbs: Connected, ask: Callable[[Connected], object]) -> RlctlError:
+def alike(local: Orchestrator, verbs: Connected, ask: Callable[[Connected], object]) -> RlctlError:
     """The error that both raise, in the same words."""
     expected, found = _error(lambda: ask(local)), _error(lambda: ask(verbs))
     assert type(found) is type(expected)

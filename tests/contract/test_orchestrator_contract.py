@@ -12,8 +12,25 @@ from rl_orch.api.settings import Settings
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
-from rl_orch.testing import OrchestratorContract, a_spec
+from rl_orch.testing import ModelsContract, OrchestratorContract, a_spec
 from rl_orch.testing.verbs import Connected
+
+
+@contextmanager
+def served(local: Orchestrator) -> Iterator[Connected]:
+    """A client of the API that serves an orchestrator, until the block is left."""
+    until, urls = threading.Event(), Queue[str]()
+    app = create_app(local, settings=Settings(port=0))
+    thread = threading.Thread(
+        target=serve, args=(app, "127.0.0.1", 0), kwargs={"until": until, "started": urls.put}
+    )
+    thread.start()
+    try:
+        with Client(urls.get(timeout=10.0)) as client:
+            yield client
+    finally:
+        until.set()
+        thread.join()
 
 
 class TestOrchestrator(OrchestratorContract):
@@ -38,17 +55,19 @@ class TestClient(OrchestratorContract):
             assert client.series(run.id, ["nothing"]) == telemetry.series(run.id, ["nothing"])
             assert client.recent_metrics(run.id, 3) == telemetry.recent_metrics(run.id, 3)
 
-    @contextmanager
-    def reach(self, local: Orchestrator) -> Iterator[Connected]:
-        until, urls = threading.Event(), Queue[str]()
-        app = create_app(local, settings=Settings(port=0))
-        thread = threading.Thread(
-            target=serve, args=(app, "127.0.0.1", 0), kwargs={"until": until, "started": urls.put}
-        )
-        thread.start()
-        try:
-            with Client(urls.get(timeout=10.0)) as client:
-                yield client
-        finally:
-            until.set()
-            thread.join()
+    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+        return served(local)
+
+
+class TestOrchestratorModels(ModelsContract):
+    """The registry of the orchestrator of this process."""
+
+    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+        return nullcontext(local)
+
+
+class TestClientModels(ModelsContract):
+    """The registry by a client of the API that serves it."""
+
+    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+        return served(local)

@@ -1,0 +1,129 @@
+"""What the verbs of the registry do, as tests: the same here, in the orchestrator itself, and over
+HTTP.
+"""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.pages import ModelQuery
+from rl_orch.core.ports import Task
+from rl_orch.errors import BadInput, GateRefused
+from rl_orch.io import shelf
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import EvalReport, ModelVersion
+from rl_orch.testing.fakes import (
+    FakeRunner,
+    Script,
+    a_report,
+    a_spec,
+    seal_checkpoint,
+    trains_to,
+)
+from rl_orch.testing.verbs import Connected, alike
+
+GATED = ("gates.min_return=1", "eval.final_episodes=10")
+
+
+class ModelsContract(ABC):
+    """What everybody who has the verbs of the registry does with them."""
+
+    @abstractmethod
+    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+        """The verbs under test, at the home of an orchestrator in this process."""
+
+    def make_shop(self, folder: Path) -> Orchestrator:
+        """An orchestrator whose runs leave checkpoints that are whole, all of them as good."""
+        script = _seals(trains_to([4.0, 5.0] * 6))
+        return Orchestrator(folder / "home", FakeRunner(script), assess=_AsGood())
+
+    def test_models_are_listed_judged_promoted_and_taken_backalike(self, tmp_path: Path) -> None:
+        """By gates, and by force with a reason."""
+        local = self.make_shop(tmp_path)
+        runs = [local.launch(a_spec(*GATED)).run for _ in range(2)]
+        first, second = (run.model_id or 0 for run in runs)
+        with self.reach(local) as verbs:
+            assert [model.id for model in verbs.models.list()] == [second, first]
+            assert verbs.models.list(ModelQuery(validated=True, top_n=1)) == local.models.list(
+                ModelQuery(validated=True, top_n=1)
+            )
+            assert verbs.models.validate(first).passed
+            change = verbs.models.promote(runs[0].id, "production", env="CartPole-v1")
+            assert (change.model_id, change.previous_id, change.forced) == (first, None, False)
+            alike(local, verbs, lambda known: known.models.promote("production", "production"))
+            refusal = alike(local, verbs, lambda known: known.models.promote(second, "production"))
+            assert isinstance(refusal, GateRefused)
+            forced = verbs.models.promote(second, "production", force=True, reason="a demo")
+            assert (forced.previous_id, forced.reason) == (first, "a demo")
+            assert verbs.models.get("production").aliases == ("production",)
+            assert verbs.models.rollback("production", reason="it was one").model_id == first
+            assert verbs.models.history(alias="production") == local.models.history()
+            assert verbs.models.aliases() == local.models.aliases()
+            assert verbs.models.show("best@CartPole-v1") == local.models.show("best@CartPole-v1")
+            assert verbs.models.unalias("production").model_id is None
+
+    def test_models_are_verified_and_prunedalike(self, tmp_path: Path) -> None:
+        """What an alias needs stays, and its run is not removed."""
+        local = self.make_shop(tmp_path)
+        runs = [local.launch(a_spec(*GATED)).run for _ in range(3)]
+        with self.reach(local) as verbs:
+            verbs.models.promote(runs[0].id, "production")
+            refusal = alike(local, verbs, lambda known: known.remove(runs[0].id))
+            assert "production@CartPole-v1" in refusal.message
+            told = verbs.models.prune(keep_top_n=1, dry_run=True)
+            assert told == local.models.prune(keep_top_n=1, dry_run=True)
+            assert [gone.model_id for gone in told.removed] == [runs[1].model_id]
+            assert verbs.models.prune(keep_top_n=1).removed == told.removed
+            kept = {model.id for model in verbs.models.list()}
+            assert kept == {runs[0].model_id, runs[2].model_id}
+            assert verbs.models.verify().ok
+            shutil.rmtree(Path(runs[2].path) / "checkpoints" / shelf.name_of(100))
+            assert verbs.models.verify() == local.models.verify()
+            assert [fault.kind for fault in verbs.models.verify().faults] == ["missing"]
+
+    def test_models_that_there_are_not_are_told_of_in_the_same_words(self, tmp_path: Path) -> None:
+        """Whatever is asked of them."""
+        local = self.make_shop(tmp_path)
+        local.launch(a_spec(*GATED))
+        with self.reach(local) as verbs:
+            asked: list[Callable[[Connected], object]] = [
+                lambda known: known.models.get(99),
+                lambda known: known.models.get("99"),
+                lambda known: known.models.get("nobody"),
+                lambda known: known.models.get("production@Nowhere-v0"),
+                lambda known: known.models.get("best@Nowhere-v0"),
+                lambda known: known.models.validate(99),
+                lambda known: known.models.promote(99, "production"),
+                lambda known: known.models.promote(1, "Production!"),
+                lambda known: known.models.promote(1, "production", force=True),
+                lambda known: known.models.promote(1, "production", env="Pendulum-v1"),
+                lambda known: known.models.rollback("production"),
+                lambda known: known.models.unalias("production"),
+            ]
+            for ask in asked:
+                assert isinstance(alike(local, verbs, ask), BadInput)
+
+
+class _AsGood:
+    """Plays every model alike."""
+
+    def assess(
+        self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
+    ) -> tuple[EvalReport, EvalReport | None]:
+        """The same report on both."""
+        report = a_report([4.0, 5.0] * (episodes // 2))
+        return report, report
+
+
+def _seals(script: Script) -> Script:
+    """A script that also leaves the checkpoint that it tells of."""
+
+    def sealing(directory: RunDir, task: Task) -> int:
+        if task.checkpoint is None:
+            seal_checkpoint(directory, shelf.name_of(100))
+        return script(directory, task)
+
+    return sealing
