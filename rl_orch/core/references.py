@@ -68,6 +68,8 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
 
 def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     """The model that a word means."""
+    if not word.strip():
+        raise NotFound(f"no policy {word!r}; must be {FORMS}")
     if word.isascii() and word.isdigit():
         if len(word) > 9:
             raise NotFound(f"no model {word}", hint="`rlctl registry list` lists them.")

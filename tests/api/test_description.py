@@ -10,7 +10,15 @@ from pydantic import TypeAdapter
 from rl_orch.api.access import RIGHTS
 from rl_orch.api.app import description
 from rl_orch.api.connections import HEAD_BYTES, MOST_HEADERS
-from rl_orch.api.schemas import Command, Experiment, NewToken
+from rl_orch.api.schemas import (
+    Command,
+    Experiment,
+    Holder,
+    NewToken,
+    Promote,
+    Prune,
+    Validate,
+)
 from rl_orch.api.settings import Settings
 from rl_orch.spec.reader import MAX_VALUES
 from rl_orch.spec.spelling import MAX_DEPTH
@@ -28,7 +36,9 @@ IDS = [
     "checkExperiment", "listRuns", "listRows", "getRun", "viewRun", "getHistory", "getGroup",
     "stopRun", "resumeRun", "commandRun", "removeRun", "getEvents", "getLog", "listCheckpoints",
     "streamEvents", "streamLog", "getMetrics", "getRecentMetrics", "listArtifacts", "getArtifact",
-    "listTokens", "createToken", "revokeToken",
+    "listTokens", "createToken", "revokeToken", "listModels", "getModel", "validateModel",
+    "promoteModel", "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",
+    "verifyRegistry", "pruneRegistry",
 ]  # fmt: skip
 
 
@@ -64,7 +74,7 @@ def test_every_operation_is_described_in_full(
     assert "422" not in responses
 
 
-@pytest.mark.parametrize("body", [Experiment, Command, NewToken])
+@pytest.mark.parametrize("body", [Experiment, Command, NewToken, Validate, Promote, Holder, Prune])
 def test_examples_are_what_they_are_examples_of(body: type[Any]) -> None:
     schema = DESCRIPTION["components"]["schemas"][body.__name__]
     for example in schema["examples"]:

@@ -16,7 +16,7 @@ from rl_orch.core.schema import migrate
 from rl_orch.core.store import Store
 from rl_orch.core.tables import HEAD, METADATA
 from rl_orch.errors import BadInput
-from rl_orch.records import Attempt, State
+from rl_orch.records import Attempt, State, Verdict
 
 OLD_RUN = {
     "name": "walker", "group_name": None, "state": "failed", "reason": "why", "attempt": 1,
@@ -77,6 +77,34 @@ def test_a_database_of_the_first_release_is_upgraded_with_its_rows(location: Pat
     new = run.model_copy(update={"id": "d"})
     assert store.submit([new], key=None, digest="") == ["d"]
     assert store.get("d").arrival == 4
+    store.close()
+
+
+def test_verdicts_that_models_carried_become_rows(location: Path | str) -> None:
+    go_to(location, "0002")
+    database = Database(location)
+    passed = Verdict(passed=True, checks=()).model_dump_json()
+    with database.writing() as connection:
+        for path, verdict in (("/p/judged", passed), ("/p/unjudged", None)):
+            connection.execute(
+                sa.text(
+                    "INSERT INTO models (model_path, algorithm, env_id, timestamp, validated, "
+                    "verdict) VALUES (:path, 'ppo', 'CartPole-v1', 7, :validated, :verdict)"
+                ),
+                {"path": path, "verdict": verdict, "validated": verdict is not None},
+            )
+    database.close()
+    store = Store(location)
+    registry = Registry(store)
+    judged, unjudged = (registry.at(Path(path)) for path in ("/p/judged", "/p/unjudged"))
+    assert judged is not None
+    assert unjudged is not None
+    assert (judged.validated, judged.retiring, judged.source, judged.lineage) == (
+        True, False, "run", {},
+    )  # fmt: skip
+    (stored,) = registry.verdicts_on(judged.id)
+    assert (stored.passed, stored.at, stored.verdict) == (True, 7.0, judged.verdict)
+    assert registry.verdicts_on(unjudged.id) == []
     store.close()
 
 

@@ -19,7 +19,14 @@ from rl_orch.io import processes
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Attempt, Event, EventKind, Run, State
-from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
+from rl_orch.testing import (
+    FakeClock,
+    FakeRunner,
+    Script,
+    a_spec,
+    seal_checkpoint,
+    trains_to,
+)
 
 GATED = ("gates.min_return=400",)
 
@@ -114,6 +121,61 @@ def test_a_pruned_checkpoint_leaves_the_registry(tmp_path: Path) -> None:
     made = orchestrator_with(tmp_path, script)
     result = made.launch(a_spec())
     assert made.registry.of_run(result.run.id) == []
+
+
+def sealing(script: Script) -> Script:
+    """A script that also leaves the checkpoint that it tells of."""
+
+    def sealed(directory: RunDir, task: Task) -> int:
+        if task.checkpoint is None:
+            seal_checkpoint(directory, "step_000000000100")
+        return script(directory, task)
+
+    return sealed
+
+
+def test_a_run_that_ends_lets_go_of_models_beyond_the_number_that_its_spec_keeps(
+    tmp_path: Path,
+) -> None:
+    made = orchestrator_with(tmp_path, sealing(trains_to([500.0, 500.0])))
+    for _ in range(3):
+        made.launch(a_spec(*GATED))
+    assert len(made.models.list()) == 3
+    last = made.launch(a_spec(*GATED, "registry.keep_top_n=2")).run
+    kept = made.models.list()
+    assert len(kept) == 2
+    assert last.model_id in {model.id for model in kept}
+    assert made.models.verify().ok
+
+
+def test_a_full_disk_does_not_make_a_run_fail_that_only_had_models_to_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = orchestrator_with(tmp_path, sealing(trains_to([500.0, 500.0])))
+    made.launch(a_spec(*GATED))
+
+    def refuse(_path: Path) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr("rl_orch.io.shelf.remove", refuse)
+    assert made.launch(a_spec(*GATED, "registry.keep_top_n=1")).succeeded
+    assert [fault.kind for fault in made.models.verify().faults] == ["retiring"]
+
+
+def test_a_new_attempt_is_told_which_checkpoints_the_registry_needs(tmp_path: Path) -> None:
+    def script(directory: RunDir, task: Task) -> int:
+        broken = task.attempt == 1 and task.checkpoint is not None
+        return 1 if broken else trains_to([500.0, 500.0])(directory, task)
+
+    made = orchestrator_with(tmp_path, sealing(script))
+    run = made.launch(a_spec()).run
+    assert run.state is State.FAILED
+    directory = RunDir.of(run)
+    assert directory.pinned() == frozenset()
+    (model,) = made.registry.of_run(run.id)
+    made.models.promote(model.id, "canary", force=True, reason="a look at it")
+    made.resume(run.id)
+    assert directory.pinned() == {"step_000000000100"}
 
 
 def test_an_evaluation_that_leaves_no_report_fails_the_run(tmp_path: Path) -> None:

@@ -48,6 +48,20 @@ def a_snapshot(step: int) -> Snapshot:
     return Snapshot(step, {"policy/w": np.zeros(1)}, document)
 
 
+def test_what_the_registry_needs_outlives_what_training_keeps(
+    directory: RunDir, orders: Orders
+) -> None:
+    outlet = an_outlet(directory, orders, keep_last=1)
+    outlet.save(a_snapshot(1), None)
+    directory.pin([shelf.name_of(1)])
+    for step in (2, 3):
+        outlet.save(a_snapshot(step), None)
+    assert shelf.all_names(directory.checkpoints) == [shelf.name_of(1), shelf.name_of(3)]
+    directory.pin([])
+    outlet.save(a_snapshot(4), None)
+    assert shelf.all_names(directory.checkpoints) == [shelf.name_of(4)]
+
+
 def test_stop_beats_whatever_was_ordered_before_it(orders: Orders) -> None:
     for name in ("checkpoint", "pause", "stop"):
         orders.give(name)

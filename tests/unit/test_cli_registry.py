@@ -1,0 +1,156 @@
+"""`registry`, `promote`, `rollback` and the other names of commands: words, JSON and exit codes."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_orch.cli import scripts
+from rl_orch.core.store import Store
+from rl_orch.records import ModelVersion
+from tests.conftest import Ran
+from tests.models import Shop
+
+Rlctl = Callable[..., Ran]
+SEED_3 = {
+    "id", "model_path", "algorithm", "env_id", "timestamp", "total_timesteps", "mean_reward",
+    "std_reward", "mean_episode_length", "hyperparams", "git_commit", "validated",
+}  # fmt: skip
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[ModelVersion]:
+    """Two models that a gate has passed, and one that it has not."""
+    home = tmp_path / "rlruns"
+    shop = Shop(home, Store(home / "rlctl.db"))
+    return [shop.a_model(f"r-{n}", mean) for n, mean in enumerate((500.0, 400.0, 50.0))]
+
+
+def test_models_are_listed_in_rows_and_as_a_document(
+    rlctl: Rlctl, models: list[ModelVersion]
+) -> None:
+    first, second, _ = models
+    ran = rlctl("registry", "list", "--validated", "--top-n", "5")
+    assert (ran.code, ran.err) == (0, "")
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["model", "#1", "#2"]
+    document = json.loads(rlctl("registry", "list", "--validated", "--top-n", "1", "--json").out)
+    (row,) = document["models"]
+    assert set(row) >= SEED_3 | {"aliases", "run_id", "config_hash", "digest", "lineage"}
+    assert (row["id"], row["aliases"]) == (first.id, [])
+    newest = json.loads(rlctl("registry", "list", "--limit", "2", "--json").out)["models"]
+    assert [row["id"] for row in newest] == [3, second.id]
+
+
+def test_a_home_without_models_says_so_and_stays_as_it_is(rlctl: Rlctl, tmp_path: Path) -> None:
+    assert "no such models" in rlctl("registry", "list").out
+    assert json.loads(rlctl("registry", "list", "--json").out) == {"models": []}
+    assert "no alias was ever given" in rlctl("registry", "history").out
+    assert rlctl("registry", "verify").out == "0 models, all of them whole\n"
+    assert rlctl("promote", "1", "--to", "production").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_promotion_is_told_and_kept(rlctl: Rlctl, models: list[ModelVersion]) -> None:
+    ran = rlctl("promote", "1", "--to", "production", "--reason", "the first")
+    assert (ran.code, ran.out) == (0, "production@CartPole-v1 is model 1 now\n")
+    change = json.loads(
+        rlctl("promote", "2", "--to", "production", "--force", "--reason", "a demo", "--json").out
+    )
+    assert (change["model_id"], change["previous_id"], change["forced"]) == (2, 1, True)
+    told = rlctl("registry", "history", "production").out
+    assert "promote, forced" in told
+    assert "a demo" in told
+    assert rlctl("rollback", "production").out == (
+        "production@CartPole-v1 is model 1 now, instead of model 2\n"
+    )
+    shown = rlctl("registry", "show", "production").out
+    assert "aliases   production@CartPole-v1" in shown
+    assert "verdict 1" in shown
+    view = json.loads(rlctl("registry", "show", "production", "--json").out)
+    assert view["model"]["id"] == 1
+    assert len(view["history"]) == 3
+    assert "is nobody's now; it was model 1" in rlctl("registry", "unalias", "production").out
+
+
+def test_a_gate_that_refuses_is_exit_code_3(rlctl: Rlctl, models: list[ModelVersion]) -> None:
+    ran = rlctl("promote", "3", "--to", "production")
+    assert (ran.code, ran.out) == (3, "")
+    assert "model 3 has not passed its gate" in ran.err
+    error = json.loads(rlctl("promote", "3", "--to", "production", "--json").out)["error"]
+    assert error["code"] == "gate_refused"
+    judged = rlctl("registry", "validate", "3")
+    assert judged.code == 3
+    assert judged.out.startswith("model 3: failed\n  failed  min_return: lower bound")
+    assert rlctl("registry", "validate", "3", "--min-reward", "40", "--json").code == 0
+    assert rlctl("promote", "3", "--to", "production").code == 0
+
+
+def test_models_are_pruned_and_verified(rlctl: Rlctl, models: list[ModelVersion]) -> None:
+    rlctl("promote", "2", "--to", "production")
+    told = rlctl("registry", "prune", "--keep-top-n", "1", "--dry-run").out
+    assert told == (
+        "would go  #3: it is number 3 of CartPole-v1; 1 are kept\nstays  #2: it is production\n"
+    )
+    done = json.loads(rlctl("registry", "prune", "--keep-top-n", "1", "--json").out)
+    assert [gone["model_id"] for gone in done["removed"]] == [3]
+    assert "nothing to remove" in rlctl("registry", "prune", "--max-age", "1000000").out
+    assert "no limit" in rlctl("registry", "prune").out
+    assert rlctl("registry", "verify").code == 0
+    (Path(models[0].model_path) / "state.json").write_text("[]")
+    ran = rlctl("registry", "verify")
+    assert ran.code == 1
+    assert "damaged  model 1: checkpoint step_000000000100 fails" in ran.out
+    assert not json.loads(rlctl("registry", "verify", "--json").out)["ok"]
+
+
+def test_a_run_whose_model_has_an_alias_is_not_removed(
+    rlctl: Rlctl, models: list[ModelVersion]
+) -> None:
+    rlctl("promote", "1", "--to", "production")
+    ran = rlctl("rm", "-y", "r-0")
+    assert ran.code == 2
+    assert "its model 1 is production@CartPole-v1" in ran.err
+    assert Path(models[0].model_path).is_dir()
+    rlctl("registry", "unalias", "production")
+    assert rlctl("rm", "-y", "r-0").code == 0
+    assert not Path(models[0].model_path).exists()
+
+
+def test_the_best_model_is_a_path(rlctl: Rlctl, models: list[ModelVersion], tmp_path: Path) -> None:
+    assert rlctl("registry", "best").out == f"{models[0].model_path}\n"
+    assert json.loads(rlctl("registry", "best", "--env", "CartPole-v1", "--json").out)["id"] == 1
+    home = tmp_path / "rlruns"
+    Shop(home, Store(home / "rlctl.db")).a_model("swing", env_id="Pendulum-v1")
+    ran = rlctl("registry", "best")
+    assert ran.code == 2
+    assert "models of CartPole-v1, Pendulum-v1" in ran.err
+    assert (
+        "no validated model of Acrobot-v1" in rlctl("registry", "best", "--env", "Acrobot-v1").err
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        (scripts.registry_list, ["--validated", "--top-n", "5"], "#1"),
+        (scripts.registry_validate, ["1"], "model 1: passed"),
+        (scripts.load_best, [], "step_000000000100"),
+        (scripts.train, ["--help"], "Usage: rlctl launch"),
+    ],
+)
+def test_other_names_are_the_same_verbs(
+    rlctl: Rlctl,
+    models: list[ModelVersion],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: Callable[[], None],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        script()
+    assert caught.value.code == 0
+    assert said in capsys.readouterr().out

@@ -1,0 +1,94 @@
+"""How a word comes to mean a policy: ids, aliases, the best, runs, paths."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_orch.core.references import kind_of, source
+from rl_orch.core.store import Store
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.io import deposits, sealed
+from rl_orch.records import State
+from tests.models import Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A home without a model."""
+    return Shop(tmp_path / "home", Store(tmp_path / "rlctl.db"))
+
+
+def test_every_way_to_name_a_model_leads_to_its_files(shop: Shop) -> None:
+    poor, good = shop.a_model("poor", 200.0), shop.a_model("good", 500.0)
+    models = shop.models()
+    models.promote(good.id, "production")
+    for word in (str(good.id), "production", "production@CartPole-v1", "best@CartPole-v1", "good"):
+        found = source(models, shop, word)
+        assert (found.path, found.kind) == (Path(good.model_path), "checkpoint")
+        assert found.model is not None
+        assert found.model.id == good.id
+        assert found.run == shop.get("good")
+    assert source(models, shop, "poor").path == Path(poor.model_path)
+
+
+def test_a_path_is_taken_as_it_is(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shop.a_model("r-1")
+    found = source(shop.models(), shop, model.model_path)
+    assert (found.path, found.model, found.run) == (Path(model.model_path), None, None)
+    monkeypatch.chdir(tmp_path)
+    relative = str(Path(model.model_path).relative_to(tmp_path))
+    assert source(shop.models(), shop, relative) == found
+    assert source(shop.models(), shop, f"./{relative}") == found
+
+
+def test_each_form_of_a_policy_is_known_by_its_files(tmp_path: Path) -> None:
+    sealed.write(tmp_path / "bundle", {"bundle.json": b"{}"}, noun="bundle")
+    sealed.write(tmp_path / "deposit", {deposits.DEPOSIT: b"{}"}, noun="checkpoint")
+    assert kind_of(tmp_path / "bundle") == "bundle"
+    assert kind_of(tmp_path / "deposit") == "deposit"
+    with pytest.raises(BadInput, match=r"neither state\.json nor bundle\.json"):
+        kind_of(tmp_path)
+    with pytest.raises(NotFound, match="there is no policy at"):
+        kind_of(tmp_path / "nothing")
+
+
+def test_an_alias_comes_before_a_run_of_the_same_name(shop: Shop) -> None:
+    shop.a_model("staging")
+    other = shop.a_model("other")
+    shop.models().promote(other.id, "staging")
+    found = source(shop.models(), shop, "staging").model
+    assert found is not None
+    assert found.id == other.id
+
+
+def test_of_a_run_without_a_judged_model_the_best_is_meant(shop: Shop) -> None:
+    model = shop.a_model("r-1", state=State.STOPPED, judged=False)
+    with shop.store.writing() as connection:
+        connection.exec_driver_sql("UPDATE runs SET model_id = NULL")
+    found = source(shop.models(), shop, "r-1").model
+    assert found is not None
+    assert found.id == model.id
+    shop.registry.forget_run("r-1")
+    with pytest.raises(NotFound, match="run r-1 is stopped and has no model"):
+        source(shop.models(), shop, "r-1")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("7", "no model 7"),
+        ("9" * 40, "no model 999"),
+        ("nobody", "no policy 'nobody'; must be a model's id, an alias, best@ENV"),
+        ("production@CartPole-v1", "nobody has the alias 'production@CartPole-v1'"),
+        ("best@Pendulum-v1", "no validated model of Pendulum-v1; there are some of: CartPole-v1"),
+        ("/no/where", "there is no policy at '/no/where'"),
+        ("", "no policy ''"),
+    ],
+)
+def test_what_means_nothing_is_said_to(shop: Shop, word: str, said: str) -> None:
+    shop.a_model("r-1")
+    with pytest.raises(NotFound, match=re.escape(said)):
+        source(shop.models(), shop, word)
