@@ -4,10 +4,7 @@ Runs here were never trained: their checkpoints are sealed bytes, and their repo
 wants them to.
 """
 
-import json
 import random
-import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,35 +111,3 @@ class Shop:
         self.store.save(ended, lease=run_id)
         self.store.release(run_id, lease=run_id)
         return self.registry.get(model_id)
-
-
-def a_player(folder: Path, means: Mapping[int, float]) -> list[str]:
-    """The command of a program that answers as a child that plays models does."""
-    program = folder / "player.py"
-    program.write_text(
-        textwrap.dedent(
-            f"""
-            import json, random, statistics, sys
-            MEANS = {json.dumps({str(key): value for key, value in means.items()})}
-            question = json.load(sys.stdin)
-
-            def report(asked):
-                if asked is None:
-                    return None
-                chance = random.Random(asked["model"])
-                mean = MEANS[str(asked["model"])]
-                returns = [mean + chance.gauss(0, 1) for _ in range(question["episodes"])]
-                middle, std = statistics.mean(returns), statistics.stdev(returns)
-                summary = dict(mean=middle, std=std, iqm=middle, ci95=[middle - std, middle + std],
-                               n=len(returns))
-                return dict(env_id="CartPole-v1", step=100, checkpoint=asked["checkpoint"], seed=1,
-                            deterministic=True, returns=returns, lengths=[10] * len(returns),
-                            summary=summary)
-
-            print("a line that an environment prints")
-            print(json.dumps(dict(report=report(question["challenger"]),
-                                  baseline=report(question["champion"]))))
-            """
-        )
-    )
-    return [sys.executable, str(program)]

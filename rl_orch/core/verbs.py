@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_orch.core import creation, scheduler
-from rl_orch.core.assessing import ChildAssess
+from rl_orch.core.assessing import Played
 from rl_orch.core.forecast import forecast
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import LAST_WORDS_S, Supervisor
@@ -83,7 +83,7 @@ class Verbs:
         self.resident = resident
         self.capacity: scheduler.Capacity | None = None
         self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
-        self.models = Models(self, assess or ChildAssess())
+        self.models = Models(self, assess or Played())
         self._opening = threading.Lock()
         self._opened: tuple[Store, Services] | None = None
         self._orphans: dict[str, Supervisor] = {}

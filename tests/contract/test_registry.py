@@ -2,22 +2,21 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rl_orch.core.aliases import Aliases, Change, Place
-from rl_orch.core.assessing import ChildAssess
+from rl_orch.core.assessing import seed_of
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.retention import DAY_S, Limits, Retention
 from rl_orch.core.store import Store
-from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound, RlctlError
+from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound
 from rl_orch.io import sealed, shelf
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import ModelVersion, State
-from tests.models import PlayedAs, Shop, a_player
+from tests.models import PlayedAs, Shop
 
 HERE = Place("CartPole-v1", "production")
 
@@ -284,22 +283,12 @@ def test_the_newest_verdict_decides_and_a_failed_one_takes_nothing_away(shop: Sh
     assert "at least 1000 is asked" in refused(lambda: models.promote(model.id, "production"))
 
 
-def test_a_child_process_plays_the_models(shop: Shop, tmp_path: Path) -> None:
-    first, better = shop.a_model("first"), shop.a_model("better")
-    command = a_player(tmp_path, {first.id: 500.0, better.id: 520.0})
-    models = shop.models(ChildAssess(command))
-    models.promote(first.id, "production")
-    assert models.validate(first.id, fresh=True).passed
-    assert models.promote(better.id, "production", episodes=20).previous_id == first.id
-    broken = ChildAssess([sys.executable, "-c", "import sys; sys.exit('no such world')"])
-    with pytest.raises(RlctlError, match="exit code 1: no such world"):
-        shop.models(broken).validate(first.id, fresh=True)
-    told = 'print(\'{"error": {"message": "it is ill"}}\')'
-    with pytest.raises(RlctlError, match="it is ill"):
-        shop.models(ChildAssess([sys.executable, "-c", told])).validate(first.id, fresh=True)
-    slow = ChildAssess([sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=0.2)
-    with pytest.raises(RlctlError, match=r"within 0\.2 s"):
-        shop.models(slow).validate(first.id, fresh=True)
+def test_two_models_always_meet_on_the_same_seeds(shop: Shop) -> None:
+    first, second, third = (shop.a_model(name) for name in ("first", "second", "third"))
+    seeds = [seed_of(first, second), seed_of(first, third), seed_of(second, first)]
+    assert len({*seeds, seed_of(first, None)}) == 4
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seed_of(shop.registry.get(first.id), second) == seeds[0]
 
 
 def test_the_best_stay_and_the_others_go_with_their_files(shop: Shop) -> None:

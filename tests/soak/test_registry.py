@@ -16,7 +16,7 @@ def test_a_minute_of_eight_processes_loses_nothing_in_sqlite(
 ) -> None:
     figures = race(tmp_path / "home", tmp_path / "rlctl.db", seconds=60.0, seed=seed)
     record_property("figures", str(figures))
-    assert figures.changes >= 100, str(figures)
+    assert figures.changes >= 50, str(figures)
 
 
 @pytest.mark.parametrize("seed", [21, 22])
@@ -25,4 +25,4 @@ def test_a_minute_of_eight_processes_loses_nothing_in_postgresql(
 ) -> None:
     figures = race(tmp_path / "home", postgres_url, seconds=60.0, seed=seed)
     record_property("figures", str(figures))
-    assert figures.changes >= 100, str(figures)
+    assert figures.changes >= 50, str(figures)
