@@ -84,6 +84,32 @@ class GroupEvaluation(Evaluation):
     iqm_ci95: tuple[float, float]
 
 
+class Estimate(Record):
+    """A number made from a sample, and its 95 % interval."""
+
+    value: float
+    ci95: tuple[float, float]
+
+
+class Stopping(Record):
+    """How a comparison may end before its last pair of episodes: looks at equal distances, up to
+    `n_max` pairs, and the chance `alpha` of a false promotion over all of them."""
+
+    n_max: int
+    looks: int
+    alpha: float
+    margin: float = 0.0
+
+
+class Parity(Record):
+    """How an exported policy compares with the one that it was made from, on `n` observations."""
+
+    format: str
+    n: int
+    largest_difference: float
+    passed: bool
+
+
 class EvalReport(Record):
     """What an evaluation of one policy found, episode by episode.
 
@@ -104,6 +130,7 @@ class EvalReport(Record):
     seeds: tuple[int, ...] = ()
     metrics: dict[str, tuple[float, ...]] = {}
     model: str | None = None
+    stopping: Stopping | None = None
 
     @property
     def mean_length(self) -> float:

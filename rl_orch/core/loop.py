@@ -1,6 +1,6 @@
 """Supervision: one tick reads what a run has told, looks at its root, and takes the next step.
 
-What follows from what is decided in `progress.py` and `gate.py`; `Supervisor` carries it out.
+What follows from what is decided in `progress.py` and `gate/`; `Supervisor` carries it out.
 """
 
 import logging

@@ -1,11 +1,13 @@
 """Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
 
 import logging
+from collections.abc import Sequence
 
 from rl_orch import gate
 from rl_orch.core.progress import checkpoint_name
 from rl_orch.core.registry import Registry
 from rl_orch.errors import RlctlError
+from rl_orch.io import history
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, Event, EventKind, Run, Verdict
 from rl_orch.spec.model import Spec
@@ -47,9 +49,8 @@ def judge(
     registry: Registry, run: Run, spec: Spec, report: EvalReport, *, lease: str
 ) -> tuple[Run, Verdict | None]:
     """The run with what a process of its own found, and the verdict of its gate on that."""
-    rules = gate.rules_from(spec.gates)
-    verdict = gate.judge(report, None, rules, env_steps=report.step)
-    directory = RunDir.of(run)
+    directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
+    verdict = gate.weigh(_evidence(directory, report, rules), rules)
     path = directory.checkpoints / str(report.checkpoint)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
@@ -64,6 +65,17 @@ def judge(
         "model_id": None if model is None else model.id,
     }
     return run.model_copy(update=found), verdict
+
+
+def _evidence(directory: RunDir, report: EvalReport, rules: Sequence[gate.Rule]) -> gate.Evidence:
+    """What the rules read, as far as the run directory has it; the event file only if they do."""
+    asked, events = {rule.name for rule in rules}, directory.events
+    return gate.Evidence(
+        report,
+        report.step,
+        history=history.evaluations(events) if "converged" in asked else None,
+        guardrail_events=history.guardrail_events(events) if "guardrail_clean" in asked else None,
+    )
 
 
 def _commit(directory: RunDir) -> str | None:

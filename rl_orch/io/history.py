@@ -27,6 +27,16 @@ def passed_over(events_file: Path) -> tuple[str, ...]:
     return found
 
 
+def guardrail_events(events_file: Path) -> int:
+    """How often a guardrail of the run spoke up."""
+    return sum(1 for _ in folded(events_file, (EventKind.GUARDRAIL,)))
+
+
+def evaluations(events_file: Path) -> tuple[tuple[int, Evaluation], ...]:
+    """The evaluations during training with their steps, oldest first."""
+    return of_events(folded(events_file, (EventKind.EVAL,))).evaluations
+
+
 def of_run(events_file: Path) -> History:
     """The history in an event file."""
     return of_events(folded(events_file, (EventKind.EPISODE, EventKind.EVAL)))

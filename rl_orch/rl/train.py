@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from numpy.typing import NDArray
 
-from rl_orch.gate import judge, rules_from
+from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import EvalReport, EventKind, Verdict
 from rl_orch.rl.batch import host_column, on_host, rows_of
 from rl_orch.rl.envs import vector
@@ -190,7 +190,7 @@ class Training:
         self.collector = overlapped(collector, setup) if spec.rollout.overlap else collector
         self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
-        self._rules = rules_from(spec.gates)
+        self._rules = rules_of_reports(spec.gates)
         self._ending: Outcome | None = None
         self._failures = 0
         self._saved_at: int | None = None

@@ -40,6 +40,8 @@ def problems(spec: Spec) -> list[Problem]:
         _bounds(spec, "train.clip_reward"),
         _episodes_to_judge(spec),
         *_gates_without_rules(spec),
+        _margin(spec),
+        *_own_word(spec),
     ]
     return [problem for problem in found if problem is not None]
 
@@ -129,6 +131,10 @@ def _inert(spec: Spec) -> list[str]:
         "train.sde_sample_freq": (spec.train.use_sde, "train.use_sde is off"),
         "buffer.alpha": (spec.buffer.prioritized, "buffer.prioritized is off"),
         "buffer.beta": (spec.buffer.prioritized, "buffer.prioritized is off"),
+        "gates.margin": (
+            spec.gates.no_regression is not None,
+            "gates.no_regression, which reads it, is not set",
+        ),
     }
     return [
         f"{path} is {json.dumps(_plain(value_at(spec, path)))}, but {why}"
@@ -304,14 +310,32 @@ def _bounds(spec: Spec, path: str) -> Problem | None:
     )
 
 
-def _has_rules(spec: Spec) -> bool:
+def _rules_of_reports(spec: Spec) -> bool:
+    """Whether a rule is set that a report alone decides, so that training can be held against it.
+
+    What such rules are is said by `gate.rules_of_reports`, which is not known here.
+    """
     gates = spec.gates
     return any(rule is not None for rule in (gates.min_return, gates.min_episodes, gates.max_std))
 
 
+def _rules_of_returns(spec: Spec) -> bool:
+    """Whether a rule is set that reads the episodes of the final evaluation."""
+    gates = spec.gates
+    compared = (gates.no_regression, gates.improvement) != (None, None)
+    return _rules_of_reports(spec) or compared
+
+
+def _has_rules(spec: Spec) -> bool:
+    gates = spec.gates
+    numbers = (gates.max_latency_ms, gates.max_bundle_mb)
+    switches = (gates.converged, gates.guardrail_clean, gates.export_parity)
+    return _rules_of_returns(spec) or numbers != (None, None) or any(switches)
+
+
 def _episodes_to_judge(spec: Spec) -> Problem | None:
     episodes = spec.eval.final_episodes
-    if episodes >= JUDGED_EPISODES or not _has_rules(spec):
+    if episodes >= JUDGED_EPISODES or not _rules_of_returns(spec):
         return None
     return Problem(
         "eval.final_episodes",
@@ -324,18 +348,51 @@ def _episodes_to_judge(spec: Spec) -> Problem | None:
 
 def _gates_without_rules(spec: Spec) -> list[Problem]:
     gates = spec.gates
-    if _has_rules(spec):
+    if _rules_of_reports(spec):
         return []
     asked = {"gates.patience": gates.patience, "gates.stop_when_solved": gates.stop_when_solved}
     return [
         Problem(
             path,
             value,
-            f"{path} is {str(value).lower()}, but no gate is set that could pass or fail",
+            f"{path} is {str(value).lower()}, but no gate is set that could pass or fail during "
+            "training",
             "Set gates.min_return as well.",
         )
         for path, value in asked.items()
         if value
+    ]
+
+
+def _margin(spec: Spec) -> Problem | None:
+    """What may be lost has to be said, since nothing else can be shown not to be."""
+    alias, margin = spec.gates.no_regression, spec.gates.margin
+    if alias is not None and margin is None:
+        return Problem(
+            "gates.margin",
+            None,
+            f"gates.no_regression is {alias!r}, but gates.margin does not say which loss of return "
+            "is acceptable; without any, only a better policy could show that it is no worse",
+            "Set gates.margin in units of return, or use gates.improvement instead.",
+        )
+    return None
+
+
+def _own_word(spec: Spec) -> list[Problem]:
+    """Rules that believe a run, where no rule asks another process: they must not stand alone."""
+    if _rules_of_returns(spec):
+        return []
+    switches = ("gates.converged", "gates.guardrail_clean")
+    return [
+        Problem(
+            path,
+            True,
+            f"{path} is true, but reads what the run says of itself, and no rule is set that reads "
+            "its final evaluation",
+            "Set gates.min_return as well.",
+        )
+        for path in switches
+        if value_at(spec, path)
     ]
 
 

@@ -38,6 +38,8 @@ ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
 Word = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=ONE_LINE)]
 Location = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=ONE_LINE)]
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
+Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,99}$")]
+"""A name that the registry gives to one model of an environment, such as `production`."""
 Arguments = Annotated[tuple[Text, ...], BeforeValidator(words)]
 ARGUMENTS = 'a list of words, e.g. ["python", "train.py"]'
 PlainMap = Annotated[dict[str, Any], BeforeValidator(plain_map)]
@@ -425,12 +427,35 @@ class GatesGroup(Group):
     )
     stability: Switch = option(
         True,
-        "With another rule set, also ask for a deviation below half the mean (means above zero).",
+        "With one of the three around it set, also ask for a deviation below half the mean "
+        "(means above zero).",
     )
     max_std: Number | None = option(
         None,
         "Largest deviation of returns for means not above zero; for all, if `stability` is off.",
         ge=0,
+    )
+    converged: Switch = option(
+        False, "Ask that returns no longer clearly rise or fall in the last third of training."
+    )
+    no_regression: Alias | None = option(
+        None, "Alias of the model that the policy may be no worse than, by more than the `margin`."
+    )
+    margin: Number | None = option(
+        None, "Loss of return against the model at `no_regression` that is acceptable.", ge=0
+    )
+    improvement: Alias | None = option(
+        None, "Alias of the model that the policy must be better than."
+    )
+    max_latency_ms: Number | None = option(
+        None, "Longest that 99 of 100 decisions on one observation may take.", gt=0
+    )
+    max_bundle_mb: Number | None = option(
+        None, "Largest size of the exported bundle, in megabytes.", gt=0
+    )
+    guardrail_clean: Switch = option(False, "Ask that no guardrail spoke up during the run.")
+    export_parity: Switch = option(
+        False, "Ask that every exported form acts as the policy does, on real observations."
     )
     patience: Whole | None = option(
         None, "Stop after so many evaluations in a row that fail the gate.", ge=1, le=10**6

@@ -1,8 +1,10 @@
 """Gates: what each rule asks, on which number, and what the verdict says."""
 
+import re
+
 import pytest
 
-from rl_orch.gate import RULES, Rule, judge, rules_from
+from rl_orch.gate import RULES, Rule, judge, rules_from, rules_of_reports
 from rl_orch.records import Verdict
 from rl_orch.spec.groups import GatesGroup
 from rl_orch.testing import a_report
@@ -13,6 +15,24 @@ def verdict_of(gates: GatesGroup, returns: list[float], *, env_steps: int = 1000
     verdict = judge(a_report(returns), None, rules_from(gates), env_steps=env_steps)
     assert verdict is not None
     return verdict
+
+
+def all_gates(stability: bool) -> GatesGroup:
+    """A group in which everything is asked for."""
+    return GatesGroup(
+        min_return=1.0,
+        min_episodes=1,
+        max_std=1.0,
+        stability=stability,
+        converged=True,
+        no_regression="production",
+        margin=1.0,
+        improvement="production",
+        max_latency_ms=1.0,
+        max_bundle_mb=1.0,
+        guardrail_clean=True,
+        export_parity=True,
+    )
 
 
 def test_where_nothing_is_asked_there_is_no_verdict() -> None:
@@ -94,11 +114,29 @@ def test_one_episode_passes_no_return_gate_and_its_verdict_survives_json() -> No
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 
-def test_every_rule_that_a_spec_can_ask_for_is_known() -> None:
-    limits = {"min_return": 1.0, "min_episodes": 1, "max_std": 1.0}
-    for stability in (True, False):
-        asked = rules_from(GatesGroup.model_validate(limits | {"stability": stability}))
-        assert {rule.name for rule in asked} <= set(RULES)
+def test_every_rule_that_a_spec_can_ask_for_is_known_and_every_known_one_can_be_asked_for() -> None:
+    asked = {rule.name for stability in (True, False) for rule in rules_from(all_gates(stability))}
+    assert asked == set(RULES)
+
+
+def test_training_is_held_only_against_rules_that_a_report_alone_decides() -> None:
+    names = {rule.name for rule in rules_of_reports(all_gates(stability=True))}
+    assert names == {"min_return", "min_episodes", "stability"}
+    gates = GatesGroup(converged=True, improvement="production", max_latency_ms=1.0)
+    assert rules_of_reports(gates) == ()
+    assert "stability" not in {rule.name for rule in rules_from(gates)}
+
+
+def test_without_evidence_every_rule_fails_that_needs_it_and_says_what_to_run() -> None:
+    verdict = judge(a_report([5.0, 5.0]), None, rules_from(all_gates(True)), env_steps=10**6)
+    assert verdict is not None
+    unknown = {check.rule: check for check in verdict.checks if check.observed is None}
+    assert set(unknown) == set(RULES) - {"min_return", "min_episodes", "max_std", "stability"}
+    for check in unknown.values():
+        assert not check.passed
+        assert check.sentence.startswith("not known: ")
+        assert re.search(r"`rlctl (eval|export|promote)`|event file", check.sentence)
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 
 def test_minimum_episodes_counts_training_steps_in_mean_episode_lengths() -> None:

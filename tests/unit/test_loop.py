@@ -19,6 +19,7 @@ from rl_orch.io import processes
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Attempt, Event, EventKind, Run, State
+from rl_orch.stats import summarize
 from rl_orch.testing import (
     FakeClock,
     FakeRunner,
@@ -76,6 +77,62 @@ def test_a_run_that_fails_its_gate_is_rejected_and_its_model_is_not_validated(
     assert "at least 400 is asked" in result.run.reason
     assert result.run.model_id is not None
     assert not made.registry.get(result.run.model_id).validated
+
+
+def evaluated_at(events: list[tuple[EventKind, int, float]]) -> Script:
+    """A script of a training to 500 that tells of further events first: kind, step and value."""
+    train = trains_to([500.0] * 10)
+
+    def script(directory: RunDir, task: Task) -> int:
+        code = train(directory, task)
+        if task.checkpoint is None:
+            _insert(directory.events, events, directory.path.name, task.attempt)
+        return code
+
+    return script
+
+
+def _insert(file: Path, events: list[tuple[EventKind, int, float]], run: str, attempt: int) -> None:
+    """Put events before the last one of a file, which says how training ended."""
+    *before, last = file.read_text("utf-8").splitlines(keepends=True)
+    seq = len(before)
+    for kind, step, value in events:
+        seq += 1
+        tags = {"summary": summarize([value] * 2).model_dump(mode="json")}
+        fields = {"kind": kind, "key": "key", "value": value, "step": step, "tags": tags}
+        event = Event.model_validate(fields | {"seq": seq, "attempt": attempt, "ts": 0, "run": run})
+        before.append(event.model_dump_json() + "\n")
+    end = Event.model_validate_json(last).model_copy(update={"seq": seq + 1})
+    file.write_text("".join([*before, end.model_dump_json() + "\n"]), "utf-8")
+
+
+@pytest.mark.parametrize(("gain", "passes"), [(0.0, True), (20.0, False)])
+def test_convergence_is_judged_by_the_evaluations_during_training(
+    tmp_path: Path, gain: float, passes: bool
+) -> None:
+    curve = [(EventKind.EVAL, step, 500.0 + gain * (step - 99)) for step in range(10, 100)]
+    made = orchestrator_with(tmp_path, evaluated_at(curve))
+    result = made.launch(a_spec(*GATED, "gates.converged=true"))
+    assert result.succeeded is passes
+    assert result.verdict is not None
+    assert "over the last third of training" in result.verdict.checks[-1].sentence
+
+
+def test_a_run_whose_guardrails_spoke_up_is_rejected(tmp_path: Path) -> None:
+    for spoken, passes in ((False, True), (True, False)):
+        said = [(EventKind.GUARDRAIL, 50, 1.0)] if spoken else []
+        made = orchestrator_with(tmp_path / str(spoken), evaluated_at(said))
+        result = made.launch(a_spec(*GATED, "gates.guardrail_clean=true"))
+        assert result.succeeded is passes
+
+
+def test_a_gate_that_nobody_has_gathered_evidence_for_rejects_and_says_what_to_run(
+    tmp_path: Path,
+) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0] * 10))
+    result = made.launch(a_spec(*GATED, "gates.improvement=production"))
+    assert result.run.state is State.REJECTED
+    assert "not known: how the model at 'production' does" in result.run.reason
 
 
 def test_without_a_gate_a_run_succeeds_without_a_verdict_and_validates_nothing(

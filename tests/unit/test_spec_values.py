@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from rl_orch.errors import OptionPending, SpecInvalid
 from rl_orch.spec.aliases import ALIASES, FACTORS, camel, canonical, snake
-from rl_orch.spec.checks import pending, refuse_pending, value_at
+from rl_orch.spec.checks import pending, refuse_pending, unread, value_at
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
 from rl_orch.spec.resolve import resolve
@@ -275,6 +275,8 @@ def test_the_hash_changes_with_what_changes_the_policy_and_with_nothing_else(
 ) -> None:
     alone = option.group != "runner" or option.path == "runner.name"
     given: dict[str, Any] = {} if alone else PROGRAM
+    if option.path == "gates.no_regression":
+        given = {"gates.margin": 1}
     base = spec(**given)
     other = spec(**given | {option.path: another_value(option)})
     assert value_at(other, option.path) != value_at(base, option.path)
@@ -343,6 +345,38 @@ def test_a_gate_asks_for_ten_final_episodes_at_least(rule: str) -> None:
     assert spec(eval__final_episodes=10).eval.final_episodes == 10
     ungated = resolve({"env.id": "CartPole-v1", "eval.final_episodes": 1})
     assert ungated.eval.final_episodes == 1
+
+
+@pytest.mark.parametrize("rule", ["no_regression", "improvement"])
+def test_a_comparison_asks_for_ten_final_episodes_too(rule: str) -> None:
+    given = {f"gates__{rule}": "production", "gates__margin": 1}
+    assert set(problems(**given, eval__final_episodes=9)) == {"eval.final_episodes"}
+
+
+def test_no_regression_asks_for_the_loss_that_is_acceptable() -> None:
+    found = problems(gates__no_regression="production")
+    assert "which loss of return is acceptable" in found["gates.margin"]
+    given = {"env.id": "CartPole-v1", "gates.no_regression": "production", "gates.margin": 0}
+    assert resolve(given).gates.margin == 0.0
+    alone = resolve({"env.id": "CartPole-v1", "gates.margin": 5})
+    said = "gates.margin is 5.0, but gates.no_regression, which reads it, is not set"
+    assert said in unread(alone)
+
+
+@pytest.mark.parametrize("rule", ["converged", "guardrail_clean"])
+def test_what_a_run_says_of_itself_is_no_gate_alone(rule: str) -> None:
+    assert "says of itself" in problems(**{f"gates__{rule}": True})[f"gates.{rule}"]
+    assert getattr(spec(**{f"gates__{rule}": True}).gates, rule)
+
+
+def test_rules_that_training_cannot_be_held_against_give_patience_nothing_to_do() -> None:
+    found = problems(gates__improvement="production", gates__patience=3)
+    assert "could pass or fail during training" in found["gates.patience"]
+
+
+@pytest.mark.parametrize("bad", ["", "12", "a b", "prod@CartPole-v1", "-x", "x" * 101, 5])
+def test_an_alias_is_a_name(bad: Any) -> None:
+    assert set(problems(gates__improvement=bad)) == {"gates.improvement"}
 
 
 def test_an_external_run_needs_a_program_and_a_policy_to_judge() -> None:

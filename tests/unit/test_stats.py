@@ -1,26 +1,33 @@
-"""Summaries against hand-computed numbers, an independent bootstrap, and simulation."""
+"""Summaries against hand-computed numbers and against SciPy's bootstrap on the same resamples.
+
+How often intervals hold the truth is in `test_stats_coverage.py`.
+"""
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats as scipy_stats
 
-from rl_orch import stats
 from rl_orch.records import Evaluation
 from rl_orch.stats import (
-    STUDENT_T,
+    aggregates,
     band,
-    difference,
     interval,
     iqm,
     mean,
+    median,
     student_t,
     summarize,
     summarize_runs,
 )
+from rl_orch.stats.bootstrap import Statistic
+from rl_orch.stats.student import upper_quantile, upper_tail
+from rl_orch.stats.summary import median_ci95
 
 finite = st.floats(-1e6, 1e6)
 
@@ -69,22 +76,16 @@ def test_an_unbounded_interval_survives_json_that_every_parser_reads() -> None:
     assert Evaluation.model_validate_json(text) == summary
 
 
-def test_small_samples_get_at_least_the_interval_of_students_t() -> None:
+def test_the_interval_is_at_each_end_the_outer_one_of_the_bootstrap_and_students_t() -> None:
     low, high = summarize([1.0, 3.0]).ci95
     assert (low, high) == pytest.approx((2.0 - 12.706, 2.0 + 12.706))
     rng = np.random.default_rng(1)
-    for n in (5, 19):
+    for n in (5, 19, 20, 200):
         sample = rng.exponential(1.0, n)
-        half = STUDENT_T[n - 2] * sample.std(ddof=1) / math.sqrt(n)
+        half = student_t(n - 1) * float(sample.std(ddof=1)) / math.sqrt(n)
         bootstrap, (low, high) = interval(sample, mean), summarize(sample.tolist()).ci95
         assert low == min(bootstrap[0], sample.mean() - half)
         assert high == max(bootstrap[1], sample.mean() + half)
-
-
-def test_from_twenty_numbers_on_the_interval_is_the_bootstraps() -> None:
-    sample = np.random.default_rng(2).exponential(1.0, 20)
-    assert summarize(sample.tolist()).ci95 == interval(sample, mean)
-    assert len(STUDENT_T) == 18
 
 
 def test_no_numbers_at_all_are_refused() -> None:
@@ -116,35 +117,73 @@ def test_the_interval_agrees_with_the_normal_one_where_that_is_right() -> None:
     assert high == pytest.approx(sample.mean() + half, abs=0.03)
 
 
+@pytest.mark.parametrize("statistic", [mean, median, iqm])
+@pytest.mark.parametrize(("n", "kind"), [(20, "skewed"), (100, "normal"), (50, "rounded")])
+def test_the_bootstrap_is_scipys_on_the_same_numbers(
+    statistic: Statistic, n: int, kind: str
+) -> None:
+    rng = np.random.default_rng(n)
+    sample = {
+        "skewed": rng.exponential(1.0, n),
+        "normal": rng.normal(0.0, 1.0, n),
+        "rounded": rng.gamma(4.0, 150.0, n).round(),
+    }[kind]
+
+    def along(values: Any, axis: int) -> Any:
+        return statistic(np.moveaxis(values, axis, -1))
+
+    theirs = scipy_stats.bootstrap(
+        (sample,), along, method="BCa", n_resamples=10_000, rng=np.random.default_rng(7)
+    )
+    ours = interval(sample, statistic, seed=7)
+    assert ours == pytest.approx(tuple(theirs.confidence_interval), rel=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(finite, min_size=1, max_size=60))
+def test_the_interquartile_mean_is_scipys_trimmed_mean(values: list[float]) -> None:
+    theirs = scipy_stats.trim_mean(values, 0.25)
+    assert iqm(np.asarray(values)[None, :])[0] == pytest.approx(theirs, rel=1e-9, abs=1e-6)
+
+
+def test_aggregates_are_what_one_works_out_by_hand() -> None:
+    found = aggregates([0.0, 1.0, 3.0, 100.0], target=3.0)
+    assert {name: estimate.value for name, estimate in found.items()} == {
+        "mean": 26.0,
+        "median": 2.0,
+        "iqm": 2.0,
+        "optimality_gap": (3.0 + 2.0 + 0.0 + 0.0) / 4,
+    }
+    assert found["mean"].ci95 == summarize([0.0, 1.0, 3.0, 100.0]).ci95
+    assert "optimality_gap" not in aggregates([1.0])
+
+
+def test_what_is_above_the_target_makes_up_for_nothing() -> None:
+    gap = aggregates([90.0] * 10 + [1000.0] * 10, target=100.0)["optimality_gap"]
+    assert gap.value == 5.0
+    assert 0.0 < gap.ci95[0] < 5.0 < gap.ci95[1] < 10.0
+    reached = aggregates([100.0, 250.0], target=100.0)["optimality_gap"]
+    assert (reached.value, reached.ci95) == (0.0, (0.0, 0.0))
+
+
+def test_the_interval_of_the_median_lies_between_the_order_statistics_of_the_tables() -> None:
+    # Of 6, the extremes hold the median in 96.9 % of cases, their neighbours in 78 %;
+    # of 20, the 6th and the 15th in 95.9 %, the 7th and the 14th in 88.5 %.
+    low, high = median_ci95(np.arange(1.0, 7.0))
+    assert 1.0 < low < 1.5
+    assert high == pytest.approx(7.0 - low)
+    low, high = median_ci95(np.arange(1.0, 21.0))
+    assert 6.0 < low < 6.5
+    assert high == pytest.approx(21.0 - low)
+    assert median_ci95(np.arange(5.0)) == (-math.inf, math.inf)
+    half = 1.96 * math.sqrt(100_001) / 2
+    assert median_ci95(np.arange(100_001.0)) == pytest.approx((50_000 - half, 50_000 + half), abs=2)
+
+
 def test_a_skewed_sample_gets_a_lopsided_interval() -> None:
     sample = np.random.default_rng(4).exponential(1.0, 60)
     low, high = interval(sample, mean)
     assert high - sample.mean() > sample.mean() - low
-
-
-@pytest.mark.parametrize(
-    ("kind", "n", "least"),
-    [
-        ("normal", 5, 0.93),
-        ("normal", 10, 0.93),
-        ("normal", 30, 0.91),
-        ("normal", 100, 0.92),
-        ("exponential", 5, 0.85),
-        ("exponential", 10, 0.89),
-        ("exponential", 30, 0.90),
-        ("exponential", 100, 0.92),
-    ],
-)
-def test_the_interval_covers_the_truth_about_as_often_as_it_says(
-    kind: str, n: int, least: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Skewed small samples fall short of 95 %, and the bounds say by how much."""
-    monkeypatch.setattr(stats, "RESAMPLES", 1_000)
-    rng = np.random.default_rng(n)
-    draw = rng.normal if kind == "normal" else rng.standard_exponential
-    samples = draw(size=(500, n)) + (1.0 if kind == "normal" else 0.0)
-    intervals = [summarize(sample.tolist()).ci95 for sample in samples]
-    assert least <= np.mean([low <= 1.0 <= high for low, high in intervals]) <= 0.98
 
 
 @pytest.mark.parametrize(
@@ -181,23 +220,6 @@ def test_three_runs_have_their_mean_as_iqm_and_its_interval_too() -> None:
     assert found.iqm_ci95 == pytest.approx(found.ci95)
 
 
-def test_from_twenty_runs_on_the_interval_of_the_iqm_is_the_bootstraps() -> None:
-    sample = np.random.default_rng(5).exponential(1.0, 20)
-    assert summarize_runs(sample.tolist()).iqm_ci95 == interval(sample, iqm)
-
-
-@pytest.mark.parametrize(("kind", "truth"), [("normal", 0.0), ("exponential", 0.73838)])
-@pytest.mark.parametrize("n", [5, 10, 30])
-def test_the_interval_of_the_iqm_covers_the_truth_about_as_often_as_it_says(
-    kind: str, truth: float, n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stats, "RESAMPLES", 500)
-    rng = np.random.default_rng(n)
-    draw = rng.normal if kind == "normal" else rng.standard_exponential
-    intervals = [summarize_runs(sample.tolist()).iqm_ci95 for sample in draw(size=(300, n))]
-    assert 0.91 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.99
-
-
 def test_a_band_is_the_interval_of_students_t_in_each_column() -> None:
     low, high = band(np.array([[1.0, 5.0, 0.0], [3.0, 5.0, 0.0], [5.0, 5.0, 9.0]]))
     half = 4.303 * 2.0 / math.sqrt(3)
@@ -205,34 +227,10 @@ def test_a_band_is_the_interval_of_students_t_in_each_column() -> None:
     assert high == pytest.approx([3.0 + half, 5.0, 3.0 + 4.303 * 3.0], abs=1e-3)
 
 
-def test_a_difference_of_means_has_welchs_interval() -> None:
-    found = difference([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
-    # Variances 2.5 / 5 and 10 / 5; 2.5^2 / (0.5^2 / 4 + 2^2 / 4) = 5.88 degrees of freedom.
-    half = 2.571 * math.sqrt(2.5)
-    assert found.mean == -3.0
-    assert found.ci95 == pytest.approx((-3.0 - half, -3.0 + half))
-    assert (found.n, found.clear) == ((5, 5), False)
-    assert found.turned.ci95 == pytest.approx((3.0 - half, 3.0 + half))
-
-
-def test_a_difference_is_clear_where_its_interval_leaves_zero_out() -> None:
-    far = difference([100.0, 101.0, 102.0], [1.0, 2.0])
-    assert far.clear
-    assert far.turned.clear
-    assert (far.n, far.turned.n) == ((3, 2), (2, 3))
-    assert difference([5.0, 5.0], [5.0, 5.0]).clear is False
-    assert difference([5.0, 5.0], [4.0, 4.0, 4.0]).ci95 == (1.0, 1.0)
-
-
-def test_a_single_number_on_one_side_bounds_no_difference() -> None:
-    found = difference([1.0, 2.0, 3.0], [7.0])
-    assert (found.mean, found.ci95, found.clear) == (-5.0, (-math.inf, math.inf), False)
-    assert math.isnan(difference([], [1.0]).mean)
-
-
-def test_a_difference_covers_the_truth_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(6)
-    found = [
-        difference(rng.normal(2, 1, 5).tolist(), rng.normal(0, 4, 8).tolist()) for _ in range(1000)
-    ]
-    assert 0.93 <= np.mean([d.ci95[0] <= 2.0 <= d.ci95[1] for d in found]) <= 0.98
+@pytest.mark.parametrize("freedom", [1, 2, 3, 10, 19, 99])
+def test_tails_and_quantiles_of_students_t_are_scipys(freedom: int) -> None:
+    for t in (-3.0, 0.0, 0.7, 2.0, 6.0):
+        assert upper_tail(t, freedom) == pytest.approx(scipy_stats.t.sf(t, freedom), abs=1e-13)
+    for tail in (0.9, 0.5, 0.025, 1e-6):
+        theirs = scipy_stats.t.isf(tail, freedom)
+        assert upper_quantile(tail, freedom) == pytest.approx(theirs, rel=1e-6, abs=1e-9)

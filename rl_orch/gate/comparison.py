@@ -1,0 +1,80 @@
+"""Rules that hold a policy against another one: no worse than by a margin, or better. Pure."""
+
+import math
+
+from rl_orch.gate.evidence import Evidence, Rule, missing
+from rl_orch.records import Check, EvalReport
+from rl_orch.stats import difference, paired, plan
+
+
+def no_regression(evidence: Evidence, rule: Rule) -> Check:
+    """Non-inferiority: the lower bound of the difference to the model at the alias is at most the
+    margin (the limit) below zero. To be no clear loss is not enough: few episodes never show one.
+    """
+    return _compared(evidence, rule, -rule.limit, f"a loss of at most {rule.limit:g} is allowed")
+
+
+def improvement(evidence: Evidence, rule: Rule) -> Check:
+    """Superiority: the lower bound of the difference to the model at the alias is above zero."""
+    return _compared(evidence, rule, 0.0, "more than 0 is asked")
+
+
+def same_episodes(first: EvalReport, second: EvalReport) -> int:
+    """How many episodes of two reports can be paired, from the first on: all of the shorter one
+    if its seeds are those that the other begins with, or else none."""
+    n = min(len(first.seeds), len(second.seeds), len(first.returns), len(second.returns))
+    return n if n > 0 and first.seeds[:n] == second.seeds[:n] else 0
+
+
+def _compared(evidence: Evidence, rule: Rule, least: float, asked: str) -> Check:
+    alias = str(rule.against)
+    remedy = "evaluate both models on the same seeds, as `rlctl promote` does"
+    if alias not in evidence.baselines:
+        return missing(rule, f"how the model at {alias!r} does", remedy)
+    baseline = evidence.baselines[alias]
+    if baseline is None:
+        sentence = f"not judged: no model of {evidence.report.env_id} is {alias!r} yet"
+        return Check(rule=rule.name, passed=True, observed=None, limit=least, sentence=sentence)
+    unlike = _unlike(evidence.report, baseline)
+    if unlike is not None:
+        return missing(rule, f"how the two compare, since {unlike}", remedy)
+    low, mean, how = _difference(evidence.report, baseline)
+    passed = low > least if rule.name == "improvement" else low >= least
+    sentence = (
+        f"mean return minus that of {_name(baseline, alias)} {how} is {mean:.2f}, "
+        f"its lower bound {low:.2f}; {asked}"
+    )
+    return Check(rule=rule.name, passed=passed, observed=low, limit=least, sentence=sentence)
+
+
+def _unlike(report: EvalReport, baseline: EvalReport) -> str | None:
+    """Why two reports cannot be compared, if they cannot."""
+    if report.env_id != baseline.env_id:
+        return f"the one played {report.env_id}, the other {baseline.env_id}"
+    if report.deterministic != baseline.deterministic:
+        return "one of them took its most likely actions and the other sampled"
+    return None
+
+
+def _difference(report: EvalReport, baseline: EvalReport) -> tuple[float, float, str]:
+    """The lower bound of the difference of the means, that difference, and where it is from."""
+    n = same_episodes(report, baseline)
+    if n == 0:
+        found = difference(report.returns, baseline.returns)
+        how = f"over {found.n[0]} and {found.n[1]} episodes with other seeds"
+        # Where it was stopped by pairs that are not here, nothing is bounded.
+        low = found.ci95[0] if report.stopping is None else -math.inf
+        return low, found.mean, how
+    first, second = report.returns[:n], baseline.returns[:n]
+    apart = paired(first, second, seed=report.seed)
+    how = f"over {n} pairs of episodes with the same seed"
+    if report.stopping is None:
+        return apart.ci95[0], apart.mean, how
+    stopping = report.stopping
+    test = plan(stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin)
+    seen = test.look([a - b for a, b in zip(first, second, strict=True)])
+    return seen.low, apart.mean, f"{how}, of at most {stopping.n_max},"
+
+
+def _name(baseline: EvalReport, alias: str) -> str:
+    return f"{alias!r}" if baseline.model is None else f"{alias!r} (model {baseline.model})"

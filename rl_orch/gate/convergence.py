@@ -1,0 +1,48 @@
+"""The rule that training has converged, from the evaluations during training. Pure."""
+
+from rl_orch.gate.evidence import Evidence, Rule, missing
+from rl_orch.records import Check, Evaluation
+from rl_orch.stats import trend
+
+SETTLED_SHARE = 0.05
+"""The largest change, as a share of all that training changed, that counts as none."""
+
+FEWEST = 5
+"""The least number of evaluations in the last third of training that a line is fitted to."""
+
+
+def converged(evidence: Evidence, rule: Rule) -> Check:
+    """Returns have settled: the line through the last third of the curve is not clearly steep.
+
+    It fails where the whole 95 % interval of the line's change lies beyond a share (the limit) of
+    the distance from the worst evaluation to the best. Rising, training was ended too early;
+    falling, the best checkpoint is a peak and the next training may not reach it. All evaluations
+    see the same episodes, so the luck of the draw does not move the curve. The test is whether a
+    change is clear: noise that hides it lets the rule pass, and `min_return` is there for that.
+    """
+    if not evidence.history:
+        remedy = "judge the model where the event file of its run is"
+        return missing(rule, "how returns went during training", remedy)
+    last = evidence.history[-1][0]
+    late = [(step, found.mean) for step, found in evidence.history if 3 * step >= 2 * last]
+    if len(late) < FEWEST:
+        what = f"whether returns have settled, from {len(late)} evaluations in the last third"
+        at_most = max(1, last // (3 * FEWEST))
+        return missing(rule, what, f"set eval.every to at most {at_most:,}")
+    found = trend([step for step, _ in late], [mean for _, mean in late])
+    allowed = rule.limit * _range(evidence.history)
+    passed = found.ci95[0] <= allowed and found.ci95[1] >= -allowed
+    low, high = found.ci95
+    sentence = (
+        f"over the last third of training, {len(late)} evaluations, the mean return changed by "
+        f"{found.value:.2f}, with 95 % confidence between {low:.2f} and {high:.2f}; "
+        f"{allowed:.2f} either way, {rule.limit:.0%} of all change, counts as settled"
+    )
+    return Check(
+        rule=rule.name, passed=passed, observed=found.value, limit=allowed, sentence=sentence
+    )
+
+
+def _range(history: tuple[tuple[int, Evaluation], ...]) -> float:
+    means = [found.mean for _, found in history]
+    return max(means) - min(means)

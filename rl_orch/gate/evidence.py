@@ -1,0 +1,48 @@
+"""Rules as data, and the evidence that they may read. What nobody has gathered is None."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rl_orch.records import Check, EvalReport, Evaluation, Parity
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that is asked: the name of the check, its limit (infinite: none) and, for a
+    comparison, the alias of the model to compare with."""
+
+    name: str
+    limit: float
+    against: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What rules may read of a policy.
+
+    `baselines` are the reports on the models that it competes with, by alias; None for an alias
+    that no model of the environment holds. `history` are the evaluations during training with
+    their steps, oldest first. `latency_ms` is the 99th percentile of the time of one decision on
+    one observation, `bundle_bytes` the size of the bundle with all its files, `guardrail_events`
+    how often a guardrail of the run spoke up, `parity` how each exported form compares.
+    """
+
+    report: EvalReport
+    env_steps: int
+    baselines: Mapping[str, EvalReport | None] = field(default_factory=dict)
+    history: tuple[tuple[int, Evaluation], ...] | None = None
+    latency_ms: float | None = None
+    bundle_bytes: int | None = None
+    guardrail_events: int | None = None
+    parity: tuple[Parity, ...] | None = None
+
+
+def missing(rule: Rule, what: str, remedy: str) -> Check:
+    """The check of a rule without its evidence: failed, with what is missing and what to do."""
+    return Check(
+        rule=rule.name,
+        passed=False,
+        observed=None,
+        limit=rule.limit,
+        sentence=f"not known: {what}; {remedy}",
+    )
