@@ -31,12 +31,16 @@ PANELS = {
         "ls": ("ls", "List runs, newest first."),
         "show": ("show", "Show one run: result, curve, checkpoints, models."),
         "logs": ("logs", "Print a run's log; -f follows it."),
-        "registry": ("registry", "List, show, judge, verify and prune models."),
         "compare": ("compare", "Put runs side by side: results, config difference, curves."),
     },
-    "Manage": {
+    "Policies": {
+        "eval": ("eval", "Play a policy, alone or against another one: what it is worth."),
+        "play": ("play", "Look at an episode, in a window or as a film."),
+        "registry": ("registry", "List, show, judge, verify and prune models."),
         "promote": ("promote", "Give a model an alias, if gates let it pass."),
         "rollback": ("rollback", "Give an alias back to the model that had it before."),
+    },
+    "Manage": {
         "stop": ("stop", "Ask a run to end after a last checkpoint."),
         "wait": ("wait", "Wait until a run has ended and exit with its code."),
         "rm": ("rm", "Delete runs that have ended."),

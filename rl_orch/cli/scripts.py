@@ -25,6 +25,14 @@ def load_best() -> None:
     _as("registry", "best")
 
 
+def evaluate() -> None:
+    """`rl-eval --model-id ID`: play a model."""
+    sys.argv[1:] = [word.removeprefix("--model-id=") for word in sys.argv[1:]]
+    if "--model-id" in sys.argv:
+        sys.argv.remove("--model-id")
+    _as("eval")
+
+
 def _as(*words: str) -> None:
     sys.argv[1:1] = words
     main()

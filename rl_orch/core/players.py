@@ -92,7 +92,7 @@ class Players:
             except BaseException:
                 self.end()
                 raise
-        return _joined(parts, question.seed)
+        return joined(parts, question.seed)
 
     def end(self) -> None:
         """End all children, and what they have started."""
@@ -164,7 +164,7 @@ def _ask(
     first: int,
     episodes: int,
     heard: Callable[[_Child, float], None],
-) -> dict[str, Any]:
+) -> Answer:
     process = child.process
     assert process.stdin is not None
     assert process.stdout is not None
@@ -191,7 +191,7 @@ def _ask(
                 heard(child, float(done))
             case {"report": _}:
                 heard(child, 1.0)
-                return dict(told)
+                return _answer(told)
             case {"error": dict(error)}:
                 kind = BadInput if told.get("bad_input") else RlctlError
                 raise kind(error["message"], path=error.get("path"), hint=error.get("hint"))
@@ -204,21 +204,29 @@ def _ended(code: int, said: IO[str]) -> RlctlError:
     return RlctlError(f"the evaluation ended with exit code {code}: {last}")
 
 
-def _joined(parts: Sequence[Mapping[str, Any]], seed: int) -> Answer:
-    reports = [EvalReport.model_validate(part["report"]) for part in parts]
-    against = [part["baseline"] for part in parts if part["baseline"] is not None]
-    baselines = [EvalReport.model_validate(each) for each in against]
-    sides = zip(*(part["episodes"] for part in parts), strict=True)
-    notable = (
-        _notable([Recorded.model_validate(each) for noted in side for each in noted])
-        for side in sides
+def joined(parts: Sequence[Answer], seed: int) -> Answer:
+    """One answer about the episodes of all parts, which follow one another."""
+    against = [part.baseline for part in parts if part.baseline is not None]
+    sides = zip(*(part.episodes for part in parts), strict=True)
+    noted = (notable([each for part in side for each in part.values()]) for side in sides)
+    return Answer(
+        merged([part.report for part in parts], seed),
+        merged(against, seed) if against else None,
+        tuple(noted),
     )
-    baseline = merged(baselines, seed) if baselines else None
-    return Answer(merged(reports, seed), baseline, tuple(notable))
 
 
-def _notable(episodes: Sequence[Recorded]) -> dict[str, Recorded]:
-    """The best and the worst of those that the children noted."""
+def _answer(told: Mapping[str, Any]) -> Answer:
+    against = told["baseline"]
+    return Answer(
+        EvalReport.model_validate(told["report"]),
+        None if against is None else EvalReport.model_validate(against),
+        tuple(notable([Recorded.model_validate(e) for e in side]) for side in told["episodes"]),
+    )
+
+
+def notable(episodes: Sequence[Recorded]) -> dict[str, Recorded]:
+    """The best and the worst of some episodes; the first of those that are alike."""
     if not episodes:
         return {}
     best = min(episodes, key=lambda each: (-each.ret, each.number))

@@ -39,7 +39,7 @@ def test_a_verdict_is_kept_with_its_rules_and_the_report_that_it_read(shop: Shop
     model = shop.a_model("r-1")
     (stored,) = shop.registry.verdicts_on(model.id)
     assert (stored.passed, stored.verdict, model.validated) == (True, model.verdict, True)
-    assert stored.rules == ({"name": "min_return", "limit": 100.0},)
+    assert stored.rules == ({"name": "min_return", "limit": 100.0, "against": None},)
     final = RunDir(Path(model.model_path).parents[1]).report_file("final")
     assert stored.report_path == str(final)
     assert shop.models().verify().ok

@@ -65,6 +65,7 @@ NAMED = {
     | st.integers(1, 1000)
     | st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),
     "eval.final_episodes": st.integers(10, 100_000),
+    "eval.metrics": st.lists(WORDS, max_size=5),
     "gates.no_regression": ALIASES,
     "gates.improvement": ALIASES,
     "schedule.after": st.lists(WORDS, max_size=5),

@@ -38,6 +38,7 @@ OTHER_VALUES: dict[str, Any] = {
     "train.off_policy": False,
     "agent.network.hidden_sizes": [3],
     "eval.final_episodes": 50,
+    "eval.metrics": ["distance"],
     "gates.min_return": 1,
     "rollout.steps": 512,
     "resources.device": "mps",

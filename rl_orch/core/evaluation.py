@@ -1,0 +1,174 @@
+"""Evaluations that somebody asks for: of one policy, or of two on the same episodes, which may end
+as soon as they are decided. Where they are kept: in `evals/` of the run.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rl_orch import stats
+from rl_orch.core.players import Answer, Players, Question, joined, playing, worth
+from rl_orch.core.references import PolicySource
+from rl_orch.errors import BadInput
+from rl_orch.io import machine
+from rl_orch.io.episode_tables import write_records, write_table
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import Estimate, EvalReport
+
+LOOKS = 5
+"""How often a comparison that may end early is looked at."""
+
+FEWEST = 2 * LOOKS
+
+Watch = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How policies are to be evaluated; `sequential` for two of them, until it is decided."""
+
+    episodes: int
+    seed: int
+    deterministic: bool | None = None
+    metrics: tuple[str, ...] = ()
+    sequential: bool = False
+    margin: float = 0.0
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sequential and self.episodes < FEWEST:
+            raise BadInput(
+                f"--episodes is {self.episodes}; a comparison that may end early is looked at "
+                f"{LOOKS} times, and needs at least {FEWEST}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A policy beside another one, over pairs of episodes with the same seed. `decision` is what a
+    test that may end early said; None where all episodes were asked for."""
+
+    difference: stats.Difference
+    improvement: Estimate
+    decision: str | None = None
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What was found, and where it was written."""
+
+    answer: Answer
+    comparison: Comparison | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+def evaluate(
+    source: PolicySource, against: PolicySource | None, asked: Asked, watch: Watch
+) -> Evaluated:
+    """Play a policy, and another one on the same episodes."""
+    question = Question(
+        challenger=named(source),
+        champion=None if against is None else named(against),
+        seed=asked.seed,
+        deterministic=asked.deterministic,
+        metrics=asked.metrics,
+        actions=True,
+    )
+    jobs = asked.jobs or worth(asked.episodes, machine.cores())
+    with playing(jobs) as players:
+        if asked.sequential and against is not None:
+            return _until_decided(players, question, asked, watch)
+        answer = players.play(question, 0, asked.episodes, watch)
+    return Evaluated(answer, _compared(answer, asked))
+
+
+def keep(source: PolicySource, found: Answer, folder: Path | None = None) -> dict[str, Path]:
+    """Write a report, its table and its records: into a folder, or into the run's own under the
+    next free name. Nothing, where a policy belongs to no run and no folder is named."""
+    directory = RunDir(folder) if folder is not None else run_directory(source)
+    if directory is None:
+        return {}
+    (directory.path / "evals").mkdir(parents=True, exist_ok=True)
+    name = _free_name(directory)
+    files = {
+        "report": directory.report_file(name),
+        "episodes": directory.episodes_file(name),
+        "records": directory.records_file(name),
+    }
+    write_table(files["episodes"], found.report)
+    write_records(files["records"], found.episodes[0] if found.episodes else {})
+    directory.write_report(name, found.report)
+    return files
+
+
+def run_directory(source: PolicySource) -> RunDir | None:
+    """The directory of the run that a policy belongs to, or one like it."""
+    if source.kind == "bundle":
+        return None
+    directory = RunDir(source.path.parents[1])
+    return directory if directory.spec_file.is_file() else None
+
+
+def named(source: PolicySource) -> dict[str, Any]:
+    """A policy as children are told of it."""
+    directory = run_directory(source)
+    if directory is None:
+        raise BadInput(
+            f"{str(source.path)!r} is not in the directory of a run, which says what to play",
+            path=str(source.path),
+            hint="Name a checkpoint where its run has it: RUN/checkpoints/step_000000100000.",
+        )
+    model = None if source.model is None else source.model.id
+    return {"directory": str(directory.path), "checkpoint": source.path.name, "model": model}
+
+
+def _until_decided(players: Players, question: Question, asked: Asked, watch: Watch) -> Evaluated:
+    """Play from look to look, until the test says superior or not."""
+    test = stats.plan(asked.episodes, looks=LOOKS, margin=asked.margin)
+    parts: list[Answer] = []
+    played = 0
+    for size in test.sizes:
+
+        def heard(done: float, count: int = size - played, before: int = played) -> None:
+            watch((before + done * count) / asked.episodes)
+
+        parts.append(players.play(question, played, size - played, heard))
+        played = size
+        found = joined(parts, question.seed)
+        decision = test.decide(_differences(found))
+        if decision != "go on":
+            break
+    ended = replace(found, report=found.report.model_copy(update={"stopping": test.stopping}))
+    return Evaluated(ended, _compared(ended, asked, decision))
+
+
+def _differences(found: Answer) -> list[float]:
+    assert found.baseline is not None
+    pairs = zip(found.report.returns, found.baseline.returns, strict=True)
+    return [ours - theirs for ours, theirs in pairs]
+
+
+def _compared(answer: Answer, asked: Asked, decision: str | None = None) -> Comparison | None:
+    if answer.baseline is None:
+        return None
+    ours, theirs = answer.report.returns, answer.baseline.returns
+    return Comparison(
+        stats.paired(ours, theirs, seed=asked.seed),
+        stats.probability_of_improvement(ours, theirs, seed=asked.seed),
+        decision,
+        asked.episodes,
+    )
+
+
+def _free_name(directory: RunDir) -> str:
+    number = 1
+    while directory.report_file(f"eval-{number}").exists():
+        number += 1
+    return f"eval-{number}"
+
+
+def aggregates(report: EvalReport, target: float | None) -> dict[str, Estimate]:
+    """Mean, median, interquartile mean and, against a target return, the optimality gap."""
+    return stats.aggregates(report.returns, target=target, seed=report.seed)
