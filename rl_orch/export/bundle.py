@@ -17,8 +17,9 @@ from rl_orch import stats
 from rl_orch.export import parity
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.card import card
-from rl_orch.export.formats import FILES, Writer, Written, quantized, session_run
+from rl_orch.export.formats import FILES, Writer, Written, session_run
 from rl_orch.export.graph import PolicyGraph
+from rl_orch.export.quantizing import quantized
 from rl_orch.io import bundles
 from rl_orch.io.bundles import INT8, Document, Parity, PolicyDocument, Quantized
 from rl_orch.records import EvalReport
@@ -74,7 +75,8 @@ class Export:
         return Checked(written, found)
 
     def quantize(self, onnx: Written, *, episodes: int) -> tuple[bytes, Quantized]:
-        """The ONNX graph with weights of 8 bits, and what that does to returns."""
+        """The ONNX graph with weights of 8 bits, and what that does to returns, one row at a time:
+        rows that are asked about together would change each other's actions."""
         self._tell("quantising", 0.8)
         data = quantized(onnx.data)
         before, after = (self._returns(run, episodes) for run in (onnx.run, session_run(data)))
@@ -92,11 +94,10 @@ class Export:
         return parity.compare(run, self._rows, self._policy.action_space)
 
     def _returns(self, run: parity.Run, episodes: int) -> tuple[float, ...]:
-        actor = GraphActor(run, self.graph.inputs, self._spec)
-        seed = final_evaluation_seed(self._spec)
-        report = evaluate(
-            actor, self._spec, episodes=episodes, seed=seed, deterministic=True, step=0
-        )
+        alone = self._spec.env.model_copy(update={"num_envs": 1})
+        spec = self._spec.model_copy(update={"env": alone})
+        actor, seed = GraphActor(run, self.graph.inputs, spec), final_evaluation_seed(spec)
+        report = evaluate(actor, spec, episodes=episodes, seed=seed, deterministic=True, step=0)
         return report.returns
 
 
@@ -116,7 +117,17 @@ def bundle_files(
     if int8:
         episodes = subject.report.summary.n
         files[INT8], told = export.quantize(checked["onnx"].written, episodes=episodes)
-    policy = _policy(subject, export.graph, {form: c.parity for form, c in checked.items()}, told)
+    found = {form: each.parity for form, each in checked.items()}
+    return assembled(subject, tensors, described(subject, export.graph, found, told), files)
+
+
+def assembled(
+    subject: Subject,
+    tensors: Mapping[str, NDArray[Any]],
+    policy: PolicyDocument,
+    graphs: Mapping[str, bytes],
+) -> dict[str, bytes]:
+    """All files of a bundle, the graphs among them. Its document has the digests of the others."""
     document = Document(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         policies={bundles.POLICY: policy},
@@ -125,7 +136,8 @@ def bundle_files(
     )
     own = {name: np.array(t) for name, t in tensors.items() if name.startswith(TENSOR_PREFIX)}
     spec, report = subject.spec, subject.report
-    files |= {
+    files = {
+        **graphs,
         bundles.WEIGHTS: encode_tensors(own),
         bundles.SPEC: yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False).encode(),
         bundles.REPORT: _json({report.policy: json.loads(report.model_dump_json())}),
@@ -136,9 +148,13 @@ def bundle_files(
     return files | {bundles.DOCUMENT: _json(json.loads(final.model_dump_json()))}
 
 
-def _policy(
-    subject: Subject, graph: PolicyGraph, found: dict[str, Parity], int8: Quantized | None
+def described(
+    subject: Subject,
+    graph: PolicyGraph,
+    found: dict[str, Parity],
+    int8: Quantized | None = None,
 ) -> PolicyDocument:
+    """What a bundle says of its policy; `found` is how near each format of its graph comes."""
     policy, spec = subject.policy, subject.spec
     return PolicyDocument(
         algorithm=spec.agent.algorithm,

@@ -156,7 +156,8 @@ def _parity(document: Document) -> str:
     return (
         f"{text}\n\n`{INT8}` has weights of 8 bits: {told.bytes_after:,} bytes instead of "
         f"{told.bytes_before:,}. Mean return {told.mean_before:.2f} before and "
-        f"{told.mean_after:.2f} after, on the same {told.n} episodes."
+        f"{told.mean_after:.2f} after, on the same {told.n} episodes, one row at a time. In a "
+        "larger batch its actions depend a little on the other rows."
     )
 
 

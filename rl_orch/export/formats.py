@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -52,7 +50,7 @@ class Writer:
     def write(self, form: str) -> Written:
         """The graph in one format; `RlctlError` if it cannot be written so."""
         writers = {"onnx": self._onnx, "torchscript": self._torchscript, "pt2": self._pt2}
-        with _quietly():
+        with quietly():
             try:
                 return writers[form]()
             except RlctlError:
@@ -157,18 +155,6 @@ def session_run(data: bytes) -> Run:
     return run
 
 
-def quantized(data: bytes) -> bytes:
-    """An ONNX graph with weights of 8 bits; what flows between layers is rounded as it comes."""
-    refuse_missing()
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with TemporaryDirectory() as folder, _quietly():
-        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
-        before.write_bytes(data)
-        quantize_dynamic(before, after, weight_type=QuantType.QInt8, per_channel=True)
-        return after.read_bytes()
-
-
 def _tidy(model: Any) -> None:
     """Leave out what tells of the machine that wrote it, and call the batch by its name."""
     model.producer_name, model.producer_version = "rl-orch", ""
@@ -186,7 +172,7 @@ def _tidy(model: Any) -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Exporters warn of what they cannot know: of deprecations, and of packages they can do
     without."""
     loud = logging.getLogger("torch.onnx"), logging.getLogger()

@@ -91,10 +91,7 @@ class PolicyGraph(nn.Module):
         now = given[_called(OBSERVATION, name)]
         if self._frames is None:
             return now
-        now = now.unsqueeze(1)
-        if self._frames == 1:
-            return now
-        before = given[_called(FRAMES, name)]
+        now, before = now.unsqueeze(1), given[_called(FRAMES, name)]
         first = given[FIRST].reshape(-1, *[1] * (before.ndim - 1))
         stacked = torch.cat((torch.where(first, now, before), now), 1)
         kept[_called(FRAMES, name)] = stacked[:, 1:]
@@ -108,7 +105,7 @@ class PolicyGraph(nn.Module):
         kinds = {name: _kind(name, part) for name, part in parts.items()}
         observed = [_port(_called(OBSERVATION, n), kinds[n], shown[n]) for n in parts]
         state = []
-        if self._frames is not None and self._frames > 1:
+        if self._frames is not None:
             before = self._frames - 1
             state = [_port(_called(FRAMES, n), kinds[n], (before, *shown[n])) for n in parts]
         if self.head.memory_size:

@@ -73,7 +73,8 @@ class Parity(Record):
 
 
 class Quantized(Record):
-    """What INT8 weights do to returns on the same episodes: mean before, after, and how many."""
+    """What INT8 weights do to returns on the same n episodes, acting on one row at a time: the
+    mean before and after, and the interval of the mean difference."""
 
     file: str = INT8
     bytes_before: int
