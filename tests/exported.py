@@ -98,7 +98,7 @@ def made(document: dict[str, Any]) -> Case:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in policy.parameters():
-            parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
     rng = np.random.default_rng(6)
     for module in policy.modules():
         if isinstance(module, RunningNormalizer):

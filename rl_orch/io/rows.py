@@ -103,7 +103,7 @@ class Output:
     """A file of actions that appears whole or not at all."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._closed = path, False
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}{kind_of(path)}")
         self._sink = self._tried(lambda: _SINKS[kind_of(path)](self._temporary))
 
@@ -113,13 +113,15 @@ class Output:
 
     def close(self) -> None:
         """Give the file its name."""
+        self._closed = True
         self._tried(self._sink.close)
         self._tried(lambda: self._temporary.replace(self._path))
 
     def discard(self) -> None:
-        """Leave nothing behind."""
-        with suppress(OSError):
-            self._sink.close()
+        """Leave nothing behind but a file that has its name."""
+        if not self._closed:
+            with suppress(OSError):
+                self._sink.close()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from rl_orch.export.acting import SampledActing, greedy, stacked
 from rl_orch.export.graph import ACTION, FIRST, PolicyGraph, blank_state
 from rl_orch.export.heads import head_of
 from rl_orch.rl.envs import space_json
+from rl_orch.rl.policy import Seen
 from tests.exported import CASES, NORMALIZED, STACKED, case, made
 
 EVERY = CASES | {
@@ -113,7 +114,7 @@ def test_a_graph_does_not_move_when_its_policy_does() -> None:
     rows = policy.rows(64)
     with torch.no_grad():
         for parameter in policy.policy.parameters():
-            parameter += 1.0
+            parameter.add_(1.0)
     assert policy.parity(parity.in_torch(policy.graph), rows).passed
 
 
@@ -176,7 +177,7 @@ def test_acting_step_by_step_plays_what_the_policy_plays(name: str) -> None:
 def _replayed(policy: Any, played: list[Any]) -> list[int]:
     memory, actions = None, []
     for _, stack, first in played:
-        seen = parity.Seen(stack[None], np.array([first]), memory)
+        seen = Seen(stack[None], np.array([first]), memory)
         decision = policy.decide(seen, None)
         memory = decision.memory
         actions.append(int(decision.actions[0]))

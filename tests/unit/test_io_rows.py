@@ -24,11 +24,12 @@ REMEMBERING = (
     Port(name="first", dtype="bool", shape=()),
     Port(name="state.memory", dtype="float32", shape=(8,)),
 )
+Columns = dict[str, NDArray[Any]]
 COUNT = 2 * rows.BATCH + 5
 OBSERVATIONS = np.arange(2 * COUNT, dtype=np.float32).reshape(COUNT, 2)
 
 
-def written(path: Path, columns: dict[str, NDArray[Any]]) -> Path:
+def written(path: Path, columns: Columns) -> Path:
     """A file of columns, in the kind that its name says."""
     if path.suffix == ".npy":
         np.save(path, columns["observation"])
@@ -63,7 +64,7 @@ def test_every_kind_of_file_gives_the_same_rows_in_batches(kind: str, tmp_path: 
 def test_parts_are_columns_by_their_names_alone_or_in_full(kind: str, tmp_path: Path) -> None:
     side, noise = OBSERVATIONS[:7], np.arange(7)
     for prefix in ("", "observation."):
-        columns = {f"{prefix}side": side, f"{prefix}noise": noise}
+        columns: Columns = {f"{prefix}side": side, f"{prefix}noise": noise}
         found = read(written(tmp_path / f"in{kind}", columns), PARTS)
         np.testing.assert_array_equal(found["observation.side"], side)
         np.testing.assert_array_equal(found["observation.noise"], noise)
@@ -144,7 +145,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) ->
         read(tmp_path / "in.csv")
 
 
-ACTIONS = {
+ACTIONS: Columns = {
     "choices": np.arange(5),
     "moves": np.linspace(-1, 1, 10, dtype=np.float32).reshape(5, 2),
     "tables": np.arange(20).reshape(5, 2, 2),

@@ -69,9 +69,8 @@ def test_rows_of_one_episode_get_the_actions_that_were_played(
     policy = kept(CASES[name])
     rows = policy.case.rows(3 * parity.LANES * 40)
     lane = slice(0, None, parity.LANES)
-    inputs = {
-        name: rows.inputs[name][lane] for name in ("observation", "first") if name in rows.inputs
-    }
+    columns = [column for column in ("observation", "first") if column in rows.inputs]
+    inputs: dict[str, Any] = {column: rows.inputs[column][lane] for column in columns}
     np.savez(tmp_path / "in.npz", **inputs)
     answer = policy.ask(input=str(tmp_path / "in.npz"), output=str(tmp_path / "out.jsonl"))
     assert answer == {"path": str(tmp_path / "out.jsonl"), "rows": 120}
@@ -84,10 +83,7 @@ def test_an_observation_with_parts_is_an_object(kept: Callable[..., Kept]) -> No
     observation = {"picture": np.zeros((36, 36), int).tolist(), "side": [1.0, -1.0], "noise": 2}
     assert policy.ask(observation=observation)["action"] in range(4)
     with pytest.raises(BadInput, match=r"lacks the column 'observation\.noise'"):
-        policy.ask(
-            observation={"picture": [], "side": []}
-            | {"picture": observation["picture"], "side": [1, 1]}
-        )
+        policy.ask(observation={name: observation[name] for name in ("picture", "side")})
 
 
 def test_masks_are_a_column(kept: Callable[..., Kept]) -> None:
