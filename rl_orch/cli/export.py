@@ -14,6 +14,7 @@ from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.policies import PolicyArgument, source_of
 from rl_orch.cli.watching import watching
 from rl_orch.core.exporting import default_out, export
+from rl_orch.core.references import PolicySource
 
 
 class Format(StrEnum):
@@ -63,11 +64,12 @@ def command(
     """
     source = source_of(policy, lambda: connect(home, database, server))
     question = {
-        "source": str(source),
+        "source": str(source.path),
         "format": format.value,
-        "out": os.path.abspath(to or default_out(source, format.value)),
+        "out": os.path.abspath(to or default_out(source.path, format.value)),
         "int8": int8,
         "rows": rows,
+        "lineage": _lineage(source),
     }
     with watching(quiet=quiet) as watch:
         written = export(question, watch)
@@ -75,6 +77,11 @@ def command(
         print_json(written)
     else:
         _print(written)
+
+
+def _lineage(source: PolicySource) -> dict[str, Any]:
+    """What the registry knows of a policy's origin, and its files do not."""
+    return {} if source.model is None else {"model": source.model.id}
 
 
 def _print(written: dict[str, Any]) -> None:

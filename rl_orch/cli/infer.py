@@ -73,7 +73,7 @@ def command(
     if observation is not None and output is not None:
         raise BadInput("--output goes with --input; one observation is answered right here")
     question = {
-        "source": str(source_of(policy, lambda: connect(home, database, server))),
+        "source": str(source_of(policy, lambda: connect(home, database, server)).path),
         "input": _absolute(input),
         "output": _absolute(output),
         "observation": _parsed(observation),

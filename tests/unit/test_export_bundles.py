@@ -21,7 +21,7 @@ from rl_orch.io import bundles, onnx_files, sealed
 from rl_orch.io.bundles import NEEDED, Parity, Port
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policy import policy_tensors
-from rl_orch.worker import policies
+from rl_orch.worker import stored
 from tests.exported import CASES, made
 
 Tamper = Callable[[Path], None]
@@ -86,7 +86,7 @@ def test_a_bundle_is_verified_without_torch(sealed_bundle: Path) -> None:
 
 
 def test_the_policy_in_a_bundle_is_the_one_that_went_in(sealed_bundle: Path) -> None:
-    loaded = policies.load(sealed_bundle)
+    loaded = stored.load(sealed_bundle)
     went_in = made(CASES["recurrent ppo"])
     for name, tensor in policy_tensors(went_in.policy).items():
         np.testing.assert_array_equal(loaded.tensors[name], tensor)

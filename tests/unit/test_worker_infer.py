@@ -12,7 +12,7 @@ import torch
 
 from rl_orch.cli import policies as references
 from rl_orch.core.exporting import default_out
-from rl_orch.errors import BadInput, NotFound, RlctlError
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.export import parity
 from rl_orch.io import checkpoints, manifest
 from rl_orch.io.rundir import RunDir
@@ -21,7 +21,7 @@ from rl_orch.rl.policy import policy_tensors
 from rl_orch.worker import export as exporting
 from rl_orch.worker.export import export
 from rl_orch.worker.infer import infer
-from rl_orch.worker.policies import load
+from rl_orch.worker.stored import load
 from tests.exported import CASES, Case, case, made
 
 
@@ -182,30 +182,15 @@ def test_only_a_report_on_this_very_checkpoint_is_taken(kept: Callable[..., Kept
         assert found.checkpoint == policy.path.name
 
 
-def test_a_word_is_a_path_or_a_run(kept: Callable[..., Kept], tmp_path: Path) -> None:
+def test_where_a_path_says_it_all_nobody_is_asked(kept: Callable[..., Kept]) -> None:
     policy = kept(CASES["ppo"])
 
-    @dataclass
-    class Known:
-        id: str
-        path: str
-
-    class Connection:
-        def get(self, reference: str) -> Known:
-            return Known(reference, str(policy.path.parent.parent))
-
-    def connection() -> Any:
-        return Connection()
-
     def nobody() -> Any:
-        raise AssertionError("nobody need be asked where a path says it all")
+        raise AssertionError("nobody need be asked")
 
-    assert references.source_of(str(policy.path), nobody) == policy.path
-    assert references.source_of("r-1", connection) == policy.path
+    found = references.source_of(str(policy.path), nobody)
+    assert (found.path, found.kind, found.model) == (policy.path, "checkpoint", None)
     assert default_out(policy.path, "onnx").parent == policy.path.parent.parent / "exports"
-    (policy.path / "state.json").write_text("{}")
-    with pytest.raises(NotFound, match="no checkpoint that is intact"):
-        references.source_of("r-1", connection)
 
 
 def test_policies_are_loaded_onto_the_cpu(kept: Callable[..., Kept]) -> None:
