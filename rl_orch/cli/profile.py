@@ -1,21 +1,20 @@
 """`rlctl profile`: where the time of a training goes, and what would help."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import fill
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json, Quiet
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
-from rl_orch.cli.output import err, live, out, print_json, safe
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.watching import watching
 from rl_orch.core.advice import Advice, advise
-from rl_orch.core.profiling import Profile, Settled, Watch, profile, refuse_unless_local
+from rl_orch.core.profiling import Profile, Settled, profile, refuse_unless_local
 from rl_orch.core.verbs import ready
 from rl_orch.io import machine
 from rl_orch.spec.checks import refuse_pending
@@ -64,7 +63,7 @@ def command(
     spec = connected.check(asked)
     if seconds is None and steps is None:
         seconds = DEFAULT_S
-    with _watching(quiet=quiet) as watch:
+    with watching(quiet=quiet) as watch:
         found = profile(spec, seconds=seconds, steps=steps, watch=watch)
     advice = advise(spec, found, cores=machine.cores(), gpus=len(machine.gpus()))
     if json:
@@ -72,18 +71,6 @@ def command(
     else:
         _print(asked, spec, found, advice)
     return 0
-
-
-@contextmanager
-def _watching(*, quiet: bool) -> Iterator[Watch]:
-    """A bar, where a person is watching."""
-    if quiet or not live():
-        yield lambda _doing, _done: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err(), transient=True) as progress:
-        task = progress.add_task("preparing", total=1.0)
-        yield lambda doing, done: progress.update(task, description=doing, completed=done)
 
 
 def _document(asked: Spec, spec: Spec, found: Profile, advice: Sequence[Advice]) -> dict[str, Any]:

@@ -46,6 +46,10 @@ PANELS = {
         "rm": ("rm", "Delete runs that have ended."),
         "import-run": ("import_run", "Take in a run directory from another home."),
     },
+    "Carry away": {
+        "export": ("export", "Write a policy as ONNX, TorchScript, pt2 or a bundle."),
+        "infer": ("infer", "Ask a policy for actions, without an environment."),
+    },
     "Serve": {
         "up": ("up", "Start the service of a home: scheduler and HTTP API."),
         "down": ("down", "End the service of a home."),

@@ -3,25 +3,14 @@
 What to make of it is decided in `advice.py`.
 """
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from contextlib import suppress
-from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io.asking import harmless
+from rl_orch.errors import BadInput
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.watched import Child, Watch
 from rl_orch.spec.model import Spec
-
-Watch = Callable[[str, float], None]
-"""Takes what the child is doing, and the part of it that is done."""
 
 TRAINED_HERE = "local"
 """The runner that trains with this package."""
@@ -97,68 +86,11 @@ def profile(spec: Spec, *, seconds: float | None, steps: int | None, watch: Watc
     """Let a child train what the spec says, with nothing left open, until one of the limits is
     reached. When this is interrupted, the child's whole session is ended."""
     limits = {"seconds": seconds, "steps": steps}
-    question = json.dumps({"spec": spec.model_dump(mode="json"), "limits": limits})
-    with tempfile.TemporaryFile("w+", errors="replace") as said, _child(spec, said) as child:
-        try:
-            reply = _reply(child, question, watch)
-            if reply is None:
-                raise _ended(child.wait(), said)
-        finally:
-            with suppress(ProcessLookupError):
-                # Processes that an environment started would keep the pipe open.
-                os.killpg(child.pid, signal.SIGKILL)
-    if "error" in reply:
-        raise _refusal(reply)
-    return Profile.model_validate(reply["times"])
-
-
-def _child(spec: Spec, said: IO[str]) -> subprocess.Popen[str]:
-    """The child, in a session of its own: a Ctrl-C in the terminal is meant for us."""
-    threads = dict.fromkeys(THREAD_VARIABLES, str(spec.resources.threads))
-    return subprocess.Popen(
-        [sys.executable, "-m", "rl_orch.worker.profile"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=said,
-        text=True,
-        start_new_session=True,
-        env=harmless(os.environ) | threads | FIXED_VARIABLES,
-    )
-
-
-def _reply(child: subprocess.Popen[str], question: str, watch: Watch) -> dict[str, Any] | None:
-    """The child's last document, None if it ended without one. `watch` is told the others."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    with suppress(BrokenPipeError):
-        child.stdin.write(question)
-        child.stdin.close()
-    for line in child.stdout:
-        try:
-            document = json.loads(line)
-        except ValueError:  # An environment may print what it likes.
-            continue
-        if not isinstance(document, dict):
-            continue
-        if "doing" in document:
-            watch(document["doing"], document["done"])
-        elif "times" in document or "error" in document:
-            return document
-    return None
-
-
-def _refusal(reply: dict[str, Any]) -> RlctlError:
-    """The error that a child tells of."""
-    kind = BadInput if reply["bad_input"] else RlctlError
-    told = reply["error"]
-    return kind(told["message"], path=told.get("path"), hint=told.get("hint"))
-
-
-def _ended(code: int, said: IO[str]) -> RlctlError:
-    """What a child that gave no answer leaves us to say."""
-    said.seek(0)
-    last = said.read().strip().splitlines()[-1:] or ["it said nothing"]
-    return RlctlError(
-        f"the training ended with exit code {code}: {last[0]}",
+    question = {"spec": spec.model_dump(mode="json"), "limits": limits}
+    child = Child(
+        (sys.executable, "-m", "rl_orch.worker.profile"),
+        variables=dict.fromkeys(THREAD_VARIABLES, str(spec.resources.threads)) | FIXED_VARIABLES,
+        doing="the training",
         hint="`rlctl launch` with the same spec keeps the whole log.",
     )
+    return Profile.model_validate(child.answer(question, watch))

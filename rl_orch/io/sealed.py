@@ -81,6 +81,17 @@ def damaged(path: Path, problem: str, *, noun: str) -> Damaged:
     )
 
 
+def listed(path: Path, *, noun: str) -> set[str]:
+    """The names that a directory's manifest lists, whatever else is there."""
+    _refuse_unless_directory(path, noun)
+    with _opened(path, MANIFEST, noun) as file:
+        data = file.read(_MANIFEST_BYTES)
+    files = _listed_files(data)
+    if not files:
+        raise damaged(path, f"fails its digest: {MANIFEST}", noun=noun)
+    return set(files)
+
+
 def present(root: Path) -> list[Path]:
     """The directories in a folder. One whose replacement was cut short counts under the name it
     stepped aside to, until `sweep` puts it back."""
@@ -215,10 +226,7 @@ def _digest(data: bytes) -> dict[str, Any]:
 
 def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, dict[str, Any]]:
     """Size and digest of every file, from a manifest that agrees with the directory."""
-    if not os.path.lexists(path):
-        raise NotFound(f"there is no {noun} at {path}", path=str(path))
-    if path.is_symlink() or not path.is_dir():
-        raise damaged(path, "is not a directory", noun=noun)
+    _refuse_unless_directory(path, noun)
     wanted, found = {*names, MANIFEST}, set(os.listdir(path))
     if missing := sorted(wanted - found):
         raise damaged(path, f"lacks {', '.join(missing)}", noun=noun)
@@ -230,6 +238,13 @@ def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, d
     if set(files) != set(names) or _manifest(files) != data:
         raise damaged(path, f"fails its digest: {MANIFEST}", noun=noun)
     return files
+
+
+def _refuse_unless_directory(path: Path, noun: str) -> None:
+    if not os.path.lexists(path):
+        raise NotFound(f"there is no {noun} at {path}", path=str(path))
+    if path.is_symlink() or not path.is_dir():
+        raise damaged(path, "is not a directory", noun=noun)
 
 
 def _listed_files(data: bytes) -> dict[str, dict[str, Any]]:

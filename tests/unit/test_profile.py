@@ -18,7 +18,8 @@ from rl_orch.rl.train import Training
 from rl_orch.spec.mends import changed, mends
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.worker.profile import TELL_EVERY_S, answer, teller
+from rl_orch.worker.answering import TELL_EVERY_S, replied, teller
+from rl_orch.worker.profile import answer
 from tests.learning.outlet import MemoryOutlet
 
 
@@ -220,7 +221,7 @@ def test_what_trains_and_steps_is_told_with_what_stands_against_kernels() -> Non
 
 def test_the_worker_answers_what_was_found() -> None:
     question = {"spec": a_spec().model_dump(mode="json"), "limits": {"steps": 64}}
-    found = Profile.model_validate(answer(question, silent)["times"])
+    found = Profile.model_validate(answer(question, silent))
     assert found.steps == 64
     assert found.share(*found.parts) == pytest.approx(1.0)
     assert found.ms_per_1000_steps(ENV) == pytest.approx(1e6 * found.parts[ENV] / 64)
@@ -231,7 +232,7 @@ def test_the_worker_tells_of_errors_and_whose_they_are() -> None:
     spec["env"]["id"] = "Acrobot-v1"
     spec["env"]["backend"] = "native"
     spec["env"]["kwargs"] = {"render_mode": "rgb_array"}
-    told = answer({"spec": spec, "limits": {"steps": 1}}, silent)
+    told = replied(answer, {"spec": spec, "limits": {"steps": 1}}, silent)
     assert told["bad_input"]
     assert told["error"]["path"] == "env.backend"
 

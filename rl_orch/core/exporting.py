@@ -1,0 +1,40 @@
+"""Policies written out, and asked for actions, by children that load torch."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.watched import Child, Watch
+
+SUFFIXES = {"onnx": ".onnx", "torchscript": ".ts", "pt2": ".pt2", "bundle": ""}
+"""Format → how the name of what is written ends."""
+
+
+def export(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
+    """Let a child write a policy out; `worker/export.py` says what it may be asked."""
+    return _child("export", "the export").answer(question, watch)
+
+
+def infer(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
+    """Let a child act on observations; `worker/infer.py` says what it may be asked."""
+    return _child("infer", "the inference").answer(question, watch)
+
+
+def default_out(source: Path, form: str) -> Path:
+    """Where an export goes if nobody says: the folder `exports` of the run that a checkpoint is
+    in, or the current folder."""
+    run = source.parent.parent
+    folder = run / "exports" if (run / "spec.yaml").is_file() else Path.cwd()
+    suffix = SUFFIXES.get(form, "")
+    return folder / f"{source.name}{suffix or '.bundle'}"
+
+
+def _child(program: str, doing: str) -> Child:
+    return Child(
+        (sys.executable, "-m", f"rl_orch.worker.{program}"),
+        variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
+        doing=doing,
+        hint="Run `rlctl doctor`; the last line above may say more.",
+    )

@@ -1,0 +1,94 @@
+"""A child that is asked one thing, watched while it works at it, and ended if nobody waits."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+from rl_orch.errors import BadInput, Damaged, MissingExtra, NotFound, RlctlError
+from rl_orch.io.asking import harmless
+
+Watch = Callable[[str, float], None]
+"""Takes what the child is doing, and the part of it that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A program that reads one question and writes lines of JSON, the last of them its answer.
+
+    `doing` is what it is called in errors, `hint` what to do if it ends without an answer.
+    """
+
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    doing: str
+    hint: str
+
+    def answer(self, question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
+        """What it answers. When this is interrupted, its whole session is ended."""
+        with tempfile.TemporaryFile("w+", errors="replace") as said, self._start(said) as child:
+            try:
+                reply = _reply(child, json.dumps(question), watch)
+                if reply is None:
+                    raise self._ended(child.wait(), said)
+            finally:
+                with suppress(ProcessLookupError):
+                    # Processes that an environment started would keep the pipe open.
+                    os.killpg(child.pid, signal.SIGKILL)
+        if "error" in reply:
+            raise _refusal(reply)
+        answer: dict[str, Any] = reply["answer"]
+        return answer
+
+    def _start(self, said: IO[str]) -> subprocess.Popen[str]:
+        """The child, in a session of its own: a Ctrl-C in the terminal is meant for us."""
+        return subprocess.Popen(
+            list(self.command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            start_new_session=True,
+            env={**harmless(os.environ), **self.variables},
+        )
+
+    def _ended(self, code: int, said: IO[str]) -> RlctlError:
+        """What a child that gave no answer leaves us to say."""
+        said.seek(0)
+        last = said.read().strip().splitlines()[-1:] or ["it said nothing"]
+        return RlctlError(f"{self.doing} ended with exit code {code}: {last[0]}", hint=self.hint)
+
+
+def _reply(child: subprocess.Popen[str], question: str, watch: Watch) -> dict[str, Any] | None:
+    """The child's last document, None if it ended without one. `watch` is told the others."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with suppress(BrokenPipeError):
+        child.stdin.write(question)
+        child.stdin.close()
+    for line in child.stdout:
+        try:
+            document = json.loads(line)
+        except ValueError:  # An environment may print what it likes.
+            continue
+        if not isinstance(document, dict):
+            continue
+        if "doing" in document:
+            watch(document["doing"], document["done"])
+        elif "answer" in document or "error" in document:
+            return document
+    return None
+
+
+def _refusal(reply: dict[str, Any]) -> RlctlError:
+    """The error that a child tells of, of the kind that its code names; or at least as grave."""
+    told = reply["error"]
+    kind: type[RlctlError] = BadInput if reply["bad_input"] else RlctlError
+    kinds = {each.code: each for each in (MissingExtra, NotFound, Damaged)}
+    kind = kinds.get(told.get("code"), kind)
+    return kind(told["message"], path=told.get("path"), hint=told.get("hint"))

@@ -1,0 +1,80 @@
+"""Spaces as JSON and back: what a policy needs to know of an environment that is not there."""
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from rl_orch.errors import BadInput
+
+
+def to_json(space: Space[Any]) -> dict[str, Any]:
+    """A space as a document. Bounds that are all the same are one number; those that are not
+    finite are the strings JSON's relatives use."""
+    kind = type(space).__name__
+    match space:
+        case spaces.Box():
+            bounds = {"low": _bound(space.low), "high": _bound(space.high)}
+            return {"kind": kind, "dtype": str(space.dtype), "shape": [*space.shape], **bounds}
+        case spaces.Discrete():
+            return {"kind": kind, "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"kind": kind, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.MultiBinary():
+            return {"kind": kind, "shape": [*space.shape]}
+        case spaces.Dict():
+            return {"kind": kind, "spaces": {k: to_json(v) for k, v in space.spaces.items()}}
+    raise BadInput(f"a space of kind {kind} cannot be written as JSON", path="env.id")
+
+
+def from_json(document: Any) -> Space[Any]:
+    """The space in a document that `to_json` made; `BadInput` if it is none."""
+    try:
+        return _space(document)
+    except (KeyError, TypeError, ValueError, AssertionError, RecursionError) as error:
+        raise BadInput(f"not a space: {document!r:.200}: {error}") from None
+
+
+def _space(document: Any) -> Space[Any]:
+    match document:
+        case {"kind": "Box", "dtype": dtype, "shape": shape, "low": low, "high": high}:
+            low, high = (_array(bound, dtype, tuple(shape)) for bound in (low, high))
+            return spaces.Box(low, high, tuple(shape), np.dtype(dtype).type)
+        case {"kind": "Discrete", "n": n, "start": start}:
+            return spaces.Discrete(n, start=start)
+        case {"kind": "MultiDiscrete", "nvec": nvec, "start": start}:
+            return spaces.MultiDiscrete(np.array(nvec), start=np.array(start))
+        case {"kind": "MultiBinary", "shape": shape}:
+            return spaces.MultiBinary(tuple(shape) if len(shape) > 1 else shape[0])
+        case {"kind": "Dict", "spaces": dict(parts)}:
+            return spaces.Dict([(name, _space(part)) for name, part in parts.items()])
+    raise ValueError("it has no known kind, or lacks a part of it")
+
+
+def _bound(values: NDArray[Any]) -> Any:
+    if values.size and (values == values.flat[0]).all():
+        return _number(values.flat[0].item())
+    return _nested(values.tolist())
+
+
+def _nested(values: Any) -> Any:
+    return [_nested(value) for value in values] if isinstance(values, list) else _number(values)
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _array(bound: Any, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    # NumPy reads the strings as the numbers they stand for; whole numbers stay exact.
+    kind = np.dtype(dtype)
+    numbers = np.asarray(bound) if not _has_text(bound) else np.asarray(bound, np.float64)
+    return np.broadcast_to(numbers.astype(kind), shape).copy()
+
+
+def _has_text(bound: Any) -> bool:
+    return any(map(_has_text, bound)) if isinstance(bound, list) else isinstance(bound, str)

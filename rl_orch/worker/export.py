@@ -1,0 +1,174 @@
+"""`python -m rl_orch.worker.export < question.json`: write a policy out, as a graph or a bundle.
+
+The question names a checkpoint, a format and where to write. Standard output has a line of JSON
+whenever there is progress to tell of, and a last one with the answer or an error.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rl_orch
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.export import formats
+from rl_orch.export.bundle import ROWS, Export, Subject, Tell, bundle_files
+from rl_orch.io import bundles, sealed
+from rl_orch.io.rundir import RunDir
+from rl_orch.records import EvalReport
+from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
+from rl_orch.worker import stored
+from rl_orch.worker.answering import answer_one
+from rl_orch.worker.stored import Loaded
+
+BUNDLE = "bundle"
+FORMATS = (*formats.FILES, BUNDLE)
+
+
+def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """What was written, and how near it comes to the policy in torch."""
+    torch.set_num_threads(1)
+    form, out = str(question["format"]), Path(question["out"])
+    rows, int8 = int(question.get("rows") or ROWS), bool(question.get("int8"))
+    if form not in FORMATS:
+        raise BadInput(f"format is {form!r}; must be one of {', '.join(FORMATS)}")
+    if int8 and form not in ("onnx", BUNDLE):
+        raise BadInput(f"int8 is asked for, but format is {form!r}; must be onnx or {BUNDLE}")
+    if form in ("onnx", BUNDLE):
+        formats.refuse_missing()
+    _refuse_overwriting(out, form)
+    loaded = stored.load(Path(question["source"]))
+    if form == BUNDLE:
+        return _bundle(loaded, question, out, rows=rows, int8=int8, tell=tell)
+    return _graph(loaded, form, out, rows=rows, int8=int8, tell=tell)
+
+
+def _graph(
+    loaded: Loaded, form: str, out: Path, *, rows: int, int8: bool, tell: Tell
+) -> dict[str, Any]:
+    exported = Export(loaded.policy, loaded.spec, rows=rows, tell=tell)
+    checked = exported.write(form)
+    data, told = checked.written.data, None
+    if int8:
+        episodes = loaded.spec.eval.final_episodes
+        data, told = exported.quantize(checked.written, episodes=episodes)
+    _write_file(out, data)
+    return {
+        "path": str(out),
+        "format": form,
+        "bytes": len(data),
+        "inputs": [port.model_dump(mode="json") for port in exported.graph.inputs],
+        "outputs": [port.model_dump(mode="json") for port in exported.graph.outputs],
+        "parity": {form: checked.parity.model_dump(mode="json")},
+        "int8": None if told is None else told.model_dump(mode="json"),
+    }
+
+
+def _bundle(
+    loaded: Loaded,
+    question: Mapping[str, Any],
+    out: Path,
+    *,
+    rows: int,
+    int8: bool,
+    tell: Tell,
+) -> dict[str, Any]:
+    source = Path(question["source"])
+    report = _report(loaded, source, tell)
+    lineage = _lineage(loaded, source) | dict(question.get("lineage") or {})
+    subject = Subject(loaded.policy, loaded.spec, report, lineage)
+    files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)
+    tell("sealing", 0.95)
+    sealed.write(out, files, noun=bundles.NOUN)
+    bundle = bundles.read(out)
+    policy = bundle.policy.model_dump(mode="json")
+    return {
+        "path": str(out),
+        "format": BUNDLE,
+        "bytes": bundle.size,
+        "digest": bundle.digest,
+        "eval": report.summary.model_dump(mode="json"),
+        **{key: policy[key] for key in ("inputs", "outputs", "parity", "int8")},
+    }
+
+
+def _report(loaded: Loaded, source: Path, tell: Tell) -> EvalReport:
+    """The final evaluation of this very policy: the one there is, or a new one."""
+    if loaded.bundle is not None:
+        return loaded.bundle.report
+    known = stored.run_of(source).read_report("final")
+    if known is not None and known.checkpoint == sealed.original_name(source):
+        return known
+    tell("evaluating", 0.0)
+    spec = loaded.spec
+    return evaluate(
+        loaded.policy,
+        spec,
+        episodes=spec.eval.final_episodes,
+        seed=final_evaluation_seed(spec),
+        deterministic=spec.eval.deterministic,
+        step=loaded.step,
+        checkpoint=sealed.original_name(source),
+    )
+
+
+def _lineage(loaded: Loaded, source: Path) -> dict[str, Any]:
+    """Where a policy comes from, as far as its files tell."""
+    if loaded.bundle is not None:
+        return dict(loaded.bundle.document.lineage)
+    manifest = _manifest(stored.run_of(source))
+    return {
+        "run": manifest.get("run_id"),
+        "group": manifest.get("group"),
+        "checkpoint": sealed.original_name(source),
+        "checkpoint_digest": bundles.digest_of(source),
+        "config_hash": loaded.spec.config_hash,
+        "git_commit": manifest.get("git_commit"),
+        "rl_orch": rl_orch.__version__,
+    }
+
+
+def _manifest(directory: RunDir) -> dict[str, Any]:
+    with suppress(RlctlError):
+        return directory.manifest()
+    return {}
+
+
+def _refuse_overwriting(out: Path, form: str) -> None:
+    """Raise if there is something in the way that no earlier export has written."""
+    if not os.path.lexists(out):
+        return
+    ours = bundles.is_bundle(out) if form == BUNDLE else out.is_file()
+    if out.is_symlink() or not ours:
+        what = "a bundle" if form == BUNDLE else "a file"
+        raise BadInput(
+            f"--out is {str(out)!r}, where there is something other than {what}",
+            hint="Name another place; nothing was written.",
+        )
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RlctlError(
+            f"cannot write {path}: {error.strerror}", path=str(path), hint=sealed.advice(error)
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(answer_one(export, json.loads(sys.stdin.read())))

@@ -1,0 +1,106 @@
+"""Policies that tests export: of every algorithm, with weights and statistics of their own.
+
+They are not trained. Their layers are drawn wide enough that scores differ from state to state.
+"""
+
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rl_orch.export import parity
+from rl_orch.export.formats import Writer
+from rl_orch.export.graph import PolicyGraph
+from rl_orch.io.bundles import Parity
+from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.learner import algorithm
+from rl_orch.rl.observations import RunningNormalizer
+from rl_orch.rl.policy import PolicyModule, Setup
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+from tests.learning import known_envs
+
+
+class TwoBoxes(known_envs.IdentityDict):
+    """As `IdentityDict`, without the part whose frames cannot be stacked."""
+
+    observation_space = spaces.Dict(
+        {"picture": spaces.Box(0, 255, (36, 36), np.uint8), "side": spaces.Box(-1.0, 1.0, (2,))}
+    )
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> dict[str, Any]:
+        """The same but for the noise."""
+        shown = super().drawn(quadrant)
+        return {name: shown[name] for name in ("picture", "side")}
+
+
+gymnasium.register("TwoBoxes-v0", f"{__name__}:TwoBoxes", max_episode_steps=10)
+
+NORMALIZED = {"normalize": "running", "clip_range": [-5.0, 5.0]}
+STACKED = {"stack_frames": 4}
+
+
+def case(env: str, algo: str, **groups: Any) -> dict[str, Any]:
+    """The document of a spec; environments whose answers are known go by their class."""
+    homes = (known_envs.MODULE, __name__)
+    classes = {name: f"{home}:{name}-v0" for home in homes for name in vars(sys.modules[home])}
+    env_id = classes.get(env, env)
+    agent = {"algorithm": algo} | groups.pop("agent", {})
+    document = {"env": {"id": env_id} | groups.pop("env", {}), "agent": agent}
+    return document | groups
+
+
+CASES = {
+    "ppo": case("CartPole-v1", "ppo", obs=NORMALIZED),
+    "dqn": case("CartPole-v1", "dqn", obs=STACKED),
+    "sac": case("Pendulum-v1", "sac", obs=NORMALIZED),
+    "recurrent ppo": case(
+        "CartPole-v1", "ppo", obs=NORMALIZED | STACKED, feature={"encoder": "lstm", "embed_dim": 32}
+    ),
+}
+"""What bars are set for: PPO, DQN, SAC and recurrent PPO, with normalisation and stacking."""
+
+
+@dataclass
+class Case:
+    """A policy, its spec and its graph."""
+
+    spec: Spec
+    policy: PolicyModule
+    graph: PolicyGraph
+
+    def rows(self, count: int) -> parity.Rows:
+        """What it sees and decides while it plays."""
+        return parity.gather(self.policy, self.graph, self.spec, count)
+
+    def parity(self, run: parity.Run, rows: parity.Rows) -> Parity:
+        """How near a graph comes to it."""
+        return parity.compare(run, rows, self.policy.action_space)
+
+    def writer(self) -> Writer:
+        """Writes its graph."""
+        return Writer(self.graph)
+
+
+def made(document: dict[str, Any]) -> Case:
+    """The policy of a document."""
+    spec = resolve(document)
+    with closing(vector.make(spec, num_envs=1)) as envs:
+        setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+    policy = algorithm(spec.agent.algorithm).build_policy(setup)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
+    rng = np.random.default_rng(6)
+    for module in policy.modules():
+        if isinstance(module, RunningNormalizer):
+            module.update(rng.normal(0.3, 0.7, (50, *module.mean.shape)))
+    return Case(spec, policy, PolicyGraph(policy, spec))

@@ -1,0 +1,199 @@
+"""Children that act on observations and write policies out, asked in this process."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_orch.cli import policies as references
+from rl_orch.core.exporting import default_out
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.export import parity
+from rl_orch.io import checkpoints, manifest
+from rl_orch.io.rundir import RunDir
+from rl_orch.rl.evaluate import evaluate
+from rl_orch.rl.policy import policy_tensors
+from rl_orch.worker import export as exporting
+from rl_orch.worker.export import export
+from rl_orch.worker.infer import infer
+from rl_orch.worker.stored import load
+from tests.exported import CASES, Case, case, made
+
+
+@dataclass
+class Kept:
+    """A policy, and the checkpoint that holds it."""
+
+    case: Case
+    path: Path
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """What the child that acts answers."""
+        return infer({"source": str(self.path), **question}, silent)
+
+
+def silent(_doing: str, _done: float) -> None:
+    """Hears everything and says nothing."""
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[..., Kept]:
+    """Makes run directories with one checkpoint."""
+
+    def keep(document: dict[str, Any]) -> Kept:
+        policy = made(document)
+        directory = RunDir(tmp_path / "a run")
+        told = manifest.describe(policy.spec, run_id="r-1", group=None, created_at=0.0)
+        directory.create(policy.spec, told)
+        path = checkpoints.save(
+            directory.checkpoints,
+            step=5,
+            tensors=policy_tensors(policy.policy),
+            document={},
+            meta={"run_id": "r-1", "attempt": 1},
+        )
+        return Kept(policy, path)
+
+    return keep
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "recurrent ppo"])
+def test_rows_of_one_episode_get_the_actions_that_were_played(
+    name: str, kept: Callable[..., Kept], tmp_path: Path
+) -> None:
+    policy = kept(CASES[name])
+    rows = policy.case.rows(3 * parity.LANES * 40)
+    lane = slice(0, None, parity.LANES)
+    columns = [column for column in ("observation", "first") if column in rows.inputs]
+    inputs: dict[str, Any] = {column: rows.inputs[column][lane] for column in columns}
+    np.savez(tmp_path / "in.npz", **inputs)
+    answer = policy.ask(input=str(tmp_path / "in.npz"), output=str(tmp_path / "out.jsonl"))
+    assert answer == {"path": str(tmp_path / "out.jsonl"), "rows": 120}
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["action"] for line in lines] == rows.expected["action"][lane].tolist()
+
+
+def test_an_observation_with_parts_is_an_object(kept: Callable[..., Kept]) -> None:
+    policy = kept(case("IdentityDict", "ppo"))
+    observation = {"picture": np.zeros((36, 36), int).tolist(), "side": [1.0, -1.0], "noise": 2}
+    assert policy.ask(observation=observation)["action"] in range(4)
+    with pytest.raises(BadInput, match=r"lacks the column 'observation\.noise'"):
+        policy.ask(observation={name: observation[name] for name in ("picture", "side")})
+
+
+def test_masks_are_a_column(kept: Callable[..., Kept]) -> None:
+    policy = kept(case("Masked", "ppo", agent={"action_masks": True}))
+    port = next(port for port in policy.case.graph.inputs if port.name == "mask")
+    for only in range(port.shape[0]):
+        mask = [choice == only for choice in range(port.shape[0])]
+        answer = policy.ask(observation={"observation": [0.5], "mask": mask})
+        assert answer["action"] == only + int(policy.case.policy.action_space.start)  # type: ignore[attr-defined]
+
+
+def test_drawn_actions_follow_from_the_seed(kept: Callable[..., Kept], tmp_path: Path) -> None:
+    policy = kept(CASES["sac"])
+    np.save(tmp_path / "in.npy", np.zeros((20, 3), np.float32))
+    drawn = {
+        seed: policy.ask(input=str(tmp_path / "in.npy"), sample=True, seed=seed)["actions"]
+        for seed in (1, 2)
+    }
+    again = policy.ask(input=str(tmp_path / "in.npy"), sample=True, seed=1)["actions"]
+    assert drawn[1] == again != drawn[2]
+    best = policy.ask(input=str(tmp_path / "in.npy"))["actions"]
+    assert best == [best[0]] * 20
+
+
+def test_a_file_that_breaks_off_leaves_nothing_behind(
+    kept: Callable[..., Kept], tmp_path: Path
+) -> None:
+    lines = ["[0, 0, 0, 0]"] * 2000 + ["[0, 0, 0]"]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    with pytest.raises(BadInput, match="row 2001"):
+        kept(CASES["ppo"]).ask(
+            input=str(tmp_path / "in.jsonl"), output=str(tmp_path / "out.parquet")
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a run", "in.jsonl"]
+
+
+def test_graphs_are_asked_for_where_there_are_some(kept: Callable[..., Kept]) -> None:
+    policy = kept(CASES["ppo"])
+    with pytest.raises(BadInput, match="is no bundle"):
+        policy.ask(observation=[0, 0, 0, 0], using="onnx")
+    with pytest.raises(BadInput, match="only torch can sample"):
+        policy.ask(observation=[0, 0, 0, 0], using="onnx", sample=True)
+    with pytest.raises(BadInput, match="must be one of torch, onnx, int8"):
+        policy.ask(observation=[0, 0, 0, 0], using="jax")
+
+
+def test_torchscript_is_written_whole_and_replaces_only_files(
+    kept: Callable[..., Kept], tmp_path: Path
+) -> None:
+    policy, out = kept(CASES["dqn"]), tmp_path / "policy.ts"
+    question = {"source": str(policy.path), "format": "torchscript", "out": str(out), "rows": 64}
+    answer = export(question, silent)
+    assert answer["bytes"] == out.stat().st_size
+    assert answer["parity"]["torchscript"]["rows"] == 64
+    assert export(question, silent)["path"] == str(out)
+    with pytest.raises(BadInput, match="something other than a file"):
+        export({**question, "out": str(tmp_path)}, silent)
+
+
+def test_a_graph_that_differs_is_not_written(
+    kept: Callable[..., Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parity, "TOLERANCE", -1.0)
+    policy, out = kept(CASES["sac"]), tmp_path / "policy.ts"
+    with pytest.raises(RlctlError, match="differs from the policy in torch"):
+        export(
+            {"source": str(policy.path), "format": "torchscript", "out": str(out), "rows": 8},
+            silent,
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a run"]
+
+
+def test_formats_that_do_not_go_together_are_refused(kept: Callable[..., Kept]) -> None:
+    policy = kept(CASES["ppo"])
+    for form, problem in (("pt2", "must be onnx or bundle"), ("pickle", "must be one of onnx")):
+        with pytest.raises(BadInput, match=problem):
+            export({"source": str(policy.path), "format": form, "out": "x", "int8": True}, silent)
+
+
+def test_only_a_report_on_this_very_checkpoint_is_taken(kept: Callable[..., Kept]) -> None:
+    policy = kept(CASES["ppo"])
+    directory, loaded = RunDir(policy.path.parent.parent), load(policy.path)
+    for checkpoint, taken in (("step_000000000004", False), (policy.path.name, True)):
+        report = evaluate(
+            policy.case.policy,
+            policy.case.spec,
+            episodes=2,
+            seed=3,
+            deterministic=True,
+            step=5,
+            checkpoint=checkpoint,
+        )
+        directory.write_report("final", report)
+        found = exporting._report(loaded, policy.path, silent)
+        assert (found == report) is taken
+        assert found.checkpoint == policy.path.name
+
+
+def test_where_a_path_says_it_all_nobody_is_asked(kept: Callable[..., Kept]) -> None:
+    policy = kept(CASES["ppo"])
+
+    def nobody() -> Any:
+        raise AssertionError("nobody need be asked")
+
+    found = references.source_of(str(policy.path), nobody)
+    assert (found.path, found.kind, found.model) == (policy.path, "checkpoint", None)
+    assert default_out(policy.path, "onnx").parent == policy.path.parent.parent / "exports"
+
+
+def test_policies_are_loaded_onto_the_cpu(kept: Callable[..., Kept]) -> None:
+    loaded = load(kept(CASES["ppo"]).path)
+    assert loaded.policy.device == torch.device("cpu")
+    assert loaded.step == 5
