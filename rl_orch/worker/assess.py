@@ -25,8 +25,8 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.rl.evaluate import Evaluator, extras_of, lanes_alone, report
 from rl_orch.rl.policy import Actor
 from rl_orch.spec.model import Spec
+from rl_orch.worker.answering import teller, write
 from rl_orch.worker.policies import opened
-from rl_orch.worker.profile import teller, write
 from rl_orch.worker.recording import notable
 
 SEED_BITS = 31

@@ -20,9 +20,9 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.rl.redriving import Driven
 from rl_orch.spec.model import Spec
+from rl_orch.worker.answering import write
 from rl_orch.worker.films import show
 from rl_orch.worker.policies import opened
-from rl_orch.worker.profile import write
 from rl_orch.worker.recording import notable
 
 ALIKE = 1e-6
