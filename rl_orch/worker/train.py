@@ -5,7 +5,7 @@ command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from rl_orch.worker.attempt import End, carried_out, failure, served, signals_st
 from rl_orch.worker.beginning import Beginning, exactness, find, footing, meta_of
 from rl_orch.worker.orders import Orders
 from rl_orch.worker.outlet import FileOutlet
+from rl_orch.worker.rehearsal import rehearsed
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
@@ -85,11 +86,21 @@ class Attempt:
 
 def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
+    directory = RunDir(Path(sys.argv[1]))
     try:
-        return run_attempt(RunDir(Path(sys.argv[1])), int(sys.argv[2]))
+        with _rehearsed(directory):
+            return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
+
+
+def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
+    """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
+    try:
+        return rehearsed(directory.spec())
+    except RlctlError:
+        return nullcontext()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from rl_orch.rl.q_network import ActionValues, QNetwork
 
 
+def compiled_note(what: str) -> str | None:
+    """The file that says that all kernels for something have been compiled."""
+    from rl_orch.rl.kernels.compile import note_of
+
+    return note_of(what)
+
+
 def stepper(envs: "NativeEnvs") -> "Stepper":
     """What steps native environments for whole rollouts."""
     from rl_orch.rl.kernels.rollouts import Stepper

@@ -156,6 +156,13 @@ def _folder() -> str | None:
     return str(home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}")
 
 
+def note_of(what: str) -> str | None:
+    """A file beside the compiled code, to be made once all that something needs is there."""
+    folder = _folder()
+    digest = hashlib.sha256(what.encode()).hexdigest()[:16]
+    return None if folder is None else os.path.join(folder, f"{digest}.complete")
+
+
 def _blas(name: str) -> Any:
     """A function of BLAS, by a name that compiled code can be kept with."""
     symbol = f"rl_orch_{name}"
