@@ -1,9 +1,12 @@
-"""`rlctl registry`: models listed, shown, judged, verified, pruned."""
+"""`rlctl registry`: models listed, shown, judged, verified, pruned. Imports are in a module of
+their own.
+"""
 
 from typing import Annotated
 
 import typer
 
+from rl_orch.cli import import_policy
 from rl_orch.cli.arguments import Database, Home, Json, ModelArgument, Server
 from rl_orch.cli.connection import connect
 from rl_orch.cli.models import (
@@ -255,6 +258,7 @@ commands = {
     "list": list_,
     "show": show,
     "best": best,
+    "import": import_policy.command,
     "validate": validate,
     "verify": verify,
     "prune": prune,

@@ -63,14 +63,14 @@ class Draft:
     def publish(self) -> None:
         """Give the directories their names."""
         for run in self.runs:
-            _unfinished(run).rename(run.path)
+            unfinished(run).rename(run.path)
         for folder in {Path(run.path).parent for run in self.runs}:
             sync_directory(folder)
 
     def discard(self, *, only_unpublished: bool = False) -> None:
         """Remove the directories, whichever name they have, or those that have yet to get one."""
         for run in self.runs:
-            shutil.rmtree(_unfinished(run), ignore_errors=True)
+            shutil.rmtree(unfinished(run), ignore_errors=True)
             if not only_unpublished:
                 shutil.rmtree(run.path, ignore_errors=True)
 
@@ -91,7 +91,7 @@ def draft(home: Path, spec: Spec, *, after: Sequence[str] = ()) -> Draft:
     try:
         for member, run in zip(spec.members or [spec], runs, strict=True):
             facts = manifest.describe(member, run_id=run.id, group=group, created_at=now)
-            RunDir(_unfinished(run)).create(member, facts)
+            RunDir(unfinished(run)).create(member, facts)
     except (OSError, RlctlError) as error:
         drafted.discard()
         why = error.strerror if isinstance(error, OSError) else error
@@ -102,6 +102,7 @@ def draft(home: Path, spec: Spec, *, after: Sequence[str] = ()) -> Draft:
     return drafted
 
 
-def _unfinished(run: Run) -> Path:
+def unfinished(run: Run) -> Path:
+    """Where the directory of a run is made before the run is known."""
     path = Path(run.path)
     return path.with_name(f"{UNFINISHED}{path.name}")

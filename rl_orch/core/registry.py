@@ -1,12 +1,13 @@
 """The model registry: policies that were evaluated, and whether a gate has passed them.
 
-A row appears when a kept checkpoint has been evaluated (`validated = 0`) and goes when the
-checkpoint does. Only a passing verdict sets `validated = 1`. Names for models are in `aliases.py`.
+A row appears when a kept checkpoint has been evaluated, or a policy from elsewhere was imported
+(`validated = 0`), and goes when the checkpoint does. Only a passing verdict sets `validated = 1`.
+Names for models are in `aliases.py`.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,22 +56,13 @@ class Registry:
         The same path keeps its row: a resumed run tells of its checkpoint again, or saves another
         one in its place, whose numbers then count as long as no gate has passed the old ones.
         """
-        values: dict[str, Any] = {
-            "model_path": str(path),
-            "algorithm": run.algo,
-            "env_id": run.env,
-            "timestamp": int(run.updated_at),
+        values = _described(run, spec, path) | _measured(report)
+        values |= {
             "total_timesteps": report.step,
-            "hyperparams": json.dumps(spec.model_dump(mode="json")),
             "git_commit": git_commit,
-            "validated": False,
-            "run_id": run.id,
             "policy": report.policy,
-            "config_hash": run.config_hash,
-            "group": run.group,
             "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
-            "digest": sealed.manifest_digest(path),
-        } | _measured(report)
+        }
         with self._store.holding(run.id, lease) as connection:
             known = connection.execute(
                 sa.select(MODELS).where(MODELS.c.model_path == str(path))
@@ -78,6 +70,19 @@ class Registry:
             if known is not None:
                 _renew(connection, known, report, values["digest"])
                 return int(known.id)
+            statement = MODELS.insert().values(**values).returning(MODELS.c.id)
+            return int(connection.execute(statement).scalar_one())
+
+    def enter(
+        self, run: Run, spec: Spec, path: Path, lineage: Mapping[str, Any], *, lease: str
+    ) -> int:
+        """The id of a new row for a policy from elsewhere. Nobody here has measured it yet."""
+        values = _described(run, spec, path) | {
+            "total_timesteps": run.env_steps,
+            "lineage": json.dumps({"run": run.id, **lineage}),
+            "source": "import",
+        }
+        with self._store.holding(run.id, lease) as connection:
             statement = MODELS.insert().values(**values).returning(MODELS.c.id)
             return int(connection.execute(statement).scalar_one())
 
@@ -226,6 +231,22 @@ def refuse_named(connection: sa.Connection, run_id: str) -> None:
         hint=f"Promote another model to it, `rlctl rollback {name}`, or "
         f"`rlctl registry unalias {name}`.",
     )
+
+
+def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
+    """What a row says of a checkpoint that no gate has seen."""
+    return {
+        "model_path": str(path),
+        "algorithm": run.algo,
+        "env_id": run.env,
+        "timestamp": int(run.updated_at),
+        "hyperparams": json.dumps(spec.model_dump(mode="json")),
+        "validated": False,
+        "run_id": run.id,
+        "config_hash": run.config_hash,
+        "group": run.group,
+        "digest": sealed.manifest_digest(path),
+    }
 
 
 def _renew(

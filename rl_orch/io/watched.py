@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from rl_orch.errors import BadInput, Damaged, MissingExtra, NotFound, RlctlError
@@ -21,13 +22,16 @@ Watch = Callable[[str, float], None]
 class Child:
     """A program that reads one question and writes lines of JSON, the last of them its answer.
 
-    `doing` is what it is called in errors, `hint` what to do if it ends without an answer.
+    `doing` is what it is called in errors, `hint` what to do if it ends without an answer. One that
+    is `bare` has no variables but these; `folder` is where it works, if not here.
     """
 
     command: Sequence[str]
     variables: Mapping[str, str]
     doing: str
     hint: str
+    bare: bool = False
+    folder: Path | None = None
 
     def answer(self, question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
         """What it answers. When this is interrupted, its whole session is ended."""
@@ -54,7 +58,8 @@ class Child:
             stderr=said,
             text=True,
             start_new_session=True,
-            env={**harmless(os.environ), **self.variables},
+            env={**({} if self.bare else harmless(os.environ)), **self.variables},
+            cwd=self.folder,
         )
 
     def _ended(self, code: int, said: IO[str]) -> RlctlError:

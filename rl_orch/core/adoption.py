@@ -1,0 +1,271 @@
+"""Policies from elsewhere: read by a child that can do nothing else, fitted to a spec by another,
+and put where those of runs are. `Orchestrator.import_policy` registers them.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load as decode_tensors
+from safetensors.numpy import save as encode_tensors
+
+from rl_orch.core import creation
+from rl_orch.core.creation import Draft
+from rl_orch.errors import BadInput, Conflict, NotFound
+from rl_orch.foreign.archive import MOST_BYTES
+from rl_orch.io import bundles, checkpoints
+from rl_orch.io.bundles import Bundle
+from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.rundir import RunDir
+from rl_orch.io.watched import Child, Watch
+from rl_orch.records import EvalReport, State
+from rl_orch.spec.engine import settle
+from rl_orch.spec.model import ALIKE, Spec
+from rl_orch.spec.operations import RunnerGroup
+from rl_orch.spec.resolve import resolve
+
+TENSORS, FITTED = "tensors.safetensors", "fitted.safetensors"
+LEARNED = ("env", "obs", "feature", "agent", "train", "eval")
+"""The groups of a bundle's spec that say what its policy is; others are of its old home."""
+
+NEW = "these begin as in a new policy"
+NOT_BELIEVED = (
+    "what was measured elsewhere is kept as evals/final-elsewhere.json; no gate here reads it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What whoever imports says of a policy: what its file does not, and overrides of its spec."""
+
+    env: str | None = None
+    algorithm: str | None = None
+    name: str | None = None
+    normalizer: Path | None = None
+    overrides: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A policy on its way in: its spec, its tensors in a scratch folder, and where it is from.
+
+    `stretched` is how its actions were, if that is known; `report` what others have measured.
+    """
+
+    spec: Spec
+    scratch: Path
+    lineage: dict[str, Any]
+    step: int = 0
+    notes: tuple[str, ...] = ()
+    stretched: dict[str, Any] = field(default_factory=dict)
+    report: EvalReport | None = None
+
+
+def unwatched(_doing: str, _done: float) -> None:
+    """Nobody waits to hear how far it is."""
+
+
+def read(path: Path, wish: Wish, scratch: Path, watch: Watch) -> Arrival:
+    """The policy at a path: the file of another library, or a bundle of ours."""
+    if path.is_symlink():
+        raise _link(path)
+    if bundles.is_bundle(path):
+        return _from_bundle(bundles.read(path), wish, scratch)
+    if path.is_dir():
+        raise BadInput(
+            f"{str(path)!r} is a folder, and no bundle",
+            path=str(path),
+            hint="Name a file, or a bundle. A whole run: rlctl import-run DIRECTORY.",
+        )
+    return _from_file(path, wish, scratch, watch)
+
+
+def fit(arrival: Arrival, watch: Watch) -> Arrival:
+    """The policy with all tensors that its spec asks for, in `FITTED`, and its spec settled."""
+    question = {
+        "spec": arrival.spec.model_dump(mode="json"),
+        "tensors": str(arrival.scratch / TENSORS),
+        "out": str(arrival.scratch / FITTED),
+        "stretched": arrival.stretched,
+    }
+    return fitted(arrival, _fitting().answer(question, watch))
+
+
+def fitted(arrival: Arrival, told: Mapping[str, Any]) -> Arrival:
+    """The policy with what was found when it was fitted."""
+    notes = arrival.notes
+    if told["missing"]:
+        notes = (*notes, f"the file does not have {', '.join(told['missing'])}; {NEW}")
+    return replace(arrival, spec=settle(arrival.spec, told["settled"]), notes=notes)
+
+
+def draft(home: Path, arrival: Arrival, who: str) -> Draft:
+    """The run that stands for a policy, its directory whole under a name that nobody looks at."""
+    (run,) = creation.draft(home, arrival.spec).runs
+    run = run.model_copy(
+        update={
+            "state": State.SUCCEEDED,
+            "reason": f"imported from {arrival.lineage['file']}",
+            "env_steps": arrival.step,
+            "total_timesteps": max(arrival.step, 1),
+        }
+    )
+    drafted, directory = Draft((run,)), RunDir(creation.unfinished(run))
+    try:
+        tensors = decode_tensors((arrival.scratch / FITTED).read_bytes())
+        meta = {"run_id": run.id, "attempt": 0}
+        checkpoints.save(
+            directory.checkpoints, step=arrival.step, tensors=tensors, document={}, meta=meta
+        )
+        origin = arrival.lineage | {"by": who, "at": time.time(), "notes": list(arrival.notes)}
+        directory.write_manifest(directory.manifest() | {"imported": origin})
+        if arrival.report is not None:
+            directory.write_report("final-elsewhere", arrival.report)
+    except BaseException:
+        drafted.discard()
+        raise
+    return drafted
+
+
+def _from_file(path: Path, wish: Wish, scratch: Path, watch: Watch) -> Arrival:
+    watch("reading", 0.0)
+    digest, size = _taken(path, scratch / "policy")
+    question: dict[str, Any] = {
+        "file": "policy",
+        "called": path.name,
+        "tensors": TENSORS,
+        "algorithm": wish.algorithm,
+    }
+    if wish.normalizer is not None:
+        _taken(wish.normalizer, scratch / "normalizer")
+        question |= {"normalizer": "normalizer", "normalizer_called": wish.normalizer.name}
+    told = _reading(scratch).answer(question, watch)
+    if wish.env is None:
+        raise BadInput(
+            f"{path.name} does not say which environment its policy, {told['algorithm']} of "
+            f"{told['format']}, has learned",
+            path="env",
+            hint="For example: --env CartPole-v1",
+        )
+    options = told["options"] | {"agent.algorithm": told["algorithm"], "env.id": wish.env}
+    lineage = {"file": path.name, "format": told["format"], "sha256": digest, "bytes": size}
+    return Arrival(
+        _spec(_nested(options), wish),
+        scratch,
+        lineage | {"confined": told["confined"]},
+        step=told["step"],
+        notes=tuple(told["notes"]),
+        stretched=told["stretched"],
+    )
+
+
+def _from_bundle(bundle: Bundle, wish: Wish, scratch: Path) -> Arrival:
+    """A bundle was verified as a whole, and none of its files can run anything when it is read."""
+    for name, given, own in (
+        ("env", wish.env, bundle.policy.env_id),
+        ("algo", wish.algorithm, bundle.policy.algorithm),
+    ):
+        if given not in (None, own):
+            raise Conflict(f"bundle {bundle.path.name} is of {own}; --{name} says {given}")
+    if wish.normalizer is not None:
+        raise BadInput("a bundle brings its own normaliser; --normalizer is for other files")
+    prefix = f"policies/{bundles.POLICY}/"
+    tensors = {name.removeprefix(prefix): each for name, each in bundle.tensors().items()}
+    (scratch / TENSORS).write_bytes(encode_tensors(tensors))
+    learned = bundle.spec.model_dump(mode="json", include=set(LEARNED))
+    learned["train"].pop("engine")  # Settled anew: this is another machine.
+    if bundle.spec.env.backend in ALIKE:
+        learned["env"].pop("backend")
+    origin = bundle.document.lineage
+    lineage = {"file": bundle.path.name, "format": "bundle", "sha256": bundle.digest}
+    return Arrival(
+        _spec(learned, wish),
+        scratch,
+        lineage | {"bytes": bundle.size, "elsewhere": origin},
+        step=bundle.report.step,
+        notes=(NOT_BELIEVED,),
+        report=bundle.report,
+    )
+
+
+def _spec(document: dict[str, Any], wish: Wish) -> Spec:
+    """The spec of a policy: what its file says, under what its importer does."""
+    name = {} if wish.name is None else {"name": wish.name}
+    spec = resolve(document | name, overrides=wish.overrides)
+    if spec.seeds is not None or spec.runner != RunnerGroup():
+        raise BadInput(
+            "seeds and runner are set, but a policy that is imported is not trained here",
+            hint="Leave them out.",
+        )
+    return spec
+
+
+def _nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for path, value in options.items():
+        *groups, name = path.split(".")
+        node = document
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[name] = value
+    return document
+
+
+def _taken(path: Path, copy: Path) -> tuple[str, int]:
+    """Copy a file to where a child may read it; returns its digest and its size."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link(path) from None
+        kind = NotFound if error.errno == errno.ENOENT else BadInput
+        raise kind(f"{str(path)!r} cannot be read: {error.strerror}", path=str(path)) from None
+    with os.fdopen(fd, "rb") as source:
+        known = os.fstat(fd)
+        if not stat.S_ISREG(known.st_mode):
+            raise BadInput(f"{str(path)!r} is no file", path=str(path))
+        if known.st_size > MOST_BYTES:
+            raise BadInput(
+                f"{path.name} has {known.st_size:,} bytes; at most {MOST_BYTES:,} are read"
+            )
+        digest, size = hashlib.sha256(), 0
+        with copy.open("xb") as target:
+            while size <= MOST_BYTES and (part := source.read(1 << 20)):
+                digest.update(part)
+                size += target.write(part)
+    return digest.hexdigest(), size
+
+
+def _link(path: Path) -> BadInput:
+    return BadInput(
+        f"{str(path)!r} is a link; name the file itself", path=str(path), hint=f"readlink -f {path}"
+    )
+
+
+def _reading(scratch: Path) -> Child:
+    """A child with nothing of this environment but what Python needs to find its modules."""
+    return Child(
+        (sys.executable, "-P", "-m", "rl_orch.worker.foreign"),
+        variables=dict.fromkeys(THREAD_VARIABLES, "1")
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"},
+        doing="reading the file",
+        hint="It asks for more time or memory than any policy needs, or for what is refused.",
+        bare=True,
+        folder=scratch,
+    )
+
+
+def _fitting() -> Child:
+    return Child(
+        (sys.executable, "-m", "rl_orch.worker.adopt"),
+        variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
+        doing="fitting the policy to its environment",
+        hint="Run `rlctl doctor`; the last line above may say more.",
+    )

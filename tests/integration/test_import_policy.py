@@ -1,0 +1,204 @@
+"""Policies of other libraries, imported: they act as their libraries report, and bring no code."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rl_orch.core.adoption import Wish
+from rl_orch.errors import BadInput
+from rl_orch.io.rundir import RunDir
+from tests.conftest import Ran
+from tests.foreign import CLOSE, FOLDER, played, reported, taken_in, torch_file, zipped
+from tests.unit.test_foreign import Hostile
+
+CONFINED = """
+import os, socket, subprocess, sys
+from rl_orch.io.confinement import confine
+
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+
+taken = confine(memory=1 << 30, seconds=5, written=1 << 20)
+tries = [
+    lambda: subprocess.run(["/bin/true"]),
+    os.fork,
+    socket.socket,
+    lambda: open("new", "w"),
+    lambda: os.unlink("there"),
+    lambda: os.rename("there", "elsewhere"),
+]
+try:
+    held = bytearray(2 << 30)
+except MemoryError:
+    held = None
+print(taken, [refused(act) for act in tries], held is None, open("there").read())
+"""
+
+
+@pytest.mark.parametrize("file", reported())
+def test_an_imported_policy_reaches_the_returns_that_its_library_reports(
+    file: str, tmp_path: Path
+) -> None:
+    told = reported()[file]
+    report = played(FOLDER / file, told, tmp_path)
+    assert list(report.seeds) == told["seeds"]
+    if told["env"] == "CartPole-v1":
+        assert list(report.returns) == told["returns"]
+    else:
+        np.testing.assert_allclose(report.returns, told["returns"], rtol=CLOSE)
+
+
+def test_an_imported_policy_is_judged_promoted_exported_and_removed_like_any_other(
+    rlctl: Callable[..., Ran], tmp_path: Path
+) -> None:
+    file = FOLDER / "sb3-ppo.zip"
+    done = rlctl("registry", "import", str(file), "--env", "CartPole-v1", "--json")
+    assert done.code == 0, done.err
+    model = json.loads(done.out)
+    assert (model["source"], model["validated"], model["mean_reward"]) == ("import", False, None)
+    assert model["lineage"]["file"] == file.name
+    number = str(model["id"])
+    directory = RunDir(Path(model["model_path"]).parents[1])
+    assert directory.manifest()["imported"]["sha256"] == model["lineage"]["sha256"]
+
+    assert rlctl("promote", number, "--to", "production").code == 3  # Nobody has judged it.
+    asked = ("--min-return", "20", "--episodes", "20")
+    assert rlctl("registry", "validate", number, *asked).code == 0
+    assert rlctl("promote", number, "--to", "production").code == 0
+    assert rlctl("registry", "verify").code == 0
+    seen = rlctl("infer", "production", "--observation", "[0.0, 0.1, 0.0, -0.1]", "--json")
+    assert json.loads(seen.out)["action"] in (0, 1)
+    out = ("--format", "torchscript", "--out", str(tmp_path / "policy.ts"), "--rows", "100")
+    exported = json.loads(rlctl("export", number, *out, "--json").out)
+    assert exported["parity"]["torchscript"]["differing"] == 0
+
+    assert rlctl("resume", model["run_id"]).code == 2
+    assert rlctl("rm", model["run_id"], "--yes").code == 2  # It has an alias.
+    assert rlctl("registry", "unalias", "production").code == 0
+    assert rlctl("rm", model["run_id"], "--yes").code == 0
+    assert not directory.path.exists()
+    assert json.loads(rlctl("registry", "list", "--json").out) == {"models": []}
+
+
+def test_a_bundle_from_another_home_is_imported_and_what_it_reports_is_not_believed(
+    rlctl: Callable[..., Ran], tmp_path: Path
+) -> None:
+    bundle = shutil.copytree(FOLDER / "cartpole.bundle", tmp_path / "cartpole.bundle")
+    done = rlctl("registry", "import", str(bundle), "--json")
+    assert done.code == 0, done.err
+    model = json.loads(done.out)
+    assert (model["algorithm"], model["env_id"]) == ("dqn", "CartPole-v1")
+    assert (model["validated"], model["mean_reward"]) == (False, None)
+    directory = RunDir(Path(model["model_path"]).parents[1])
+    assert directory.spec().agent.network.activation == "relu"
+    assert directory.read_report("final") is None
+    assert directory.read_report("final-elsewhere") is not None
+    ours = load_file(Path(model["model_path"]) / "tensors.safetensors")
+    for name, tensor in load_file(bundle / "policy.safetensors").items():
+        np.testing.assert_array_equal(ours[name], tensor)
+
+    (bundle / "policy.safetensors").write_bytes(b"changed")
+    assert rlctl("registry", "import", str(bundle)).code == 1
+
+
+def test_a_hostile_zip_runs_nothing_leaves_nothing_and_is_named(
+    rlctl: Callable[..., Ran], tmp_path: Path
+) -> None:
+    marker, file = tmp_path / "marker", tmp_path / "policy.zip"
+    hostile = torch_file(pickle.dumps({"action_net.weight": Hostile(marker)}, protocol=2))
+    file.write_bytes(zipped({"data": b"{}", "policy.pth": hostile}))
+    done = rlctl("registry", "import", str(file), "--env", "CartPole-v1", "--json")
+    assert done.code == 2
+    assert "posix.system" in json.loads(done.out)["error"]["message"]
+    assert not marker.exists()
+    assert not (tmp_path / "rlruns").exists()
+
+
+def test_a_service_is_not_asked_to_import(rlctl: Callable[..., Ran]) -> None:
+    done = rlctl("registry", "import", "x.zip", "--server", "http://localhost:1")
+    assert done.code == 2
+    assert "cannot be done through --server" in done.err
+
+
+def refusal(path: Path, home: Path, **wish: Any) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        taken_in(path, Wish(**wish), home)
+    return caught.value
+
+
+def test_a_link_and_a_folder_are_refused(tmp_path: Path) -> None:
+    link = tmp_path / "link.zip"
+    link.symlink_to(FOLDER / "sb3-ppo.zip")
+    assert "is a link" in refusal(link, tmp_path / "a", env="CartPole-v1").message
+    assert "no bundle" in refusal(FOLDER, tmp_path / "b", env="CartPole-v1").message
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no file" in refusal(tmp_path / "pipe", tmp_path / "c", env="CartPole-v1").message
+
+
+def test_a_file_needs_its_environment_and_one_that_fits(tmp_path: Path) -> None:
+    file = FOLDER / "sb3-ppo.zip"
+    assert "does not say which environment" in refusal(file, tmp_path / "a").message
+    other = refusal(file, tmp_path / "b", env="Acrobot-v1").message
+    assert "actor.layers.0.weight has the shape [64, 4]; must be [64, 6]" in other
+    assert (
+        "takes actions of Box"
+        in refusal(FOLDER / "sb3-dqn.zip", tmp_path / "c", env="Pendulum-v1").message
+    )
+    assert "unknown" not in refusal(file, tmp_path / "d", env="CartPole-v9").message
+
+
+def test_actions_that_were_stretched_to_other_bounds_are_refused(tmp_path: Path) -> None:
+    error = refusal(FOLDER / "cleanrl-td3.cleanrl_model", tmp_path, env="MountainCarContinuous-v0")
+    assert "action_scale is [2.0]" in error.message
+
+
+def test_what_a_state_dict_lacks_begins_new_and_is_said(tmp_path: Path) -> None:
+    file, rng = tmp_path / "mlp.safetensors", np.random.default_rng(0)
+    shapes = {"0.weight": (8, 4), "0.bias": (8,), "2.weight": (2, 8), "2.bias": (2,)}
+    save_file({n: rng.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}, file)
+    wish = Wish("CartPole-v1", "ppo", overrides=("agent.network.activation=relu",))
+    spec, checkpoint = taken_in(file, wish, tmp_path / "home")
+    assert spec.agent.network.activation == "relu"
+    tensors = load_file(checkpoint / "tensors.safetensors")
+    actor = tensors["policies/default/actor.layers.0.weight"]
+    np.testing.assert_array_equal(actor, load_file(file)["0.weight"])
+    assert "policies/default/critic.layers.0.weight" in tensors
+    manifest = RunDir(checkpoint.parents[1]).manifest()
+    assert "critic.layers.0.bias" in manifest["imported"]["notes"][-1]
+
+
+def test_a_checkpoint_of_ours_is_imported_by_its_tensors_alone(tmp_path: Path) -> None:
+    _, checkpoint = taken_in(FOLDER / "sb3-sac.zip", Wish(env="Pendulum-v1"), tmp_path / "there")
+    file = tmp_path / "sac.safetensors"
+    shutil.copy(checkpoint / "tensors.safetensors", file)
+    spec, again = taken_in(file, Wish(env="Pendulum-v1"), tmp_path / "here")
+    assert (spec.agent.algorithm, spec.agent.network.hidden_sizes) == ("sac", (32, 32))
+    assert (again / "tensors.safetensors").read_bytes() == file.read_bytes()
+
+
+def test_who_reads_a_file_can_start_connect_and_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("still here")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CONFINED],
+        cwd=tmp_path,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == f"True {[True] * 6} True still here"
+    assert os.listdir(tmp_path) == ["there"]
