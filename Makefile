@@ -39,8 +39,8 @@ lint: setup
 	$(BIN)/lint-imports
 
 # The long forms of what the tests do: certificates for every environment, fifty kills of a run,
-# a hundred of the service.
-soak: setup
+# a hundred of the service. Peers make policies to import.
+soak: setup $(PEERS)/.ready $(CLEANRL)/.ready
 	$(BIN)/python -m pytest -n 2 -o addopts="" -o timeout=3600 -v tests/soak
 
 # For another choice of peers, workloads or runs: .venv/bin/python -m benchmarks.speed --help

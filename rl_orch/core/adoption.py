@@ -18,7 +18,7 @@ from safetensors.numpy import save as encode_tensors
 
 from rl_orch.core import creation
 from rl_orch.core.creation import Draft
-from rl_orch.errors import BadInput, Conflict, NotFound
+from rl_orch.errors import BadInput, NotFound
 from rl_orch.foreign.archive import MOST_BYTES
 from rl_orch.io import bundles, checkpoints
 from rl_orch.io.bundles import Bundle
@@ -139,23 +139,23 @@ def _from_file(path: Path, wish: Wish, scratch: Path, watch: Watch) -> Arrival:
     digest, size = _taken(path, scratch / "policy")
     question: dict[str, Any] = {
         "file": "policy",
-        "called": path.name,
+        "called": _called(path),
         "tensors": TENSORS,
         "algorithm": wish.algorithm,
     }
     if wish.normalizer is not None:
         _taken(wish.normalizer, scratch / "normalizer")
-        question |= {"normalizer": "normalizer", "normalizer_called": wish.normalizer.name}
+        question |= {"normalizer": "normalizer", "normalizer_called": _called(wish.normalizer)}
     told = _reading(scratch).answer(question, watch)
     if wish.env is None:
         raise BadInput(
-            f"{path.name} does not say which environment its policy, {told['algorithm']} of "
+            f"{_called(path)} does not say which environment its policy, {told['algorithm']} of "
             f"{told['format']}, has learned",
             path="env",
             hint="For example: --env CartPole-v1",
         )
     options = told["options"] | {"agent.algorithm": told["algorithm"], "env.id": wish.env}
-    lineage = {"file": path.name, "format": told["format"], "sha256": digest, "bytes": size}
+    lineage = {"file": _called(path), "format": told["format"], "sha256": digest, "bytes": size}
     return Arrival(
         _spec(_nested(options), wish),
         scratch,
@@ -173,7 +173,7 @@ def _from_bundle(bundle: Bundle, wish: Wish, scratch: Path) -> Arrival:
         ("algo", wish.algorithm, bundle.policy.algorithm),
     ):
         if given not in (None, own):
-            raise Conflict(f"bundle {bundle.path.name} is of {own}; --{name} says {given}")
+            raise BadInput(f"bundle {bundle.path.name} is of {own}; --{name} says {given}")
     if wish.normalizer is not None:
         raise BadInput("a bundle brings its own normaliser; --normalizer is for other files")
     prefix = f"policies/{bundles.POLICY}/"
@@ -184,7 +184,7 @@ def _from_bundle(bundle: Bundle, wish: Wish, scratch: Path) -> Arrival:
     if bundle.spec.env.backend in ALIKE:
         learned["env"].pop("backend")
     origin = bundle.document.lineage
-    lineage = {"file": bundle.path.name, "format": "bundle", "sha256": bundle.digest}
+    lineage = {"file": _called(bundle.path), "format": "bundle", "sha256": bundle.digest}
     return Arrival(
         _spec(learned, wish),
         scratch,
@@ -233,7 +233,7 @@ def _taken(path: Path, copy: Path) -> tuple[str, int]:
             raise BadInput(f"{str(path)!r} is no file", path=str(path))
         if known.st_size > MOST_BYTES:
             raise BadInput(
-                f"{path.name} has {known.st_size:,} bytes; at most {MOST_BYTES:,} are read"
+                f"{_called(path)} has {known.st_size:,} bytes; at most {MOST_BYTES:,} are read"
             )
         digest, size = hashlib.sha256(), 0
         with copy.open("xb") as target:
@@ -241,6 +241,11 @@ def _taken(path: Path, copy: Path) -> tuple[str, int]:
                 digest.update(part)
                 size += target.write(part)
     return digest.hexdigest(), size
+
+
+def _called(path: Path) -> str:
+    """The name of a file as it can be shown and stored anywhere."""
+    return "".join(letter if letter.isprintable() else "?" for letter in path.name)
 
 
 def _link(path: Path) -> BadInput:

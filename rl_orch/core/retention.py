@@ -145,11 +145,17 @@ def _rank(model: ModelVersion) -> tuple[bool, float, int, int]:
 
 
 def _of_runs(connection: sa.Connection, known: Sequence[ModelVersion]) -> dict[int, str]:
-    """The models whose run has not come to a final end, each with why it stays."""
+    """The models whose run has not come to a final end, and those that were imported and have yet
+    to be measured, each with why it stays."""
     runs = {model.run_id for model in known if model.run_id is not None}
     query = sa.select(RUNS.c.id, RUNS.c.state).where(RUNS.c.state.not_in(FINAL))
     states = {run_id: state for run_id, state in connection.execute(query) if run_id in runs}
-    return {
+    unmeasured = {
+        model.id: "it was imported, and nobody has evaluated it yet"
+        for model in known
+        if model.source == "import" and model.mean_reward is None
+    }
+    return unmeasured | {
         model.id: f"its run {model.run_id} is {states[model.run_id]} and may still need it"
         for model in known
         if model.run_id in states

@@ -176,7 +176,8 @@ def _cleanrl_actor_critic(tensors: Mapping[str, Array], told: Told) -> Placed:
 
 def _cleanrl_gaussian(tensors: Mapping[str, Array], told: Told) -> Placed:
     actor, critic = stack(tensors, "actor_mean."), stack(tensors, "critic.")
-    return _actor_critic(actor, critic, "actor_logstd", tensors, told)
+    found = _actor_critic(actor, critic, "actor_logstd", tensors, told)
+    return replace(found, notes=(*found.notes, UNNORMALIZED))
 
 
 def _cleanrl_q(tensors: Mapping[str, Array], told: Told) -> Placed:
@@ -267,6 +268,9 @@ def _among(told: Told, possible: tuple[str, ...]) -> str:
 
 ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3")
 CRITICS = "critics are not taken over: the policy can act, and not be trained further"
+UNNORMALIZED = (
+    "CleanRL normalises observations here, and saves no statistics: --normalizer has them"
+)
 ASSUMED = (
     "the activation is not in the file; agent.network.activation says another than the usual one"
 )

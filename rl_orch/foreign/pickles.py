@@ -68,10 +68,6 @@ class View:
     strides: tuple[int, ...]
 
 
-class _Mark:
-    """Where a tuple or the pairs of a dict begin on the stack."""
-
-
 def said_by(data: bytes, what: str) -> Any:
     """What a pickle says: dicts, lists, tuples, text and numbers, and `View`s for tensors."""
     if len(data) > MOST_BYTES:
@@ -93,14 +89,15 @@ def said_by(data: bytes, what: str) -> Any:
 
 
 class _Reading:
-    """The stack and the memo that instructions work on."""
+    """The stack and the memo that instructions work on, and where tuples and pairs begin on it."""
 
     def __init__(self, what: str) -> None:
         self.stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._marks: list[int] = []
         self._what = what
         self._steps: dict[str, Callable[[Any], None]] = {
-            "MARK": lambda _: self.stack.append(_Mark()),
+            "MARK": lambda _: self._marks.append(len(self.stack)),
             "EMPTY_DICT": lambda _: self.stack.append({}),
             "EMPTY_LIST": lambda _: self.stack.append([]),
             "TUPLE": lambda _: self.stack.append(tuple(self._since_mark())),
@@ -182,8 +179,8 @@ class _Reading:
         self._memo[key] = self.stack[-1]
 
     def _since_mark(self) -> list[Any]:
-        at = max(i for i, item in enumerate(self.stack) if isinstance(item, _Mark))
-        items = self.stack[at + 1 :]
+        at = self._marks.pop()
+        items = self.stack[at:]
         del self.stack[at:]
         return items
 

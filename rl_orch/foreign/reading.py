@@ -14,7 +14,7 @@ from safetensors.numpy import load as decode_tensors
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.foreign import layouts, torch_files
 from rl_orch.foreign.archive import Archive
-from rl_orch.foreign.layouts import ACTIVATION, ASSUMED, SB3, Placed, Told
+from rl_orch.foreign.layouts import ACTIVATION, ASSUMED, SB3, UNNORMALIZED, Placed, Told
 from rl_orch.foreign.perceptrons import Array
 
 ZIP = b"PK\x03\x04"
@@ -87,7 +87,9 @@ def normalized(found: Policy, data: bytes, what: str) -> Policy:
         "obs.normalize": "running",
         "obs.clip_range": [-CLIPPED_AT, CLIPPED_AT],
     }
-    return replace(found, placed=replace(found.placed, tensors=tensors, options=options))
+    notes = tuple(note for note in found.placed.notes if note != UNNORMALIZED)
+    placed = replace(found.placed, tensors=tensors, options=options, notes=notes)
+    return replace(found, placed=placed)
 
 
 def _sb3(archive: Archive, algorithm: str | None) -> Policy:

@@ -63,12 +63,20 @@ def confine(*, memory: int, seconds: int, written: int) -> bool:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NPROC: 0,
     }
-    for limit, most in limits.items():
-        _, hard = resource.getrlimit(limit)
-        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    limited = [_limited(limit, most) for limit, most in limits.items()]
+    calls = CALLS.get(platform.machine()) if platform.system() == "Linux" else None
+    return all(limited) and calls is not None and _filter(calls)
+
+
+def _limited(limit: int, most: int) -> bool:
+    """Whether a limit holds now; some systems have limits that cannot be set."""
+    _, hard = resource.getrlimit(limit)
+    least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    try:
         resource.setrlimit(limit, (least, least))
-    calls = CALLS.get(platform.machine())
-    return calls is not None and _filter(calls)
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def _filter(calls: Calls) -> bool:

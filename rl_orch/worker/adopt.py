@@ -56,7 +56,7 @@ def fitted(given: Tensors, setup: Setup) -> tuple[Tensors, list[str]]:
     """All tensors of a policy as a snapshot has them, and the names of those that are new."""
     new = policy_tensors(algorithm(setup.spec.agent.algorithm).build_policy(setup))
     wanted = {name.removeprefix(TENSOR_PREFIX): tensor for name, tensor in new.items()}
-    for name, tensor in given.items():
+    for name, tensor in sorted(given.items()):
         if name not in wanted or wanted[name].shape != tensor.shape:
             raise _unfit(name, tensor, wanted, setup)
     missing = sorted(set(wanted) - set(given))

@@ -65,7 +65,7 @@ def test_an_imported_policy_reaches_the_returns_that_its_library_reports(
 def test_an_imported_policy_is_judged_promoted_exported_and_removed_like_any_other(
     rlctl: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    file = FOLDER / "sb3-ppo.zip"
+    file = FOLDER / "sb3-dqn.zip"
     done = rlctl("registry", "import", str(file), "--env", "CartPole-v1", "--json")
     assert done.code == 0, done.err
     model = json.loads(done.out)
@@ -76,6 +76,8 @@ def test_an_imported_policy_is_judged_promoted_exported_and_removed_like_any_oth
     assert directory.manifest()["imported"]["sha256"] == model["lineage"]["sha256"]
 
     assert rlctl("promote", number, "--to", "production").code == 3  # Nobody has judged it.
+    pruned = json.loads(rlctl("registry", "prune", "--max-age", "0", "--json").out)
+    assert (pruned["removed"], pruned["spared"][0]["model_id"]) == ([], model["id"])
     asked = ("--min-return", "20", "--episodes", "20")
     assert rlctl("registry", "validate", number, *asked).code == 0
     assert rlctl("promote", number, "--to", "production").code == 0

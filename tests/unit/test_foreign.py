@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
 from rl_orch.foreign import archive, reading
+from rl_orch.rl.learner import algorithm
+from rl_orch.rl.policy import Setup, policy_tensors
+from rl_orch.spec.resolve import resolve
 from tests.foreign import FOLDER, entries, reported, saved, torch_file, zipped
 
 LAYERS = {
@@ -86,6 +90,39 @@ def test_rows_of_quantiles_are_put_in_our_order() -> None:
 
 def test_layers_that_are_only_numbered_need_an_algorithm() -> None:
     assert "must be one of ppo" in refusal(saved(in_torch(LAYERS)), None).message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("agent.algorithm=ppo", "agent.network.shared=true"),
+        ("agent.algorithm=a2c", "obs.normalize=running"),
+        ("agent.algorithm=dqn", "agent.network.dueling=true"),
+        ("agent.algorithm=sac", "train.use_sde=true"),
+        ("agent.algorithm=td3",),
+    ],
+)
+def test_options_are_worked_back_from_tensors_of_ours(overrides: tuple[str, ...]) -> None:
+    sizes = "agent.network.hidden_sizes=[16,8]"
+    spec = resolve({"env": {"id": "It-v0"}}, overrides=(sizes, *overrides))
+    actions = spaces.Discrete(2) if spec.agent.algorithm == "dqn" else spaces.Box(-1.0, 1.0, (2,))
+    setup = Setup(spec, spaces.Box(-1.0, 1.0, (3,)), actions)
+    tensors = policy_tensors(algorithm(spec.agent.algorithm).build_policy(setup))
+    found = reading.policy(encode_tensors(tensors), spec.agent.algorithm, "it").placed
+    assert found.options.pop("agent.network.hidden_sizes") == [16, 8]
+    told = dict(override.split("=") for override in overrides[1:])
+    assert {path: str(value).lower() for path, value in found.options.items()} == told
+    assert {f"policies/default/{name}" for name in found.tensors} == set(tensors)
+
+
+def test_deviations_and_a_note_come_with_a_gaussian_policy_of_cleanrl() -> None:
+    net = {"0.weight": torch.ones(8, 3), "0.bias": torch.ones(8)}
+    last = {"2.weight": torch.ones(1, 8), "2.bias": torch.ones(1)}
+    state = {f"{part}.{n}": t for part in ("actor_mean", "critic") for n, t in (net | last).items()}
+    found = reading.policy(saved(state | {"actor_logstd": torch.ones(1, 1)}), None, "it")
+    assert found.placed.algorithm == "ppo"
+    assert found.placed.tensors["log_std"].shape == (1,)
+    assert "saves no statistics" in found.placed.notes[0]
 
 
 def test_the_first_of_several_state_dicts_is_the_actor_of_cleanrl() -> None:
