@@ -15,6 +15,7 @@ from rl_orch.core.registering import judge
 from rl_orch.core.registry import Registry
 from rl_orch.core.store import Store
 from rl_orch.io import shelf
+from rl_orch.io.gathered import Baseline, Gathered, Latency, Wanted, plays
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, ModelVersion, Run, State
 from rl_orch.stats import summarize
@@ -43,6 +44,7 @@ class PlayedAs:
 
     means: Mapping[int, float]
     asked: list[tuple[int, int | None, int]] = field(default_factory=list)
+    gathered: list[Wanted] = field(default_factory=list)
 
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
@@ -51,6 +53,20 @@ class PlayedAs:
         self.asked.append((challenger.id, None if champion is None else champion.id, episodes))
         report = self._report(challenger, episodes)
         return report, None if champion is None else self._report(champion, episodes)
+
+    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+        """Champions by their means, on the seeds of the report; a decision takes a millisecond."""
+        self.gathered.append(wanted)
+        baselines = {}
+        for alias, champion in wanted.champions.items():
+            found = None
+            if champion is not None and plays(champion):
+                mean, name = self.means[champion.model_id], champion.checkpoint
+                found = a_report(mean, env_id=model.env_id, checkpoint=name, seed=report.seed)
+                found = found.model_copy(update={"model": str(champion.model_id)})
+            baselines[alias] = Baseline(champion=champion, report=found)
+        latency = Latency(p99_ms=1.0, n=2000) if wanted.latency else None
+        return Gathered(digest=model.digest, baselines=baselines, latency=latency)
 
     def _report(self, model: ModelVersion, episodes: int) -> EvalReport:
         mean, name = self.means[model.id], Path(model.model_path).name

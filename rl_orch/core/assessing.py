@@ -1,11 +1,15 @@
 """Models played by children, so that a gate can read what came of it."""
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
 from rl_orch.core.players import Question, playing, worth
 from rl_orch.io import machine
+from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.gathered import Gathered, Wanted
+from rl_orch.io.watched import Child
 from rl_orch.records import EvalReport, ModelVersion
 
 SEED_BYTES = 4
@@ -31,6 +35,21 @@ class Played:
             answer = players.play(question, 0, episodes, _unheard)
         return answer.report, answer.baseline
 
+    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+        """What is wanted of a model besides the report on it: champions play the same seeds."""
+        question = {
+            "directory": str(Path(model.model_path).parents[1]),
+            "report": report.model_dump(mode="json"),
+            "wanted": wanted.model_dump(mode="json"),
+        }
+        child = Child(
+            (sys.executable, "-m", "rl_orch.worker.gather"),
+            variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
+            doing="gathering evidence",
+            hint="Run `rlctl doctor`; the last line above may say more.",
+        )
+        return Gathered.model_validate(child.answer(question, _unheeded))
+
 
 def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
     """The seed of the episodes on which two models meet, or one is judged."""
@@ -42,6 +61,10 @@ def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
 def _named(model: ModelVersion) -> dict[str, Any]:
     path = Path(model.model_path)
     return {"directory": str(path.parents[1]), "checkpoint": path.name, "model": model.id}
+
+
+def _unheeded(_doing: str, _done: float) -> None:
+    """Nobody waits to hear what is being done."""
 
 
 def _unheard(_done: float) -> None:

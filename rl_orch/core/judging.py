@@ -2,22 +2,21 @@
 another one over the same episodes. What was read is kept in the run's directory, with its digest.
 """
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch import gate
-from rl_orch.core import promotion
+from rl_orch.core import evidence, promotion
 from rl_orch.core.ports import Assess
 from rl_orch.core.promotion import Demand
 from rl_orch.core.registering import FINAL
 from rl_orch.core.registry import Registry
 from rl_orch.core.verdicts import Judgement
 from rl_orch.errors import BadInput
-from rl_orch.io import sealed, shelf
-from rl_orch.io.rundir import RunDir, write_text
+from rl_orch.io import gathered, sealed, shelf
+from rl_orch.io.gathered import Gathered, Wanted
+from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, ModelVersion, StoredVerdict
 from rl_orch.spec.model import Spec
 
@@ -45,14 +44,24 @@ def validate(registry: Registry, assess: Assess, model: ModelVersion, wish: Wish
     spec = directory.spec()
     rules = _rules(model, spec, wish)
     digest = sealed.manifest_digest(Path(model.model_path))
-    file, report = directory.report_file(FINAL), _known(directory, model, wish, digest)
-    if report is None:
+    report = _known(directory, model, wish, digest)
+    file = directory.report_file(FINAL) if report is not None else None
+    known = Gathered(digest=digest)
+    if report is not None:
+        known = gathered.read(directory, FINAL, digest) or known
+    else:
         report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
-        file = _written(directory, f"model-{model.id}", {report.policy: report})
-    verdict = gate.judge(report, None, rules, env_steps=model.total_timesteps or report.step)
+    wanted = evidence.wanted(registry, model.env_id, Path(model.model_path), rules)
+    known = _completed(assess, model, report, known, wanted)
+    known = evidence.with_events(known, directory, rules)
+    steps = model.total_timesteps or report.step
+    verdict = gate.weigh(evidence.evidence(report, known, rules, env_steps=steps), rules)
     assert verdict is not None
-    judgement = Judgement(verdict, rules, file)
-    return registry.decide(model.id, judgement, report, digest)
+    if gate.read_more(rules):
+        file = evidence.kept(directory, model.id, report, known)
+    elif file is None:
+        file = evidence.kept(directory, model.id, report, None)
+    return registry.decide(model.id, Judgement(verdict, rules, file), report, digest)
 
 
 def compare(
@@ -65,7 +74,8 @@ def compare(
     report, baseline = assess.assess(model, champion, episodes)
     assert baseline is not None
     reports = {report.policy: report, BASELINE: baseline}
-    file = _written(directory_of(model), f"against-{champion_id}", reports)
+    documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
+    file = evidence.written(directory_of(model), f"against-{champion_id}", documents)
     verdict = promotion.compare(report, baseline, demand)
     judgement = Judgement(verdict, (demand.rule,), file, champion_id)
     return registry.decide(model.id, judgement, report)
@@ -101,11 +111,12 @@ def _rules(model: ModelVersion, spec: Spec, wish: Wish) -> tuple[gate.Rule, ...]
     return rules
 
 
-def _written(directory: RunDir, stem: str, reports: Mapping[str, EvalReport]) -> Path:
-    """The file of some reports, by policy. Its name holds their digest, so that what a verdict has
-    read is never overwritten."""
-    documents = {name: json.loads(report.model_dump_json()) for name, report in reports.items()}
-    text = json.dumps(documents, allow_nan=False) + "\n"
-    file = directory.report_file(f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
-    write_text(file, text)
-    return file
+def _completed(
+    assess: Assess, model: ModelVersion, report: EvalReport, known: Gathered, wanted: Wanted
+) -> Gathered:
+    """All that is wanted, as far as it can be had: what is known already is not asked again."""
+    lacking = evidence.lacking(known, wanted)
+    news = evidence.unplayed(lacking, known.digest)
+    if lacking.laborious:
+        news = assess.gather(model, report, lacking)
+    return evidence.joined(known, news)

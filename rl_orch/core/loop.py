@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_orch import gate
+from rl_orch.core.evidence import wanted
 from rl_orch.core.ports import Exit, Runner, Task
 from rl_orch.core.progress import (
     Progress,
@@ -25,6 +27,7 @@ from rl_orch.core.retention import Limits, Retention
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
 from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
+from rl_orch.io import gathered
 from rl_orch.io.events import folded, is_start, tail
 from rl_orch.io.heartbeat import last_beat
 from rl_orch.io.rundir import RunDir
@@ -344,6 +347,9 @@ class Supervisor:
         return self.spec.runner.name != "external" or bool(self.spec.runner.policy)
 
     def _begin_evaluation(self, best: str) -> None:
+        """Start the final evaluation, told what its gate wants to know of the checkpoint."""
+        rules, path = gate.rules_from(self.spec.gates), self.directory.checkpoints / best
+        gathered.ask(self.directory, wanted(self.registry, self.run.env, path, rules))
         self._begin(Task(self.run.attempt, checkpoint=best, gpus=self.gpus))
 
     def _with_what_was_done(self, why: str) -> str:

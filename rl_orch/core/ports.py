@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from rl_orch.io.gathered import Gathered, Wanted
 from rl_orch.io.telemetry import Sink
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.spec.model import Spec
@@ -62,3 +63,6 @@ class Assess(Protocol):
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
         """The report on a model, and on another one over episodes of the very same seeds."""
+
+    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+        """What is wanted of a model besides the report on it: champions play the same seeds."""

@@ -1,13 +1,14 @@
 """Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
 
 import logging
-from collections.abc import Sequence
 
 from rl_orch import gate
+from rl_orch.core import evidence
 from rl_orch.core.progress import checkpoint_name
 from rl_orch.core.registry import Registry
 from rl_orch.errors import RlctlError
-from rl_orch.io import history
+from rl_orch.io import gathered, sealed
+from rl_orch.io.gathered import Gathered
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, Event, EventKind, Run, Verdict
 from rl_orch.spec.model import Spec
@@ -50,32 +51,26 @@ def judge(
 ) -> tuple[Run, Verdict | None]:
     """The run with what a process of its own found, and the verdict of its gate on that."""
     directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
-    verdict = gate.weigh(_evidence(directory, report, rules), rules)
     path = directory.checkpoints / str(report.checkpoint)
+    known = gathered.read(directory, FINAL, sealed.manifest_digest(path)) or Gathered()
+    known = evidence.with_events(known, directory, rules)
+    found = evidence.evidence(report, known, rules, env_steps=report.step)
+    verdict = gate.weigh(found, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
         registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
     model = registry.at(path)
     if model is not None:
         file = directory.report_file(FINAL)
+        if gate.read_more(rules):
+            file = evidence.kept(directory, model.id, report, known)
         registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
-    found = {
+    news = {
         "eval": report.summary,
         "verdict": None if verdict is None else verdict.word,
         "model_id": None if model is None else model.id,
     }
-    return run.model_copy(update=found), verdict
-
-
-def _evidence(directory: RunDir, report: EvalReport, rules: Sequence[gate.Rule]) -> gate.Evidence:
-    """What the rules read, as far as the run directory has it; the event file only if they do."""
-    asked, events = {rule.name for rule in rules}, directory.events
-    return gate.Evidence(
-        report,
-        report.step,
-        history=history.evaluations(events) if "converged" in asked else None,
-        guardrail_events=history.guardrail_events(events) if "guardrail_clean" in asked else None,
-    )
+    return run.model_copy(update=news), verdict
 
 
 def _commit(directory: RunDir) -> str | None:

@@ -1,6 +1,7 @@
 """Rules that hold a policy against another one: no worse than by a margin, or better. Pure."""
 
 import math
+from dataclasses import dataclass
 
 from rl_orch.gate.evidence import Evidence, Rule, missing
 from rl_orch.records import Check, EvalReport
@@ -28,23 +29,30 @@ def same_episodes(first: EvalReport, second: EvalReport) -> int:
 
 def _compared(evidence: Evidence, rule: Rule, least: float, asked: str) -> Check:
     alias = str(rule.against)
-    remedy = "evaluate both models on the same seeds, as `rlctl promote` does"
+    remedy = "`rlctl registry validate` plays both on the same seeds"
     if alias not in evidence.baselines:
-        return missing(rule, f"how the model at {alias!r} does", remedy)
+        return missing(evidence, rule, f"how the model at {alias!r} does", remedy)
     baseline = evidence.baselines[alias]
     if baseline is None:
-        sentence = f"not judged: no model of {evidence.report.env_id} is {alias!r} yet"
+        sentence = _abstains(evidence, alias)
         return Check(rule=rule.name, passed=True, observed=None, limit=least, sentence=sentence)
     unlike = _unlike(evidence.report, baseline)
     if unlike is not None:
-        return missing(rule, f"how the two compare, since {unlike}", remedy)
-    low, mean, how = _difference(evidence.report, baseline)
-    passed = low > least if rule.name == "improvement" else low >= least
+        return missing(evidence, rule, f"how the two compare, since {unlike}", remedy)
+    found = _difference(evidence.report, baseline)
+    passed = found.low > least if rule.name == "improvement" else found.low >= least
     sentence = (
-        f"mean return minus that of {_name(baseline, alias)} {how} is {mean:.2f}, "
-        f"its lower bound {low:.2f}; {asked}"
+        f"mean return minus that of {_name(baseline, alias)} {found.how} is {found.mean:.2f}, "
+        f"{found.bounds}; {asked}"
     )
-    return Check(rule=rule.name, passed=passed, observed=low, limit=least, sentence=sentence)
+    return Check(rule=rule.name, passed=passed, observed=found.low, limit=least, sentence=sentence)
+
+
+def _abstains(evidence: Evidence, alias: str) -> str:
+    """Why there is nobody to compare with."""
+    if alias in evidence.own:
+        return f"not judged: the model is {alias!r} itself"
+    return f"not judged: no model of {evidence.report.env_id} is {alias!r} yet"
 
 
 def _unlike(report: EvalReport, baseline: EvalReport) -> str | None:
@@ -56,24 +64,39 @@ def _unlike(report: EvalReport, baseline: EvalReport) -> str | None:
     return None
 
 
-def _difference(report: EvalReport, baseline: EvalReport) -> tuple[float, float, str]:
-    """The lower bound of the difference of the means, that difference, and where it is from."""
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """The difference of two means with its lower bound, all bounds in words, and where it is
+    from."""
+
+    low: float
+    mean: float
+    bounds: str
+    how: str
+
+
+def _difference(report: EvalReport, baseline: EvalReport) -> _Difference:
     n = same_episodes(report, baseline)
     if n == 0:
         found = difference(report.returns, baseline.returns)
         how = f"over {found.n[0]} and {found.n[1]} episodes with other seeds"
         # Where it was stopped by pairs that are not here, nothing is bounded.
-        low = found.ci95[0] if report.stopping is None else -math.inf
-        return low, found.mean, how
+        ci95 = found.ci95 if report.stopping is None else (-math.inf, math.inf)
+        return _Difference(ci95[0], found.mean, _between(ci95), how)
     first, second = report.returns[:n], baseline.returns[:n]
     apart = paired(first, second, seed=report.seed)
     how = f"over {n} pairs of episodes with the same seed"
     if report.stopping is None:
-        return apart.ci95[0], apart.mean, how
+        return _Difference(apart.ci95[0], apart.mean, _between(apart.ci95), how)
     stopping = report.stopping
     test = plan(stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin)
     seen = test.look([a - b for a, b in zip(first, second, strict=True)])
-    return seen.low, apart.mean, f"{how}, of at most {stopping.n_max},"
+    how = f"{how}, of at most {stopping.n_max},"
+    return _Difference(seen.low, apart.mean, f"at least {seen.low:.2f} by all looks", how)
+
+
+def _between(ci95: tuple[float, float]) -> str:
+    return f"with 95 % confidence between {ci95[0]:.2f} and {ci95[1]:.2f}"
 
 
 def _name(baseline: EvalReport, alias: str) -> str:

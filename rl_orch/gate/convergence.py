@@ -22,13 +22,13 @@ def converged(evidence: Evidence, rule: Rule) -> Check:
     """
     if not evidence.history:
         remedy = "judge the model where the event file of its run is"
-        return missing(rule, "how returns went during training", remedy)
+        return missing(evidence, rule, "how returns went during training", remedy)
     last = evidence.history[-1][0]
     late = [(step, found.mean) for step, found in evidence.history if 3 * step >= 2 * last]
     if len(late) < FEWEST:
         what = f"whether returns have settled, from {len(late)} evaluations in the last third"
         at_most = max(1, last // (3 * FEWEST))
-        return missing(rule, what, f"set eval.every to at most {at_most:,}")
+        return missing(evidence, rule, what, f"set eval.every to at most {at_most:,}")
     found = trend([step for step, _ in late], [mean for _, mean in late])
     allowed = rule.limit * _range(evidence.history)
     passed = found.ci95[0] <= allowed and found.ci95[1] >= -allowed

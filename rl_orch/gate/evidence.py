@@ -1,6 +1,6 @@
 """Rules as data, and the evidence that they may read. What nobody has gathered is None."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rl_orch.records import Check, EvalReport, Evaluation, Parity
@@ -21,10 +21,11 @@ class Evidence:
     """What rules may read of a policy.
 
     `baselines` are the reports on the models that it competes with, by alias; None for an alias
-    that no model of the environment holds. `history` are the evaluations during training with
-    their steps, oldest first. `latency_ms` is the 99th percentile of the time of one decision on
-    one observation, `bundle_bytes` the size of the bundle with all its files, `guardrail_events`
-    how often a guardrail of the run spoke up, `parity` how each exported form compares.
+    that no model of the environment holds, or that is its `own`. `history` are the evaluations
+    during training with their steps, oldest first. `latency_ms` is the 99th percentile of the time
+    of one decision on one observation, `bundle_bytes` the size of the bundle with all its files,
+    `guardrail_events` how often a guardrail of the run spoke up, `parity` how each exported form
+    compares. `problems` say why the evidence of a rule is missing, where that is known.
     """
 
     report: EvalReport
@@ -35,14 +36,19 @@ class Evidence:
     bundle_bytes: int | None = None
     guardrail_events: int | None = None
     parity: tuple[Parity, ...] | None = None
+    own: Collection[str] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def missing(rule: Rule, what: str, remedy: str) -> Check:
-    """The check of a rule without its evidence: failed, with what is missing and what to do."""
+def missing(evidence: Evidence, rule: Rule, what: str, remedy: str) -> Check:
+    """The check of a rule without its evidence: failed, with what is missing and why, or else what
+    to do."""
+    problem = evidence.problems.get(rule.name)
+    why = f"; {remedy}" if problem is None else f": {problem}"
     return Check(
         rule=rule.name,
         passed=False,
         observed=None,
         limit=rule.limit,
-        sentence=f"not known: {what}; {remedy}",
+        sentence=f"not known: {what}{why}",
     )

@@ -55,6 +55,11 @@ def rules_of_reports(gates: GatesGroup) -> tuple[Rule, ...]:
     return tuple(Rule(name, limit) for name, limit in asked.items())
 
 
+def read_more(rules: Sequence[Rule]) -> bool:
+    """Whether any rule reads more than the report."""
+    return any(rule.name not in OF_REPORTS for rule in rules)
+
+
 def judge(
     report: EvalReport,
     baseline: EvalReport | None,

@@ -13,6 +13,7 @@ from rl_orch.core.pages import ModelQuery
 from rl_orch.core.ports import Task
 from rl_orch.errors import BadInput, GateRefused
 from rl_orch.io import shelf
+from rl_orch.io.gathered import Baseline, Gathered, Wanted, plays
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.testing.fakes import (
@@ -116,6 +117,14 @@ class _AsGood:
         """The same report on both."""
         report = a_report([4.0, 5.0] * (episodes // 2))
         return report, report
+
+    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+        """Champions do as the model did."""
+        baselines = {
+            alias: Baseline(champion=champion, report=report if plays(champion) else None)
+            for alias, champion in wanted.champions.items()
+        }
+        return Gathered(digest=model.digest, baselines=baselines)
 
 
 def _seals(script: Script) -> Script:

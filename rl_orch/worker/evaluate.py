@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import gathered
 from rl_orch.io.episode_tables import read_records, write_records, write_table
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
@@ -18,6 +19,7 @@ from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, rep
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.films import show
+from rl_orch.worker.gather import Judged, gather
 from rl_orch.worker.policies import opened
 from rl_orch.worker.recording import notable
 
@@ -59,11 +61,20 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     found = found.model_copy(update={"step": step, "checkpoint": checkpoint})
     write_table(directory.episodes_file(FINAL), found)
     write_records(directory.records_file(FINAL), notable(played))
-    directory.write_report(FINAL, found)
+    wanted = gathered.asked(directory, checkpoint)
+    besides = None
+    if wanted.anything:
+        besides = gather(Judged(directory, path, spec, found), wanted, _tell)
+    gathered.write(directory, FINAL, found, besides)
     if spec.eval.video:
         _film(directory, spec)
     log.info("checkpoint evaluated", name=checkpoint, mean=f"{found.summary.mean:.2f}")
     return 0
+
+
+def _tell(doing: str, _done: float) -> None:
+    """What is being gathered, in the run's log."""
+    log.info("evidence", doing=doing)
 
 
 def _film(directory: RunDir, spec: Spec) -> None:

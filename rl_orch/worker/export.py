@@ -1,6 +1,7 @@
 """`python -m rl_orch.worker.export < question.json`: write a policy out, as a graph or a bundle.
 
-The question names a checkpoint, a format and where to write. Standard output has a line of JSON
+The question names a checkpoint, a format and where to write; a `report` on it, if there is one that
+is in no file yet. Standard output has a line of JSON
 whenever there is progress to tell of, and a last one with the answer or an error.
 """
 
@@ -79,7 +80,8 @@ def _bundle(
     tell: Tell,
 ) -> dict[str, Any]:
     source = Path(question["source"])
-    report = _report(loaded, source, tell)
+    given = question.get("report")
+    report = EvalReport.model_validate(given) if given else _report(loaded, source, tell)
     lineage = _lineage(loaded, source) | dict(question.get("lineage") or {})
     subject = Subject(loaded.policy, loaded.spec, report, lineage)
     files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)

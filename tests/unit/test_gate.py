@@ -135,7 +135,7 @@ def test_without_evidence_every_rule_fails_that_needs_it_and_says_what_to_run() 
     for check in unknown.values():
         assert not check.passed
         assert check.sentence.startswith("not known: ")
-        assert re.search(r"`rlctl (eval|export|promote)`|event file", check.sentence)
+        assert re.search(r"`rlctl registry validate`|event file", check.sentence)
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 

@@ -1,0 +1,193 @@
+"""`python -m rl_orch.worker.gather < question.json`: what a gate reads of a checkpoint besides a
+report.
+
+The process that makes the final evaluation of a run gathers the same by the same functions. What
+cannot be gathered is a sentence in its place, and never the end of an evaluation.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_orch.errors import Conflict, RlctlError
+from rl_orch.io import bundles, sealed
+from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.gathered import Baseline, Bundled, Champion, Gathered, Latency, Wanted, plays
+from rl_orch.io.rundir import RunDir
+from rl_orch.io.watched import Child
+from rl_orch.records import EvalReport, Parity
+from rl_orch.rl.evaluate import Evaluator, lanes_alone, report
+from rl_orch.rl.latency import decision_times
+from rl_orch.rl.policy import Actor
+from rl_orch.spec.model import Spec
+from rl_orch.worker import stored
+from rl_orch.worker.answering import answer_one
+from rl_orch.worker.assess import refuse_unless_alike
+from rl_orch.worker.policies import opened
+
+Tell = Callable[[str, float], None]
+PERCENTILE = 99.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A checkpoint of a run, and the report on it that a gate reads."""
+
+    directory: RunDir
+    path: Path
+    spec: Spec
+    report: EvalReport
+
+
+def gather(judged: Judged, wanted: Wanted, tell: Tell) -> Gathered:
+    """What is wanted of a checkpoint, as far as it can be had here; why not, of the rest."""
+    baselines = {
+        alias: _baseline(judged, alias, champion, tell)
+        for alias, champion in wanted.champions.items()
+    }
+    found: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    measures = {"latency": (wanted.latency, latency), "bundle": (wanted.bundle, bundle)}
+    for name, (asked, measure) in measures.items():
+        if not asked:
+            continue
+        try:
+            found[name] = measure(judged, tell)
+        except RlctlError as error:
+            problems[name] = said(error)
+    digest = sealed.manifest_digest(judged.path)
+    return Gathered(digest=digest, baselines=baselines, problems=problems, **found)
+
+
+def latency(judged: Judged, tell: Tell) -> Latency:
+    """How long the policy takes to decide: on the CPU, in one thread, on one observation."""
+    tell("timing decisions", 0.0)
+    spec = judged.spec
+    with _one_thread(), _alone(judged) as policy:
+        took = decision_times(
+            policy, spec, seed=judged.report.seed, deterministic=spec.eval.deterministic
+        )
+    return Latency(p99_ms=1000.0 * float(np.percentile(took, PERCENTILE)), n=len(took))
+
+
+def bundle(judged: Judged, tell: Tell) -> Bundled:
+    """A bundle of the policy, among the exports of its run, made by a process of its own: what
+    writes it is large and may fail in ways of its own."""
+    tell("making a bundle", 0.0)
+    out = judged.directory.path / "exports" / f"{judged.path.name}.judged.bundle"
+    question = {
+        "source": str(judged.path),
+        "format": "bundle",
+        "out": str(out),
+        "report": judged.report.model_dump(mode="json"),
+    }
+    child = Child(
+        (sys.executable, "-m", "rl_orch.worker.export"),
+        variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
+        doing="the export",
+        hint="`rlctl export` tries it again by hand.",
+    )
+    made = child.answer(question, tell)
+    near = {form: bundles.Parity.model_validate(each) for form, each in made["parity"].items()}
+    return Bundled(
+        path=made["path"],
+        bytes=made["bytes"],
+        digest=made["digest"],
+        parity=tuple(_parity(form, each) for form, each in near.items()),
+    )
+
+
+def _parity(form: str, near: bundles.Parity) -> Parity:
+    return Parity(
+        format=form, n=near.rows, largest_difference=near.largest_difference, passed=near.passed
+    )
+
+
+def said(error: RlctlError) -> str:
+    """An error and what to do about it, as a part of a sentence."""
+    return error.message if error.hint is None else f"{error.message}. {error.hint}"
+
+
+def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell) -> Baseline:
+    """How a champion does on the episodes of the report; not played where it is nobody else."""
+    if champion is None or not plays(champion):
+        return Baseline(champion=champion)
+    tell(f"playing {alias}, model {champion.model_id}", 0.0)
+    try:
+        return Baseline(champion=champion, report=_played(judged, champion))
+    except RlctlError as error:
+        problem = f"model {champion.model_id} cannot be played: {said(error)}"
+        return Baseline(champion=champion, problem=problem)
+
+
+def _played(judged: Judged, champion: Champion) -> EvalReport:
+    """The report on a champion, over episodes of the very same seeds."""
+    directory = RunDir(Path(champion.directory))
+    path = directory.checkpoints / Path(champion.checkpoint).name
+    _refuse_changed(path, champion)
+    device = {"device": judged.spec.resources.device}
+    spec = directory.spec()
+    spec = spec.model_copy(update={"resources": spec.resources.model_copy(update=device)})
+    refuse_unless_alike(judged.spec, spec)
+    seed, deterministic = judged.report.seed, judged.report.deterministic
+    with (
+        opened(spec, directory, path) as (policy, step),
+        closing(Evaluator(spec, lanes=lanes_alone(spec))) as evaluator,
+    ):
+        episodes = len(judged.report.returns)
+        played = evaluator.play(policy, episodes=episodes, seed=seed, deterministic=deterministic)
+    found = report(played, spec, seed=seed, deterministic=deterministic)
+    names = {"step": step, "checkpoint": path.name, "model": str(champion.model_id)}
+    return found.model_copy(update=names)
+
+
+def _refuse_changed(path: Path, champion: Champion) -> None:
+    """Raise unless the files are those that were registered."""
+    found = sealed.manifest_digest(path)
+    if champion.digest is not None and found is not None and found != champion.digest:
+        raise Conflict(
+            f"its files are not those that were registered: {str(path)!r}",
+            hint="`rlctl registry verify` says more.",
+        )
+
+
+@contextmanager
+def _alone(judged: Judged) -> Iterator[Actor]:
+    """The policy on the CPU, or the program that serves it."""
+    if judged.spec.runner.name != "external":
+        yield stored.load(judged.path).policy
+        return
+    with opened(judged.spec, judged.directory, judged.path) as (policy, _):
+        yield policy
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """What is wanted of the checkpoint that a question names."""
+    torch.set_num_threads(1)
+    directory = RunDir(Path(question["directory"]))
+    wanted = Wanted.model_validate(question["wanted"])
+    path = directory.checkpoints / Path(wanted.checkpoint).name
+    known = EvalReport.model_validate(question["report"])
+    judged = Judged(directory, path, directory.spec(), known)
+    return gather(judged, wanted, tell).model_dump(mode="json")
+
+
+if __name__ == "__main__":
+    sys.exit(answer_one(answer, json.loads(sys.stdin.read())))
