@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from rl_orch.core.database import SAFE_WAL
+from rl_orch.io.bundles import ONNX_PACKAGES
 from rl_orch.io.folder import Abilities
 from rl_orch.spec.model import Spec
 
@@ -30,6 +31,7 @@ EXTRAS = {
     "box2d": ("Box2D",),
     "mujoco": ("mujoco",),
     "atari": ("ale_py",),
+    "export": ONNX_PACKAGES,
 }
 """Extra → the modules that it brings."""
 
@@ -262,6 +264,8 @@ def needed_extras(spec: Spec | None, database: str = "") -> list[str]:
     needed = ["postgres"] if "://" in database else []
     if spec is not None and spec.runner.name != "external":
         needed += [extra for extra, ids in FAMILIES.items() if re.fullmatch(ids, spec.env.id)]
+        if spec.gates.export_parity or spec.gates.max_bundle_mb is not None:
+            needed.append("export")
     return needed
 
 

@@ -20,12 +20,12 @@ import torch
 from rl_orch.errors import MissingExtra, RlctlError
 from rl_orch.export.graph import Arrays, PolicyGraph
 from rl_orch.export.parity import Run
-from rl_orch.io.bundles import ONNX, PT2, TORCHSCRIPT
+from rl_orch.io.bundles import ONNX, ONNX_PACKAGES, PT2, TORCHSCRIPT
 
 FILES = {"onnx": ONNX, "torchscript": TORCHSCRIPT, "pt2": PT2}
 """Format → the name that its file has in a bundle."""
 
-NEEDED = ("onnx", "onnxscript", "onnxruntime")
+NEEDED = ONNX_PACKAGES
 LARGEST = 2**31 - 1
 """Bytes that one ONNX file can have; more would need data outside it."""
 

@@ -37,6 +37,9 @@ PT2 = "policy.pt2"
 NEEDED = (DOCUMENT, WEIGHTS, SPEC, CARD, REPORT, ONNX, TORCHSCRIPT, PT2)
 OPTIONAL = (INT8,)
 GRAPHS = (ONNX, INT8)
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+"""What writes and runs ONNX: the extra `export`."""
+
 POLICY = "default"
 _JSON_BYTES = 64 << 20
 

@@ -212,6 +212,10 @@ def _external(spec: Spec) -> list[Problem | None]:
         )
         hint = 'For example: runner.policy: ["python", "act.py", "{checkpoint}"].'
         found.append(Problem("runner.policy", None, message, hint))
+    for name in ("max_bundle_mb", "export_parity"):
+        if value := getattr(spec.gates, name):
+            message = f"gates.{name} asks for a bundle, and an external program's policy has none"
+            found.append(Problem(f"gates.{name}", value, message, "Leave it out."))
     return found
 
 

@@ -66,6 +66,21 @@ class ModelsContract(ABC):
             assert verbs.models.show("best@CartPole-v1") == local.models.show("best@CartPole-v1")
             assert verbs.models.unalias("production").model_id is None
 
+    def test_models_are_compared_with_who_has_an_aliasalike(self, tmp_path: Path) -> None:
+        """By the gate of their spec, as of now."""
+        local = self.make_shop(tmp_path)
+        first = local.launch(a_spec(*GATED)).run
+        asked = a_spec(*GATED, "gates.no_regression=production", "gates.margin=1")
+        second = local.launch(asked).run
+        local.models.promote(first.model_id or 0, "production")
+        with self.reach(local) as verbs:
+            found = verbs.models.validate(second.model_id or 0)
+            assert found.passed
+            assert found == local.models.validate(second.model_id or 0)
+            assert "mean return minus that of 'production'" in found.verdict.checks[-1].sentence
+            fresh = verbs.models.validate(second.model_id or 0, fresh=True)
+            assert fresh.passed
+
     def test_models_are_verified_and_prunedalike(self, tmp_path: Path) -> None:
         """What an alias needs stays, and its run is not removed."""
         local = self.make_shop(tmp_path)

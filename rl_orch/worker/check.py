@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
+from rl_orch.io.bundles import ONNX_PACKAGES
 from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.engine import left_open
@@ -29,6 +30,7 @@ def answer(spec: Spec) -> dict[str, Any]:
         if spec.eval.video and find_spec("av") is None:
             hint = "Install it with `pip install 'rl-orch[video]'`."
             found.append(Problem("eval.video", True, "films need the package av", hint))
+        found += unexportable(spec)
         if not found:
             settled = left_open(engine.settled(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:
@@ -41,6 +43,20 @@ def answer(spec: Spec) -> dict[str, Any]:
             {"path": p.path, "value": p.value, "message": p.message, "hint": p.hint} for p in found
         ],
     }
+
+
+def unexportable(spec: Spec) -> list[Problem]:
+    """The gates that ask for a bundle, where what writes one is not installed."""
+    missing = " and ".join(name for name in ONNX_PACKAGES if find_spec(name) is None)
+    hint = "Install it with `pip install 'rl-orch[export]'`."
+    asked = {
+        f"gates.{name}": getattr(spec.gates, name) for name in ("max_bundle_mb", "export_parity")
+    }
+    return [
+        Problem(path, value, f"{path} asks for a bundle, which needs {missing}", hint)
+        for path, value in asked.items()
+        if value and missing
+    ]
 
 
 def main() -> int:

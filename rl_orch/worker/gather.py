@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_orch.errors import Conflict, RlctlError
-from rl_orch.io import bundles, sealed
+from rl_orch.errors import BadInput, Conflict, RlctlError
+from rl_orch.io import bundles, deposits, sealed
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.gathered import Baseline, Bundled, Champion, Gathered, Latency, Wanted, plays
 from rl_orch.io.rundir import RunDir
@@ -80,6 +80,11 @@ def latency(judged: Judged, tell: Tell) -> Latency:
 def bundle(judged: Judged, tell: Tell) -> Bundled:
     """A bundle of the policy, among the exports of its run, made by a process of its own: what
     writes it is large and may fail in ways of its own."""
+    if deposits.is_deposit(judged.path):
+        raise BadInput(
+            "it is the policy of an external program, which cannot be exported",
+            hint="Leave gates.max_bundle_mb and gates.export_parity out.",
+        )
     tell("making a bundle", 0.0)
     out = judged.directory.path / "exports" / f"{judged.path.name}.judged.bundle"
     question = {

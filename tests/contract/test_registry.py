@@ -13,10 +13,13 @@ from rl_orch.core.pages import ModelQuery
 from rl_orch.core.retention import DAY_S, Limits, Retention
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound
-from rl_orch.io import sealed, shelf
+from rl_orch.io import gathered, sealed, shelf
+from rl_orch.io.events import EventWriter
+from rl_orch.io.gathered import Gathered, Latency
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import ModelVersion, State
-from tests.models import PlayedAs, Shop
+from rl_orch.records import EventKind, ModelVersion, State
+from rl_orch.stats import summarize
+from tests.models import GATED, PlayedAs, Shop
 
 HERE = Place("CartPole-v1", "production")
 
@@ -274,6 +277,104 @@ def test_a_model_is_judged_by_its_spec_or_by_what_is_asked(shop: Shop) -> None:
     with pytest.raises(BadInput, match="has no gate to pass"):
         models.validate(free.id)
     assert [stored.passed for stored in models.show(poor.id).verdicts] == [True, True, False]
+
+
+COMPARED = (*GATED, "gates.improvement=production", "gates.no_regression=staging", "gates.margin=5")
+
+
+def test_a_model_is_compared_with_whoever_has_the_alias_now(shop: Shop) -> None:
+    first, second = shop.a_model("first", 480.0), shop.a_model("second", 495.0)
+    model = shop.a_model("third", 490.0, gates=COMPARED)
+    assert "not known" in str(shop.registry.verdicts_on(model.id)[0].verdict.checks[1].sentence)
+    player = PlayedAs({first.id: 480.0, second.id: 495.0})
+    models = shop.models(player)
+    models.promote(first.id, "production")
+    stored = models.validate(model.id)
+    _, no_worse, better = stored.verdict.checks
+    assert no_worse.sentence == "not judged: no model of CartPole-v1 is 'staging' yet"
+    assert f"'production' (model {first.id}) over 12 " in better.sentence
+    assert "is 10.00, with 95 % confidence between" in better.sentence
+    assert stored.passed
+    models.promote(second.id, "production", force=True, reason="in turn")
+    models.promote(second.id, "staging")
+    later = models.validate(model.id)
+    assert [check.passed for check in later.verdict.checks] == [True, False, False]
+    assert "a loss of at most 5 is allowed" in later.verdict.checks[1].sentence
+    champions = [each.champions["production"] for each in player.gathered]
+    assert [each and each.model_id for each in champions] == [first.id, second.id]
+    assert player.asked == []
+
+
+def test_nobody_is_compared_with_itself(shop: Shop) -> None:
+    model = shop.a_model("first", gates=COMPARED[:3])
+    player = PlayedAs({})
+    models = shop.models(player)
+    assert models.validate(model.id).passed
+    models.promote(model.id, "production")
+    stored = models.validate(model.id)
+    assert stored.passed
+    assert stored.verdict.checks[-1].sentence == "not judged: the model is 'production' itself"
+    assert player.gathered == []
+
+
+def test_what_a_verdict_read_besides_the_report_is_fixed_by_its_digest(shop: Shop) -> None:
+    model = shop.a_model("r-1", gates=(*GATED, "gates.max_latency_ms=2"))
+    player = PlayedAs({model.id: 500.0})
+    models = shop.models(player)
+    stored = models.validate(model.id)
+    assert stored.passed
+    assert models.verify().ok
+    file = Path(str(stored.report_path))
+    kept = json.loads(file.read_text())
+    assert kept["@gathered"]["latency"] == {"p99_ms": 1.0, "n": 2000}
+    kept["@gathered"]["latency"]["p99_ms"] = 0.5
+    file.write_text(json.dumps(kept))
+    (fault,) = models.verify().faults
+    assert (fault.kind, fault.model_id) == ("report", model.id)
+    again = models.validate(model.id)
+    assert again.report_path == stored.report_path
+    assert models.verify().ok
+    assert models.validate(model.id, fresh=True).report_path != stored.report_path
+
+
+def test_what_the_final_evaluation_gathered_is_not_gathered_again(shop: Shop) -> None:
+    model = shop.a_model("r-1", gates=(*GATED, "gates.max_latency_ms=2"))
+    directory = RunDir(Path(model.model_path).parents[1])
+    report = directory.read_report("final")
+    assert report is not None
+    found = Gathered(digest=model.digest, latency=Latency(p99_ms=1.5, n=2000))
+    gathered.write(directory, "final", report, found)
+    player = PlayedAs({model.id: 500.0})
+    models = shop.models(player)
+    assert "up to 1.5 ms" in models.validate(model.id).verdict.checks[-1].sentence
+    assert player.gathered == []
+    assert "up to 1 ms" in models.validate(model.id, fresh=True).verdict.checks[-1].sentence
+    of_another = found.model_copy(update={"digest": "of another checkpoint"})
+    gathered.write(directory, "final", report, of_another)
+    assert "up to 1 ms" in models.validate(model.id).verdict.checks[-1].sentence
+
+
+@pytest.mark.parametrize(("gain", "passes"), [(0.0, True), (10.0, False)])
+def test_convergence_and_guardrails_are_read_in_the_events_of_the_run(
+    shop: Shop, gain: float, passes: bool
+) -> None:
+    gates = (*GATED, "gates.converged=true", "gates.guardrail_clean=true")
+    model = shop.a_model("r-1", gates=gates)
+    events = RunDir(Path(model.model_path).parents[1]).events
+    with EventWriter(events, run="r-1", attempt=1) as writer:
+        writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+        for step in range(1, 100):
+            tags = {"summary": summarize([gain * step] * 2).model_dump(mode="json")}
+            writer.emit(EventKind.EVAL, "eval/mean_return", gain * step, step=step, tags=tags)
+        if not passes:
+            writer.emit(EventKind.GUARDRAIL, "loss", 1.0, step=99)
+    stored = shop.models().validate(model.id)
+    checks = {check.rule: check for check in stored.verdict.checks}
+    assert checks["converged"].passed is checks["guardrail_clean"].passed is passes
+    assert "over the last third of training" in checks["converged"].sentence
+    kept = json.loads(Path(str(stored.report_path)).read_text())["@gathered"]
+    assert len(kept["history"]) == 99
+    assert kept["guardrail_events"] == (0 if passes else 1)
 
 
 def test_the_newest_verdict_decides_and_a_failed_one_takes_nothing_away(shop: Shop) -> None:

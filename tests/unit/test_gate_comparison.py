@@ -7,7 +7,7 @@ import pytest
 
 from rl_orch.gate import Evidence, Rule, same_episodes, weigh
 from rl_orch.records import Check, EvalReport, Stopping
-from rl_orch.stats import bootstrap, plan
+from rl_orch.stats import bootstrap, paired, plan
 from rl_orch.stats.bootstrap import Floats
 from rl_orch.testing import a_report
 
@@ -85,6 +85,31 @@ def test_where_no_model_holds_the_alias_there_is_nothing_to_compare_with_and_it_
         check = checked(rule, played([1.0]), None)
         assert check.passed
         assert check.sentence == "not judged: no model of CartPole-v1 is 'production' yet"
+
+
+def test_a_model_that_has_the_alias_itself_is_not_judged_by_it() -> None:
+    evidence = Evidence(played([1.0]), 1000, {"production": None}, own={"production"})
+    verdict = weigh(evidence, [BETTER, no_worse(1.0)])
+    assert verdict is not None
+    assert verdict.passed
+    sentences = {check.sentence for check in verdict.checks}
+    assert sentences == {"not judged: the model is 'production' itself"}
+
+
+def test_a_champion_that_could_not_be_played_fails_the_rule_with_the_reason() -> None:
+    problems = {"improvement": "model 7 cannot be played: it is gone"}
+    verdict = weigh(Evidence(played([1.0]), 1000, {}, problems=problems), [BETTER])
+    assert verdict is not None
+    assert not verdict.passed
+    assert verdict.checks[0].sentence == (
+        "not known: how the model at 'production' does: model 7 cannot be played: it is gone"
+    )
+
+
+def test_a_check_states_the_difference_with_its_interval() -> None:
+    check = checked(BETTER, played(3.0 + sample(9)), played(np.zeros(100)))
+    low, high = paired((3.0 + sample(9)).tolist(), [0.0] * 100, seed=0).ci95
+    assert f"with 95 % confidence between {low:.2f} and {high:.2f}; more" in check.sentence
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.progress import Progress, after_training
 from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending, RunLocked
-from rl_orch.io import processes
+from rl_orch.io import gathered, processes, sealed
 from rl_orch.io.events import EventWriter
+from rl_orch.io.gathered import Baseline, Gathered, Wanted
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Attempt, Event, EventKind, Run, State
 from rl_orch.stats import summarize
@@ -24,6 +25,7 @@ from rl_orch.testing import (
     FakeClock,
     FakeRunner,
     Script,
+    a_report,
     a_spec,
     seal_checkpoint,
     trains_to,
@@ -133,6 +135,66 @@ def test_a_gate_that_nobody_has_gathered_evidence_for_rejects_and_says_what_to_r
     result = made.launch(a_spec(*GATED, "gates.improvement=production"))
     assert result.run.state is State.REJECTED
     assert "not known: how the model at 'production' does" in result.run.reason
+
+
+def compared_with(returns: list[float], champions: list[float], asked: list[Wanted]) -> Script:
+    """A script of a training to some returns, whose evaluation has champions play to others."""
+    train = trains_to(returns)
+
+    def script(directory: RunDir, task: Task) -> int:
+        if task.checkpoint is None:
+            seal_checkpoint(directory, "step_000000000100")
+            return train(directory, task)
+        wanted = gathered.asked(directory, task.checkpoint)
+        asked.append(wanted)
+        played = a_report(champions).model_copy(update={"model": "1"})
+        baselines = {
+            alias: Baseline(champion=champion, report=played if champion else None)
+            for alias, champion in wanted.champions.items()
+        }
+        digest = sealed.manifest_digest(directory.checkpoints / task.checkpoint)
+        found = Gathered(digest=digest, baselines=baselines)
+        report = a_report(returns, checkpoint=task.checkpoint)
+        gathered.write(directory, "final", report, found)
+        return 0
+
+    return script
+
+
+def test_the_evaluation_is_told_whom_to_compare_with_and_the_verdict_keeps_what_it_read(
+    tmp_path: Path,
+) -> None:
+    asked: list[Wanted] = []
+    made = orchestrator_with(tmp_path, compared_with([500.0] * 10, [480.0] * 10, asked))
+    spec = a_spec(*GATED, "gates.improvement=production")
+    first = made.launch(spec)
+    assert first.succeeded
+    assert asked[0].champions == {"production": None}
+    made.models.promote(str(first.run.model_id), "production")
+    second = made.launch(spec)
+    assert second.succeeded
+    champion = asked[1].champions["production"]
+    assert champion is not None
+    assert (champion.model_id, champion.directory) == (first.run.model_id, first.run.path)
+    assert champion.digest == made.registry.get(champion.model_id).digest
+    (stored,) = made.registry.verdicts_on(second.run.model_id or 0)
+    assert stored.report_path == made.models.validate(second.run.id).report_path
+    assert made.models.verify().ok
+    file = Path(str(stored.report_path))
+    file.write_text(file.read_text().replace("480", "400"))
+    assert [fault.kind for fault in made.models.verify().faults] == ["report"]
+
+
+def test_nothing_is_asked_of_an_evaluation_whose_gate_reads_the_report_alone(
+    tmp_path: Path,
+) -> None:
+    asked: list[Wanted] = []
+    made = orchestrator_with(tmp_path, compared_with([500.0] * 10, [1.0], asked))
+    result = made.launch(a_spec(*GATED))
+    assert not asked[0].anything
+    assert not RunDir.of(result.run).report_file("wanted").exists()
+    (stored,) = made.registry.verdicts_on(result.run.model_id or 0)
+    assert Path(str(stored.report_path)).name == "final.json"
 
 
 def test_without_a_gate_a_run_succeeds_without_a_verdict_and_validates_nothing(

@@ -190,6 +190,8 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it() -> None:
     both = findings.extras(spec(env__id="Ant-v5"), lambda _module: False, "postgresql://x/y")
     assert both.fix == "pip install 'rl-orch[postgres,mujoco]'"
     assert findings.extras(None, lambda _module: False).level == "ok"
+    exported = spec(gates__max_bundle_mb=1.0)
+    assert findings.extras(exported, lambda m: m != "onnx").fix == "pip install 'rl-orch[export]'"
     program = spec(env__id="Ant-v5", runner="external", runner__command="train")
     assert findings.extras(program, lambda _module: False).level == "ok"
 

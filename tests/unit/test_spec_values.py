@@ -387,6 +387,12 @@ def test_an_external_run_needs_a_program_and_a_policy_to_judge() -> None:
     assert spec(**PROGRAM).runner.policy == ("act",)
 
 
+@pytest.mark.parametrize(("name", "value"), [("max_bundle_mb", 5.0), ("export_parity", True)])
+def test_no_bundle_is_asked_of_an_external_program(name: str, value: Any) -> None:
+    found = problems(**PROGRAM, **{f"gates.{name}": value})
+    assert "an external program's policy has none" in found[f"gates.{name}"]
+
+
 @pytest.mark.parametrize("name", ["command", "policy", "tensorboard"])
 def test_what_only_external_runs_have_is_refused_elsewhere(name: str) -> None:
     found = problems(**{f"runner.{name}": "x"})

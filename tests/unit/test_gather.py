@@ -1,0 +1,237 @@
+"""What is gathered of a checkpoint besides its report: champions on the very same episodes, how
+long decisions take, and a sentence for whatever cannot be had.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_orch.io import checkpoints, deposits, gathered, sealed, shelf
+from rl_orch.io.gathered import Baseline, Champion, Gathered, Wanted
+from rl_orch.io.rundir import RunDir
+from rl_orch.orchestrator import to_spec
+from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
+from rl_orch.rl.latency import FEWEST
+from rl_orch.rl.policy import PolicyModule, policy_tensors
+from rl_orch.worker import stored
+from rl_orch.worker.evaluate import run_evaluation
+from rl_orch.worker.gather import Judged, gather
+from tests.exported import made
+
+NAME = shelf.name_of(10)
+EPISODES = 12
+SERVED = (
+    "import json, sys\n"
+    "for line in sys.stdin:\n"
+    "    obs = json.loads(line)['obs']\n"
+    "    print(json.dumps({'action': [int(o[2] > 0) for o in obs]}), flush=True)"
+)
+
+
+def a_run(folder: Path, name: str, *, seed: int = 1, **env: object) -> RunDir:
+    """A run with a checkpoint that nobody has trained."""
+    document = {
+        "env": {"id": "CartPole-v1", "seed": seed, "backend": "sync", **env},
+        "train": {"engine": "torch"},
+        "eval": {"final_episodes": EPISODES},
+    }
+    case, directory = made(document), RunDir(folder / name)
+    directory.create(case.spec, {"run_id": name})
+    save(directory, case.policy)
+    return directory
+
+
+def save(directory: RunDir, policy: PolicyModule) -> None:
+    checkpoints.save(
+        directory.checkpoints,
+        step=10,
+        tensors=policy_tensors(policy),
+        document={},
+        meta={"run_id": directory.path.name, "attempt": 1},
+    )
+
+
+def judged(directory: RunDir) -> Judged:
+    """The checkpoint of a run, with its report."""
+    path, spec = directory.checkpoints / NAME, directory.spec()
+    seed = final_evaluation_seed(spec)
+    report = evaluate(
+        stored.load(path).policy,
+        spec,
+        episodes=EPISODES,
+        seed=seed,
+        deterministic=True,
+        step=10,
+        checkpoint=NAME,
+    )
+    return Judged(directory, path, spec, report)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """A checkpoint that is judged."""
+    return judged(a_run(tmp_path_factory.mktemp("ours"), "ours"))
+
+
+@pytest.fixture(scope="module")
+def champion_run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """The run of a champion."""
+    return a_run(tmp_path_factory.mktemp("theirs"), "theirs", seed=2, num_envs=2)
+
+
+@pytest.fixture
+def theirs(champion_run: RunDir, tmp_path: Path) -> RunDir:
+    """A copy of it that may be harmed."""
+    shutil.copytree(champion_run.path, tmp_path / "theirs")
+    return RunDir(tmp_path / "theirs")
+
+
+def champion_of(directory: RunDir) -> Champion:
+    path = directory.checkpoints / NAME
+    return Champion(
+        model_id=7,
+        directory=str(directory.path),
+        checkpoint=NAME,
+        digest=sealed.manifest_digest(path),
+    )
+
+
+def unheard(_doing: str, _done: float) -> None:
+    """Nobody listens."""
+
+
+def test_a_champion_plays_the_very_episodes_of_the_report(ours: Judged, theirs: RunDir) -> None:
+    champion = champion_of(theirs)
+    wanted = Wanted(checkpoint=NAME, champions={"production": champion, "staging": None})
+    found = gather(ours, wanted, unheard)
+    assert found.digest == sealed.manifest_digest(ours.path)
+    assert found.baselines["staging"] == Baseline()
+    report = found.baselines["production"].report
+    assert report is not None
+    assert (report.model, report.seeds) == ("7", ours.report.seeds)
+    assert len(report.seeds) == EPISODES
+    alone = evaluate(
+        stored.load(theirs.checkpoints / NAME).policy,
+        theirs.spec(),
+        episodes=EPISODES,
+        seed=ours.report.seed,
+        deterministic=True,
+        step=10,
+    )
+    assert report.returns == alone.returns
+    assert (found.latency, found.bundle, found.problems) == (None, None, {})
+
+
+def _gone(directory: RunDir) -> None:
+    shutil.rmtree(directory.path)
+
+
+def _damaged(directory: RunDir) -> None:
+    (directory.checkpoints / NAME / shelf.TENSORS).write_bytes(b"noise")
+
+
+def _changed(directory: RunDir) -> None:
+    policy = stored.load(directory.checkpoints / NAME).policy
+    for parameter in policy.parameters():
+        parameter.data.mul_(2.0)
+    save(directory, policy)
+
+
+def _another_game(directory: RunDir) -> None:
+    spec = directory.spec()
+    limited = spec.env.model_copy(update={"max_episode_steps": 50})
+    directory.write_spec(spec.model_copy(update={"env": limited}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (_gone, "no spec.yaml"),
+        (_damaged, "wrong size: tensors.safetensors"),
+        (_changed, "not those that were registered"),
+        (_another_game, "env.max_episode_steps is None for one and 50"),
+    ],
+)
+def test_a_champion_that_cannot_be_played_is_a_sentence_and_the_rest_is_gathered(
+    harm: Callable[[RunDir], None], why: str, ours: Judged, theirs: RunDir
+) -> None:
+    champions = {"production": champion_of(theirs), "staging": None}
+    harm(theirs)
+    found = gather(ours, Wanted(checkpoint=NAME, champions=champions), unheard)
+    assert found.baselines["staging"] == Baseline()
+    baseline = found.baselines["production"]
+    assert baseline.report is None
+    assert baseline.problem is not None
+    assert baseline.problem.startswith("model 7 cannot be played: ")
+    assert why in baseline.problem
+
+
+def test_nobody_is_played_against_itself(ours: Judged) -> None:
+    itself = champion_of(ours.directory).model_copy(update={"itself": True})
+    found = gather(ours, Wanted(checkpoint=NAME, champions={"production": itself}), unheard)
+    assert found.baselines == {"production": Baseline(champion=itself)}
+
+
+def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_other(
+    champion_run: RunDir, theirs: RunDir
+) -> None:
+    run, digest = theirs, sealed.manifest_digest(theirs.checkpoints / NAME)
+    champion = champion_of(champion_run)
+    wanted = Wanted(checkpoint=NAME, champions={"production": champion}, latency=True)
+    gathered.ask(run, wanted)
+    assert run_evaluation(run, NAME) == 0
+    found, report = gathered.read(run, "final", digest), run.read_report("final")
+    assert found is not None
+    assert found.latency is not None
+    assert 0.0 < found.latency.p99_ms < 1000.0
+    assert found.latency.n >= FEWEST
+    assert report is not None
+    played = found.baselines["production"].report
+    assert played is not None
+    assert (played.seeds, played.returns) == (report.seeds, report.returns)
+    assert gathered.read(run, "final", "another") is None
+    gathered.ask(run, wanted.model_copy(update={"checkpoint": shelf.name_of(20)}))
+    assert run_evaluation(run, NAME) == 0
+    assert gathered.read(run, "final", digest) is None
+    gathered.ask(run, Wanted(checkpoint=NAME))
+    assert not run.report_file(gathered.WANTED).exists()
+
+
+def test_a_served_policy_is_timed_and_has_no_bundle(tmp_path: Path) -> None:
+    directory = RunDir(tmp_path / "run")
+    runner = {
+        "name": "external",
+        "command": ["true"],
+        "policy": [sys.executable, "-S", "-c", SERVED, "{checkpoint}"],
+    }
+    overrides = ("eval.final_episodes=2",)
+    spec = to_spec({"env": {"id": "CartPole-v1"}, "runner": runner}, overrides)
+    directory.create(spec, {"run_id": "run"})
+    weights = tmp_path / "weights"
+    weights.write_text("none")
+    facts = {"run": "run", "step": 10, "attempt": 1, "seq": 0, "kept": (), "best": None}
+    facts |= {"best_said": False, "saved": {}, "created_at": 0.0}
+    deposits.save(directory.checkpoints / NAME, weights, facts)
+    gathered.ask(directory, Wanted(checkpoint=NAME, latency=True, bundle=True))
+    assert run_evaluation(directory, NAME) == 0
+    found = gathered.read(directory, "final", sealed.manifest_digest(directory.checkpoints / NAME))
+    assert found is not None
+    assert found.latency is not None
+    assert found.bundle is None
+    assert "policy of an external program, which cannot be exported" in found.problems["bundle"]
+
+
+def test_without_the_extra_the_bundle_is_missing_with_the_command_that_installs_it(
+    ours: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnxscript'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    found = gather(ours, Wanted(checkpoint=NAME, bundle=True), unheard)
+    assert found == Gathered(digest=found.digest, problems=found.problems)
+    assert found.problems["bundle"] == (
+        "ONNX needs onnxscript, which this environment does not have. "
+        "Install it with `pip install 'rl-orch[export]'`."
+    )
