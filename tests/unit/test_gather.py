@@ -16,7 +16,7 @@ from rl_orch.orchestrator import to_spec
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
 from rl_orch.rl.latency import FEWEST
 from rl_orch.rl.policy import PolicyModule, policy_tensors
-from rl_orch.worker import stored
+from rl_orch.worker import check, stored
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.gather import Judged, gather
 from tests.exported import made
@@ -235,3 +235,15 @@ def test_without_the_extra_the_bundle_is_missing_with_the_command_that_installs_
         "ONNX needs onnxscript, which this environment does not have. "
         "Install it with `pip install 'rl-orch[export]'`."
     )
+
+
+def test_a_gate_that_needs_the_extra_is_refused_before_a_run_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check, "ONNX_PACKAGES", ("onnx_that_nobody_has",))
+    document = {"env": {"id": "CartPole-v1"}, "gates": {"export_parity": True}}
+    (problem,) = check.answer(to_spec(document))["problems"]
+    assert problem["path"] == "gates.export_parity"
+    assert "which needs onnx_that_nobody_has" in problem["message"]
+    assert "pip install 'rl-orch[export]'" in problem["hint"]
+    assert check.answer(to_spec({"env": {"id": "CartPole-v1"}}))["problems"] == []
