@@ -115,9 +115,10 @@ def _parity(form: str, near: bundles.Parity) -> Parity:
     )
 
 
-def said(error: RlctlError) -> str:
+def said(error: RlctlError | OSError) -> str:
     """An error and what to do about it, as a part of a sentence."""
-    return error.message if error.hint is None else f"{error.message}. {error.hint}"
+    hint = error.hint if isinstance(error, RlctlError) else None
+    return str(error) if hint is None else f"{error}. {hint}"
 
 
 def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell) -> Baseline:
@@ -127,7 +128,7 @@ def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell)
     tell(f"playing {alias}, model {champion.model_id}", 0.0)
     try:
         return Baseline(champion=champion, report=_played(judged, champion))
-    except RlctlError as error:
+    except (RlctlError, OSError) as error:
         problem = f"model {champion.model_id} cannot be played: {said(error)}"
         return Baseline(champion=champion, problem=problem)
 

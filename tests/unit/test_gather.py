@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rl_orch.io import checkpoints, deposits, gathered, sealed, shelf
@@ -17,6 +18,7 @@ from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
 from rl_orch.rl.latency import FEWEST
 from rl_orch.rl.policy import PolicyModule, policy_tensors
 from rl_orch.worker import check, stored
+from rl_orch.worker import gather as gather_module
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.gather import Judged, gather
 from tests.exported import made
@@ -173,6 +175,17 @@ def test_nobody_is_played_against_itself(ours: Judged) -> None:
     itself = champion_of(ours.directory).model_copy(update={"itself": True})
     found = gather(ours, Wanted(checkpoint=NAME, champions={"production": itself}), unheard)
     assert found.baselines == {"production": Baseline(champion=itself)}
+
+
+def test_latency_is_what_99_of_100_decisions_stay_within(
+    ours: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took = np.array([0.001] * 990 + [0.004] * 10)
+    monkeypatch.setattr(gather_module, "decision_times", lambda *_given, **_named: took)
+    found = gather(ours, Wanted(checkpoint=NAME, latency=True), unheard).latency
+    assert found is not None
+    assert found.n == 1000
+    assert found.p99_ms == pytest.approx(1.03)
 
 
 def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_other(
