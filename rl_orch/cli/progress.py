@@ -73,6 +73,8 @@ class Lines:
         if before is None or run.state is not before.state:
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
             self._say_of_group(run)
+        elif run.state is State.EVALUATING and run.reason != before.reason:
+            self._say(run, run.env_steps, f"{run.state}: {run.reason}")
         elif time.monotonic() - self._said_at[run.id] >= PLAIN_EVERY_S:
             self._say(run, run.env_steps, f"return {figure(numbers.episode_return)}")
 

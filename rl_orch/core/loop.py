@@ -76,6 +76,7 @@ class Supervisor:
     verdict: Verdict | None = None
     _progress: Progress = field(default_factory=Progress)
     _began: str = "training"
+    _doing: str | None = None
     _offset: int = 0
     _handle: str | None = None
     _spec: Spec | None = None
@@ -139,6 +140,7 @@ class Supervisor:
         gone = self._poll()
         events = self._read_events()
         self._follow()
+        self._follow_evaluation()
         self._heed_stop()
         match self.run.state:
             case State.QUEUED if not self.waiting:
@@ -282,6 +284,21 @@ class Supervisor:
         if self.run.state is State.STARTING:
             self._become(State.RUNNING, self._began)
 
+    def _follow_evaluation(self) -> None:
+        """Bring the run's reason up to what is being gathered for its gate."""
+        doing = gathered.said(self.directory) if self.run.state is State.EVALUATING else None
+        if doing != self._doing:
+            self._doing = doing
+            reason = self._trained if doing is None else f"{self._trained}; {doing}"
+            if self.run.state is State.EVALUATING:
+                self.run = self.run.model_copy(update={"reason": reason})
+
+    @property
+    def _trained(self) -> str:
+        """How training ended, as its attempt notes it."""
+        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
+        return noted[0].reason if noted and noted[0].reason else self.run.reason
+
     def _start_training(self) -> None:
         if not self.may_start:
             self._become(State.LOST, "its supervisor died before it was started")
@@ -349,6 +366,7 @@ class Supervisor:
     def _begin_evaluation(self, best: str) -> None:
         """Start the final evaluation, told what its gate wants to know of the checkpoint."""
         rules, path = gate.rules_from(self.spec.gates), self.directory.checkpoints / best
+        gathered.say(self.directory, None)
         gathered.ask(self.directory, wanted(self.registry, self.run.env, path, rules))
         self._begin(Task(self.run.attempt, checkpoint=best, gpus=self.gpus))
 
@@ -409,7 +427,7 @@ class Supervisor:
         self._keep(force=True)
 
     def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:
-        trained = self.run.reason
+        trained = self._trained
         if verdict is None:
             return State.SUCCEEDED, f"{trained}; no gate was set"
         if verdict.passed:

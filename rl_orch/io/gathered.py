@@ -5,6 +5,7 @@ file of the report itself, so that the two are of one checkpoint, and one digest
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -16,6 +17,7 @@ GATHERED = "@gathered"
 """Where it stands beside the reports by policy; no policy has such a name."""
 
 WANTED = "wanted"
+LONGEST = 200
 
 
 class Champion(Record):
@@ -114,6 +116,23 @@ def asked(directory: RunDir, checkpoint: str) -> Wanted:
     return found if found.checkpoint == checkpoint else Wanted(checkpoint=checkpoint)
 
 
+def say(directory: RunDir, doing: str | None) -> None:
+    """Note what is being gathered, for whoever supervises; None once all of it is."""
+    file = _doing_file(directory)
+    if doing is None:
+        file.unlink(missing_ok=True)
+    else:
+        write_text(file, doing + "\n")
+
+
+def said(directory: RunDir) -> str | None:
+    """What is being gathered."""
+    try:
+        return _doing_file(directory).read_text("utf-8").strip()[:LONGEST] or None
+    except (OSError, ValueError):
+        return None
+
+
 def read(directory: RunDir, name: str, digest: str | None) -> Gathered | None:
     """What was gathered with a report, if it was of files with this digest and can be read."""
     try:
@@ -138,3 +157,7 @@ def documents(report: EvalReport, gathered: Gathered | None) -> dict[str, Any]:
 def text(found: dict[str, Any]) -> str:
     """Documents as a file holds them."""
     return json.dumps(found, allow_nan=False) + "\n"
+
+
+def _doing_file(directory: RunDir) -> Path:
+    return directory.report_file(WANTED).with_name("doing.txt")

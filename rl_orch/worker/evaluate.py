@@ -6,6 +6,7 @@ never used to choose it.
 
 import sys
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -64,7 +65,8 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     wanted = gathered.asked(directory, checkpoint)
     besides = None
     if wanted.anything:
-        besides = gather(Judged(directory, path, spec, found), wanted, _tell)
+        besides = gather(Judged(directory, path, spec, found), wanted, partial(_tell, directory))
+        gathered.say(directory, None)
     gathered.write(directory, FINAL, found, besides)
     if spec.eval.video:
         _film(directory, spec)
@@ -72,9 +74,10 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     return 0
 
 
-def _tell(doing: str, _done: float) -> None:
-    """What is being gathered, in the run's log."""
+def _tell(directory: RunDir, doing: str, _done: float) -> None:
+    """Say what is being gathered, to the log and to whoever supervises."""
     log.info("evidence", doing=doing)
+    gathered.say(directory, doing)
 
 
 def _film(directory: RunDir, spec: Spec) -> None:

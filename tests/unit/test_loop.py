@@ -185,6 +185,27 @@ def test_the_evaluation_is_told_whom_to_compare_with_and_the_verdict_keeps_what_
     assert [fault.kind for fault in made.models.verify().faults] == ["report"]
 
 
+def test_a_run_says_what_is_gathered_for_its_gate_while_it_is(tmp_path: Path) -> None:
+    clock, asked = FakeClock(), list[Wanted]()
+    runner = FakeRunner(compared_with([500.0] * 10, [480.0] * 10, asked), at_once=False)
+    watched = a_supervisor(tmp_path, runner, clock, *GATED, "gates.improvement=production")
+    watched.tick()
+    runner.finish()
+    watched.tick()
+    trained = watched.run.reason
+    assert (watched.run.state, trained) == (State.EVALUATING, "trained")
+    gathered.say(watched.directory, "making a bundle")
+    watched.tick()
+    assert watched.run.reason == "trained; making a bundle"
+    again = Supervisor(
+        watched.store, watched.registry, runner, watched.run, "mine", clock=clock, timer=clock
+    )
+    gathered.say(watched.directory, None)
+    runner.finish()
+    again.tick()
+    assert again.run.reason == "trained; the final evaluation passed the gate"
+
+
 def test_nothing_is_asked_of_an_evaluation_whose_gate_reads_the_report_alone(
     tmp_path: Path,
 ) -> None:
