@@ -10,6 +10,7 @@ import pytest
 from rl_orch.io import bundles
 from tests.integration.conftest import SMALL, Shell
 
+PATIENCE_S = 200.0
 LAUNCH = ("launch", "--env", "CartPole-v1", *SMALL)
 BETTER = (
     *("launch", "--env", "CartPole-v1", "train.total_timesteps=30000", "eval.final_episodes=20"),
@@ -24,7 +25,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     folder = tmp_path_factory.mktemp("evidence")
     made = Shell(folder / "home", folder)
     first = made.json(
-        *LAUNCH, "train.total_timesteps=4096", "gates.improvement=production", "--name", "first"
+        *(*LAUNCH, "train.total_timesteps=4096", "gates.improvement=production", "--name", "first"),
+        timeout_s=PATIENCE_S,
     )
     assert first["verdict"] == "passed"
     made.json("promote", "first", "--to", "production")
@@ -34,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def better(home: Shell) -> dict[str, Any]:
-    return home.json(*BETTER, "--name", "better", timeout_s=200.0)
+    return home.json(*BETTER, "--name", "better", timeout_s=PATIENCE_S)
 
 
 def checks_of(home: Shell, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
