@@ -1,9 +1,9 @@
 """Groups: runs of one spec with different seeds, folded into one record. Pure; reads nothing."""
 
-import importlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from rl_orch import stats
 from rl_orch.records import Group, GroupEvaluation, Run, State, Verdicts
 
 __all__ = ["JUDGED", "Group", "fold", "folded_state"]
@@ -65,8 +65,4 @@ def _evaluation(runs: Sequence[Run]) -> GroupEvaluation | None:
     judged = [run.eval.mean for run in runs if run.eval is not None and run.state in JUDGED]
     if not judged:
         return None
-    # The statistics need NumPy, which takes a tenth of a second to load; a look at runs that are
-    # in no group does without.
-    summarize: Callable[[Sequence[float]], GroupEvaluation]
-    summarize = importlib.import_module("rl_orch.stats").summarize_runs
-    return summarize(judged)
+    return stats.summarize_runs(judged)

@@ -5,12 +5,12 @@ model in its place. Pure; what is decided here is carried out in `models.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rl_orch import stats
 from rl_orch.core import verdicts
 from rl_orch.core.aliases import Place
 from rl_orch.errors import GateRefused
 from rl_orch.gate import Rule
 from rl_orch.records import Check, EvalReport, ModelVersion, StoredVerdict, Verdict
-from rl_orch.stats import summarize
 
 IMPROVEMENT = "improvement"
 NO_REGRESSION = "no_regression"
@@ -85,7 +85,7 @@ def compare(report: EvalReport, baseline: EvalReport, demand: Demand) -> Verdict
     if (report.seed, len(report.returns)) != (baseline.seed, len(baseline.returns)):
         raise ValueError("the two have not played the same episodes")
     pairs = zip(report.returns, baseline.returns, strict=True)
-    low, high = summarize([ours - theirs for ours, theirs in pairs], seed=report.seed).ci95
+    low, high = stats.summarize([ours - theirs for ours, theirs in pairs], seed=report.seed).ci95
     limit = -demand.margin if demand.allow_equal else 0.0
     passed = low >= limit if demand.allow_equal else low > limit
     asked = f"no less than {limit:g}" if demand.allow_equal else "above zero"

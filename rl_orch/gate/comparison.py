@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from rl_orch import stats
 from rl_orch.gate.evidence import Evidence, Rule, missing
 from rl_orch.records import Check, EvalReport
-from rl_orch.stats import difference, paired, plan
 
 
 def no_regression(evidence: Evidence, rule: Rule) -> Check:
@@ -78,18 +78,20 @@ class _Difference:
 def _difference(report: EvalReport, baseline: EvalReport) -> _Difference:
     n = same_episodes(report, baseline)
     if n == 0:
-        found = difference(report.returns, baseline.returns)
+        found = stats.difference(report.returns, baseline.returns)
         how = f"over {found.n[0]} and {found.n[1]} episodes with other seeds"
         # Where it was stopped by pairs that are not here, nothing is bounded.
         ci95 = found.ci95 if report.stopping is None else (-math.inf, math.inf)
         return _Difference(ci95[0], found.mean, _between(ci95), how)
     first, second = report.returns[:n], baseline.returns[:n]
-    apart = paired(first, second, seed=report.seed)
+    apart = stats.paired(first, second, seed=report.seed)
     how = f"over {n} pairs of episodes with the same seed"
     if report.stopping is None:
         return _Difference(apart.ci95[0], apart.mean, _between(apart.ci95), how)
     stopping = report.stopping
-    test = plan(stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin)
+    test = stats.plan(
+        stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin
+    )
     seen = test.look([a - b for a, b in zip(first, second, strict=True)])
     how = f"{how}, of at most {stopping.n_max},"
     return _Difference(seen.low, apart.mean, f"at least {seen.low:.2f} by all looks", how)

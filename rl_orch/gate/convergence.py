@@ -1,8 +1,8 @@
 """The rule that training has converged, from the evaluations during training. Pure."""
 
+from rl_orch import stats
 from rl_orch.gate.evidence import Evidence, Rule, missing
 from rl_orch.records import Check, Evaluation
-from rl_orch.stats import trend
 
 SETTLED_SHARE = 0.05
 """The largest change, as a share of all that training changed, that counts as none."""
@@ -29,7 +29,7 @@ def converged(evidence: Evidence, rule: Rule) -> Check:
         what = f"whether returns have settled, from {len(late)} evaluations in the last third"
         at_most = max(1, last // (3 * FEWEST))
         return missing(evidence, rule, what, f"set eval.every to at most {at_most:,}")
-    found = trend([step for step, _ in late], [mean for _, mean in late])
+    found = stats.trend([step for step, _ in late], [mean for _, mean in late])
     allowed = rule.limit * _range(evidence.history)
     passed = found.ci95[0] <= allowed and found.ci95[1] >= -allowed
     low, high = found.ci95

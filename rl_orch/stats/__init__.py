@@ -1,11 +1,19 @@
-"""Honest summaries of a handful of numbers, comparisons, and tests that may stop early: pure."""
+"""Honest summaries of a handful of numbers, comparisons, and tests that may stop early: pure.
 
-from rl_orch.stats.bootstrap import interval, iqm, mean, median
-from rl_orch.stats.comparison import Difference, difference, paired, probability_of_improvement
-from rl_orch.stats.sequential import Look, Sequential, plan
-from rl_orch.stats.student import student_t
-from rl_orch.stats.summary import aggregates, band, shortfalls, summarize, summarize_runs
-from rl_orch.stats.trend import trend
+What is here is loaded when it is first asked for: it needs NumPy, which takes a tenth of a second,
+and most commands of the control plane never compute anything.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_orch.stats.bootstrap import interval, iqm, mean, median
+    from rl_orch.stats.comparison import Difference, difference, paired, probability_of_improvement
+    from rl_orch.stats.sequential import Look, Sequential, plan
+    from rl_orch.stats.slope import trend
+    from rl_orch.stats.student import student_t
+    from rl_orch.stats.summary import aggregates, band, shortfalls, summarize, summarize_runs
 
 __all__ = [
     "Difference",
@@ -27,3 +35,19 @@ __all__ = [
     "summarize_runs",
     "trend",
 ]
+
+_PLACES = {
+    "bootstrap": ("interval", "iqm", "mean", "median"),
+    "comparison": ("Difference", "difference", "paired", "probability_of_improvement"),
+    "sequential": ("Look", "Sequential", "plan"),
+    "slope": ("trend",),
+    "student": ("student_t",),
+    "summary": ("aggregates", "band", "shortfalls", "summarize", "summarize_runs"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
