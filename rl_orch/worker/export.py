@@ -25,7 +25,7 @@ from rl_orch.records import EvalReport
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
 from rl_orch.worker import stored
 from rl_orch.worker.answering import answer_one
-from rl_orch.worker.stored import Loaded
+from rl_orch.worker.policies import Loaded
 
 BUNDLE = "bundle"
 FORMATS = (*formats.FILES, BUNDLE)

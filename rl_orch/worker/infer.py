@@ -19,13 +19,10 @@ from rl_orch.errors import BadInput
 from rl_orch.export.acting import Acting, GraphActing, SampledActing, greedy
 from rl_orch.export.formats import session_run
 from rl_orch.export.graph import FIRST, MASK, OBSERVATION, PolicyGraph
-from rl_orch.io import bundles, rows
-from rl_orch.io.bundles import INT8, ONNX, Port
+from rl_orch.io import rows
+from rl_orch.io.bundles import Port
 from rl_orch.worker import stored
 from rl_orch.worker.answering import Tell, answer_one
-
-GRAPHS = {"onnx": ONNX, "int8": INT8}
-MEANS = ("torch", *GRAPHS)
 
 
 def infer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -95,10 +92,8 @@ def _row(observed: Any, at: int) -> Any:
 
 def _acting(question: Mapping[str, Any]) -> tuple[Acting, tuple[Port, ...]]:
     """Who acts, and what it takes."""
-    source, means = Path(question["source"]), str(question.get("using") or "torch")
-    if means not in MEANS:
-        raise BadInput(f"--using is {means!r}; must be one of {', '.join(MEANS)}")
-    if means != "torch":
+    source, means = Path(question["source"]), str(question.get("using") or stored.TORCH)
+    if means != stored.TORCH:
         return _with_graph(source, means, sampled=bool(question.get("sample")))
     loaded = stored.load(source)
     graph = PolicyGraph(loaded.policy, loaded.spec)
@@ -109,20 +104,9 @@ def _acting(question: Mapping[str, Any]) -> tuple[Acting, tuple[Port, ...]]:
 
 
 def _with_graph(source: Path, means: str, *, sampled: bool) -> tuple[Acting, tuple[Port, ...]]:
+    bundle, data = stored.graph_of(source, means)
     if sampled:
         raise BadInput(f"--using is {means!r}; graphs are greedy, only torch can sample")
-    if not bundles.is_bundle(source):
-        raise BadInput(
-            f"--using is {means!r}, but {str(source)!r} is no bundle",
-            hint="`rlctl export --format bundle` makes one; or leave --using out.",
-        )
-    bundle = bundles.read(source)
-    data = bundle.files.get(GRAPHS[means])
-    if data is None:
-        raise BadInput(
-            f"--using is {means!r}, but bundle {source.name} has no {GRAPHS[means]}",
-            hint="`rlctl export --format bundle --int8` makes one that has.",
-        )
     inputs = bundle.policy.inputs
     return GraphActing(session_run(data), inputs), inputs
 

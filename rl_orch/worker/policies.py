@@ -1,29 +1,57 @@
-"""Policies from their files: of checkpoints, and of programs that serve them."""
+"""Policies from the files of a run: of checkpoints, and of programs that serve them."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from rl_orch.io import checkpoints, deposits
+from rl_orch.io.bundles import Bundle
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.learner import load_policy
-from rl_orch.rl.policy import Actor, Setup
+from rl_orch.rl.policy import Actor, PolicyModule, Setup
 from rl_orch.spec.model import Spec
 from rl_orch.worker.served_policy import serving
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A policy in torch, its spec and weights, and the bundle or the checkpoint it is from."""
+
+    policy: PolicyModule
+    spec: Spec
+    tensors: dict[str, np.ndarray]
+    step: int
+    bundle: Bundle | None = None
+    document: dict[str, Any] | None = None
 
 
 @contextmanager
 def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
     """The policy of a checkpoint of a run, and the step that it was saved at."""
-    with closing(vector.make(spec, num_envs=1)) as envs:
-        setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
     if spec.runner.name != "external":
-        loaded = checkpoints.load(path)
-        yield load_policy(setup, loaded.tensors), loaded.step
+        loaded = from_checkpoint(spec, path)
+        yield loaded.policy, loaded.step
         return
     deposit = deposits.load(path)
     payload = deposits.payload(path, deposit)
-    with serving(spec, directory, payload, setup.action_space) as policy:
+    with serving(spec, directory, payload, setup_of(spec).action_space) as policy:
         yield policy, deposit.step
+
+
+def from_checkpoint(spec: Spec, path: Path) -> Loaded:
+    """The policy of a checkpoint, where the spec says that it computes."""
+    loaded = checkpoints.load(path)
+    policy = load_policy(setup_of(spec), loaded.tensors)
+    return Loaded(policy, spec, loaded.tensors, loaded.step, document=loaded.document)
+
+
+def setup_of(spec: Spec) -> Setup:
+    """The spec with the spaces of its environment, of which one is made to ask it."""
+    with closing(vector.make(spec, num_envs=1)) as envs:
+        return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)

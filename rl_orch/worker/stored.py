@@ -1,43 +1,69 @@
-"""Policies as files hold them: from a checkpoint with its spec, or from a bundle.
+"""Policies that can be carried away: from a checkpoint with its spec, or from a bundle.
 
 Weights come from safetensors and the rest from the spec; nothing that could run code is loaded.
 """
 
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rl_orch.errors import BadInput
-from rl_orch.io import bundles, checkpoints, deposits
-from rl_orch.io.bundles import Bundle
+from rl_orch.export.acting import GraphActor
+from rl_orch.export.formats import session_run
+from rl_orch.io import bundles, deposits
+from rl_orch.io.bundles import INT8, ONNX, Bundle
 from rl_orch.io.rundir import RunDir
-from rl_orch.rl.envs import space_json, vector
-from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.envs import space_json
+from rl_orch.rl.evaluate import lanes_alone
 from rl_orch.rl.learner import load_policy
-from rl_orch.rl.policy import PolicyModule, Setup
+from rl_orch.rl.policy import Actor, Setup
 from rl_orch.spec.model import Spec
+from rl_orch.worker.policies import Loaded, from_checkpoint, opened, setup_of
+
+TORCH = "torch"
+GRAPHS = {"onnx": ONNX, "int8": INT8}
+MEANS = (TORCH, *GRAPHS)
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A policy, its spec and weights, and the bundle or the checkpoint it is from."""
+class Playable:
+    """A policy that can be played, what a report calls it, and how many episodes it may play side
+    by side: of INT8 graphs, rows that are asked about together would change each other's actions.
+    """
 
-    policy: PolicyModule
+    policy: Actor
     spec: Spec
-    tensors: dict[str, np.ndarray]
     step: int
-    bundle: Bundle | None = None
-    document: dict[str, Any] | None = None
+    name: str
+    lanes: int
+
+
+@contextmanager
+def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
+    """The policy of a run, by its `directory` and `checkpoint`; or that of a `bundle`, `using` its
+    weights in torch or one of its graphs."""
+    if named.get("bundle") is not None:
+        yield _of_bundle(Path(named["bundle"]), str(named.get("using") or TORCH))
+        return
+    directory = RunDir(Path(named["directory"]))
+    spec, path = directory.spec(), directory.checkpoints / Path(named["checkpoint"]).name
+    with opened(spec, directory, path) as (policy, step):
+        yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
 
 def load(path: Path) -> Loaded:
     """The policy at a path, on the CPU and in torch."""
     if bundles.is_bundle(path):
-        return _from_bundle(path)
-    return _from_checkpoint(path)
+        return _from_bundle(bundles.read(path))
+    spec = _on_cpu(run_of(path).spec())
+    if deposits.is_deposit(path):
+        raise BadInput(
+            f"{str(path)!r} is what an external program saved; only that program can read it",
+            hint="Policies that this package trained can be loaded.",
+        )
+    return from_checkpoint(spec, path)
 
 
 def run_of(path: Path) -> RunDir:
@@ -51,30 +77,66 @@ def run_of(path: Path) -> RunDir:
     return directory
 
 
-def _from_bundle(path: Path) -> Loaded:
-    bundle = bundles.read(path)
-    spec, told = _on_cpu(bundle.spec), bundle.policy
-    setup = Setup(
-        spec,
+def graph_of(source: Path, means: str) -> tuple[Bundle, bytes]:
+    """A bundle, and that of its graphs which is asked for."""
+    if means not in GRAPHS:
+        raise BadInput(f"--using is {means!r}; must be one of {', '.join(MEANS)}")
+    if not bundles.is_bundle(source):
+        raise BadInput(
+            f"--using is {means!r}, but {str(source)!r} is no bundle",
+            hint="`rlctl export --format bundle` makes one; or leave --using out.",
+        )
+    bundle = bundles.read(source)
+    data = bundle.files.get(GRAPHS[means])
+    if data is None:
+        raise BadInput(
+            f"--using is {means!r}, but bundle {source.name} has no {GRAPHS[means]}",
+            hint="`rlctl export --format bundle --int8` makes one that has.",
+        )
+    return bundle, data
+
+
+def _of_bundle(path: Path, means: str) -> Playable:
+    policy: Actor
+    if means == TORCH:
+        bundle = bundles.read(path)
+        policy = _from_bundle(bundle).policy
+    else:
+        bundle, data = graph_of(path, means)
+        policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
+    spec = _on_cpu(bundle.spec)
+    _refuse_other_spaces(bundle, setup_of(spec))
+    lanes = 1 if means == "int8" else lanes_alone(spec)
+    return Playable(policy, spec, bundle.report.step, path.name, lanes)
+
+
+def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
+    """Raise if the environment here is not the one that a bundle was made for, for all its id."""
+    ours = _setup(bundle)
+    for name in ("observation_space", "action_space"):
+        told, seen = getattr(ours, name), getattr(there, name)
+        if told != seen:
+            raise BadInput(
+                f"bundle {bundle.path.name} has learned {bundle.policy.env_id} with "
+                f"{name} {told}; here it is {seen}",
+                path="env.id",
+                hint="Play it with the version of the environment that it was trained with.",
+            )
+
+
+def _from_bundle(bundle: Bundle) -> Loaded:
+    setup, tensors = _setup(bundle), bundle.tensors()
+    policy = load_policy(setup, tensors)
+    return Loaded(policy, setup.spec, tensors, bundle.report.step, bundle)
+
+
+def _setup(bundle: Bundle) -> Setup:
+    told = bundle.policy
+    return Setup(
+        _on_cpu(bundle.spec),
         space_json.from_json(told.observation_space),
         space_json.from_json(told.action_space),
     )
-    tensors = bundle.tensors()
-    return Loaded(load_policy(setup, tensors), spec, tensors, bundle.report.step, bundle)
-
-
-def _from_checkpoint(path: Path) -> Loaded:
-    spec = _on_cpu(run_of(path).spec())
-    if deposits.is_deposit(path):
-        raise BadInput(
-            f"{str(path)!r} is what an external program saved; only that program can read it",
-            hint="Policies that this package trained can be loaded.",
-        )
-    loaded = checkpoints.load(path)
-    with closing(vector.make(spec, num_envs=1)) as envs:
-        setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
-    policy = load_policy(setup, loaded.tensors)
-    return Loaded(policy, spec, loaded.tensors, loaded.step, document=loaded.document)
 
 
 def _on_cpu(spec: Spec) -> Spec:
