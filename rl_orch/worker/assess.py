@@ -2,8 +2,9 @@
 
 Each line of standard input is a question in JSON, `{"challenger", "champion", "episodes"}` and, if
 they matter, `first`, `seed`, `deterministic`, `metrics` and `actions`. A policy is named by the
-directory of its run, its checkpoint and the model that it is. Standard output has lines of
-progress, `{"doing", "done"}`, and for each question one with `report` and `baseline`, or an error.
+directory of its run, its checkpoint and the model that it is; or as a `bundle`. Standard output
+has lines of progress, `{"doing", "done"}`, and for each question one with `report` and `baseline`,
+or an error.
 
 Policies stay loaded from one question to the next.
 """
@@ -15,19 +16,17 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io.rundir import RunDir
-from rl_orch.rl.evaluate import Evaluator, extras_of, lanes_alone, report
+from rl_orch.rl.evaluate import Evaluator, extras_of, report
 from rl_orch.rl.policy import Actor
 from rl_orch.spec.model import Spec
 from rl_orch.worker.answering import teller, write
-from rl_orch.worker.policies import opened
 from rl_orch.worker.recording import notable
+from rl_orch.worker.stored import playable
 
 SEED_BITS = 31
 Tell = Callable[[str, float], None]
@@ -55,7 +54,7 @@ class Assessor:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._known: dict[tuple[str, str], Subject] = {}
+        self._known: dict[str, Subject] = {}
 
     def answer(self, question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         """The reports that a question asks for, over episodes of the very same seeds."""
@@ -95,17 +94,16 @@ class Assessor:
         }
 
     def _subject(self, named: Mapping[str, Any]) -> Subject:
-        place = str(named["directory"]), str(named["checkpoint"])
+        place = json.dumps(dict(named), sort_keys=True)
         if place not in self._known:
-            directory = RunDir(Path(place[0]))
-            spec = directory.spec()
-            path = directory.checkpoints / Path(place[1]).name
-            policy, step = self._stack.enter_context(opened(spec, directory, path))
-            evaluator = Evaluator(spec, lanes=lanes_alone(spec))
+            found = self._stack.enter_context(playable(named))
+            evaluator = Evaluator(found.spec, lanes=found.lanes)
             self._stack.callback(evaluator.close)
             model = named.get("model")
             label = None if model is None else str(model)
-            self._known[place] = Subject(spec, policy, step, path.name, label, evaluator)
+            self._known[place] = Subject(
+                found.spec, found.policy, found.step, found.name, label, evaluator
+            )
         return self._known[place]
 
 
