@@ -1,42 +1,37 @@
 """`rlctl eval`: play a policy, alone or against another one, and say honestly what it is worth."""
 
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from rl_orch.cli import curves, picture, subjects
+from rl_orch.cli import curves, evaluations, picture, subjects
 from rl_orch.cli.arguments import Database, Home, Json, Quiet, Server
 from rl_orch.cli.connection import Connected, connect
-from rl_orch.cli.output import err, live, note, out, print_json, safe
-from rl_orch.cli.words import bounds_text, figure, group_sentence, plain
+from rl_orch.cli.evaluations import Member
+from rl_orch.cli.output import note, print_json, warn
+from rl_orch.cli.policies import Means, MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
+from rl_orch.cli.watching import watching
+from rl_orch.cli.words import plain
 from rl_orch.core import evaluation, references
-from rl_orch.core.evaluation import Asked, Comparison, Evaluated
+from rl_orch.core.evaluation import Asked
 from rl_orch.core.references import PolicySource
 from rl_orch.errors import BadInput, NotFound
-from rl_orch.records import Estimate, Run
+from rl_orch.records import Run
 from rl_orch.stats import summarize_runs
 
 SEED_BITS = 31
-NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
-DECISIONS = {"superior": "it is better", "not": "it is not shown to be better"}
-
-PolicyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="POLICY",
-        help="A model's id, an alias, best@ENV, a run, a group, or the path of a checkpoint.",
-    ),
-]
 
 
 def command(
-    policy: PolicyArgument,
+    policy: OptionalPolicy = None,
+    model_id: Annotated[
+        int | None,
+        typer.Option("--model-id", metavar="ID", min=1, help="A model by its id, for POLICY."),
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option("--against", metavar="POLICY", help="Play this one on the same episodes."),
@@ -61,11 +56,10 @@ def command(
         bool, typer.Option("--sequential", help="With --against: stop once it is decided.")
     ] = False,
     margin: Annotated[
-        float, typer.Option(min=0.0, help="With --sequential: a loss that is no loss.")
-    ] = 0.0,
-    env: Annotated[
-        str | None, typer.Option("--env", metavar="ENV", help="Refuse a policy of any other one.")
+        float | None, typer.Option(min=0.0, help="With --sequential: a loss that is no loss.")
     ] = None,
+    using: UsingOption = Means.TORCH,
+    env: MeantEnv = None,
     out_folder: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Write evals/ there, not into the run."),
@@ -91,98 +85,98 @@ def command(
 
       rlctl eval 12 --against production --sequential
     """
+    number = None if model_id is None else str(model_id)
+    word = only_one({"POLICY": policy, "--model-id": number})
     if sequential and against is None:
         raise BadInput("--sequential is about two policies", hint="Name the other: --against")
+    if margin is not None and not sequential:
+        raise BadInput("--margin is for --sequential", hint="Add --sequential --against POLICY.")
     asked = Asked(
         episodes=episodes,
         seed=secrets.randbits(SEED_BITS) if seed is None else seed,
         deterministic=None if sample is None else not sample,
         metrics=tuple(metric or ()),
         sequential=sequential,
-        margin=margin,
+        margin=margin or 0.0,
         jobs=jobs,
+        using=using.value,
     )
     connected = connect(home, database, server)
-    group = _group(connected, policy)
-    if group is not None and against is None:
-        _evaluate_group(connected, group, asked, json=json, quiet=quiet)
+    runs = _runs_of_group(connected, word)
+    if against is not None:
+        _refuse_group(word, runs)
+        _refuse_group(against, _runs_of_group(connected, against))
+    meant = partial(source_of, connection=lambda: connected, env=env)
+    if runs:
+        _evaluate_group(_members(meant, runs), asked, out_folder, json=json, quiet=quiet)
         return
-    source = source_of(connected, policy, env)
-    other = None if against is None else source_of(connected, against, env)
-    with _watching(quiet=quiet) as watch:
-        found = evaluation.evaluate(source, other, asked, watch)
+    source, other = meant(word), None if against is None else meant(against)
+    with watching(quiet=quiet) as watch:
+        found = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
     files = evaluation.keep(source, found.answer, out_folder)
     files |= _drawn(connected, source, out_folder)
     if json:
-        print_json(_document(policy, source, found) | {"files": _paths(files)})
+        print_json(evaluations.document(word, source, found, files))
     else:
-        _print(source, found, against)
-        for path in files.values():
-            note(f"wrote {path}")
+        evaluations.print_evaluation(source, found, against)
+    _tell_of(files)
 
 
-def source_of(connected: Connected, word: str, env: str | None) -> PolicySource:
-    """Where the policy is that a word means, if it is of the environment that is meant."""
-    found = references.source(connected.models, connected, word)
-    if found.model is not None:
-        references.refuse_other_env(connected.models, found.model, env)
-    return found
-
-
-def _group(connected: Connected, word: str) -> Sequence[Run] | None:
-    """The runs of a group, if the word means one and no model."""
+def _runs_of_group(connected: Connected, word: str) -> Sequence[Run]:
+    """The runs of a group, if the word means one."""
+    if references.names_model(connected.models, word):
+        return ()
     try:
         group = connected.group(word)
     except NotFound:
-        return None
-    return None if group is None else subjects.of_group(connected, group.id).runs
+        return ()
+    return () if group is None else subjects.of_group(connected, group.id).runs
+
+
+def _refuse_group(word: str, runs: Sequence[Run]) -> None:
+    if runs:
+        raise BadInput(
+            f"{word!r} is a group of {len(runs)} runs; --against is about two policies",
+            hint=f"`rlctl compare` puts groups side by side; or name one run: {runs[0].id}.",
+        )
+
+
+def _members(
+    meant: Callable[[str], PolicySource], runs: Sequence[Run]
+) -> list[tuple[Run, PolicySource]]:
+    """The runs of a group that have a model, with it; all are looked up before one is played."""
+    found = []
+    for run in runs:
+        try:
+            found.append((run, meant(run.id)))
+        except NotFound as error:
+            warn(f"left out: {error.message}")
+    if not found:
+        raise NotFound(f"no run of group {runs[0].group} has a model")
+    return found
 
 
 def _evaluate_group(
-    connected: Connected, runs: Sequence[Run], asked: Asked, *, json: bool, quiet: bool
+    members: Sequence[tuple[Run, PolicySource]],
+    asked: Asked,
+    folder: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
 ) -> None:
     played = []
-    for run in runs:
-        source = references.source(connected.models, connected, run.id)
-        with _watching(quiet=quiet, what=run.id) as watch:
-            found = evaluation.evaluate(source, None, asked, watch)
-        evaluation.keep(source, found.answer)
-        played.append((run, source, found))
-    means = [found.answer.report.summary.mean for _, _, found in played]
+    for run, source in members:
+        with watching(quiet=quiet) as watch:
+            found = evaluation.evaluate(source, None, asked, partial(watch, run.id))
+        files = evaluation.keep(source, found.answer, None if folder is None else folder / run.id)
+        played.append(Member(run, source, found, files))
+    means = [member.found.answer.report.summary.mean for member in played]
     whole = summarize_runs(means, seed=asked.seed)
     if json:
-        documents = [_document(run.id, source, found) for run, source, found in played]
-        print_json({"group": runs[0].group, "policies": documents, "eval": plain(whole)})
-        return
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "seed", "mean return", "95 %", "IQM"):
-        table.add_column(name, justify="left" if name == "run" else "right")
-    for run, _, found in played:
-        summary = found.answer.report.summary
-        interval = bounds_text(summary.ci95)
-        table.add_row(
-            safe(run.id), str(run.seed), figure(summary.mean), interval, figure(summary.iqm)
-        )
-    out().print(table)
-    out().print(f"\n{group_sentence(whole)}")
-
-
-@contextmanager
-def _watching(*, quiet: bool, what: str = "playing") -> Iterator[evaluation.Watch]:
-    """A bar, where a person is watching."""
-    if quiet or not live():
-        yield lambda _done: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err(), transient=True) as progress:
-        task = progress.add_task(safe(what), total=1.0)
-        yield lambda done: progress.update(task, completed=done)
+        documents = [member.document() for member in played]
+        print_json({"group": members[0][0].group, "policies": documents, "eval": plain(whole)})
+    else:
+        evaluations.print_members(played, whole)
 
 
 def _drawn(connected: Connected, source: PolicySource, folder: Path | None) -> dict[str, Path]:
@@ -197,76 +191,8 @@ def _drawn(connected: Connected, source: PolicySource, folder: Path | None) -> d
     return {"curve": path}
 
 
-def _aggregates(source: PolicySource, found: Evaluated) -> dict[str, Estimate]:
-    directory = evaluation.run_directory(source)
-    target = None if directory is None else directory.spec().gates.min_return
-    return evaluation.aggregates(found.answer.report, target)
-
-
-def _document(word: str, source: PolicySource, found: Evaluated) -> dict[str, Any]:
-    report, baseline = found.answer.report, found.answer.baseline
-    document: dict[str, Any] = {
-        "policy": word,
-        "path": str(source.path),
-        "model_id": None if source.model is None else source.model.id,
-        "run_id": None if source.run is None else source.run.id,
-        "env": report.env_id,
-        "seed": report.seed,
-        "deterministic": report.deterministic,
-        "eval": plain(report.summary),
-        "aggregates": {name: plain(each) for name, each in _aggregates(source, found).items()},
-        "mean_length": report.mean_length,
-        "metrics": {name: sum(values) / len(values) for name, values in report.metrics.items()},
-    }
-    if baseline is not None and found.comparison is not None:
-        document["against"] = {"model_id": baseline.model, "eval": plain(baseline.summary)}
-        document["comparison"] = _comparison(found.comparison)
-    return document
-
-
-def _comparison(found: Comparison) -> dict[str, Any]:
-    apart = found.difference
-    return {
-        "difference": {"mean": apart.mean, "ci95": list(apart.ci95), "pairs": apart.n[0]},
-        "probability_of_improvement": plain(found.improvement),
-        "decision": found.decision,
-        "episodes_asked": found.asked,
-    }
-
-
-def _paths(files: dict[str, Path]) -> dict[str, str]:
-    return {name: str(path) for name, path in files.items()}
-
-
-def _print(source: PolicySource, found: Evaluated, against: str | None) -> None:
-    report, console = found.answer.report, out()
-    how = "likeliest actions" if report.deterministic else "sampled actions"
-    console.print(
-        f"{safe(report.env_id)}: {report.summary.n} episodes, {how}, seed {report.seed}",
-        style="dim",
-    )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("return")
-    for name in ("estimate", "95 %"):
-        table.add_column(name, justify="right")
-    for name, each in _aggregates(source, found).items():
-        table.add_row(NAMES[name], figure(each.value), bounds_text(each.ci95))
-    table.add_row("std", figure(report.summary.std), "")
-    table.add_row("length", figure(report.mean_length), "")
-    for name, values in report.metrics.items():
-        table.add_row(safe(name), figure(sum(values) / len(values)), "")
-    console.print(table)
-    if found.comparison is not None and against is not None:
-        console.print(f"\n{_sentence(found.comparison, against)}")
-
-
-def _sentence(found: Comparison, against: str) -> str:
-    apart, better = found.difference, found.improvement
-    pairs = f"{apart.n[0]} pairs of episodes"
-    if found.decision is not None:
-        pairs += f" (of at most {found.asked}: {DECISIONS.get(found.decision, 'not decided')})"
-    return (
-        f"minus {safe(against)}: {figure(apart.mean)} {bounds_text(apart.ci95)} over {pairs}; "
-        f"it returns more with a chance of {better.value:.0%} "
-        f"[{better.ci95[0]:.0%}, {better.ci95[1]:.0%}]"
-    )
+def _tell_of(files: Mapping[str, Path]) -> None:
+    for path in files.values():
+        note(f"wrote {path}")
+    if not files:
+        note("nothing was written: the policy belongs to no run; --out FOLDER says where to")

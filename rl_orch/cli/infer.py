@@ -2,7 +2,6 @@
 
 import json as notation
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,22 +10,22 @@ import typer
 from rl_orch.cli.arguments import Database, Elsewhere, Home, Json, Quiet
 from rl_orch.cli.connection import connect
 from rl_orch.cli.output import note, print_json
-from rl_orch.cli.policies import PolicyArgument, source_of
+from rl_orch.cli.policies import Means, MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
 from rl_orch.cli.watching import watching
 from rl_orch.core.exporting import infer
+from rl_orch.core.references import BEST
 from rl_orch.errors import BadInput
 
 
-class Means(StrEnum):
-    """What computes the actions."""
-
-    TORCH = "torch"
-    ONNX = "onnx"
-    INT8 = "int8"
-
-
 def command(
-    policy: PolicyArgument,
+    policy: OptionalPolicy = None,
+    load_best: Annotated[
+        bool,
+        typer.Option(
+            "--load-best", help="The best validated model, for POLICY; of --env, if given."
+        ),
+    ] = False,
+    env: MeantEnv = None,
     input: Annotated[
         Path | None,
         typer.Option(
@@ -47,9 +46,7 @@ def command(
         bool, typer.Option("--deterministic/--sample", help="The best action, or a drawn one.")
     ] = True,
     seed: Annotated[int, typer.Option(help="What drawn actions follow from.", min=0)] = 0,
-    using: Annotated[
-        Means, typer.Option(help="onnx and int8 run the graphs of a bundle.")
-    ] = Means.TORCH,
+    using: UsingOption = Means.TORCH,
     home: Home = None,
     database: Database = None,
     server: Elsewhere = None,
@@ -66,14 +63,17 @@ def command(
 
       rlctl infer last --observation '[0.0, 0.1, 0.0, -0.1]'
 
-      rlctl infer last --input observations.parquet --output actions.parquet
+      rlctl infer --load-best --input observations.parquet --output actions.parquet
     """
     if (input is None) == (observation is None):
         raise BadInput("give either --input FILE or --observation JSON")
     if observation is not None and output is not None:
         raise BadInput("--output goes with --input; one observation is answered right here")
+    best = BEST if env is None else f"{BEST}@{env}"
+    word = only_one({"POLICY": policy, "--load-best": best if load_best else None})
+    source = source_of(word, lambda: connect(home, database, server), env, "infer")
     question = {
-        "source": str(source_of(policy, lambda: connect(home, database, server)).path),
+        "source": str(source.path),
         "input": _absolute(input),
         "output": _absolute(output),
         "observation": _parsed(observation),

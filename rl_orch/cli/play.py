@@ -1,8 +1,5 @@
 """`rlctl play`: look at an episode of a policy, in a window or as a film."""
 
-import json as json_format
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,17 +7,19 @@ import typer
 
 from rl_orch.cli.arguments import Database, Home, Json, Server
 from rl_orch.cli.connection import connect
-from rl_orch.cli.eval import PolicyArgument, source_of
 from rl_orch.cli.output import out, print_json, safe, warn
+from rl_orch.cli.policies import PolicyArgument, source_of
+from rl_orch.cli.watching import watching
 from rl_orch.cli.words import figure
 from rl_orch.core import evaluation
-from rl_orch.errors import BadInput, NotFound, RlctlError
-from rl_orch.io import asking
-from rl_orch.io.episode_tables import read_records
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.exporting import show
+from rl_orch.core.references import PolicySource
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.io import bundles
+from rl_orch.io.episode_tables import RECORDS, read_records
 
-TIMEOUT_S = 3600.0
 RECORDED = ("best", "worst")
+FINAL = "final"
 
 
 def command(
@@ -29,8 +28,13 @@ def command(
         str, typer.Option(help="best or worst, as recorded; or a number, which is played anew.")
     ] = "best",
     of: Annotated[
-        str, typer.Option("--of", metavar="EVALUATION", help="The evaluation it was recorded in.")
-    ] = "final",
+        str,
+        typer.Option(
+            "--of",
+            metavar="EVALUATION",
+            help="Where it was recorded: a name, or a file of records.",
+        ),
+    ] = FINAL,
     video: Annotated[
         Path | None,
         typer.Option("--video", metavar="FILE.mp4", help="Film it; without, a window opens."),
@@ -57,18 +61,19 @@ def command(
 
       rlctl play 12 --episode 3 --seed 7
     """
-    source = source_of(connect(home, database, server), policy, None)
-    named = evaluation.named(source)
+    source = source_of(policy, lambda: connect(home, database, server))
     question: dict[str, Any] = {
-        "directory": named["directory"],
+        "policy": evaluation.named(source),
         "film": None if video is None else str(video.absolute()),
     }
-    if episode in RECORDED:
-        question["episode"] = _recorded(RunDir(Path(named["directory"])), of, episode)
+    if episode not in RECORDED:
+        question |= {"number": _number(episode), "seed": seed, "deterministic": not sample}
+    elif source.kind == "bundle" and of == FINAL:
+        question |= _reported(source, episode)
     else:
-        played = {"seed": seed, "number": _number(episode), "deterministic": not sample}
-        question |= {"checkpoint": named["checkpoint"]} | played
-    found = _ask(question)
+        question["episode"] = _recorded(source, of, episode)
+    with watching(quiet=False) as watch:
+        found = show(question, watch)
     if json:
         print_json(found)
     else:
@@ -80,12 +85,18 @@ def command(
         )
 
 
-def _recorded(directory: RunDir, of: str, episode: str) -> dict[str, Any]:
-    if Path(of).name != of:
-        raise BadInput(f"--of is {of!r}; must be the name of an evaluation, such as final")
-    found = read_records(directory.records_file(of)).get(episode)
+def _reported(source: PolicySource, episode: str) -> dict[str, Any]:
+    """The best or the worst episode of the evaluation that a bundle carries; played anew."""
+    report = bundles.read(source.path).report
+    choose = max if episode == "best" else min
+    number = choose(range(len(report.returns)), key=report.returns.__getitem__)
+    return {"number": number, "seed": report.seed, "deterministic": report.deterministic}
+
+
+def _recorded(source: PolicySource, of: str, episode: str) -> dict[str, Any]:
+    file, known = _records(source, of)
+    found = read_records(file).get(episode)
     if found is None:
-        known = sorted(file.name.removesuffix(".episodes.json") for file in _records(directory))
         raise NotFound(
             f"evaluation {of!r} has recorded no {episode} episode; there are records of: "
             f"{', '.join(known) or 'none'}",
@@ -94,35 +105,26 @@ def _recorded(directory: RunDir, of: str, episode: str) -> dict[str, Any]:
     return found.model_dump()
 
 
-def _records(directory: RunDir) -> list[Path]:
-    return [*(directory.path / "evals").glob("*.episodes.json")]
+def _records(source: PolicySource, of: str) -> tuple[Path, list[str]]:
+    """The file of records that is meant, and the names of those that the run has."""
+    if of.endswith(RECORDS):
+        return Path(of), []
+    if Path(of).name != of:
+        raise BadInput(
+            f"--of is {of!r}; must be the name of an evaluation, such as final, or a file whose "
+            f"name ends in {RECORDS}"
+        )
+    directory = evaluation.run_directory(source)
+    if directory is None:
+        return Path(of + RECORDS), []
+    files = (directory.path / "evals").glob(f"*{RECORDS}")
+    return directory.records_file(of), sorted(file.name.removesuffix(RECORDS) for file in files)
 
 
 def _number(episode: str) -> int:
     if not (episode.isascii() and episode.isdigit() and len(episode) <= 9):
         raise BadInput(f"--episode is {episode!r}; must be best, worst, or a number from 0 on")
     return int(episode)
-
-
-def _ask(question: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "rl_orch.worker.play"]
-    try:
-        reply = asking.ask(command, json_format.dumps(question), timeout_s=TIMEOUT_S)
-        found = asking.answer_in(reply)
-    except subprocess.TimeoutExpired:
-        raise RlctlError(f"the episode took longer than {TIMEOUT_S:.0f} s") from None
-    except (IndexError, ValueError):
-        last = (reply.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise RlctlError(
-            f"the episode was not shown: its process ended with exit code {reply.returncode}: "
-            f"{last}",
-            hint="Without a display, film it: --video episode.mp4.",
-        ) from None
-    if "error" in found:
-        kind = BadInput if found.get("bad_input") else RlctlError
-        told = found["error"]
-        raise kind(told["message"], path=told.get("path"), hint=told.get("hint"))
-    return found
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """Which policy a word on the command line means."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,23 +11,57 @@ import typer
 from rl_orch.cli.connection import Connected
 from rl_orch.core import references
 from rl_orch.core.references import PolicySource
+from rl_orch.errors import BadInput
 from rl_orch.io import bundles, shelf
 
-PolicyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="POLICY",
-        help="A model's id, an alias, best@ENV, a run, or the path of a checkpoint or bundle.",
-        show_default=False,
-    ),
+FORMS = "A model's id, an alias, best, best@ENV, a run, or the path of a checkpoint or bundle."
+PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=FORMS, show_default=False)]
+OptionalPolicy = Annotated[
+    str | None, typer.Argument(metavar="[POLICY]", help=FORMS, show_default=False)
+]
+MeantEnv = Annotated[
+    str | None,
+    typer.Option("--env", metavar="ENV", help="Refuse a policy of any other environment."),
 ]
 
 
-def source_of(word: str, connection: Callable[[], Connected]) -> PolicySource:
-    """Where the policy is that is meant; nobody is asked where a path says it all."""
+class Means(StrEnum):
+    """What computes the actions."""
+
+    TORCH = "torch"
+    ONNX = "onnx"
+    INT8 = "int8"
+
+
+UsingOption = Annotated[Means, typer.Option(help="onnx and int8 run the graphs of a bundle.")]
+
+
+def only_one(ways: Mapping[str, str | None]) -> str:
+    """The word that was given, in one of several ways to name a policy."""
+    given = [word for word in ways.values() if word is not None]
+    if len(given) != 1:
+        told = "none of them" if not given else "more than one"
+        raise BadInput(f"name the policy by {' or by '.join(ways)}; {told} is given")
+    return given[0]
+
+
+def source_of(
+    word: str, connection: Callable[[], Connected], env: str | None = None, command: str = "eval"
+) -> PolicySource:
+    """Where the policy is that is meant, if it has learned the environment that is meant; nobody is
+    asked where a path says it all. `command` is what a refusal offers to do instead."""
     path = Path(word)
     if bundles.is_bundle(path) or (path / shelf.TENSORS).is_file():
         path = Path(os.path.abspath(path))
-        return PolicySource(path, references.kind_of(path))
-    connected = connection()
-    return references.source(connected.models, connected, word)
+        found = PolicySource(path, references.kind_of(path))
+    else:
+        connected = connection()
+        found = references.source(connected.models, connected, word)
+    if env is not None:
+        references.refuse_other_env(
+            connection().models,
+            found,
+            env,
+            lambda other, there: f"rlctl {command} {other} --env {there}",
+        )
+    return found

@@ -22,7 +22,7 @@ from rl_orch.cli.words import plain
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.references import best as best_of
 from rl_orch.core.references import place_of
-from rl_orch.errors import BadInput, GateRefused, NotFound, RlctlError
+from rl_orch.errors import GateRefused, RlctlError
 from rl_orch.records import ModelView, Retirement
 
 Env = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Of this environment only.")]
@@ -93,19 +93,7 @@ def best(
 
       rlctl registry best --env CartPole-v1
     """
-    models = connect(home, database, server).models
-    if env is None:
-        known = sorted({model.env_id for model in models.list(ModelQuery(validated=True))})
-        if len(known) > 1:
-            raise BadInput(
-                f"there are validated models of {', '.join(known)}; returns of different "
-                "environments cannot be compared",
-                hint=f"--env {known[0]}",
-            )
-        if not known:
-            raise NotFound("there is no validated model", hint="rlctl registry validate MODEL")
-        env = known[0]
-    found = best_of(models, env)
+    found = best_of(connect(home, database, server).models, env)
     if json:
         print_json(plain(found))
     else:

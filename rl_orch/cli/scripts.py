@@ -27,10 +27,12 @@ def load_best() -> None:
 
 def evaluate() -> None:
     """`rl-eval --model-id ID`: play a model."""
-    sys.argv[1:] = [word.removeprefix("--model-id=") for word in sys.argv[1:]]
-    if "--model-id" in sys.argv:
-        sys.argv.remove("--model-id")
     _as("eval")
+
+
+def infer() -> None:
+    """`rl-infer --load-best`: ask a model for actions."""
+    _as("infer")
 
 
 def _as(*words: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rl_orch.cli.output import err, live
 from rl_orch.io.watched import Watch
@@ -15,7 +15,13 @@ def watching(*, quiet: bool) -> Iterator[Watch]:
     if quiet or not live():
         yield lambda _doing, _done: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err(), transient=True) as progress:
         task = progress.add_task("preparing", total=1.0)
         yield lambda doing, done: progress.update(task, description=doing, completed=done)

@@ -2,8 +2,11 @@
 as soon as they are decided. Where they are kept: in `evals/` of the run.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from rl_orch import stats
 from rl_orch.core.players import Answer, Players, Question, joined, playing, worth
 from rl_orch.core.references import PolicySource
 from rl_orch.errors import BadInput
-from rl_orch.io import machine
+from rl_orch.io import bundles, machine
 from rl_orch.io.episode_tables import write_records, write_table
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Estimate, EvalReport
@@ -20,13 +23,16 @@ LOOKS = 5
 """How often a comparison that may end early is looked at."""
 
 FEWEST = 2 * LOOKS
+TORCH = "torch"
+EXPORTS = "exports"
 
 Watch = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How policies are to be evaluated; `sequential` for two of them, until it is decided."""
+    """How policies are to be evaluated; `sequential` for two of them, until it is decided. `using`
+    is what computes the actions of the first: torch, or a graph of a bundle, which is greedy."""
 
     episodes: int
     seed: int
@@ -35,8 +41,11 @@ class Asked:
     sequential: bool = False
     margin: float = 0.0
     jobs: int | None = None
+    using: str = TORCH
 
     def __post_init__(self) -> None:
+        if self.using != TORCH and self.deterministic is False:
+            raise BadInput(f"--using is {self.using!r}; graphs are greedy, only torch can sample")
         if self.sequential and self.episodes < FEWEST:
             raise BadInput(
                 f"--episodes is {self.episodes}; a comparison that may end early is looked at "
@@ -57,11 +66,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What was found, and where it was written."""
+    """What was found."""
 
     answer: Answer
     comparison: Comparison | None = None
-    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 def evaluate(
@@ -69,10 +77,10 @@ def evaluate(
 ) -> Evaluated:
     """Play a policy, and another one on the same episodes."""
     question = Question(
-        challenger=named(source),
+        challenger=named(source, asked.using),
         champion=None if against is None else named(against),
         seed=asked.seed,
-        deterministic=asked.deterministic,
+        deterministic=asked.deterministic if asked.using == TORCH else True,
         metrics=asked.metrics,
         actions=True,
     )
@@ -90,29 +98,38 @@ def keep(source: PolicySource, found: Answer, folder: Path | None = None) -> dic
     directory = RunDir(folder) if folder is not None else run_directory(source)
     if directory is None:
         return {}
-    (directory.path / "evals").mkdir(parents=True, exist_ok=True)
-    name = _free_name(directory)
-    files = {
-        "report": directory.report_file(name),
-        "episodes": directory.episodes_file(name),
-        "records": directory.records_file(name),
-    }
-    write_table(files["episodes"], found.report)
-    write_records(files["records"], found.episodes[0] if found.episodes else {})
-    directory.write_report(name, found.report)
+    with _alone(directory.path / "evals"):
+        name = _free_name(directory)
+        files = {
+            "report": directory.report_file(name),
+            "episodes": directory.episodes_file(name),
+            "records": directory.records_file(name),
+        }
+        write_table(files["episodes"], found.report)
+        write_records(files["records"], found.episodes[0] if found.episodes else {})
+        directory.write_report(name, found.report)
     return files
 
 
 def run_directory(source: PolicySource) -> RunDir | None:
-    """The directory of the run that a policy belongs to, or one like it."""
-    if source.kind == "bundle":
+    """The directory of the run that a policy belongs to: of a bundle, if it still is where its
+    export has put it."""
+    if source.kind == "bundle" and source.path.parent.name != EXPORTS:
         return None
     directory = RunDir(source.path.parents[1])
     return directory if directory.spec_file.is_file() else None
 
 
-def named(source: PolicySource) -> dict[str, Any]:
+def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
     """A policy as children are told of it."""
+    model = None if source.model is None else source.model.id
+    if source.kind == "bundle":
+        return {"bundle": str(source.path), "using": using, "model": model}
+    if using != TORCH:
+        raise BadInput(
+            f"--using is {using!r}, but {source.name} is no bundle",
+            hint="`rlctl export` makes one; or leave --using out.",
+        )
     directory = run_directory(source)
     if directory is None:
         raise BadInput(
@@ -120,8 +137,15 @@ def named(source: PolicySource) -> dict[str, Any]:
             path=str(source.path),
             hint="Name a checkpoint where its run has it: RUN/checkpoints/step_000000100000.",
         )
-    model = None if source.model is None else source.model.id
     return {"directory": str(directory.path), "checkpoint": source.path.name, "model": model}
+
+
+def target_of(source: PolicySource) -> float | None:
+    """The return that the gate of a policy's spec asks for."""
+    if source.kind == "bundle":
+        return bundles.read(source.path).spec.gates.min_return
+    directory = run_directory(source)
+    return None if directory is None else directory.spec().gates.min_return
 
 
 def _until_decided(players: Players, question: Question, asked: Asked, watch: Watch) -> Evaluated:
@@ -160,6 +184,18 @@ def _compared(answer: Answer, asked: Asked, decision: str | None = None) -> Comp
         decision,
         asked.episodes,
     )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Whoever else keeps an evaluation there waits, so that no two take one name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _free_name(directory: RunDir) -> str:

@@ -1,4 +1,4 @@
-"""Policies written out, and asked for actions, by children that load torch."""
+"""Policies written out, asked for actions, and looked at, by children that load torch."""
 
 import sys
 from collections.abc import Mapping
@@ -11,6 +11,8 @@ from rl_orch.io.watched import Child, Watch
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".ts", "pt2": ".pt2", "bundle": ""}
 """Format → how the name of what is written ends."""
 
+DOCTOR = "Run `rlctl doctor`; the last line above may say more."
+
 
 def export(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
     """Let a child write a policy out; `worker/export.py` says what it may be asked."""
@@ -22,6 +24,12 @@ def infer(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
     return _child("infer", "the inference").answer(question, watch)
 
 
+def show(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
+    """Let a child drive an episode again; `worker/play.py` says what it may be asked."""
+    hint = "Without a display, film it: --video episode.mp4."
+    return _child("play", "the episode", hint).answer(question, watch)
+
+
 def default_out(source: Path, form: str) -> Path:
     """Where an export goes if nobody says: the folder `exports` of the run that a checkpoint is
     in, or the current folder."""
@@ -31,10 +39,10 @@ def default_out(source: Path, form: str) -> Path:
     return folder / f"{source.name}{suffix or '.bundle'}"
 
 
-def _child(program: str, doing: str) -> Child:
+def _child(program: str, doing: str, hint: str = DOCTOR) -> Child:
     return Child(
         (sys.executable, "-m", f"rl_orch.worker.{program}"),
         variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
         doing=doing,
-        hint="Run `rlctl doctor`; the last line above may say more.",
+        hint=hint,
     )

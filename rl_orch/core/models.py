@@ -16,6 +16,7 @@ from rl_orch.core.judging import Wish
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.ports import Assess
 from rl_orch.core.promotion import Demand
+from rl_orch.core.references import PolicySource
 from rl_orch.core.registry import Registry
 from rl_orch.core.retention import Limits, Retention
 from rl_orch.core.store import Store
@@ -133,7 +134,10 @@ class Models:
         """
         model = self.get(reference)
         alias, named = references.place_of(to, env)
-        references.refuse_other_env(self, model, named)
+        source = PolicySource(Path(model.model_path), "checkpoint", model)
+        references.refuse_other_env(
+            self, source, named, lambda word, env: f"rlctl promote {word} --to {alias}@{env}"
+        )
         place = Place(model.env_id, alias)
         demand = Demand(allow_equal, margin)
         _refuse_reason(reason, needed=force, margin=margin)

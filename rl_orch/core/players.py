@@ -18,10 +18,11 @@ from itertools import pairwise
 from typing import IO, Any
 
 from rl_orch import stats
-from rl_orch.errors import BadInput, RlctlError
+from rl_orch.errors import RlctlError
 from rl_orch.io.asking import harmless
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.episode_tables import Recorded
+from rl_orch.io.watched import refusal
 from rl_orch.records import EvalReport
 
 WORTH_A_CHILD = 50
@@ -33,7 +34,7 @@ Watch = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which policies to play, and how. Each is named by `directory`, `checkpoint` and `model`.
+    """Which policies to play, and how. Each is named as `worker/stored.playable` takes it.
 
     A seed of None is a fresh one, which the report names; without a word on whether actions are
     sampled, the challenger's spec decides.
@@ -192,9 +193,8 @@ def _ask(
             case {"report": _}:
                 heard(child, 1.0)
                 return _answer(told)
-            case {"error": dict(error)}:
-                kind = BadInput if told.get("bad_input") else RlctlError
-                raise kind(error["message"], path=error.get("path"), hint=error.get("hint"))
+            case {"error": _}:
+                raise refusal(told)
     raise _ended(process.wait(), child.said)
 
 

@@ -4,20 +4,21 @@ every command, here and through a service.
 
 import os
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from rl_orch.core.pages import ModelQuery
 from rl_orch.errors import BadInput, NotFound
-from rl_orch.io import deposits, shelf
+from rl_orch.io import bundles, deposits, shelf
+from rl_orch.io.rundir import RunDir
 from rl_orch.io.sealed import MANIFEST
 from rl_orch.records import Alias, ModelVersion, Run
 
 Kind = Literal["checkpoint", "bundle", "deposit"]
 BEST = "best"
-BUNDLE = "bundle.json"
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED = ("best", "last")
 """Words that mean something else where models are named."""
@@ -33,6 +34,20 @@ class PolicySource:
     kind: Kind
     model: ModelVersion | None = None
     run: Run | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        return f"{self.kind} {self.path.name}" if self.model is None else f"model {self.model.id}"
+
+    @property
+    def word(self) -> str:
+        """What names it in a command, as a shell reads it."""
+        return shlex.quote(str(self.path)) if self.model is None else str(self.model.id)
+
+
+Again = Callable[[str, str], str]
+"""The same command for another policy and environment."""
 
 
 class KnowsModels(Protocol):
@@ -75,9 +90,9 @@ def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
             raise NotFound(f"no model {word}", hint="`rlctl registry list` lists them.")
         return models.get(int(word))
     name, at, env = word.partition("@")
+    if name == BEST:
+        return best(models, env or None)
     if at:
-        if name == BEST:
-            return best(models, env)
         return models.get(only(models.aliases(env=env, alias=name), word).model_id)
     if NAME.fullmatch(word):
         named = models.aliases(alias=word)
@@ -86,17 +101,38 @@ def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     return of_run(models, runs, word)
 
 
-def best(models: KnowsModels, env: str) -> ModelVersion:
-    """The validated model of an environment with the highest mean reward."""
-    found = models.list(ModelQuery(validated=True, top_n=1, env=env))
-    if not found:
-        others = sorted({each.env_id for each in models.list(ModelQuery(validated=True))})
-        known = f"there are some of: {', '.join(others)}" if others else "there are none at all"
-        raise NotFound(
-            f"no validated model of {env}; {known}",
-            hint="A gate that its run passes validates one, or `rlctl registry validate`.",
+def names_model(models: KnowsModels, word: str) -> bool:
+    """Whether a word means a policy without a run to lead to it: an id, an alias, the best, or a
+    path."""
+    if word.isdigit() or "@" in word or word == BEST:
+        return True
+    if _is_path(word) or (Path(word) / MANIFEST).is_file():
+        return True
+    return bool(NAME.fullmatch(word) and models.aliases(alias=word))
+
+
+def best(models: KnowsModels, env: str | None) -> ModelVersion:
+    """The validated model with the highest mean reward, of an environment or of the only one that
+    has any."""
+    if env is not None:
+        found = models.list(ModelQuery(validated=True, top_n=1, env=env))
+        if found:
+            return found[0]
+    known = sorted({each.env_id for each in models.list(ModelQuery(validated=True))})
+    if env is None and len(known) == 1:
+        return best(models, known[0])
+    if env is None and known:
+        raise BadInput(
+            f"there are validated models of {', '.join(known)}; returns of different environments "
+            "cannot be compared",
+            hint=f"Say which is meant: --env {known[0]}, or {BEST}@{known[0]}.",
         )
-    return found[0]
+    of_it = "" if env is None else f" of {env}"
+    others = f"; there are some of: {', '.join(known)}" if known else "; there are none at all"
+    raise NotFound(
+        f"no validated model{of_it}{others}",
+        hint="A gate that its run passes validates one, or `rlctl registry validate`.",
+    )
 
 
 def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
@@ -145,16 +181,32 @@ def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
     return alias, named or env
 
 
-def refuse_other_env(models: KnowsModels, model: ModelVersion, env: str | None) -> None:
-    """Raise if a model is of another environment than is meant, with what there is instead."""
-    if env is None or env == model.env_id:
+def env_of(found: PolicySource) -> str:
+    """The environment that a policy has learned."""
+    if found.model is not None:
+        return found.model.env_id
+    if found.kind == "bundle":
+        return bundles.read(found.path).policy.env_id
+    return RunDir(found.path.parents[1]).spec().env.id
+
+
+def refuse_other_env(
+    models: KnowsModels, found: PolicySource, env: str | None, again: Again
+) -> None:
+    """Raise if a policy is of another environment than is meant, with both ways out: the best
+    model of the one, and the other."""
+    if env is None or env == (learned := env_of(found)):
         return
     there = models.list(ModelQuery(validated=True, top_n=1, env=env))
-    instead = f"The best of {env} is model {there[0].id}" if there else f"There is none of {env}"
+    instead = (
+        f"The best of {env} is model {there[0].id}: `{again(str(there[0].id), env)}`."
+        if there
+        else f"There is no validated model of {env} yet."
+    )
     raise BadInput(
-        f"model {model.id} has learned {model.env_id}; it cannot act in {env}",
+        f"{found.name} has learned {learned}; it cannot act in {env}",
         path="env",
-        hint=f"{instead}; model {model.id} belongs where {model.env_id} is.",
+        hint=f"{instead} Where it has learned: `{again(found.word, learned)}`.",
     )
 
 
@@ -168,12 +220,12 @@ def kind_of(path: Path) -> Kind:
         )
     if deposits.is_deposit(path):
         return "deposit"
-    if (path / BUNDLE).is_file():
+    if (path / bundles.DOCUMENT).is_file():
         return "bundle"
     if (path / MANIFEST).is_file() and (path / shelf.STATE).is_file():
         return "checkpoint"
     raise BadInput(
-        f"{str(path)!r} is no policy: it has neither {shelf.STATE} nor {BUNDLE}",
+        f"{str(path)!r} is no policy: it has neither {shelf.STATE} nor {bundles.DOCUMENT}",
         path=str(path),
         hint="Name the folder of one checkpoint, …/checkpoints/step_000000100000, or of a bundle.",
     )

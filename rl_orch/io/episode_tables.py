@@ -1,6 +1,7 @@
 """The episodes of an evaluation as files: a Parquet table, and records that drive some again."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rl_orch.errors import Damaged
 from rl_orch.io.rundir import write_text
 from rl_orch.records import EvalReport
+
+RECORDS = ".episodes.json"
+"""How the names of files with records end."""
 
 
 class Recorded(BaseModel):
@@ -37,7 +41,12 @@ def write_table(path: Path, report: EvalReport) -> None:
     for name, values in report.metrics.items():
         columns[name] = pa.array(values, pa.float64())
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(pa.table(columns), temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_records(path: Path, episodes: dict[str, Recorded]) -> None:

@@ -45,7 +45,7 @@ class Child:
                     # Processes that an environment started would keep the pipe open.
                     os.killpg(child.pid, signal.SIGKILL)
         if "error" in reply:
-            raise _refusal(reply)
+            raise refusal(reply)
         answer: dict[str, Any] = reply["answer"]
         return answer
 
@@ -90,10 +90,10 @@ def _reply(child: subprocess.Popen[str], question: str, watch: Watch) -> dict[st
     return None
 
 
-def _refusal(reply: dict[str, Any]) -> RlctlError:
+def refusal(reply: Mapping[str, Any]) -> RlctlError:
     """The error that a child tells of, of the kind that its code names; or at least as grave."""
     told = reply["error"]
-    kind: type[RlctlError] = BadInput if reply["bad_input"] else RlctlError
+    kind: type[RlctlError] = BadInput if reply.get("bad_input") else RlctlError
     kinds = {each.code: each for each in (MissingExtra, NotFound, Damaged)}
     kind = kinds.get(told.get("code"), kind)
     return kind(told["message"], path=told.get("path"), hint=told.get("hint"))

@@ -104,9 +104,9 @@ def _acting(question: Mapping[str, Any]) -> tuple[Acting, tuple[Port, ...]]:
 
 
 def _with_graph(source: Path, means: str, *, sampled: bool) -> tuple[Acting, tuple[Port, ...]]:
-    bundle, data = stored.graph_of(source, means)
     if sampled:
         raise BadInput(f"--using is {means!r}; graphs are greedy, only torch can sample")
+    bundle, data = stored.graph_of(source, means)
     inputs = bundle.policy.inputs
     return GraphActing(session_run(data), inputs), inputs
 

@@ -1,43 +1,42 @@
 """`python -m rl_orch.worker.play < question.json`: drives an episode again, to be looked at.
 
-The question names the directory of a run and either a recorded episode (`episode`), or a
-checkpoint, a seed and the number of an episode that its policy is to play first. With `film` the
-frames go into that file; else a window opens. The answer is the last line of standard output.
+The question names a policy and either a recorded episode (`episode`), or the seed and the number
+of one that the policy is to play first. With `film` the frames go into that file; else a window
+opens. The answer is the last line of standard output.
 """
 
-import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rl_orch.errors import BadInput, RlctlError
+from rl_orch.errors import BadInput
 from rl_orch.io.episode_tables import Recorded
-from rl_orch.io.rundir import RunDir
 from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.rl.redriving import Driven
-from rl_orch.spec.model import Spec
-from rl_orch.worker.answering import write
+from rl_orch.worker.answering import Tell, answer_one
 from rl_orch.worker.films import show
-from rl_orch.worker.policies import opened
 from rl_orch.worker.recording import notable
+from rl_orch.worker.stored import playable, spec_of
 
 ALIKE = 1e-6
 """How far, relatively, the return may be from the recorded one: native environments agree with
 Gymnasium's own only to rounding."""
 
 
-def answer(question: dict[str, Any]) -> dict[str, Any]:
+def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """What came of driving the episode again."""
-    directory = RunDir(Path(question["directory"]))
-    spec = directory.spec()
+    torch.set_num_threads(1)
+    tell("playing", 0.0)
+    spec = spec_of(question["policy"])
     episode = (
         Recorded.model_validate(question["episode"])
         if question.get("episode") is not None
-        else _played(directory, spec, question)
+        else _played(question)
     )
     film = question.get("film")
     driven = show(spec, episode, None if film is None else Path(film))
@@ -58,38 +57,26 @@ def alike(driven: Driven, episode: Recorded) -> bool:
     return near and driven.length == episode.length and driven.ended
 
 
-def _played(directory: RunDir, spec: Spec, question: dict[str, Any]) -> Recorded:
-    path = directory.checkpoints / Path(question["checkpoint"]).name
-    with opened(spec, directory, path) as (policy, _), closing(Evaluator(spec)) as evaluator:
+def _played(question: Mapping[str, Any]) -> Recorded:
+    with playable(question["policy"]) as found, closing(Evaluator(found.spec)) as evaluator:
+        spec = found.spec
         played = evaluator.play(
-            policy,
+            found.policy,
             episodes=1,
             seed=int(question["seed"]),
             first=int(question["number"]),
             deterministic=bool(question["deterministic"]),
             extras=extras_of((), actions=True),
         )
-    found = notable(played)
-    if not found:
+    kept = notable(played)
+    if not kept:
         raise BadInput(
             f"episodes of env.backend {spec.env.backend!r} cannot be driven again one by one",
             path="env.backend",
             hint="Its copies share one seed; train with env.backend=sync to look at episodes.",
         )
-    return found["best"]
-
-
-def main() -> None:
-    """Answer one question."""
-    torch.set_num_threads(1)
-    real = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        try:
-            reply = answer(json.loads(sys.stdin.read()))
-        except RlctlError as error:
-            reply = error.document() | {"bad_input": isinstance(error, BadInput)}
-    write(real, reply)
+    return kept["best"]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(answer_one(answer, json.loads(sys.stdin.read())))

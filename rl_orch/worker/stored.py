@@ -53,6 +53,13 @@ def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
         yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
 
+def spec_of(named: Mapping[str, Any]) -> Spec:
+    """The spec of a policy that is named like this."""
+    if named.get("bundle") is not None:
+        return bundles.read(Path(named["bundle"])).spec
+    return RunDir(Path(named["directory"])).spec()
+
+
 def load(path: Path) -> Loaded:
     """The policy at a path, on the CPU and in torch."""
     if bundles.is_bundle(path):

@@ -1,0 +1,121 @@
+"""Evaluations in words and as documents: of a policy, of two, of a group."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from rl_orch.cli.output import out, safe
+from rl_orch.cli.words import bounds_text, figure, group_sentence, plain
+from rl_orch.core import evaluation
+from rl_orch.core.evaluation import Comparison, Evaluated
+from rl_orch.core.references import PolicySource
+from rl_orch.records import Estimate, GroupEvaluation, Run
+
+NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
+DECISIONS = {"superior": "it is better", "not": "it is not shown to be better"}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What was found of the model of one run of a group, and where it is kept."""
+
+    run: Run
+    source: PolicySource
+    found: Evaluated
+    files: Mapping[str, Path]
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` shows it."""
+        return document(self.run.id, self.source, self.found, self.files)
+
+
+def print_members(members: Sequence[Member], whole: GroupEvaluation) -> None:
+    """A line for each run of a group, and what they come to."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "seed", "mean return", "95 %", "IQM"):
+        table.add_column(name, justify="left" if name == "run" else "right")
+    for member in members:
+        run, summary = member.run, member.found.answer.report.summary
+        interval = bounds_text(summary.ci95)
+        table.add_row(
+            safe(run.id), str(run.seed), figure(summary.mean), interval, figure(summary.iqm)
+        )
+    out().print(table)
+    out().print(f"\n{group_sentence(whole)}")
+
+
+def document(
+    word: str, source: PolicySource, found: Evaluated, files: Mapping[str, Path]
+) -> dict[str, Any]:
+    """A policy and what was found, as `--json` shows them."""
+    report, baseline = found.answer.report, found.answer.baseline
+    told: dict[str, Any] = {
+        "policy": word,
+        "path": str(source.path),
+        "model_id": None if source.model is None else source.model.id,
+        "run_id": None if source.run is None else source.run.id,
+        "env": report.env_id,
+        "seed": report.seed,
+        "deterministic": report.deterministic,
+        "eval": plain(report.summary),
+        "aggregates": {name: plain(each) for name, each in _aggregates(source, found).items()},
+        "mean_length": report.mean_length,
+        "metrics": {name: sum(values) / len(values) for name, values in report.metrics.items()},
+        "files": {name: str(path) for name, path in files.items()},
+    }
+    if baseline is not None and found.comparison is not None:
+        told["against"] = {"model_id": baseline.model, "eval": plain(baseline.summary)}
+        told["comparison"] = _comparison(found.comparison)
+    return told
+
+
+def _aggregates(source: PolicySource, found: Evaluated) -> dict[str, Estimate]:
+    return evaluation.aggregates(found.answer.report, evaluation.target_of(source))
+
+
+def _comparison(found: Comparison) -> dict[str, Any]:
+    apart = found.difference
+    return {
+        "difference": {"mean": apart.mean, "ci95": list(apart.ci95), "pairs": apart.n[0]},
+        "probability_of_improvement": plain(found.improvement),
+        "decision": found.decision,
+        "episodes_asked": found.asked,
+    }
+
+
+def print_evaluation(source: PolicySource, found: Evaluated, against: str | None) -> None:
+    """What was found, in a table; and of two policies, how they differ in a sentence."""
+    report, console = found.answer.report, out()
+    how = "likeliest actions" if report.deterministic else "sampled actions"
+    console.print(
+        f"{safe(report.env_id)}: {report.summary.n} episodes, {how}, seed {report.seed}",
+        style="dim",
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("return")
+    for name in ("estimate", "95 %"):
+        table.add_column(name, justify="right")
+    for name, each in _aggregates(source, found).items():
+        table.add_row(NAMES[name], figure(each.value), bounds_text(each.ci95))
+    table.add_row("std", figure(report.summary.std), "")
+    table.add_row("length", figure(report.mean_length), "")
+    for name, values in report.metrics.items():
+        table.add_row(safe(name), figure(sum(values) / len(values)), "")
+    console.print(table)
+    if found.comparison is not None and against is not None:
+        console.print(f"\n{_sentence(found.comparison, against)}")
+
+
+def _sentence(found: Comparison, against: str) -> str:
+    apart, better = found.difference, found.improvement
+    pairs = f"{apart.n[0]} pairs of episodes"
+    if found.decision is not None:
+        pairs += f" (of at most {found.asked}: {DECISIONS.get(found.decision, 'not decided')})"
+    return (
+        f"minus {safe(against)}: {figure(apart.mean)} {bounds_text(apart.ci95)} over {pairs}; "
+        f"it returns more with a chance of {better.value:.0%} "
+        f"[{better.ci95[0]:.0%}, {better.ci95[1]:.0%}]"
+    )
