@@ -6,6 +6,7 @@ They are not trained. Their layers are drawn wide enough that scores differ from
 import sys
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,14 +16,18 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_orch.export import parity
-from rl_orch.export.formats import Writer
+from rl_orch.export.bundle import Subject, assembled, described
+from rl_orch.export.formats import FILES, Writer
 from rl_orch.export.graph import PolicyGraph
+from rl_orch.io import bundles, checkpoints, manifest, sealed
 from rl_orch.io.bundles import Parity
+from rl_orch.io.rundir import RunDir
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.learner import algorithm
 from rl_orch.rl.observations import RunningNormalizer
-from rl_orch.rl.policy import PolicyModule, Setup
+from rl_orch.rl.policy import PolicyModule, Setup, policy_tensors
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from tests.learning import known_envs
@@ -67,6 +72,10 @@ CASES = {
 }
 """What bars are set for: PPO, DQN, SAC and recurrent PPO, with normalisation and stacking."""
 
+NEAR = Parity(rows=64, largest_difference=1e-7, largest_absolute=1e-7, tolerance=1e-5, gap=1e-4)
+STAND_IN = b"\x42\x00" * 100
+"""Bytes that read as an ONNX file without data outside it."""
+
 
 @dataclass
 class Case:
@@ -104,3 +113,30 @@ def made(document: dict[str, Any]) -> Case:
         if isinstance(module, RunningNormalizer):
             module.update(rng.normal(0.3, 0.7, (50, *module.mean.shape)))
     return Case(spec, policy, PolicyGraph(policy, spec))
+
+
+def in_run(case: Case, folder: Path) -> Path:
+    """A checkpoint of a policy, in a run directory of its own."""
+    directory = RunDir(folder)
+    told = manifest.describe(case.spec, run_id="r-1", group=None, created_at=0.0)
+    directory.create(case.spec, told)
+    return checkpoints.save(
+        directory.checkpoints,
+        step=5,
+        tensors=policy_tensors(case.policy),
+        document={},
+        meta={"run_id": "r-1", "attempt": 1},
+    )
+
+
+def bundled(case: Case, path: Path, **graphs: bytes) -> Path:
+    """A bundle of a policy. Graphs that are not given, by their format, are stand-ins."""
+    report = evaluate(case.policy, case.spec, episodes=4, seed=2, deterministic=True, step=7)
+    subject = Subject(case.policy, case.spec, report, {"run": "r-1"})
+    document = described(subject, case.graph, dict.fromkeys(FILES, NEAR))
+    files = {name: graphs.get(form, STAND_IN) for form, name in FILES.items()}
+    if "int8" in graphs:
+        files[bundles.INT8] = graphs["int8"]
+    whole = assembled(subject, policy_tensors(case.policy), document, files)
+    sealed.write(path, whole, noun=bundles.NOUN)
+    return path

@@ -6,7 +6,6 @@ that how many children there are changes no episode.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import IO, Any
 
 from rl_orch import stats
 from rl_orch.errors import RlctlError
+from rl_orch.io import processes
 from rl_orch.io.asking import harmless
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.episode_tables import Recorded
@@ -98,8 +98,7 @@ class Players:
     def end(self) -> None:
         """End all children, and what they have started."""
         for child in self.children:
-            with suppress(ProcessLookupError):
-                os.killpg(child.process.pid, signal.SIGKILL)
+            processes.kill_session(child.process.pid)
             with child.process:
                 pass
         self.children = []

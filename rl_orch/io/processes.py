@@ -120,6 +120,11 @@ def cookie(directory: Path, attempt: int) -> dict[str, str]:
     return {COOKIE: f"{attempt}:{os.path.realpath(directory)}"}
 
 
+def is_of(directory: Path) -> bool:
+    """Whether this process is one of a run's own."""
+    return os.environ.get(COOKIE, "").partition(":")[2] == os.path.realpath(directory)
+
+
 def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
     """The processes of some of a run's attempts, wherever they have gone; never this one."""
     place = os.path.realpath(directory)
@@ -151,6 +156,15 @@ def sweep(directory: Path, *, through: int, but: int | None = None) -> int:
         hit.update(found)
         time.sleep(0.01)
     return len(hit)
+
+
+def kill_session(leader: int) -> None:
+    """Kill a child that leads a session of its own, and all others in it, whatever groups they have
+    made. Before the child is waited for: then its pid may be somebody else's."""
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
 
 
 def _machine() -> str:

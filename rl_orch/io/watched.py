@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rl_orch.errors import BadInput, Damaged, MissingExtra, NotFound, RlctlError
+from rl_orch.io import processes
 from rl_orch.io.asking import harmless
 
 Watch = Callable[[str, float], None]
@@ -41,9 +41,8 @@ class Child:
                 if reply is None:
                     raise self._ended(child.wait(), said)
             finally:
-                with suppress(ProcessLookupError):
-                    # Processes that an environment started would keep the pipe open.
-                    os.killpg(child.pid, signal.SIGKILL)
+                # Processes that an environment started would keep the pipe open.
+                processes.kill_session(child.pid)
         if "error" in reply:
             raise refusal(reply)
         answer: dict[str, Any] = reply["answer"]

@@ -3,6 +3,7 @@
 The evaluator and its episodes are those of every other run; only who decides is somebody else.
 """
 
+import secrets
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
+from rl_orch.io import processes
 from rl_orch.io.events import newest_attempt
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.batch import Column
@@ -66,14 +68,22 @@ def _listed(observations: Column) -> Any:
 def serving(
     spec: Spec, directory: RunDir, checkpoint: Path, action_space: Space[Any]
 ) -> Iterator[ServedPolicy]:
-    """The policy of a checkpoint, served as long as this lasts. No process of it stays behind."""
+    """The policy of a checkpoint, served as long as this lasts. No process of it stays behind.
+
+    Where this process is none of the run's own, those that serve are not marked as such either:
+    the run may be at work, and whoever ends what is left of it means other ones.
+    """
     attempt = newest_attempt(directory.events)
+    apart = RunDir(directory.path / f"served-{secrets.token_hex(8)}")
+    place = directory if processes.is_of(directory.path) else apart
     arguments = [word.replace(PLACE, str(checkpoint)) for word in spec.runner.policy]
     with directory.log.open("ab") as errors:
         child = program.start(
             arguments,
             program.folder(spec, directory),
-            program.variables(spec, facts(spec, directory, attempt)),
+            program.variables(
+                spec, facts(spec, directory, attempt) | processes.cookie(place.path, attempt)
+            ),
             input=subprocess.PIPE,
             output=subprocess.PIPE,
             errors=errors,
@@ -83,7 +93,7 @@ def serving(
         yield ServedPolicy(dialogue, action_space)
         dialogue.close()
     finally:
-        program.end(child, directory, attempt)
+        program.end(child, place, attempt)
         dialogue.close()
 
 

@@ -1,5 +1,6 @@
 """A policy that is a process: what it may answer, how long it may take, and that it ends."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
@@ -14,10 +16,12 @@ from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import deposits, processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.orchestrator import to_spec
+from rl_orch.rl.policy import Seen
 from rl_orch.worker.check_served import answer
 from rl_orch.worker.dialogue import Dialogue
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.served_policy import actions_in
+from rl_orch.worker.stored import playable
 
 Start = Callable[[str], Dialogue]
 SERVE = "import json, sys, time\nfor line in sys.stdin:\n    obs = json.loads(line)['obs']\n"
@@ -189,6 +193,36 @@ def test_a_policy_that_cannot_act_fails_the_evaluation_and_leaves_no_process(
     assert directory.read_report("final") is None
     said = (directory.path / "evals" / "problem.txt").read_text()
     assert said == "the policy's program answered with the action 7, which is not in Discrete(2)\n"
+
+
+def test_whoever_plays_a_policy_leaves_the_processes_of_its_run_alone(tmp_path: Path) -> None:
+    policy = (
+        "import json, subprocess, sys\n"
+        "left = subprocess.Popen(['sleep', '3600'], start_new_session=True, stdin=-3, stdout=-3)\n"
+        "for line in sys.stdin: print(json.dumps({'action': [left.pid % 2]}), flush=True)\n"
+    )
+    directory = directory_with(tmp_path, policy)
+    mark = processes.cookie(directory.path, 0)
+    trainer = subprocess.Popen(["sleep", "60"], env=os.environ | mark)
+    try:
+        before = set(psutil.Process().children())
+        named = {"directory": str(directory.path), "checkpoint": "step_000000000010"}
+        with playable(named) as found:
+            seen = Seen(np.zeros((1, 4), np.float32), np.ones(1, np.bool_))
+            assert found.policy.decide(seen, None).actions[0] in (0, 1)
+            (serving,) = set(psutil.Process().children()) - before
+            (left,) = serving.children()
+        assert gone(serving)
+        assert gone(left)
+        assert trainer.poll() is None
+    finally:
+        trainer.kill()
+        trainer.wait()
+
+
+def gone(process: psutil.Process) -> bool:
+    """Whether a process has ended, though perhaps nobody has waited for it."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def test_an_environment_is_checked_without_a_thought_of_algorithms() -> None:

@@ -14,15 +14,13 @@ from rl_orch.cli import policies as references
 from rl_orch.core.exporting import default_out
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.export import parity
-from rl_orch.io import checkpoints, manifest
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.rl.policy import policy_tensors
 from rl_orch.worker import export as exporting
 from rl_orch.worker.export import export
 from rl_orch.worker.infer import infer
 from rl_orch.worker.stored import load
-from tests.exported import CASES, Case, case, made
+from tests.exported import CASES, Case, case, in_run, made
 
 
 @dataclass
@@ -47,17 +45,7 @@ def kept(tmp_path: Path) -> Callable[..., Kept]:
 
     def keep(document: dict[str, Any]) -> Kept:
         policy = made(document)
-        directory = RunDir(tmp_path / "a run")
-        told = manifest.describe(policy.spec, run_id="r-1", group=None, created_at=0.0)
-        directory.create(policy.spec, told)
-        path = checkpoints.save(
-            directory.checkpoints,
-            step=5,
-            tensors=policy_tensors(policy.policy),
-            document={},
-            meta={"run_id": "r-1", "attempt": 1},
-        )
-        return Kept(policy, path)
+        return Kept(policy, in_run(policy, tmp_path / "a run"))
 
     return keep
 

@@ -1,0 +1,118 @@
+"""Policies of bundles at play: by their weights, by their graphs, and beside checkpoints."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from rl_orch.errors import BadInput, Damaged
+from rl_orch.export.quantizing import quantized
+from rl_orch.io import bundles
+from rl_orch.records import EvalReport
+from rl_orch.rl.evaluate import LANES
+from rl_orch.worker import stored
+from rl_orch.worker.assess import Assessor
+from rl_orch.worker.play import answer
+from rl_orch.worker.policies import setup_of
+from tests.exported import CASES, bundled, in_run, made
+
+EPISODES = 9
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A policy that stacks frames: in a run, and carried away."""
+    folder, policy = tmp_path_factory.mktemp("carried"), made(CASES["dqn"])
+    onnx = policy.writer().write("onnx").data
+    bundle = bundled(policy, folder / "b.bundle", onnx=onnx, int8=quantized(onnx))
+    return {"checkpoint": in_run(policy, folder / "run"), "bundle": bundle}
+
+
+@pytest.fixture
+def assessor() -> Iterator[Assessor]:
+    with ExitStack() as stack:
+        yield Assessor(stack)
+
+
+def at(places: dict[str, Path], using: str | None = None) -> dict[str, Any]:
+    """A policy as it is named to children."""
+    if using is not None:
+        return {"bundle": str(places["bundle"]), "using": using}
+    path = places["checkpoint"]
+    return {"directory": str(path.parents[1]), "checkpoint": path.name}
+
+
+def silent(_doing: str, _done: float) -> None:
+    """Hears everything and says nothing."""
+
+
+def reports(assessor: Assessor, **question: Any) -> list[EvalReport]:
+    told = assessor.answer({"episodes": EPISODES, "seed": 3, **question}, silent)
+    found = (told[side] for side in ("report", "baseline"))
+    return [EvalReport.model_validate(each) for each in found if each is not None]
+
+
+@pytest.mark.parametrize("using", ["torch", "onnx"])
+def test_a_bundle_plays_what_its_checkpoint_plays(
+    places: dict[str, Path], assessor: Assessor, using: str
+) -> None:
+    ours, theirs = reports(assessor, challenger=at(places, using), champion=at(places))
+    assert ours.returns == theirs.returns
+    assert len(set(ours.returns)) > 1
+    assert (ours.checkpoint, ours.step) == ("b.bundle", 7)
+    assert (theirs.checkpoint, theirs.step) == ("step_000000000005", 5)
+
+
+def test_a_graph_of_8_bits_plays_one_episode_at_a_time(
+    places: dict[str, Path], assessor: Assessor
+) -> None:
+    with stored.playable(at(places, "int8")) as small, stored.playable(at(places, "onnx")) as large:
+        assert (small.lanes, large.lanes) == (1, LANES)
+    (whole,) = reports(assessor, challenger=at(places, "int8"), episodes=4)
+    parts = [
+        reports(assessor, challenger=at(places, "int8"), first=first, episodes=2)[0]
+        for first in (0, 2)
+    ]
+    assert whole.returns == parts[0].returns + parts[1].returns
+
+
+def test_a_bundle_is_refused_where_its_environment_has_changed(places: dict[str, Path]) -> None:
+    bundle = bundles.read(places["bundle"])
+    there = replace(setup_of(bundle.spec), action_space=spaces.Discrete(3))
+    with pytest.raises(BadInput, match=r"action_space Discrete\(2\); here it is Discrete\(3\)"):
+        stored._refuse_other_spaces(bundle, there)
+
+
+def test_damage_is_told_by_name_before_anything_is_played(tmp_path: Path) -> None:
+    checkpoint = in_run(made(CASES["ppo"]), tmp_path / "run")
+    tensors = checkpoint / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"!")
+    with ExitStack() as stack, pytest.raises(Damaged, match="step_000000000005"):
+        reports(Assessor(stack), challenger=at({"checkpoint": checkpoint}))
+
+
+def test_an_episode_of_a_bundle_is_played_and_filmed(
+    places: dict[str, Path], tmp_path: Path
+) -> None:
+    film = tmp_path / "x.mp4"
+    asked = {"policy": at(places, "torch"), "number": 1, "seed": 3, "deterministic": True}
+    found = answer({**asked, "film": str(film)}, silent)
+    assert found["same"]
+    assert film.stat().st_size > 0
+    with ExitStack() as stack:
+        (report,) = reports(Assessor(stack), challenger=at(places, "torch"))
+    assert found["return"] == report.returns[1]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in children."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
