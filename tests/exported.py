@@ -62,15 +62,23 @@ def case(env: str, algo: str, **groups: Any) -> dict[str, Any]:
     return document | groups
 
 
+BOTH = NORMALIZED | STACKED
+LSTM = {"encoder": "lstm", "embed_dim": 32}
 CASES = {
     "ppo": case("CartPole-v1", "ppo", obs=NORMALIZED),
     "dqn": case("CartPole-v1", "dqn", obs=STACKED),
-    "sac": case("Pendulum-v1", "sac", obs=NORMALIZED),
-    "recurrent ppo": case(
-        "CartPole-v1", "ppo", obs=NORMALIZED | STACKED, feature={"encoder": "lstm", "embed_dim": 32}
-    ),
+    "sac": case("Pendulum-v1", "sac", obs=BOTH),
+    "recurrent ppo": case("CartPole-v1", "ppo", obs=BOTH, feature=LSTM),
 }
 """What bars are set for: PPO, DQN, SAC and recurrent PPO, with normalisation and stacking."""
+
+VARIANTS = CASES | {
+    "stacked ppo": case("CartPole-v1", "ppo", obs=BOTH),
+    "normalised dqn": case("CartPole-v1", "dqn", obs=BOTH),
+    "sac that does not stack": case("Pendulum-v1", "sac", obs=NORMALIZED),
+    "recurrent ppo that does not stack": case("CartPole-v1", "ppo", obs=NORMALIZED, feature=LSTM),
+}
+"""The same, so that each has normalisation, alone or with stacking."""
 
 NEAR = Parity(rows=64, largest_difference=1e-7, largest_absolute=1e-7, tolerance=1e-5, gap=1e-4)
 STAND_IN = b"\x42\x00" * 100

@@ -216,10 +216,12 @@ def test_a_model_of_another_environment_is_refused_with_what_there_is_instead(sh
     models = shop.models()
     with pytest.raises(BadInput, match="cannot act in CartPole-v1") as caught:
         models.promote(pole.id, "production@CartPole-v1")
-    assert f"The best of CartPole-v1 is model {cart.id}" in str(caught.value.hint)
+    hint = str(caught.value.hint)
+    assert f"model {cart.id}: `rlctl promote {cart.id} --to production@CartPole-v1`" in hint
+    assert f"`rlctl promote {pole.id} --to production@Pendulum-v1`" in hint
     with pytest.raises(BadInput) as caught:
         models.promote(pole.id, "production", env="Acrobot-v1")
-    assert "There is none of Acrobot-v1" in str(caught.value.hint)
+    assert "no validated model of Acrobot-v1" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("word", ["", "Production", "best", "last", "a b", "1st", "x" * 65, "a@"])

@@ -138,6 +138,8 @@ def test_the_best_model_is_a_path(rlctl: Rlctl, models: list[ModelVersion], tmp_
         (scripts.registry_validate, ["1"], "model 1: passed"),
         (scripts.load_best, [], "step_000000000100"),
         (scripts.train, ["--help"], "Usage: rlctl launch"),
+        (scripts.evaluate, ["--model-id", "1", "--help"], "Usage: rlctl eval"),
+        (scripts.infer, ["--load-best", "--help"], "Usage: rlctl infer"),
     ],
 )
 def test_other_names_are_the_same_verbs(
@@ -154,3 +156,55 @@ def test_other_names_are_the_same_verbs(
         script()
     assert caught.value.code == 0
     assert said in capsys.readouterr().out
+
+
+ACT = ("infer", "--observation", "[0, 0, 0, 0]")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("eval",), "name the policy by POLICY or by --model-id; none of them is given"),
+        (("eval", "r-0", "--model-id", "1"), "POLICY or by --model-id; more than one is given"),
+        (("eval", "--model-id", "9"), "no model 9"),
+        ((*ACT, "r-0", "--load-best"), "POLICY or by --load-best; more than one is given"),
+        ((*ACT, "--load-best", "--env", "Acrobot-v1"), "no validated model of Acrobot-v1"),
+        (("eval", "r-0", "--margin", "1"), "--margin is for --sequential"),
+        (("eval", "r-0", "--using", "onnx"), "--using is 'onnx', but model 1 is no bundle"),
+        (("eval", "r-0", "--using", "onnx", "--sample"), "only torch can sample"),
+        (("eval", "r-0", "--sequential", "--against", "r-1", "-n", "9"), "needs at least 10"),
+    ],
+)
+def test_policies_that_are_not_named_or_cannot_be_played_so_are_refused(
+    rlctl: Rlctl, models: list[ModelVersion], words: tuple[str, ...], said: str
+) -> None:
+    ran = rlctl(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+@pytest.mark.parametrize("command", [("eval",), ACT])
+@pytest.mark.parametrize("named", ["id", "model_path"])
+def test_a_policy_of_another_environment_is_refused_with_both_ways_out(
+    rlctl: Rlctl, models: list[ModelVersion], tmp_path: Path, command: tuple[str, ...], named: str
+) -> None:
+    home = tmp_path / "rlruns"
+    swing = Shop(home, Store(home / "rlctl.db")).a_model("swing", env_id="Pendulum-v1")
+    word = str(getattr(models[0], named))
+    ran = rlctl(*command, word, "--env", "Pendulum-v1")
+    assert (ran.code, ran.out) == (2, "")
+    assert "has learned CartPole-v1; it cannot act in Pendulum-v1" in ran.err
+    assert f"model {swing.id}: `rlctl {command[0]} {swing.id} --env Pendulum-v1`" in ran.err
+    assert f"`rlctl {command[0]} {word} --env CartPole-v1`" in ran.err
+
+
+def test_the_best_of_several_environments_is_nobody(
+    rlctl: Rlctl, models: list[ModelVersion], tmp_path: Path
+) -> None:
+    home = tmp_path / "rlruns"
+    Shop(home, Store(home / "rlctl.db")).a_model("swing", env_id="Pendulum-v1")
+    for words in (("registry", "best"), (*ACT, "--load-best"), ("eval", "best")):
+        ran = rlctl(*words)
+        assert ran.code == 2
+        assert "there are validated models of CartPole-v1, Pendulum-v1" in ran.err
+        assert "--env CartPole-v1" in ran.err

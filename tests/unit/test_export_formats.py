@@ -73,7 +73,8 @@ def returns_are_those_of_the_policy(case: Case, onnx: Written) -> None:
     if case.graph.discrete:
         assert ours == theirs
     else:
-        assert np.mean(ours) == pytest.approx(np.mean(theirs), rel=0.01)
+        apart = np.abs(np.subtract(ours, theirs))
+        assert np.mean(apart) <= 0.01 * abs(np.mean(theirs))
 
 
 def the_file_is_whole_and_tells_nothing_of_where_it_was_made(data: bytes) -> None:

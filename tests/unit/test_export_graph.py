@@ -16,9 +16,9 @@ from rl_orch.export.graph import ACTION, FIRST, PolicyGraph, blank_state
 from rl_orch.export.heads import head_of
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.policy import Seen
-from tests.exported import CASES, NORMALIZED, STACKED, case, made
+from tests.exported import CASES, NORMALIZED, STACKED, VARIANTS, case, made
 
-EVERY = CASES | {
+EVERY = VARIANTS | {
     "clipped, not normalised": case("CartPole-v1", "ppo", obs={"clip_range": [-0.01, 0.01]}),
     "a2c, a box off centre": case("BanditBox", "a2c"),
     "gru": case("Recall", "ppo", feature={"encoder": "gru"}),

@@ -23,7 +23,14 @@ def test_every_way_to_name_a_model_leads_to_its_files(shop: Shop) -> None:
     poor, good = shop.a_model("poor", 200.0), shop.a_model("good", 500.0)
     models = shop.models()
     models.promote(good.id, "production")
-    for word in (str(good.id), "production", "production@CartPole-v1", "best@CartPole-v1", "good"):
+    for word in (
+        str(good.id),
+        "production",
+        "production@CartPole-v1",
+        "best@CartPole-v1",
+        "best",
+        "good",
+    ):
         found = source(models, shop, word)
         assert (found.path, found.kind) == (Path(good.model_path), "checkpoint")
         assert found.model is not None
