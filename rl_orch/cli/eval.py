@@ -101,6 +101,7 @@ def command(
         jobs=jobs,
         using=using.value,
     )
+    folder = None if out_folder is None else out_folder.absolute()
     connected = connect(home, database, server)
     runs = _runs_of_group(connected, word)
     if against is not None:
@@ -108,13 +109,13 @@ def command(
         _refuse_group(against, _runs_of_group(connected, against))
     meant = partial(source_of, connection=lambda: connected, env=env)
     if runs:
-        _evaluate_group(_members(meant, runs), asked, out_folder, json=json, quiet=quiet)
+        _evaluate_group(_members(meant, runs), asked, folder, json=json, quiet=quiet)
         return
     source, other = meant(word), None if against is None else meant(against)
     with watching(quiet=quiet) as watch:
         found = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
-    files = evaluation.keep(source, found.answer, out_folder)
-    files |= _drawn(connected, source, out_folder)
+    files = evaluation.keep(source, found.answer, folder)
+    files |= _drawn(connected, source, folder)
     if json:
         print_json(evaluations.document(word, source, found, files))
     else:

@@ -66,7 +66,7 @@ Function = Callable[..., Any]
 COMMANDS = {name: row for commands in PANELS.values() for name, row in commands.items()}
 
 HELP = """One control plane for the whole life of a policy:
-spec → run → evaluate → gate → register.
+spec → run → evaluate → gate → register → export.
 
 Start with [bold]rlctl launch --env CartPole-v1[/bold]. Runs live in RLCTL_HOME (default ./rlruns).
 Exit codes: 0 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 stopped.

@@ -1,15 +1,19 @@
 """Evaluating, looking at episodes and promoting, as a user does it, with real trainings."""
 
+import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import av
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from rl_orch.cli import rlctl
-from tests.integration.conftest import SMALL, Shell
+from tests.exported import CASES, bundled, made
+from tests.integration.conftest import SMALL, Shell, until
 
 GOOD = (
     "launch",
@@ -112,6 +116,53 @@ def test_what_cannot_be_done_is_refused_with_what_can(
     monkeypatch.setenv("RLCTL_HOME", str(home.home))
     assert rlctl.run(words) in (1, 2)
     assert said in capsys.readouterr().err
+
+
+def test_a_bundle_meets_a_run_and_its_report_goes_where_it_is_told_to(
+    home: Shell, good: dict[str, Any], tmp_path: Path
+) -> None:
+    bundle, folder = bundled(made(CASES["ppo"]), tmp_path / "b.bundle"), tmp_path / "reports"
+    asked = ("eval", str(bundle), "--against", "good", "-n", "12", "--out", str(folder))
+    found = home.json(*asked)
+    assert found["comparison"]["difference"]["ci95"][1] < 0
+    assert (found["run_id"], found["against"]["model_id"]) == (None, str(good["model_id"]))
+    assert pq.read_table(folder / "evals" / "eval-1.parquet").num_rows == 12
+    records = found["files"]["records"]
+    film = tmp_path / "best.mp4"
+    shown = home.json("play", str(bundle), "--of", records, "--video", str(film))
+    assert shown["same"]
+    assert film.is_file()
+
+
+def test_a_damaged_checkpoint_is_named_and_no_mistake_of_the_user(
+    home: Shell, good: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copytree(good["path"], tmp_path / "copy")
+    checkpoint = sorted((tmp_path / "copy" / "checkpoints").glob("step_*"))[-1]
+    (checkpoint / "tensors.safetensors").write_bytes(b"nothing")
+    refused = home.json("eval", str(checkpoint), "-n", "2", code=1)
+    assert refused["error"]["code"] == "damaged"
+    assert checkpoint.name in refused["error"]["message"]
+
+
+def test_an_interrupted_evaluation_leaves_no_process_and_no_file(
+    home: Shell, good: dict[str, Any]
+) -> None:
+    before = sorted((Path(good["path"]) / "evals").iterdir())
+    child = home.start("eval", "good", "-n", "200000", "--jobs", "2")
+    players: list[psutil.Process] = until(lambda: at_work(child.pid))
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert (child.returncode, said) == (2, "error: nothing was done\n")
+    assert not any(map(psutil.Process.is_running, players))
+    assert sorted((Path(good["path"]) / "evals").iterdir()) == before
+
+
+def at_work(pid: int) -> list[psutil.Process]:
+    """The two children of an evaluation, once both have worked for a while."""
+    found = psutil.Process(pid).children()
+    ready = [child for child in found if child.cpu_times().user > 2.0]
+    return ready if len(ready) == 2 else []
 
 
 def test_what_children_refuse_is_told_like_any_other_mistake(

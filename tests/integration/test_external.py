@@ -135,6 +135,17 @@ def test_a_run_of_it_passes_a_gate_on_the_policy_that_it_serves(trained: dict[st
     assert trained["sps"] > 0
 
 
+def test_the_policy_that_it_serves_is_played_again_and_beside_an_earlier_one(
+    desk: Desk, trained: dict[str, Any]
+) -> None:
+    path = Path(trained["path"])
+    first = path / "checkpoints" / f"step_{steps_kept(path)[0]:012}"
+    found = desk.shell.json("eval", trained["id"], "--against", str(first), "-n", "10")
+    assert found["eval"]["mean"] >= 475
+    assert found["comparison"]["difference"]["ci95"][0] > 0
+    assert left_of(path) == []
+
+
 def test_it_is_listed_shown_and_has_a_log_and_a_curve(desk: Desk, trained: dict[str, Any]) -> None:
     listed = desk.shell.json("ls")["runs"]
     assert trained["id"] in [run["id"] for run in listed]

@@ -44,4 +44,16 @@ def test_a_group_runs_side_by_side_and_goes_on_after_an_interruption(shell: Shel
     compared = shell.run("compare", *(run["id"] for run in resumed["runs"]), "--out", str(picture))
     assert compared.returncode == 0, compared.stderr
     assert Path(picture).read_text().startswith("<?xml")
+    each_model_of_the_group_is_played(shell, resumed["group"])
     assert shell.processes() == []
+
+
+def each_model_of_the_group_is_played(shell: Shell, group: str) -> None:
+    found = shell.json("eval", "walk", "-n", "4", "--out", "reports")
+    assert (found["eval"]["n"], found["eval"]["unit"]) == (2, "training runs")
+    for policy in found["policies"]:
+        report = shell.folder / "reports" / policy["run_id"] / "evals" / "eval-1.json"
+        assert Path(policy["files"]["report"]) == report
+        assert report.is_file()
+    refused = shell.json("eval", found["policies"][0]["run_id"], "--against", group, code=2)
+    assert "is a group of 2 runs" in refused["error"]["message"]
