@@ -11,7 +11,7 @@ from rl_orch.cli.connection import place_flags
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.watching import watching
 from rl_orch.cli.words import plain, short
-from rl_orch.core.adoption import Wish
+from rl_orch.core.adoption import Wish, import_policy
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import ModelVersion
 
@@ -73,7 +73,8 @@ def command(
     algorithm = None if algo is None else algo.lower().replace("-", "")
     wish = Wish(env, algorithm, name, normalizer, tuple(overrides or ()))
     with watching(quiet=quiet) as watch:
-        model = orchestrator.connect(home, database=database).import_policy(path, wish, watch=watch)
+        here = orchestrator.connect(home, database=database)
+        model = import_policy(here, path, wish, watch=watch)
     if json:
         print_json(plain(model))
     else:

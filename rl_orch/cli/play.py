@@ -16,7 +16,7 @@ from rl_orch.core.exporting import show
 from rl_orch.core.references import PolicySource
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import bundles
-from rl_orch.io.episode_tables import RECORDS, read_records
+from rl_orch.io.episode_records import RECORDS, read_records
 
 RECORDED = ("best", "worst")
 FINAL = "final"

@@ -34,8 +34,8 @@ PANELS = {
         "compare": ("compare", "Put runs side by side: results, config difference, curves."),
     },
     "Policies": {
-        "eval": ("eval", "Play a policy, alone or against another one: what it is worth."),
-        "play": ("play", "Look at an episode, in a window or as a film."),
+        "eval": ("eval", "Play a policy, and say what it is worth."),
+        "play": ("play", "Look at an episode of a policy."),
         "registry": ("registry", "List, show, judge, verify and prune models."),
         "promote": ("promote", "Give a model an alias, if gates let it pass."),
         "rollback": ("rollback", "Give an alias back to the model that had it before."),

@@ -1,5 +1,5 @@
 """Policies from elsewhere: read by a child that can do nothing else, fitted to a spec by another,
-and put where those of runs are. `Orchestrator.import_policy` registers them.
+put where those of runs are, and registered.
 """
 
 import errno
@@ -7,25 +7,26 @@ import hashlib
 import os
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import load as decode_tensors
-from safetensors.numpy import save as encode_tensors
-
 from rl_orch.core import creation
 from rl_orch.core.creation import Draft
+from rl_orch.core.models import somebody
+from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.foreign.archive import MOST_BYTES
-from rl_orch.io import bundles, checkpoints
+from rl_orch.io import bundles, checkpoints, processes, shelf
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.tensors import decode, encode
 from rl_orch.io.watched import Child, Watch
-from rl_orch.records import EvalReport, State
+from rl_orch.records import EvalReport, ModelVersion, State
 from rl_orch.spec.engine import settle
 from rl_orch.spec.model import ALIKE, Spec
 from rl_orch.spec.operations import RunnerGroup
@@ -70,6 +71,34 @@ class Arrival:
 
 def unwatched(_doing: str, _done: float) -> None:
     """Nobody waits to hear how far it is."""
+
+
+def import_policy(
+    here: Orchestrator, path: Path, wish: Wish, *, watch: Watch = unwatched
+) -> ModelVersion:
+    """Take in a policy that another library, or another home, has saved.
+
+    It becomes a checkpoint in a run directory of its own, and a model that nobody has judged.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlctl-import-") as scratch:
+        arrival = fit(read(path, wish, Path(scratch), watch), watch)
+        drafted = draft(here.home, arrival, somebody())
+    (run,), lease = drafted.runs, processes.lease()
+    try:
+        here.store.submit((run,), key=None, digest="", lease=lease, ready=drafted.publish)
+    except BaseException:
+        drafted.discard()
+        raise
+    try:
+        (checkpoint,) = shelf.listing(RunDir.of(run).checkpoints)
+        model_id = here.registry.enter(
+            run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
+        )
+        run = here.store.get(run.id).model_copy(update={"model_id": model_id})
+        here.store.save(run, lease=lease)
+    finally:
+        here.store.release(run.id, lease=lease)
+    return here.registry.get(model_id)
 
 
 def read(path: Path, wish: Wish, scratch: Path, watch: Watch) -> Arrival:
@@ -119,7 +148,9 @@ def draft(home: Path, arrival: Arrival, who: str) -> Draft:
     )
     drafted, directory = Draft((run,)), RunDir(creation.unfinished(run))
     try:
-        tensors = decode_tensors((arrival.scratch / FITTED).read_bytes())
+        tensors = decode(
+            (arrival.scratch / FITTED).read_bytes(), arrival.scratch, FITTED, noun="import"
+        )
         meta = {"run_id": run.id, "attempt": 0}
         checkpoints.save(
             directory.checkpoints, step=arrival.step, tensors=tensors, document={}, meta=meta
@@ -177,8 +208,9 @@ def _from_bundle(bundle: Bundle, wish: Wish, scratch: Path) -> Arrival:
     if wish.normalizer is not None:
         raise BadInput("a bundle brings its own normaliser; --normalizer is for other files")
     prefix = f"policies/{bundles.POLICY}/"
-    tensors = {name.removeprefix(prefix): each for name, each in bundle.tensors().items()}
-    (scratch / TENSORS).write_bytes(encode_tensors(tensors))
+    weights = decode(bundle.files[bundles.WEIGHTS], bundle.path, bundles.WEIGHTS, noun=bundles.NOUN)
+    tensors = {name.removeprefix(prefix): each for name, each in weights.items()}
+    (scratch / TENSORS).write_bytes(encode(tensors))
     learned = bundle.spec.model_dump(mode="json", include=set(LEARNED))
     learned["train"].pop("engine")  # Settled anew: this is another machine.
     if bundle.spec.env.backend in ALIKE:

@@ -15,7 +15,8 @@ from rl_orch.core.players import Answer, Players, Question, joined, playing, wor
 from rl_orch.core.references import PolicySource
 from rl_orch.errors import BadInput
 from rl_orch.io import bundles, machine
-from rl_orch.io.episode_tables import write_records, write_table
+from rl_orch.io.episode_records import write_records
+from rl_orch.io.episode_tables import write_table
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Estimate, EvalReport
 

@@ -6,13 +6,12 @@ It knows the store and runners, and nothing of terminals, HTTP or torch.
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from rl_orch.core import adoption, imports, models
+from rl_orch.core import imports
 from rl_orch.core.foreground import Pumps, StopRequests, Watch, carry_out, never, nobody, room
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import Supervisor
@@ -25,9 +24,9 @@ from rl_orch.core.resumption import (
 )
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
-from rl_orch.io import processes, shelf, watched
+from rl_orch.io import processes
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import EvalReport, Event, Group, ModelVersion, Run, RunView, State, Verdict
+from rl_orch.records import EvalReport, Event, Group, Run, RunView, State, Verdict
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
@@ -154,34 +153,6 @@ class Orchestrator(Verbs):
         if move and source.path.exists() and not source.path.samefile(directory.path):
             shutil.rmtree(source.path)
         return run
-
-    def import_policy(
-        self, path: Path, wish: adoption.Wish, *, watch: watched.Watch = adoption.unwatched
-    ) -> ModelVersion:
-        """Take in a policy that another library, or another home, has saved.
-
-        It becomes a checkpoint in a run directory of its own, and a model that nobody has judged.
-        """
-        with tempfile.TemporaryDirectory(prefix="rlctl-import-") as scratch:
-            arrival = adoption.read(path, wish, Path(scratch), watch)
-            arrival = adoption.fit(arrival, watch)
-            drafted = adoption.draft(self.home, arrival, models.somebody())
-        (run,), lease = drafted.runs, processes.lease()
-        try:
-            self.store.submit((run,), key=None, digest="", lease=lease, ready=drafted.publish)
-        except BaseException:
-            drafted.discard()
-            raise
-        try:
-            (checkpoint,) = shelf.listing(RunDir.of(run).checkpoints)
-            model_id = self.registry.enter(
-                run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
-            )
-            run = self.store.get(run.id).model_copy(update={"model_id": model_id})
-            self.store.save(run, lease=lease)
-        finally:
-            self.store.release(run.id, lease=lease)
-        return self.registry.get(model_id)
 
     def kill(self, run_id: str) -> None:
         """End a run's root at once and tell nobody, as a power cut would."""

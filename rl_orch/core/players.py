@@ -21,7 +21,7 @@ from rl_orch.errors import RlctlError
 from rl_orch.io import processes
 from rl_orch.io.asking import harmless
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
-from rl_orch.io.episode_tables import Recorded
+from rl_orch.io.episode_records import Recorded
 from rl_orch.io.watched import refusal
 from rl_orch.records import EvalReport
 

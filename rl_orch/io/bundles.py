@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load as decode_tensors
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.io import onnx_files, sealed
@@ -139,13 +136,6 @@ class Bundle:
     def policy(self) -> PolicyDocument:
         """The one policy; single-agent bundles call it default."""
         return self.document.policies[POLICY]
-
-    def tensors(self) -> dict[str, np.ndarray]:
-        """The weights, by the names that checkpoints give them."""
-        try:
-            return dict(decode_tensors(self.files[WEIGHTS]))
-        except SafetensorError as error:
-            raise _damaged(self.path, f"cannot be read: {WEIGHTS}: {error}") from None
 
 
 def is_bundle(path: Path) -> bool:

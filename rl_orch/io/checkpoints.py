@@ -14,17 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as decode_tensors
-from safetensors.numpy import save as encode_tensors
 
 from rl_orch.io import sealed
 from rl_orch.io.shelf import FILES, NOUN, STATE, TENSORS, name_of, step_of
+from rl_orch.io.tensors import decode, encode
 
 _VERSION = 1
 _GIVEN = ("trainer_state", "replay_meta", "rng_state")
 _KEYS = {"version", "module_state", *_GIVEN, "meta"}
-_HEADER_BYTES = 16 << 20
 _STATE_BYTES = 64 << 20
 
 
@@ -54,7 +51,7 @@ def save(
     """
     path = root / name_of(step)
     files = {
-        TENSORS: _encode_tensors(tensors),
+        TENSORS: encode(tensors),
         STATE: _encode_state(step, tensors, document, meta),
     }
     sealed.write(path, files, noun=NOUN)
@@ -68,24 +65,13 @@ def load(path: Path) -> Checkpoint:
     """
     files = sealed.read(path, FILES, noun=NOUN)
     document = _decode_state(path, files[STATE])
-    tensors = _decode_tensors(path, files[TENSORS])
+    tensors = decode(files[TENSORS], path, TENSORS, noun=NOUN)
     step = document["meta"].get("step")
     if step_of(path) not in (None, step) or not isinstance(step, int):
         raise sealed.damaged(path, f"is of step {step}: {STATE}", noun=NOUN)
     if document["module_state"] != _policies(tensors):
         raise sealed.damaged(path, f"has other tensors than it lists: {STATE}", noun=NOUN)
     return Checkpoint(step, tensors, document, path)
-
-
-def _encode_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:
-    if "__metadata__" in tensors:
-        raise ValueError("a tensor cannot be named __metadata__: the format reserves that name")
-    try:
-        data = encode_tensors({n: np.asarray(t, order="C") for n, t in tensors.items()})
-    except SafetensorError as error:
-        raise ValueError(f"the tensors cannot be stored: {error}") from error
-    _check_header(data)
-    return data
 
 
 def _encode_state(
@@ -185,19 +171,3 @@ def _decode_state(path: Path, data: bytes) -> dict[str, Any]:
 def _number(document: dict[str, Any]) -> Any:
     """What `_exact` stored in place of a number that is not finite."""
     return float(document["$float"]) if document.keys() == {"$float"} else document
-
-
-def _decode_tensors(path: Path, data: bytes) -> dict[str, np.ndarray]:
-    try:
-        _check_header(data)
-        return dict(decode_tensors(data))
-    except (SafetensorError, KeyError, ValueError) as error:
-        problem = f"is not in the safetensors format: {TENSORS}: {error}"
-        raise sealed.damaged(path, problem, noun=NOUN) from error
-
-
-def _check_header(data: bytes) -> None:
-    """Refuse a header that would take more memory than the names of tensors can need."""
-    size = int.from_bytes(data[:8], "little")
-    if size > _HEADER_BYTES:
-        raise ValueError(f"the header takes {size} bytes of at most {_HEADER_BYTES}")

@@ -25,6 +25,7 @@ from rl_orch.rl.evaluate import Evaluator, extras_of, report
 from rl_orch.rl.policy import Actor
 from rl_orch.spec.model import Spec
 from rl_orch.worker.answering import teller, write
+from rl_orch.worker.policies import refuse_unless_alike
 from rl_orch.worker.recording import notable
 from rl_orch.worker.stored import playable
 
@@ -105,19 +106,6 @@ class Assessor:
                 found.spec, found.policy, found.step, found.name, label, evaluator
             )
         return self._known[place]
-
-
-def refuse_unless_alike(one: Spec, other: Spec) -> None:
-    """Raise if two policies do not play the same game, so that no episode of one is the other's."""
-    for name in ("id", "kwargs", "max_episode_steps"):
-        ours, theirs = getattr(one.env, name), getattr(other.env, name)
-        if ours != theirs:
-            raise BadInput(
-                f"the two policies cannot be compared: env.{name} is {ours!r} for one and "
-                f"{theirs!r} for the other",
-                path=f"env.{name}",
-                hint="Compare policies of one environment.",
-            )
 
 
 def main() -> None:

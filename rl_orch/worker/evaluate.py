@@ -13,7 +13,8 @@ import torch
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import gathered
-from rl_orch.io.episode_tables import read_records, write_records, write_table
+from rl_orch.io.episode_records import read_records, write_records
+from rl_orch.io.episode_tables import write_table
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
 from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, report

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io.episode_tables import Recorded
+from rl_orch.io.episode_records import Recorded
 from rl_orch.rl.redriving import Driven, Show, drive, frames_per_second, rendered
 from rl_orch.spec.model import Spec
 

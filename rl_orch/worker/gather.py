@@ -25,12 +25,9 @@ from rl_orch.io.watched import Child
 from rl_orch.records import EvalReport, Parity
 from rl_orch.rl.evaluate import Evaluator, lanes_alone, report
 from rl_orch.rl.latency import decision_times
-from rl_orch.rl.policy import Actor
 from rl_orch.spec.model import Spec
-from rl_orch.worker import stored
 from rl_orch.worker.answering import answer_one
-from rl_orch.worker.assess import refuse_unless_alike
-from rl_orch.worker.policies import opened
+from rl_orch.worker.policies import on_cpu, opened, refuse_unless_alike
 
 Tell = Callable[[str, float], None]
 PERCENTILE = 99.0
@@ -69,8 +66,8 @@ def gather(judged: Judged, wanted: Wanted, tell: Tell) -> Gathered:
 def latency(judged: Judged, tell: Tell) -> Latency:
     """How long the policy takes to decide: on the CPU, in one thread, on one observation."""
     tell("timing decisions", 0.0)
-    spec = judged.spec
-    with _one_thread(), _alone(judged) as policy:
+    spec = on_cpu(judged.spec)
+    with _one_thread(), opened(spec, judged.directory, judged.path) as (policy, _):
         took = decision_times(
             policy, spec, seed=judged.report.seed, deterministic=spec.eval.deterministic
         )
@@ -162,16 +159,6 @@ def _refuse_changed(path: Path, champion: Champion) -> None:
             f"its files are not those that were registered: {str(path)!r}",
             hint="`rlctl registry verify` says more.",
         )
-
-
-@contextmanager
-def _alone(judged: Judged) -> Iterator[Actor]:
-    """The policy on the CPU, or the program that serves it."""
-    if judged.spec.runner.name != "external":
-        yield stored.load(judged.path).policy
-        return
-    with opened(judged.spec, judged.directory, judged.path) as (policy, _):
-        yield policy
 
 
 @contextmanager

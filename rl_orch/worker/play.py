@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rl_orch.errors import BadInput
-from rl_orch.io.episode_tables import Recorded
+from rl_orch.io.episode_records import Recorded
 from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.rl.redriving import Driven
 from rl_orch.worker.answering import Tell, answer_one

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_orch.errors import BadInput
 from rl_orch.io import checkpoints, deposits
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.rundir import RunDir
@@ -55,3 +56,22 @@ def setup_of(spec: Spec) -> Setup:
     """The spec with the spaces of its environment, of which one is made to ask it."""
     with closing(vector.make(spec, num_envs=1)) as envs:
         return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+
+
+def on_cpu(spec: Spec) -> Spec:
+    """The spec of a policy that computes on the CPU."""
+    resources = spec.resources.model_copy(update={"device": "cpu"})
+    return spec.model_copy(update={"resources": resources})
+
+
+def refuse_unless_alike(one: Spec, other: Spec) -> None:
+    """Raise if two policies do not play the same game, so that no episode of one is the other's."""
+    for name in ("id", "kwargs", "max_episode_steps"):
+        ours, theirs = getattr(one.env, name), getattr(other.env, name)
+        if ours != theirs:
+            raise BadInput(
+                f"the two policies cannot be compared: env.{name} is {ours!r} for one and "
+                f"{theirs!r} for the other",
+                path=f"env.{name}",
+                hint="Compare policies of one environment.",
+            )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rl_orch.io.episode_tables import Recorded
+from rl_orch.io.episode_records import Recorded
 from rl_orch.rl.playing import Played
 
 

@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import session_run
 from rl_orch.io import bundles, deposits
 from rl_orch.io.bundles import INT8, ONNX, Bundle
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.tensors import decode
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.evaluate import lanes_alone
 from rl_orch.rl.learner import load_policy
 from rl_orch.rl.policy import Actor, Setup
 from rl_orch.spec.model import Spec
-from rl_orch.worker.policies import Loaded, from_checkpoint, opened, setup_of
+from rl_orch.worker.policies import Loaded, from_checkpoint, on_cpu, opened, setup_of
 
 TORCH = "torch"
 GRAPHS = {"onnx": ONNX, "int8": INT8}
@@ -64,7 +67,7 @@ def load(path: Path) -> Loaded:
     """The policy at a path, on the CPU and in torch."""
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path))
-    spec = _on_cpu(run_of(path).spec())
+    spec = on_cpu(run_of(path).spec())
     if deposits.is_deposit(path):
         raise BadInput(
             f"{str(path)!r} is what an external program saved; only that program can read it",
@@ -111,7 +114,7 @@ def _of_bundle(path: Path, means: str) -> Playable:
     else:
         bundle, data = graph_of(path, means)
         policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
-    spec = _on_cpu(bundle.spec)
+    spec = on_cpu(bundle.spec)
     _refuse_other_spaces(bundle, setup_of(spec))
     lanes = 1 if means == "int8" else lanes_alone(spec)
     return Playable(policy, spec, bundle.report.step, path.name, lanes)
@@ -132,7 +135,7 @@ def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
 
 
 def _from_bundle(bundle: Bundle) -> Loaded:
-    setup, tensors = _setup(bundle), bundle.tensors()
+    setup, tensors = _setup(bundle), _weights(bundle)
     policy = load_policy(setup, tensors)
     return Loaded(policy, setup.spec, tensors, bundle.report.step, bundle)
 
@@ -140,12 +143,12 @@ def _from_bundle(bundle: Bundle) -> Loaded:
 def _setup(bundle: Bundle) -> Setup:
     told = bundle.policy
     return Setup(
-        _on_cpu(bundle.spec),
+        on_cpu(bundle.spec),
         space_json.from_json(told.observation_space),
         space_json.from_json(told.action_space),
     )
 
 
-def _on_cpu(spec: Spec) -> Spec:
-    resources = spec.resources.model_copy(update={"device": "cpu"})
-    return spec.model_copy(update={"resources": resources})
+def _weights(bundle: Bundle) -> dict[str, np.ndarray]:
+    data = bundle.files[bundles.WEIGHTS]
+    return decode(data, bundle.path, bundles.WEIGHTS, noun=bundles.NOUN)

@@ -18,7 +18,8 @@ from rl_orch.export.bundle import Subject, assembled, described
 from rl_orch.export.card import loading
 from rl_orch.export.formats import FILES
 from rl_orch.io import bundles, onnx_files, sealed
-from rl_orch.io.bundles import NEEDED, Parity, Port
+from rl_orch.io.bundles import NEEDED, NOUN, WEIGHTS, Parity, Port
+from rl_orch.io.tensors import decode
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policy import policy_tensors
 from rl_orch.worker import stored
@@ -74,7 +75,8 @@ def test_a_bundle_says_what_is_in_it(sealed_bundle: Path) -> None:
     assert policy.normalizer["clip_range"] == [-5.0, 5.0]
     assert read.report.summary.n == 4
     assert read.document.lineage["run"] == "r-1"
-    assert all(name.startswith("policies/default/") for name in read.tensors())
+    weights = decode(read.files[WEIGHTS], read.path, WEIGHTS, noun=NOUN)
+    assert all(name.startswith("policies/default/") for name in weights)
 
 
 def test_a_bundle_is_verified_without_torch(sealed_bundle: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io.episode_tables import Recorded
+from rl_orch.io.episode_records import Recorded
 from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.envs import vector
 from rl_orch.rl.evaluate import Evaluator, extras_of
