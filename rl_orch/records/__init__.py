@@ -1,0 +1,70 @@
+"""The records that cross processes, files and sockets: Run, Group, Attempt, Event, EvalReport,
+Verdict, ModelVersion, Alias. Data only; what may happen to a run is in `core/state.py`."""
+
+from rl_orch.records.events import Event, EventKind
+from rl_orch.records.exactness import Certificate, Exactness, FirstDifference, Kill
+from rl_orch.records.models import (
+    Alias,
+    AliasChange,
+    ModelVersion,
+    ModelView,
+    Pruning,
+    RegistryFault,
+    Retirement,
+    StoredVerdict,
+    Verification,
+)
+from rl_orch.records.record import Record
+from rl_orch.records.reports import (
+    Check,
+    Estimate,
+    EvalReport,
+    Evaluation,
+    GroupEvaluation,
+    Parity,
+    Stopping,
+    Verdict,
+    Verdicts,
+)
+from rl_orch.records.runs import Attempt, Checkpoint, Group, Run, State, Submission
+from rl_orch.records.service import Service, Token
+from rl_orch.records.views import EpisodeSummary, History, RunView
+
+__all__ = [
+    "Alias",
+    "AliasChange",
+    "Attempt",
+    "Certificate",
+    "Check",
+    "Checkpoint",
+    "EpisodeSummary",
+    "Estimate",
+    "EvalReport",
+    "Evaluation",
+    "Event",
+    "EventKind",
+    "Exactness",
+    "FirstDifference",
+    "Group",
+    "GroupEvaluation",
+    "History",
+    "Kill",
+    "ModelVersion",
+    "ModelView",
+    "Parity",
+    "Pruning",
+    "Record",
+    "RegistryFault",
+    "Retirement",
+    "Run",
+    "RunView",
+    "Service",
+    "State",
+    "Stopping",
+    "StoredVerdict",
+    "Submission",
+    "Token",
+    "Verdict",
+    "Verdicts",
+    "Verification",
+]

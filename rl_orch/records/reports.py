@@ -1,0 +1,111 @@
+"""Numbers with their intervals, reports of evaluations, and what a gate says of them."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from rl_orch.records.record import Record
+
+
+class Evaluation(Record):
+    """The numbers of an evaluation: `ci95` bounds the mean; `unit` is what was replicated."""
+
+    mean: float
+    std: float
+    iqm: float
+    ci95: tuple[float, float]
+    n: int
+    unit: Literal["episodes", "training runs"] = "episodes"
+
+
+class GroupEvaluation(Evaluation):
+    """The numbers of a group: each replicate is the mean return of one training run.
+
+    `ci95` bounds the mean, `iqm_ci95` the interquartile mean.
+    """
+
+    unit: Literal["training runs"] = "training runs"
+    iqm_ci95: tuple[float, float]
+
+
+class Estimate(Record):
+    """A number made from a sample, and its 95 % interval."""
+
+    value: float
+    ci95: tuple[float, float]
+
+
+class Stopping(Record):
+    """How a comparison may end before its last pair of episodes: looks at equal distances, up to
+    `n_max` pairs, and the chance `alpha` of a false promotion over all of them."""
+
+    n_max: int
+    looks: int
+    alpha: float
+    margin: float = 0.0
+
+
+class Parity(Record):
+    """How an exported policy compares with the one that it was made from, on `n` observations."""
+
+    format: str
+    n: int
+    largest_difference: float
+    passed: bool
+
+
+class EvalReport(Record):
+    """What an evaluation of one policy found, episode by episode.
+
+    `seeds` are those of the episodes' resets, in the order of the returns; `metrics` are further
+    numbers of each episode, by name. `model` names the policy among all: a model version, a run, a
+    path. `stopping` says that the episodes went on only until a comparison was decided.
+    """
+
+    env_id: str
+    policy: str = "default"
+    step: int
+    checkpoint: str | None = None
+    seed: int
+    deterministic: bool
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    summary: Evaluation
+    seeds: tuple[int, ...] = ()
+    metrics: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    model: str | None = None
+    stopping: Stopping | None = None
+
+    @property
+    def mean_length(self) -> float:
+        """The mean episode length in environment steps."""
+        return sum(self.lengths) / len(self.lengths)
+
+
+class Check(Record):
+    """One rule of a gate and how the report stood against it."""
+
+    rule: str
+    passed: bool
+    observed: float | None
+    limit: float | None
+    sentence: str
+
+
+class Verdict(Record):
+    """What a gate says of a report; it passed only if every check did."""
+
+    passed: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def word(self) -> Literal["passed", "failed"]:
+        """The verdict as the one word that every surface shows."""
+        return "passed" if self.passed else "failed"
+
+
+class Verdicts(Record):
+    """How many of the runs that were judged have passed their gate."""
+
+    passed: int
+    n: int

@@ -1,0 +1,67 @@
+"""A run as it is looked at: all that is known of it, and its curves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rl_orch.records.exactness import Certificate, Exactness
+from rl_orch.records.models import ModelVersion
+from rl_orch.records.record import Record
+from rl_orch.records.reports import EvalReport, Evaluation, Verdict
+from rl_orch.records.runs import Attempt, Checkpoint, Run
+from rl_orch.spec.model import Spec
+
+
+class RunView(Record):
+    """A run with everything that belongs to it."""
+
+    run: Run
+    spec: Spec
+    attempts: tuple[Attempt, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    models: tuple[ModelVersion, ...] = ()
+    report: EvalReport | None = None
+    exactness: Exactness | None = None
+    passed_over: tuple[str, ...] = ()
+    watched: bool = False
+    certificate: Certificate | None = None
+    changes: tuple[dict[str, Any], ...] = ()
+    forecast: str | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the gate said of the model that the run ended with."""
+        return next((m.verdict for m in self.models if m.id == self.run.model_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
+    """One finished training episode."""
+
+    step: int
+    ret: float
+    length: int
+    env: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The episodes and evaluations of a run, oldest first, nothing counted twice."""
+
+    episodes: tuple[EpisodeSummary, ...] = ()
+    evaluations: tuple[tuple[int, Evaluation], ...] = ()
+
+    def returns(
+        self, points: int = 80, *, until: int | None = None
+    ) -> tuple[list[int], list[float]]:
+        """Training returns averaged over `points` equal stretches of steps: steps and means.
+
+        The stretches are those of a run that lasts `until` a step, or else as long as this one.
+        """
+        if not self.episodes:
+            return [], []
+        width = max(1, -(-(until or self.episodes[-1].step) // points))
+        stretches: dict[int, list[float]] = {}
+        for episode in self.episodes:
+            stretches.setdefault(episode.step // width, []).append(episode.ret)
+        steps = [(stretch + 1) * width for stretch in stretches]
+        return steps, [sum(values) / len(values) for values in stretches.values()]
