@@ -106,7 +106,7 @@ class Promote(Body):
     reason: str | None = Field(default=None, max_length=2000, pattern=LINE)
     allow_equal: bool = False
     margin: float = Field(default=0.0, ge=0, le=1e300)
-    episodes: int | None = Field(default=None, ge=2, le=100_000)
+    episodes: int | None = Field(default=None, ge=10, le=100_000)
 
 
 class Holder(Body):

@@ -33,9 +33,9 @@ def command(
     episodes: Annotated[
         int | None,
         typer.Option(
-            min=2,
+            min=10,
             max=100_000,
-            help="Compare the two anew over so many; 100, or what is stored.",
+            help="Compare the two over so many; 100, or what is stored.",
             show_default=False,
         ),
     ] = None,

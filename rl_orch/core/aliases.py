@@ -12,15 +12,16 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from rl_orch.core import verdicts
 from rl_orch.core.database import Lock
+from rl_orch.core.registry import refuse_at_work
 from rl_orch.core.store import Store
-from rl_orch.core.tables import ALIAS_HISTORY, ALIASES, MODELS, RUNS
+from rl_orch.core.tables import ALIAS_HISTORY, ALIASES, MODELS
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.io import sealed
-from rl_orch.records import Alias, AliasChange, State
+from rl_orch.records import Alias, AliasChange
 
 LONGEST_REASON = 2000
-AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ class Aliases:
         with self._store.writing(Lock.REGISTRY) as connection:
             _refuse_overtaken(connection, asked)
             if asked.model_id is not None:
-                refuse_unfit(connection, asked.model_id, asked.place)
+                digest = refuse_unfit(connection, asked.model_id, asked.place)
+                if asked.action == "promote" and not asked.forced:
+                    _refuse_unjudged(connection, asked, digest)
             at = self._clock()
             _put(connection, asked, at)
             values: dict[str, Any] = {
@@ -124,6 +127,16 @@ def trail(changes: Iterable[AliasChange]) -> list[int]:
     return holders
 
 
+def returns_to(changes: Iterable[AliasChange], there: Callable[[int], bool]) -> int | None:
+    """The model that a rollback of one alias would return to, of those that are still there. Pure.
+
+    It is never the one that has the alias: between the two, others may have had it and be gone.
+    """
+    holders = trail(changes)
+    before = (each for each in reversed(holders) if each != holders[-1])
+    return next(filter(there, before), None)
+
+
 def present(changes: Iterable[AliasChange]) -> dict[tuple[str, str], int]:
     """The aliases that a whole history, oldest first, comes to. Pure."""
     found: dict[tuple[str, str], int] = {}
@@ -148,16 +161,16 @@ def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
     )
     found: dict[int, str] = {}
     for alias, known in changes.items():
-        before = [holder for holder in trail(known)[:-1] if holder in there]
-        for holder in before[-1:]:
+        holder = returns_to(known, there.__contains__)
+        if holder is not None:
             found[holder] = f"a rollback of {alias} would return to it"
     for row in connection.execute(sa.select(ALIASES).where(ALIASES.c.env_id == env_id)):
         found[row.model_id] = f"it is {row.alias}"
     return found
 
 
-def refuse_unfit(connection: sa.Connection, model_id: int, place: Place) -> None:
-    """Raise if a model cannot have a name, whatever gates say of it.
+def refuse_unfit(connection: sa.Connection, model_id: int, place: Place) -> str | None:
+    """Raise if a model cannot have a name, whatever gates say of it; returns its digest.
 
     The run cannot begin to train again before the transaction ends.
     """
@@ -167,13 +180,7 @@ def refuse_unfit(connection: sa.Connection, model_id: int, place: Place) -> None
         raise Conflict(f"model {model_id} {why}", hint="`rlctl registry list` lists the others.")
     if row.env_id != place.env_id:
         raise BadInput(f"model {model_id} is of {row.env_id}, not of {place.env_id}")
-    query = sa.select(RUNS.c.state).where(RUNS.c.id == row.run_id).with_for_update()
-    state = connection.execute(query).scalar_one_or_none()
-    if state in AT_WORK:
-        raise Conflict(
-            f"model {model_id} is of run {row.run_id}, which is {state} and may still drop it",
-            hint=f"rlctl wait {row.run_id}",
-        )
+    refuse_at_work(connection, model_id, row.run_id)
     found = sealed.manifest_digest(Path(row.model_path))
     if found is None:
         raise NotFound(f"the files of model {model_id} are gone: {row.model_path!r}")
@@ -182,6 +189,21 @@ def refuse_unfit(connection: sa.Connection, model_id: int, place: Place) -> None
             f"model {model_id} has other files than were evaluated: {row.model_path!r}",
             hint=f"rlctl registry verify says more; rlctl registry validate {model_id} --fresh "
             "judges what is there now.",
+        )
+    return None if row.digest is None else str(row.digest)
+
+
+def _refuse_unjudged(connection: sa.Connection, asked: Change, digest: str | None) -> None:
+    """Raise if what a promotion was decided by no longer holds: the model was judged anew, or is
+    another one by now."""
+    assert asked.model_id is not None
+    known = verdicts.on_files(verdicts.of_model(connection, asked.model_id), digest)
+    newest = verdicts.alone(known)
+    holds = newest is not None and newest.passed
+    if not holds or asked.verdict_id not in {found.id for found in known}:
+        raise Conflict(
+            f"model {asked.model_id} was judged anew, or replaced, while this was decided",
+            hint=f"Look at `rlctl registry show {asked.model_id}`, then decide again.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether the registry and the files agree: every model with its checkpoint, its newest verdict
+"""Whether the registry and the files agree: every model with its checkpoint, every verdict on it
 with the report that it read, and every alias with its history. Looks only.
 """
 
@@ -41,9 +41,9 @@ def _of_model(
         yield RegistryFault(model_id=model.id, kind="retiring", sentence=sentence)
         return
     yield from _of_files(model)
-    newest = verdicts.alone(judged())
-    if newest is not None and newest.report_path is not None:
-        yield from _of_report(model, newest)
+    for found in verdicts.on_files(judged(), model.digest):
+        if found.report_path is not None:
+            yield from _of_report(model, found)
 
 
 def _of_files(model: ModelVersion) -> Iterator[RegistryFault]:

@@ -13,7 +13,7 @@ from rl_orch.core.promotion import Demand
 from rl_orch.core.registering import FINAL
 from rl_orch.core.registry import Registry
 from rl_orch.core.verdicts import Judgement
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Conflict
 from rl_orch.io import gathered, sealed, shelf
 from rl_orch.io.gathered import Gathered, Wanted
 from rl_orch.io.rundir import RunDir
@@ -61,29 +61,47 @@ def validate(registry: Registry, assess: Assess, model: ModelVersion, wish: Wish
         file = evidence.kept(directory, model.id, report, known)
     elif file is None:
         file = evidence.kept(directory, model.id, report, None)
-    return registry.decide(model.id, Judgement(verdict, rules, file), report, digest)
+    judgement = Judgement(verdict, rules, file, digest=digest, episodes=report.summary.n)
+    return registry.decide(model, judgement, report)
 
 
 def compare(
-    registry: Registry, assess: Assess, model: ModelVersion, champion_id: int, demand: Demand,
+    registry: Registry,
+    assess: Assess,
+    model: ModelVersion,
+    champion: ModelVersion,
+    demand: Demand,
     episodes: int,
-) -> StoredVerdict:  # fmt: skip
+) -> StoredVerdict:
     """The verdict on a model beside the champion, both over the same episodes, kept."""
-    champion = registry.get(champion_id)
-    shelf.verify(Path(champion.model_path))
+    digest, theirs = (_registered(each) for each in (model, champion))
     report, baseline = assess.assess(model, champion, episodes)
     assert baseline is not None
     reports = {report.policy: report, BASELINE: baseline}
     documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
-    file = evidence.written(directory_of(model), f"against-{champion_id}", documents)
+    file = evidence.written(directory_of(model), f"against-{champion.id}", documents)
     verdict = promotion.compare(report, baseline, demand)
-    judgement = Judgement(verdict, (demand.rule,), file, champion_id)
-    return registry.decide(model.id, judgement, report)
+    judgement = Judgement(
+        verdict, (demand.rule,), file, champion.id, digest, theirs, report.summary.n
+    )
+    return registry.decide(model, judgement, report)
 
 
 def directory_of(model: ModelVersion) -> RunDir:
     """The run directory that a model's checkpoint is in."""
     return RunDir(Path(model.model_path).parents[1])
+
+
+def _registered(model: ModelVersion) -> str | None:
+    """The digest of a model's files, if they are whole and those that were registered."""
+    path = Path(model.model_path)
+    shelf.verify(path)
+    if model.digest is not None and sealed.manifest_digest(path) != model.digest:
+        raise Conflict(
+            f"model {model.id} has other files than were registered: {str(path)!r}",
+            hint=f"rlctl registry validate {model.id} --fresh judges what is there now.",
+        )
+    return model.digest
 
 
 def _known(
@@ -93,8 +111,9 @@ def _known(
     if wish.fresh or wish.episodes is not None or digest != model.digest:
         return None
     report = directory.read_report(FINAL)
-    same = report is not None and report.checkpoint == Path(model.model_path).name
-    return report if same else None
+    if report is None or report.checkpoint != Path(model.model_path).name:
+        return None
+    return report if report.digest in (None, digest) else None
 
 
 def _rules(model: ModelVersion, spec: Spec, wish: Wish) -> tuple[gate.Rule, ...]:

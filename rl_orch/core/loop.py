@@ -444,11 +444,13 @@ class Supervisor:
     def _retain_models(self) -> None:
         """Let go of models that the run's spec leaves no room for. Trouble with that is not the
         run's; the next one to end, or to prune, finishes it."""
-        limits = Limits(self.spec.registry.keep_top_n, self.spec.registry.max_age)
-        if not (self.spec.registry.enable and limits.any):
-            return
+        retention = Retention(self.store, self.clock)
         try:
-            Retention(self.store, self.clock).prune(limits, env=self.run.env)
+            limits = Limits(self.spec.registry.keep_top_n, self.spec.registry.max_age)
+            if self.spec.registry.enable and limits.any:
+                retention.prune(limits, env=self.run.env)
+            else:
+                retention.finish()
         except (RlctlError, OSError) as error:
             LOG.warning("models not retained as asked: %s: %s", self.run.id, error)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_orch.core import integrity, judging, promotion, references
-from rl_orch.core.aliases import LONGEST_REASON, Aliases, Change, Place, trail
+from rl_orch.core.aliases import LONGEST_REASON, Aliases, Change, Place, returns_to
 from rl_orch.core.judging import Wish
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.ports import Assess
@@ -35,6 +35,9 @@ from rl_orch.records import (
 
 EPISODES = 100
 """How many episodes a comparison plays, each model as many."""
+
+FEWEST = 10
+"""How few it may be asked to: fewer bound nothing."""
 
 
 class Home(Protocol):
@@ -141,6 +144,10 @@ class Models:
         place = Place(model.env_id, alias)
         demand = Demand(allow_equal, margin)
         _refuse_reason(reason, needed=force, margin=margin)
+        if episodes is not None and episodes < FEWEST:
+            raise BadInput(
+                f"episodes is {episodes}; a comparison needs at least {FEWEST}", path="episodes"
+            )
         seen = self._aliases.holder(place)
         if seen == model.id:
             raise Conflict(f"model {model.id} is {place} already")
@@ -164,17 +171,17 @@ class Models:
         found = self._held(alias, env)
         place = Place(found.env_id, found.alias)
         known = self._aliases.history(env=place.env_id, alias=place.alias)
-        before = [model_id for model_id in trail(reversed(known))[:-1] if self._is_there(model_id)]
-        if not before:
+        before = returns_to(reversed(known), self._is_there)
+        if before is None:
             raise Conflict(
                 f"nobody who is still there was {place} before model {found.model_id}",
                 hint=f"rlctl registry history {place}",
             )
-        then = next(change for change in known if change.model_id == before[-1])
+        then = next(change for change in known if change.model_id == before)
         return self._aliases.change(
             Change(
                 place,
-                before[-1],
+                before,
                 found.model_id,
                 "rollback",
                 who or somebody(),
@@ -252,11 +259,10 @@ class Models:
         verdict = promotion.validating(model, known)
         if champion_id is None:
             return verdict.id
-        stored = promotion.surpassing(known, champion_id, demand) if episodes is None else None
+        champion, count = self._registry.get(champion_id), episodes or EPISODES
+        stored = promotion.decided(model, known, champion, demand, count)
         if stored is None:
-            stored = judging.compare(
-                self._registry, self._assess, model, champion_id, demand, episodes or EPISODES
-            )
+            stored = judging.compare(self._registry, self._assess, model, champion, demand, count)
         promotion.refuse_beaten(model, champion_id, place, stored)
         return stored.id
 

@@ -36,10 +36,11 @@ class Demand:
 
 def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVerdict:
     """The verdict by which a model may have a name, or `GateRefused` with what to do."""
-    newest = verdicts.alone(known)
+    newest = verdicts.alone(verdicts.on_files(known, model.digest))
     if newest is None:
+        older = " on its files as they are now" if known else ""
         raise GateRefused(
-            f"model {model.id} has no verdict, and nobody promotes what no gate has passed",
+            f"model {model.id} has no verdict{older}, and nobody promotes what no gate has passed",
             hint=f"rlctl registry validate {model.id}",
         )
     if not newest.passed:
@@ -50,15 +51,31 @@ def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVer
     return newest
 
 
-def surpassing(
-    known: Sequence[StoredVerdict], champion_id: int, demand: Demand
+def decided(
+    model: ModelVersion,
+    known: Sequence[StoredVerdict],
+    champion: ModelVersion,
+    demand: Demand,
+    episodes: int,
 ) -> StoredVerdict | None:
-    """The stored verdict by which a challenger takes the champion's place, if one passed."""
-    found = verdicts.against(known, champion_id, demand.met_by)
-    if found is None or not found.passed:
-        return None
-    limits = [check.limit for check in found.verdict.checks if check.rule == NO_REGRESSION]
-    return found if all((limit or 0.0) <= demand.margin for limit in limits) else None
+    """The stored verdict that settles whether a challenger takes the champion's place.
+
+    The newest one that passed does, if it asked for no less. Else one over as many episodes that
+    was asked the same: whoever tries again has to play more.
+    """
+    met = verdicts.against(verdicts.on_files(known, model.digest), champion, demand.met_by)
+    for found in met:
+        limits = [check.limit for check in found.verdict.checks if check.rule == NO_REGRESSION]
+        if found.passed and all((limit or 0.0) <= demand.margin for limit in limits):
+            return found
+    same = (
+        found
+        for found in met
+        if (found.episodes or 0) >= episodes
+        and [(check.rule, check.limit) for check in found.verdict.checks]
+        == [(demand.rule.name, demand.margin if demand.allow_equal else 0.0)]
+    )
+    return next(same, None)
 
 
 def refuse_beaten(
@@ -72,7 +89,8 @@ def refuse_beaten(
     raise GateRefused(
         f"model {model.id} does not take the place of model {champion_id} as {place}: "
         f"{_failed(found.verdict)}",
-        hint=f'{less}To promote it all the same: --force --reason "…"; that is kept for good.',
+        hint=f"{less}To decide by more episodes: --episodes. To promote it all the same: --force "
+        '--reason "…"; that is kept for good.',
     )
 
 

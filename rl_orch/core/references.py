@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -142,7 +143,8 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     except NotFound as error:
         raise NotFound(f"no policy {word!r}; must be {FORMS}", hint=error.hint) from None
     if run.model_id is not None:
-        return models.get(run.model_id)
+        with suppress(NotFound):  # It may have been let go of since.
+            return models.get(run.model_id)
     found = models.list(ModelQuery(run=run.id, top_n=1))
     if not found:
         raise NotFound(

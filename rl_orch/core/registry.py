@@ -18,13 +18,15 @@ from rl_orch.core import verdicts
 from rl_orch.core.database import Lock
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.store import Store
-from rl_orch.core.tables import ALIASES, MODELS
+from rl_orch.core.tables import ALIASES, MODELS, RUNS
 from rl_orch.core.verdicts import Judgement
 from rl_orch.errors import Conflict, NotFound
 from rl_orch.gate import Rule
 from rl_orch.io import sealed
-from rl_orch.records import EvalReport, ModelVersion, Run, StoredVerdict, Verdict
+from rl_orch.records import EvalReport, ModelVersion, Run, State, StoredVerdict, Verdict
 from rl_orch.spec.model import Spec
+
+AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
 
 NAMED = sa.select(ALIASES.c.model_id)
 """The models that have an alias."""
@@ -97,41 +99,53 @@ class Registry:
         rules: Sequence[Rule] = (),
         report_file: Path | None = None,
     ) -> None:
-        """Record the final evaluation of a model, and validate it if the verdict passed.
-
-        What has an alias stays validated: it is the alias that has to be moved.
+        """Record the final evaluation of a model, and validate it if the verdict passed. One that
+        did not takes nothing back: promotions read the newest.
         """
         with self._store.holding(run.id, lease) as connection:
             here = MODELS.c.id == model_id
             values = _measured(report)
             if verdict is not None:
                 values["verdict"] = verdict.model_dump_json()
-                judgement = Judgement(verdict, tuple(rules), report_file)
+                digest = connection.execute(sa.select(MODELS.c.digest).where(here)).scalar_one()
+                judgement = Judgement(
+                    verdict,
+                    tuple(rules),
+                    report_file,
+                    digest=digest,
+                    episodes=report.summary.n,
+                )
                 verdicts.keep(connection, model_id, judgement, at=self._clock())
+                if verdict.passed:
+                    values["validated"] = True
             connection.execute(sa.update(MODELS).where(here).values(**values))
-            passed = verdict is not None and verdict.passed
-            validated = sa.update(MODELS).where(here).values(validated=passed)
-            free = sa.true() if passed else MODELS.c.id.not_in(NAMED)
-            connection.execute(validated.where(free))
 
     def decide(
-        self, model_id: int, judgement: Judgement, report: EvalReport, digest: str | None = None
+        self, model: ModelVersion, judgement: Judgement, report: EvalReport
     ) -> StoredVerdict:
-        """Keep a judgement on a model. One on the model by itself that passed validates it.
-
-        `digest` is that of the files, where the report is on what they are now.
+        """Keep a judgement on a model, which is as it was seen when that began. One on the model by
+        itself that passed validates it; what was played is what it is then.
         """
         values: dict[str, Any] = {}
         if judgement.baseline_id is None:
             values = _measured(report) | {"verdict": judgement.verdict.model_dump_json()}
-            values |= {} if digest is None else {"digest": digest}
+            values |= {} if judgement.digest is None else {"digest": judgement.digest}
             if judgement.verdict.passed:
                 values["validated"] = True
+        model_id = model.id
         with self._store.writing() as connection:
             here = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_not(sa.true()))
-            there = sa.select(MODELS.c.id).where(here).with_for_update()
-            if connection.execute(there).one_or_none() is None:
+            there = sa.select(MODELS.c.digest).where(here).with_for_update()
+            row = connection.execute(there).one_or_none()
+            if row is None:
                 raise NotFound(f"model {model_id} was removed while it was judged")
+            refuse_at_work(connection, model_id, model.run_id)
+            now = sealed.manifest_digest(Path(model.model_path))
+            if row.digest != model.digest or judgement.digest not in (None, now):
+                raise Conflict(
+                    f"model {model_id} was replaced while it was judged",
+                    hint=f"rlctl registry validate {model_id} --fresh",
+                )
             if values:
                 connection.execute(sa.update(MODELS).where(here).values(**values))
             number = verdicts.keep(connection, model_id, judgement, at=self._clock())
@@ -206,6 +220,17 @@ class Registry:
             refuse_named(connection, run_id)
             connection.execute(MODELS.delete().where(MODELS.c.run_id == run_id))
             files()
+
+
+def refuse_at_work(connection: sa.Connection, model_id: int, run_id: str | None) -> None:
+    """Raise if the run of a model is under way; it cannot begin before the transaction ends."""
+    query = sa.select(RUNS.c.state).where(RUNS.c.id == run_id).with_for_update()
+    state = connection.execute(query).scalar_one_or_none()
+    if state in AT_WORK:
+        raise Conflict(
+            f"model {model_id} is of run {run_id}, which is {state} and may still drop it",
+            hint=f"rlctl wait {run_id}",
+        )
 
 
 def models(connection: sa.Connection, statement: sa.Select[Any]) -> list[ModelVersion]:

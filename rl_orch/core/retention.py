@@ -5,6 +5,7 @@ then its row. Whoever comes next finishes what was begun. What an alias needs, w
 has made and what a run may be resumed from is never marked.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from rl_orch.core.store import Store
 from rl_orch.core.tables import MODELS, RUNS
 from rl_orch.io import shelf
 from rl_orch.records import ModelVersion, Pruning, Retirement, State
+
+LOG = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
 FINAL = (State.SUCCEEDED, State.REJECTED)
@@ -57,7 +60,13 @@ class Retention:
                 if dry_run or self._mark(retirement.model_id, env_id):
                     removed.append(retirement)
         if not dry_run:
-            self.finish()
+            gone = self.finish()
+            spared += [
+                each.model_copy(update={"why": "its files cannot be deleted; see the log"})
+                for each in removed
+                if each.model_id not in gone
+            ]
+            removed = [each for each in removed if each.model_id in gone]
         return Pruning(removed=tuple(removed), spared=tuple(spared), dry_run=dry_run)
 
     def finish(self) -> list[int]:
@@ -68,10 +77,15 @@ class Retention:
         gone = []
         for model in marked:
             path = Path(model.model_path)
-            if path.parent.is_dir():  # Else it is on another machine, whose turn it is.
+            if not path.parent.is_dir():  # It is on another machine, whose turn it is.
+                continue
+            try:
                 shelf.remove(path)
-                self._drop(model.id)
-                gone.append(model.id)
+            except OSError as error:
+                LOG.warning("model %s stays until its files can go: %s", model.id, error)
+                continue
+            self._drop(model.id)
+            gone.append(model.id)
         return gone
 
     def _environments(self, env: str | None) -> list[str]:

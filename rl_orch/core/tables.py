@@ -147,10 +147,14 @@ VERDICTS = sa.Table(
     sa.Column("rules", sa.Text, nullable=False, server_default="[]"),
     sa.Column("report_path", sa.Text),
     sa.Column("report_sha256", sa.Text),
+    sa.Column("digest", sa.Text),
+    sa.Column("baseline_digest", sa.Text),
+    sa.Column("episodes", sa.Integer),
     sa.Index("idx_verdicts_model", "model_id", "id"),
     sqlite_autoincrement=True,
 )
-"""What gates have said, with what they read; `baseline_id` is the model it was compared with."""
+"""What gates have said, with what they read: the report over so many episodes, and the files that
+were played, by their digests; `baseline_id` is the model that they were compared with."""
 
 META = sa.Table(
     "meta",

@@ -15,18 +15,22 @@ import sqlalchemy as sa
 from rl_orch.core.tables import VERDICTS
 from rl_orch.errors import Damaged
 from rl_orch.gate import Rule
-from rl_orch.records import StoredVerdict, Verdict
+from rl_orch.records import ModelVersion, StoredVerdict, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """A verdict with the rules that it goes by, the file of the report that it read, and the model
-    that this was compared with."""
+    that this was compared with; the digests of the files that were played, over so many
+    episodes."""
 
     verdict: Verdict
     rules: tuple[Rule, ...] = ()
     report_file: Path | None = None
     baseline_id: int | None = None
+    digest: str | None = None
+    baseline_digest: str | None = None
+    episodes: int | None = None
 
 
 def keep(connection: sa.Connection, model_id: int, judgement: Judgement, *, at: float) -> int:
@@ -38,6 +42,9 @@ def keep(connection: sa.Connection, model_id: int, judgement: Judgement, *, at: 
         "report_path": None if judgement.report_file is None else str(judgement.report_file),
         "report_sha256": None if judgement.report_file is None else digest(judgement.report_file),
         "baseline_id": judgement.baseline_id,
+        "digest": judgement.digest,
+        "baseline_digest": judgement.baseline_digest,
+        "episodes": judgement.episodes,
     }
     last = connection.execute(_newest_first(model_id).limit(1)).one_or_none()
     if last is not None and all(last._mapping[name] == value for name, value in values.items()):
@@ -51,20 +58,26 @@ def of_model(connection: sa.Connection, model_id: int) -> list[StoredVerdict]:
     return [_stored(row) for row in connection.execute(_newest_first(model_id))]
 
 
+def on_files(verdicts: Sequence[StoredVerdict], digest: str | None) -> list[StoredVerdict]:
+    """Those on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
+    return [found for found in verdicts if found.digest == digest]
+
+
 def alone(verdicts: Sequence[StoredVerdict]) -> StoredVerdict | None:
     """The newest verdict on the model by itself. Pure."""
     return next((found for found in verdicts if found.baseline_id is None), None)
 
 
 def against(
-    verdicts: Sequence[StoredVerdict], baseline_id: int, rules: Sequence[str]
-) -> StoredVerdict | None:
-    """The newest verdict on a comparison with that model by any of these rules. Pure."""
-    for found in verdicts:
-        asked = {check.rule for check in found.verdict.checks}
-        if found.baseline_id == baseline_id and asked.intersection(rules):
-            return found
-    return None
+    verdicts: Sequence[StoredVerdict], baseline: ModelVersion, rules: Sequence[str]
+) -> list[StoredVerdict]:
+    """Those on a comparison with that model, as its files are, by any of these rules. Pure."""
+    return [
+        found
+        for found in verdicts
+        if (found.baseline_id, found.baseline_digest) == (baseline.id, baseline.digest)
+        and {check.rule for check in found.verdict.checks}.intersection(rules)
+    ]
 
 
 def digest(file: Path) -> str:

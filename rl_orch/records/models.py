@@ -42,7 +42,8 @@ class ModelVersion(Record):
 class StoredVerdict(Record):
     """A verdict in the registry, with the rules that were asked and the report that was read.
 
-    `baseline_id` is the model that the report was compared with, if it was.
+    `baseline_id` is the model that the report was compared with, if it was. `digest` and
+    `baseline_digest` are of the files that were played, over so many `episodes`.
     """
 
     id: int
@@ -54,6 +55,9 @@ class StoredVerdict(Record):
     rules: tuple[dict[str, Any], ...] = ()
     report_path: str | None = None
     report_sha256: str | None = None
+    digest: str | None = None
+    baseline_digest: str | None = None
+    episodes: int | None = None
 
 
 class Alias(Record):

@@ -59,7 +59,8 @@ class EvalReport(Record):
 
     `seeds` are those of the episodes' resets, in the order of the returns; `metrics` are further
     numbers of each episode, by name. `model` names the policy among all: a model version, a run, a
-    path. `stopping` says that the episodes went on only until a comparison was decided.
+    path; `digest` is that of the files that were played. `stopping` says that the episodes went on
+    only until a comparison was decided.
     """
 
     env_id: str
@@ -74,6 +75,7 @@ class EvalReport(Record):
     seeds: tuple[int, ...] = ()
     metrics: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     model: str | None = None
+    digest: str | None = None
     stopping: Stopping | None = None
 
     @property

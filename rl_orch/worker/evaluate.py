@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import gathered
+from rl_orch.io import gathered, sealed
 from rl_orch.io.episode_records import read_records, write_records
 from rl_orch.io.episode_tables import write_table
 from rl_orch.io.heartbeat import beating
@@ -47,6 +47,7 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     spec = directory.spec()
     torch.set_num_threads(1 if spec.train.engine == "kernels" else spec.resources.threads)
     path = directory.checkpoints / Path(checkpoint).name
+    digest = sealed.manifest_digest(path)
     seed, deterministic = final_evaluation_seed(spec), spec.eval.deterministic
     with (
         opened(spec, directory, path) as (policy, step),
@@ -60,7 +61,8 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
             extras=extras_of(spec.eval.metrics, actions=True),
         )
     found = report(played, spec, seed=seed, deterministic=deterministic)
-    found = found.model_copy(update={"step": step, "checkpoint": checkpoint})
+    names = {"step": step, "checkpoint": checkpoint, "digest": digest}
+    found = found.model_copy(update=names)
     write_table(directory.episodes_file(FINAL), found)
     write_records(directory.records_file(FINAL), notable(played))
     wanted = gathered.asked(directory, checkpoint)

@@ -104,7 +104,8 @@ def _report(loaded: Loaded, source: Path, tell: Tell) -> EvalReport:
     if loaded.bundle is not None:
         return loaded.bundle.report
     known = stored.run_of(source).read_report("final")
-    if known is not None and known.checkpoint == sealed.original_name(source):
+    name, digest = sealed.original_name(source), sealed.manifest_digest(source)
+    if known is not None and known.checkpoint == name and known.digest in (None, digest):
         return known
     tell("evaluating", 0.0)
     spec = loaded.spec

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from rl_orch.io import gathered, sealed, shelf
 from rl_orch.io.events import EventWriter
 from rl_orch.io.gathered import Gathered, Latency
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import EventKind, ModelVersion, State
+from rl_orch.records import EvalReport, EventKind, ModelVersion, State
 from rl_orch.stats import summarize
-from tests.models import GATED, PlayedAs, Shop
+from tests.models import GATED, PlayedAs, Shop, a_report
 
 HERE = Place("CartPole-v1", "production")
 
@@ -451,11 +452,11 @@ def test_a_removal_that_was_cut_short_is_finished_and_nobody_is_promoted_meanwhi
     models = shop.models()
 
     def power_cut(_path: Path) -> None:
-        raise OSError("no power")
+        raise SystemExit("no power")
 
     with monkeypatch.context() as patch:
         patch.setattr(shelf, "remove", power_cut)
-        with pytest.raises(OSError, match="no power"):
+        with pytest.raises(SystemExit, match="no power"):
             models.prune(keep_top_n=1)
     assert shop.registry.get(model.id).retiring
     assert [found.id for found in models.list()] == [best.id]
@@ -515,3 +516,146 @@ def test_what_the_registry_needs_of_a_run_is_known_to_it(shop: Shop) -> None:
     kept = {run_id: shop.registry.kept_of(run_id) for run_id in ("loose", "forced", "sound")}
     name = shelf.name_of(100)
     assert kept == {"loose": [], "forced": [name], "sound": [name]}
+
+
+def other_files(model: ModelVersion) -> Path:
+    """Put another checkpoint where that of a model is."""
+    path = Path(model.model_path)
+    shutil.rmtree(path)
+    sealed.write(path, {shelf.TENSORS: b"others", shelf.STATE: b"{}"}, noun=shelf.NOUN)
+    return path
+
+
+def replaced(shop: Shop, model: ModelVersion, mean: float = 0.0) -> None:
+    """Let the run of a model save another checkpoint in its place, as one that is resumed may."""
+    run = shop.get(str(model.run_id))
+    path = other_files(model)
+    report = a_report(mean, env_id=model.env_id, checkpoint=path.name)
+    shop.store.take_lease(run.id, held_by=None, lease="again")
+    spec = RunDir.of(run).spec()
+    shop.registry.register(run, spec, path, report, lease="again", git_commit=None)
+    shop.store.release(run.id, lease="again")
+
+
+def test_a_verdict_on_other_files_promotes_nobody(shop: Shop) -> None:
+    first, second = shop.a_model("first"), shop.a_model("second")
+    player = PlayedAs({first.id: 500.0, second.id: 510.0})
+    models = shop.models(player)
+    models.promote(first.id, "production")
+    models.promote(second.id, "production")
+    models.rollback("production")
+    replaced(shop, second)
+    assert not models.get(second.id).validated
+    said = refused(lambda: models.promote(second.id, "production"))
+    assert "has no verdict on its files as they are now" in said
+    models.validate(second.id, fresh=True)
+    models.promote(second.id, "production")
+    assert len(player.asked) == 3  # Nor is the comparison of the old files believed.
+
+
+def test_a_model_that_is_replaced_while_it_is_judged_is_not_judged(shop: Shop) -> None:
+    model = shop.a_model("r-1", judged=False)
+
+    class Meanwhile(PlayedAs):
+        def assess(
+            self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
+        ) -> tuple[EvalReport, EvalReport | None]:
+            found = super().assess(challenger, champion, episodes)
+            replaced(shop, challenger)
+            return found
+
+    models = shop.models(Meanwhile({model.id: 500.0}))
+    with pytest.raises(Conflict, match="was replaced while it was judged"):
+        models.validate(model.id)
+    assert not models.get(model.id).validated
+    assert models.show(model.id).verdicts == ()
+
+
+def test_a_model_that_fails_while_a_promotion_is_decided_is_not_promoted(shop: Shop) -> None:
+    first, second = shop.a_model("first"), shop.a_model("second")
+
+    class Meanwhile(PlayedAs):
+        def assess(
+            self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
+        ) -> tuple[EvalReport, EvalReport | None]:
+            if champion is not None:
+                shop.models().validate(challenger.id, min_return=1e6)
+            return super().assess(challenger, champion, episodes)
+
+    models = shop.models(Meanwhile({first.id: 500.0, second.id: 510.0}))
+    models.promote(first.id, "production")
+    with pytest.raises(Conflict, match="was judged anew, or replaced"):
+        models.promote(second.id, "production")
+    assert models.get("production").id == first.id
+
+
+def test_who_was_beaten_has_to_play_more_to_try_again(shop: Shop) -> None:
+    first, same = shop.a_model("first"), shop.a_model("same")
+    player = PlayedAs({first.id: 500.0, same.id: 500.0})
+    models = shop.models(player)
+    models.promote(first.id, "production")
+    for episodes in (None, None, 50, 100):
+        refused(partial(models.promote, same.id, "production", episodes=episodes))
+    assert [count for _, _, count in player.asked] == [100]
+    refused(lambda: models.promote(same.id, "production", episodes=200))
+    assert [count for _, _, count in player.asked] == [100, 200]
+    with pytest.raises(BadInput, match="at least 10"):
+        models.promote(same.id, "production", episodes=9)
+
+
+def test_a_champion_with_other_files_is_no_measure(shop: Shop) -> None:
+    first, second = shop.a_model("first"), shop.a_model("second")
+    models = shop.models(PlayedAs({first.id: 500.0, second.id: 510.0}))
+    models.promote(first.id, "production")
+    other_files(first)
+    with pytest.raises(Conflict, match="has other files than were registered"):
+        models.promote(second.id, "production")
+
+
+def test_a_rollback_never_returns_to_whoever_has_the_alias(shop: Shop) -> None:
+    oldest, now, gone = (shop.a_model(name) for name in ("oldest", "now", "gone"))
+    models = shop.models()
+    for model in (oldest, now, gone, now):
+        models.promote(model.id, "production", force=True, reason="a test")
+    shop.registry.forget_run("gone")
+    shop.a_model("best", 900.0)
+    models.prune(keep_top_n=1)
+    assert models.rollback("production").model_id == oldest.id
+
+
+def test_a_final_evaluation_without_a_gate_takes_no_validation_away(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    run = shop.get("r-1")
+    shop.store.take_lease(run.id, held_by=None, lease="again")
+    report = a_report(1.0, env_id=model.env_id, checkpoint=Path(model.model_path).name)
+    shop.registry.judge(run, model.id, report, None, lease="again")
+    assert shop.registry.get(model.id).validated
+
+
+def test_one_model_that_cannot_be_deleted_stops_no_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, free, best = (shop.a_model(n, m) for n, m in (("a", 200.0), ("b", 300.0), ("c", 500.0)))
+    remove = shelf.remove
+
+    def refuse(path: Path) -> None:
+        if str(path) == stuck.model_path:
+            raise PermissionError(13, "Permission denied")
+        remove(path)
+
+    monkeypatch.setattr(shelf, "remove", refuse)
+    done = shop.models().prune(keep_top_n=1)
+    assert [each.model_id for each in done.removed] == [free.id]
+    assert {each.model_id: each.why for each in done.spared}[stuck.id].startswith(
+        "its files cannot"
+    )
+    assert [model.id for model in shop.models().list()] == [best.id]
+
+
+def test_a_run_whose_last_model_is_gone_means_the_best_that_it_has(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    run = shop.get("r-1")
+    shop.store.take_lease(run.id, held_by=None, lease="again")
+    shop.store.save(run.model_copy(update={"model_id": 999}), lease="again")
+    shop.store.release(run.id, lease="again")
+    assert shop.models().get("r-1").id == model.id

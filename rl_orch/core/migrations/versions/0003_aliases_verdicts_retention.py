@@ -24,6 +24,9 @@ def upgrade() -> None:
         sa.Column("rules", sa.Text, nullable=False, server_default="[]"),
         sa.Column("report_path", sa.Text),
         sa.Column("report_sha256", sa.Text),
+        sa.Column("digest", sa.Text),
+        sa.Column("baseline_digest", sa.Text),
+        sa.Column("episodes", sa.Integer),
         sqlite_autoincrement=True,
     )
     op.create_index("idx_verdicts_model", "verdicts", ["model_id", "id"])
