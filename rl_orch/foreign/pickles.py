@@ -14,6 +14,9 @@ from rl_orch.errors import BadInput, Damaged, RlctlError
 MOST_BYTES = 16 << 20
 """Of a pickle that has names and shapes alone: numbers are outside it."""
 
+MOST_NUMBERS = 1 << 48
+"""In a storage: more than any memory has, and few enough that their bytes can be counted."""
+
 STORAGES = {
     "torch.DoubleStorage": "float64",
     "torch.FloatStorage": "float32",
@@ -153,7 +156,8 @@ class _Reading:
                 tuple(strides),
                 *_,
             ) if path == TENSOR:
-                return View(storage, offset, _whole(shape), _whole(strides))
+                (begin,) = _whole((offset,))
+                return View(storage, begin, _whole(shape), _whole(strides))
             case Name(path), (View() as view, *_) if path == PARAMETER:
                 return view
         raise self._refusal("it calls something in a way that no state dict does")
@@ -199,6 +203,8 @@ def _storage(told: Any) -> Storage:
 
 
 def _whole(numbers: tuple[Any, ...]) -> tuple[int, ...]:
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError("a shape that is none")
+    """Numbers that a place in memory may be reckoned with: none is negative, none is a bool."""
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < MOST_NUMBERS:
+            raise ValueError(f"{str(number)[:40]} in the place of a tensor; must be from 0 on")
     return numbers

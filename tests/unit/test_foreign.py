@@ -1,6 +1,7 @@
 """Files of strangers, read: what is in them, and what is refused."""
 
 import base64
+import io
 import json
 import os
 import pickle
@@ -16,7 +17,8 @@ from gymnasium import spaces
 from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
-from rl_orch.foreign import archive, reading
+from rl_orch.foreign import archive, reading, torch_files
+from rl_orch.foreign.archive import Archive
 from rl_orch.rl.learner import algorithm
 from rl_orch.rl.policy import Setup, policy_tensors
 from rl_orch.spec.resolve import resolve
@@ -238,6 +240,45 @@ def test_a_shape_larger_than_its_data_is_refused() -> None:
     huge = torch.zeros(1).expand(10**12)
     error = refusal(saved({"0.weight": huge, "0.bias": torch.zeros(8)}))
     assert "but it has 1 numbers for it" in error.message
+
+
+def a_tensor(offset: Any, shape: Any, strides: Any) -> bytes:
+    """A file with one tensor, 0.weight, at such a place among four numbers."""
+
+    class Numbers(torch.FloatStorage):
+        """Pickled by its place in the archive."""
+
+    class Tensor:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return torch._utils._rebuild_tensor_v2, (Numbers, offset, shape, strides, False, {})
+
+    class Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
+        def persistent_id(self, value: Any) -> Any:
+            return ("storage", torch.FloatStorage, "0", "cpu", 4) if value is Numbers else None
+
+    buffer = io.BytesIO()
+    Pickler(buffer, 2).dump({"0.weight": Tensor()})
+    return torch_file(buffer.getvalue(), **{"0": bytes(16)})
+
+
+@pytest.mark.parametrize(
+    ("offset", "shape", "strides"),
+    [
+        (-1, (4, 1), (1, 1)),
+        (-(2**20), (2, 2), (2, 1)),
+        (True, (2, 1), (1, 1)),
+        (1, (4, 1), (1, 1)),
+        (0, (2, 2), (-2, 1)),
+        (0, (2, 2), (2**61, 1)),
+        (0, (4, 1), (1, 2**70)),
+        (0, (2**70, 0), (1, 1)),
+        (2**70, (0,), (1,)),
+    ],
+)
+def test_a_tensor_never_reaches_outside_its_numbers(offset: Any, shape: Any, strides: Any) -> None:
+    assert torch_files.tensors(Archive(a_tensor(0, (2, 2), (2, 1)), "it"))["0.weight"].size == 4
+    with pytest.raises((Damaged, BadInput)):
+        torch_files.tensors(Archive(a_tensor(offset, shape, strides), "it"))
 
 
 @pytest.mark.parametrize(
