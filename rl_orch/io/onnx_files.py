@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _EXTERNAL = 1
+_WORD = 2**32 - 1
 _DEPTH = 64
 
 # Message → {field number: message that the field holds}, of onnx.proto; only ways to a tensor.
@@ -55,7 +56,7 @@ def _of_tensor(message: memoryview) -> Iterator[str]:
             if bytes(entry.get(_ENTRY_KEY, b"")) == b"location":
                 named.append(bytes(entry.get(_ENTRY_VALUE, b"")).decode("utf-8", "replace"))
             outside = True
-        elif number == _DATA_LOCATION and value == _EXTERNAL:
+        elif number == _DATA_LOCATION and isinstance(value, int) and value & _WORD == _EXTERNAL:
             outside = True
     if outside:
         yield from named or ["?"]
@@ -67,6 +68,9 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     while at < len(message):
         tag, at = _varint(message, at)
         number, wire = tag >> 3, tag & 7
+        # Loaders keep 32 bits of a tag, so a longer one would name another field to them.
+        if tag > _WORD or number == 0:
+            raise Unreadable(f"no field has the tag {tag:#x}, before byte {at}")
         if wire == _VARINT:
             value, at = _varint(message, at)
             yield number, value

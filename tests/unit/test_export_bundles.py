@@ -238,6 +238,30 @@ def test_what_is_no_onnx_file_is_refused(data: bytes) -> None:
         onnx_files.external_data(data)
 
 
+@pytest.mark.parametrize("bits", [32, 35, 60])
+def test_a_tag_that_loaders_would_cut_short_hides_no_data_outside(bits: int) -> None:
+    whole = outside("data.bin")
+    overlong = varint(7 << 3 | 2 | 1 << bits) + whole[1:]
+    with pytest.raises(onnx_files.Unreadable, match="no field has the tag"):
+        onnx_files.external_data(overlong)
+
+
+def test_a_field_without_a_number_is_refused() -> None:
+    with pytest.raises(onnx_files.Unreadable, match="no field has the tag 0x2"):
+        onnx_files.external_data(field(0, 2, b"it"))
+
+
+def test_a_place_of_data_that_loaders_would_cut_short_is_outside_all_the_same() -> None:
+    tensor = varint(14 << 3) + varint(1 << 32 | 1)
+    assert onnx_files.external_data(field(7, 2, field(5, 2, tensor))) == ["?"]
+
+
+def varint(value: int) -> bytes:
+    """A whole number in the wire format of protocol buffers."""
+    parts = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
+    return bytes(part | 0x80 for part in parts[:-1]) + bytes(parts[-1:])
+
+
 def test_the_card_has_what_the_hub_reads(sealed_bundle: Path) -> None:
     card = bundles.read(sealed_bundle).files[bundles.CARD].decode()
     front = yaml.safe_load(card.split("---")[1])
