@@ -1,7 +1,9 @@
 """A process that gives up what it does not need, for good: memory, time, and, where the kernel can
-filter calls, starting programs, connecting to anything, and changing files that it has not open.
+filter calls, starting programs, connecting to anything, signals to others, and changing files that
+it has not open.
 
-`RLIMIT_NPROC` does not bind root; the filter does.
+`RLIMIT_NPROC` does not bind root; the filter does. It is a list of what is refused, behind a reader
+that runs nothing of what it reads: no place to run the code of strangers in.
 """
 
 import ctypes
@@ -11,51 +13,53 @@ import resource
 import struct
 from dataclasses import dataclass
 
+from rl_orch.io import system_calls
+
 NO_NEW_PRIVILEGES = 38
 SET_SECCOMP, FILTER = 22, 2
-ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000
-"""What becomes of a call; what is refused fails with EPERM."""
+ALLOW, REFUSE, UNKNOWN, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+"""What becomes of a call; what is refused fails with EPERM, what is too new to be known as on an
+older kernel, with ENOSYS: libraries then do without."""
 
-LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
+LOAD, EQUAL, ABOVE, ANY_BIT, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The system calls of a kind of machine: those that are refused, and those that open files,
-    with the position of the flags among their arguments."""
+    """The system calls of a kind of machine: those that are refused, those that open files, with
+    the position of the flags among their arguments, those of which some commands are refused, and
+    the last that is known."""
 
     machine: int
     refused: tuple[int, ...]
     opening: dict[int, int]
+    commands: dict[int, tuple[int, ...]]
+    last: int
 
 
 CALLS = {
     "x86_64": Calls(
         0xC000003E,
-        (
-            *(56, 57, 58, 435, 59, 322),  # clone, fork, vfork, clone3, execve, execveat
-            *(41, 42, 53, 101, 425, 437),  # socket, connect, socketpair, ptrace, io_uring, openat2
-            *(76, 82, 83, 84, 85, 86, 87, 88, 90),  # truncate, rename, …, creat, …, chmod
-            *(258, 263, 264, 265, 266, 268, 316),  # mkdirat, unlinkat, renameat, …, renameat2
-        ),
-        {2: 1, 257: 2},
+        tuple(here for here, _ in system_calls.REFUSED.values()),
+        {here: flags for here, _, flags in system_calls.OPENING.values()},
+        {here: values for here, _, values in system_calls.COMMANDS.values()},
+        system_calls.LAST[0],
     ),
     "aarch64": Calls(
         0xC00000B7,
-        (
-            *(220, 435, 221, 281, 198, 199, 203, 117, 425, 437),
-            *(34, 35, 36, 37, 38, 45, 53, 276),
-        ),
-        {56: 2},
+        tuple(here for _, here in system_calls.REFUSED.values() if here is not None),
+        {here: flags for _, here, flags in system_calls.OPENING.values() if here is not None},
+        {here: values for _, here, values in system_calls.COMMANDS.values()},
+        system_calls.LAST[1],
     ),
 }
 
 
 def confine(*, memory: int, seconds: int, written: int) -> bool:
-    """Allow this process so many bytes of memory, seconds of work and bytes in a file, and nothing
-    else that it could do harm with. Returns whether the kernel refuses it the rest."""
+    """Allow this process so many bytes of memory, seconds of work and bytes in a file, and none of
+    the calls in `system_calls`. Returns whether the kernel has agreed to all of it."""
     limits = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: seconds,
@@ -102,6 +106,8 @@ def _program(calls: Calls) -> bytes:
         (EQUAL, 1, 0, calls.machine),
         (RETURN, 0, 0, KILL),
         (LOAD, 0, 0, NUMBER_AT),
+        (ABOVE, 0, 1, calls.last),
+        (RETURN, 0, 0, UNKNOWN),
     ]
     for number in calls.refused:
         steps += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
@@ -111,6 +117,13 @@ def _program(calls: Calls) -> bytes:
             (LOAD, 0, 0, ARGUMENTS_AT + 8 * position),
             (ANY_BIT, 0, 1, WRITING),
             (RETURN, 0, 0, REFUSE),
+            (RETURN, 0, 0, ALLOW),
+        ]
+    for number, values in calls.commands.items():
+        steps += [
+            (EQUAL, 0, 2 + 2 * len(values), number),
+            (LOAD, 0, 0, ARGUMENTS_AT + 8),
+            *(step for each in values for step in ((EQUAL, 0, 1, each), (RETURN, 0, 0, REFUSE))),
             (RETURN, 0, 0, ALLOW),
         ]
     steps.append((RETURN, 0, 0, ALLOW))

@@ -252,7 +252,7 @@ def a_tensor(offset: Any, shape: Any, strides: Any) -> bytes:
         def __reduce__(self) -> tuple[Any, ...]:
             return torch._utils._rebuild_tensor_v2, (Numbers, offset, shape, strides, False, {})
 
-    class Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
+    class Pickler(pickle._Pickler):
         def persistent_id(self, value: Any) -> Any:
             return ("storage", torch.FloatStorage, "0", "cpu", 4) if value is Numbers else None
 
