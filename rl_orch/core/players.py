@@ -22,7 +22,7 @@ from rl_orch.io import processes
 from rl_orch.io.asking import harmless
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.episode_records import Recorded
-from rl_orch.io.watched import refusal
+from rl_orch.io.watched import last_line, refusal
 from rl_orch.records import EvalReport
 
 WORTH_A_CHILD = 50
@@ -97,11 +97,16 @@ class Players:
 
     def end(self) -> None:
         """End all children, and what they have started."""
-        for child in self.children:
+        children, self.children = self.children, []
+        for child in children:
             processes.kill_session(child.process.pid)
-            with child.process:
-                pass
-        self.children = []
+        for child in children:
+            # What was written and not read goes nowhere, and closing would try it once more.
+            for pipe in (child.process.stdin, child.process.stdout):
+                with suppress(OSError):
+                    if pipe is not None:
+                        pipe.close()
+            child.process.wait()
 
 
 @contextmanager
@@ -198,9 +203,7 @@ def _ask(
 
 
 def _ended(code: int, said: IO[str]) -> RlctlError:
-    said.seek(0)
-    last = (said.read().strip().splitlines() or ["it said nothing"])[-1]
-    return RlctlError(f"the evaluation ended with exit code {code}: {last}")
+    return RlctlError(f"the evaluation ended with exit code {code}: {last_line(said)}")
 
 
 def joined(parts: Sequence[Answer], seed: int) -> Answer:

@@ -17,6 +17,9 @@ from rl_orch.io.asking import harmless
 Watch = Callable[[str, float], None]
 """Takes what the child is doing, and the part of it that is done."""
 
+LAST_BYTES = 4096
+"""Of what a child has said, where its last line is looked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Child:
@@ -63,9 +66,8 @@ class Child:
 
     def _ended(self, code: int, said: IO[str]) -> RlctlError:
         """What a child that gave no answer leaves us to say."""
-        said.seek(0)
-        last = said.read().strip().splitlines()[-1:] or ["it said nothing"]
-        return RlctlError(f"{self.doing} ended with exit code {code}: {last[0]}", hint=self.hint)
+        last = last_line(said)
+        return RlctlError(f"{self.doing} ended with exit code {code}: {last}", hint=self.hint)
 
 
 def _reply(child: subprocess.Popen[str], question: str, watch: Watch) -> dict[str, Any] | None:
@@ -87,6 +89,13 @@ def _reply(child: subprocess.Popen[str], question: str, watch: Watch) -> dict[st
         elif "answer" in document or "error" in document:
             return document
     return None
+
+
+def last_line(said: IO[str]) -> str:
+    """The last line that a child has written to a file, which may be as long as it likes."""
+    size = os.fstat(said.fileno()).st_size
+    end = os.pread(said.fileno(), LAST_BYTES, max(0, size - LAST_BYTES)).decode(errors="replace")
+    return (end.strip().splitlines() or ["it said nothing"])[-1]
 
 
 def refusal(reply: Mapping[str, Any]) -> RlctlError:
