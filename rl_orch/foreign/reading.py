@@ -76,8 +76,17 @@ def normalized(found: Policy, data: bytes, what: str) -> Policy:
         )
     archive = Archive(data, what)
     mean, variance = (_array(archive, f"{name}.npy") for name in ("mean", "var"))
-    if mean.shape != variance.shape or not (variance >= 0).all() or not np.isfinite(mean).all():
-        raise BadInput(f"{what} has a mean of shape {list(mean.shape)} and a var that do not fit")
+    if mean.shape != variance.shape:
+        raise BadInput(
+            f"{what} has a mean of shape {list(mean.shape)} and a var of {list(variance.shape)}; "
+            "must be alike",
+            hint=EXPORT,
+        )
+    if not np.isfinite([mean, variance]).all() or (variance < 0).any():
+        raise BadInput(
+            f"{what} has numbers in mean or var that are not finite, or a var below 0",
+            hint=EXPORT,
+        )
     tensors = found.placed.tensors | {
         "pipeline.normalizer.mean": mean,
         "pipeline.normalizer.m2": variance,

@@ -1,4 +1,6 @@
-"""Observations in files, and actions out to files: NumPy, Parquet and JSON lines, a part at a time.
+"""Observations in files, and actions out to files: NumPy, Parquet and JSON lines. A part at a time,
+but for .npz, which is unpacked as a whole, and actions in NumPy's files, which are written at the
+end.
 
 Columns are `observation`, or one for each part of an observation by its name; `mask` where actions
 are masked; and `first`, true where an episode begins. What they must look like, the ports say.
@@ -25,6 +27,8 @@ PREFIX = "observation."
 OBSERVATION = "observation"
 FIRST = "first"
 BATCH = 1024
+MOST_UNPACKED = 4 << 30
+"""Bytes of all arrays in an .npz file, which are in memory at once."""
 
 
 class Sink(Protocol):
@@ -188,13 +192,25 @@ def _misfit(values: Any, port: Port, source: str, row: int) -> BadInput:
 def _numpy_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        columns = {OBSERVATION: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+        columns = {OBSERVATION: loaded} if isinstance(loaded, np.ndarray) else _unpacked(loaded)
         total = min((len(values) for values in columns.values()), default=0)
     except (ValueError, OSError, EOFError, TypeError, BadZipFile) as error:
         raise BadInput(f"{path.name} cannot be read: {error}") from None
     for start in range(0, total, BATCH):
         stop = min(start + BATCH, total)
         yield {name: values[start:stop] for name, values in columns.items()}, stop / total
+
+
+def _unpacked(archive: Any) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file, if they are not too many bytes to have at once."""
+    with archive:
+        size = sum(entry.file_size for entry in archive.zip.infolist())
+        if size > MOST_UNPACKED:
+            raise ValueError(
+                f"its arrays are {size:,} bytes unpacked; at most {MOST_UNPACKED:,} are allowed, "
+                "since they are in memory at once; .npy, .parquet and .jsonl may be of any size"
+            )
+        return dict(archive)
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:

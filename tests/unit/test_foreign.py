@@ -318,6 +318,23 @@ def test_the_pickle_of_vecnormalize_is_refused_with_the_way_to_export_it() -> No
     assert "np.savez" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("mean", "var"),
+    [
+        ([0.0] * 4, [np.inf] * 4),
+        ([np.nan] * 4, [1.0] * 4),
+        ([0.0] * 4, [-1.0] * 4),
+        ([0.0], [1, 1]),
+    ],
+)
+def test_statistics_that_no_observations_have_are_refused(mean: Any, var: Any) -> None:
+    found = reading.policy(saved(in_torch(LAYERS)), "dqn", "it")
+    buffer = io.BytesIO()
+    np.savez(buffer, mean=np.array(mean), var=np.array(var))
+    with pytest.raises(BadInput, match=r"not finite|below 0|must be alike"):
+        reading.normalized(found, buffer.getvalue(), "stats.npz")
+
+
 def test_an_algorithm_that_tensors_cannot_be_of_is_refused() -> None:
     data = (FOLDER / "sb3-ppo.zip").read_bytes()
     assert "the tensors are those of ppo or a2c" in refusal(data, "sac").message

@@ -186,3 +186,12 @@ def test_nothing_is_left_of_a_file_that_was_given_up(kind: str, tmp_path: Path) 
 def test_a_folder_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
     with pytest.raises(RlctlError, match=r"cannot write .*nowhere"):
         rows.Output(tmp_path / "nowhere" / "out.jsonl")
+
+
+def test_arrays_that_would_fill_the_memory_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "it.npz", observation=np.zeros((10_000, 2), np.float32))
+    monkeypatch.setattr(rows, "MOST_UNPACKED", 80_000)
+    with pytest.raises(BadInput, match=r"bytes unpacked; at most 80,000 are allowed"):
+        list(rows.read(tmp_path / "it.npz", PLAIN))
