@@ -114,7 +114,7 @@ class Holder(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"alias": "production"}]})
 
-    alias: str = Field(max_length=64, pattern=LINE)
+    alias: str = Field(max_length=300, pattern=LINE)
     env: str | None = Field(default=None, max_length=200, pattern=LINE)
     reason: str | None = Field(default=None, max_length=2000, pattern=LINE)
 

@@ -48,9 +48,12 @@ class Link:
         """Let go of the connections."""
         self._http.close()
 
-    def get(self, path: str, parameters: Parameters = ()) -> Any:
+    def get(self, path: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Any:
         """What the service has there."""
-        return self._asked(self._http.build_request("GET", path, params=list(parameters)))
+        request = self._http.build_request(
+            "GET", path, params=list(parameters), timeout=self._timeout(timeout_s)
+        )
+        return self._asked(request)
 
     def post(
         self,
@@ -62,15 +65,17 @@ class Link:
     ) -> Any:
         """What comes of it. Repeated after a broken connection only where a key makes that safe."""
         headers = {} if key is None else {"Idempotency-Key": key}
-        timeout = self._http.timeout if timeout_s is None else httpx.Timeout(timeout_s)
         request = self._http.build_request(
-            "POST", path, json=dict(body), headers=headers, timeout=timeout
+            "POST", path, json=dict(body), headers=headers, timeout=self._timeout(timeout_s)
         )
         return self._asked(request)
 
     def delete(self, path: str) -> Any:
         """What was deleted."""
         return self._asked(self._http.build_request("DELETE", path))
+
+    def _timeout(self, timeout_s: float | None) -> httpx.Timeout:
+        return self._http.timeout if timeout_s is None else httpx.Timeout(timeout_s)
 
     def _asked(self, request: httpx.Request) -> Any:
         again = request.method == "GET" or "Idempotency-Key" in request.headers

@@ -18,7 +18,8 @@ from rl_orch.records import (
 )
 
 ASSESS_TIMEOUT_S = 3700.0
-"""A model may have to be played for an hour before it is judged."""
+"""A model may have to be played for an hour before it is judged, and all files of a registry may
+take as long to be read or removed."""
 
 
 class Runs(Protocol):
@@ -88,7 +89,8 @@ class Models:
 
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
-        found = self._link.get("/registry/faults", list(_given({"env": env}).items()))
+        asked = list(_given({"env": env}).items())
+        found = self._link.get("/registry/faults", asked, timeout_s=ASSESS_TIMEOUT_S)
         return Verification.model_validate(found)
 
     def promote(
@@ -104,15 +106,17 @@ class Models:
         episodes: int | None = None,
     ) -> AliasChange:
         """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
+        model_id = self._id(reference)
+        alias, named = references.place_of(to, env)
         body = {
-            "to": to if env is None or "@" in to else f"{to}@{env}",
+            "to": alias if named is None else f"{alias}@{named}",
             "force": force,
             "reason": reason,
             "allow_equal": allow_equal,
             "margin": margin,
             "episodes": episodes,
         }
-        path = f"/models/{self._id(reference)}/promote"
+        path = f"/models/{model_id}/promote"
         found = self._link.post(path, _given(body), timeout_s=ASSESS_TIMEOUT_S)
         return AliasChange.model_validate(found)
 
@@ -120,6 +124,7 @@ class Models:
         self, alias: str, *, env: str | None = None, reason: str | None = None
     ) -> AliasChange:
         """Give an alias back to the model that had it before, if that is still there."""
+        references.place_of(alias, env)
         body = _given({"alias": alias, "env": env, "reason": reason})
         return AliasChange.model_validate(self._link.post("/aliases/rollback", body))
 
@@ -127,6 +132,7 @@ class Models:
         self, alias: str, *, env: str | None = None, reason: str | None = None
     ) -> AliasChange:
         """Take an alias away, so that nobody has it."""
+        references.place_of(alias, env)
         body = _given({"alias": alias, "env": env, "reason": reason})
         return AliasChange.model_validate(self._link.post("/aliases/remove", body))
 
@@ -140,7 +146,8 @@ class Models:
     ) -> Pruning:
         """Let go of models beyond so many of each environment, or older than so many days."""
         limits = {"keep_top_n": keep_top_n, "max_age": max_age, "env": env, "dry_run": dry_run}
-        return Pruning.model_validate(self._link.post("/registry/prune", _given(limits)))
+        found = self._link.post("/registry/prune", _given(limits), timeout_s=ASSESS_TIMEOUT_S)
+        return Pruning.model_validate(found)
 
     def _id(self, reference: str | int) -> int:
         if isinstance(reference, int):

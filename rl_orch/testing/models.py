@@ -41,7 +41,7 @@ class ModelsContract(ABC):
         script = _seals(trains_to([4.0, 5.0] * 6))
         return Orchestrator(folder / "home", FakeRunner(script), assess=_AsGood())
 
-    def test_models_are_listed_judged_promoted_and_taken_backalike(self, tmp_path: Path) -> None:
+    def test_models_are_listed_judged_promoted_and_taken_back_alike(self, tmp_path: Path) -> None:
         """By gates, and by force with a reason."""
         local = self.make_shop(tmp_path)
         runs = [local.launch(a_spec(*GATED)).run for _ in range(2)]
@@ -66,7 +66,7 @@ class ModelsContract(ABC):
             assert verbs.models.show("best@CartPole-v1") == local.models.show("best@CartPole-v1")
             assert verbs.models.unalias("production").model_id is None
 
-    def test_models_are_compared_with_who_has_an_aliasalike(self, tmp_path: Path) -> None:
+    def test_models_are_compared_with_who_has_an_alias_alike(self, tmp_path: Path) -> None:
         """By the gate of their spec, as of now."""
         local = self.make_shop(tmp_path)
         first = local.launch(a_spec(*GATED)).run
@@ -81,7 +81,7 @@ class ModelsContract(ABC):
             fresh = verbs.models.validate(second.model_id or 0, fresh=True)
             assert fresh.passed
 
-    def test_models_are_verified_and_prunedalike(self, tmp_path: Path) -> None:
+    def test_models_are_verified_and_pruned_alike(self, tmp_path: Path) -> None:
         """What an alias needs stays, and its run is not removed."""
         local = self.make_shop(tmp_path)
         runs = [local.launch(a_spec(*GATED)).run for _ in range(3)]
@@ -116,6 +116,11 @@ class ModelsContract(ABC):
                 lambda known: known.models.promote(1, "Production!"),
                 lambda known: known.models.promote(1, "production", force=True),
                 lambda known: known.models.promote(1, "production", env="Pendulum-v1"),
+                lambda known: known.models.promote(1, "production@CartPole-v1", env="Other-v0"),
+                lambda known: known.models.promote(1, "production@", env="CartPole-v1"),
+                lambda known: known.models.rollback("production@CartPole-v1", env="Other-v0"),
+                lambda known: known.models.rollback(f"production@{'Long' * 20}-v0"),
+                lambda known: known.models.unalias("p" * 301),
                 lambda known: known.models.rollback("production"),
                 lambda known: known.models.unalias("production"),
             ]

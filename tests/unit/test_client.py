@@ -14,6 +14,7 @@ from rl_orch import errors
 from rl_orch.api.problems import respond
 from rl_orch.client import Client
 from rl_orch.client.link import checked, is_loopback
+from rl_orch.client.models import ASSESS_TIMEOUT_S
 from rl_orch.errors import (
     BadInput,
     Conflict,
@@ -291,3 +292,17 @@ def serving(body: bytes) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+def test_what_reads_or_removes_many_files_is_waited_for_as_long_as_a_judgement() -> None:
+    seen = {}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen[request.url.path.rpartition("/")[2]] = request.extensions["timeout"]["read"]
+        return httpx.Response(500)
+
+    with Client(URL, transport=httpx.MockTransport(answer)) as client:
+        for ask in (client.models.verify, client.models.prune):
+            with pytest.raises(RlctlError):
+                ask()
+    assert seen == dict.fromkeys(("faults", "prune"), ASSESS_TIMEOUT_S)
