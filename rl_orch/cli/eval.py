@@ -13,10 +13,18 @@ from rl_orch.cli.arguments import Database, Home, Json, Quiet, Server
 from rl_orch.cli.connection import Connected, connect
 from rl_orch.cli.evaluations import Member
 from rl_orch.cli.output import note, print_json, warn
-from rl_orch.cli.policies import Means, MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
+from rl_orch.cli.policies import (
+    Means,
+    MeantEnv,
+    OptionalPolicy,
+    UsingOption,
+    names_model,
+    only_one,
+    source_of,
+)
 from rl_orch.cli.watching import watching
 from rl_orch.cli.words import plain
-from rl_orch.core import evaluation, references
+from rl_orch.core import evaluation
 from rl_orch.core.evaluation import Asked
 from rl_orch.core.references import PolicySource
 from rl_orch.errors import BadInput, NotFound
@@ -112,6 +120,7 @@ def command(
         _evaluate_group(_members(meant, runs), asked, folder, json=json, quiet=quiet)
         return
     source, other = meant(word), None if against is None else meant(against)
+    evaluation.make_room(source, folder)
     with watching(quiet=quiet) as watch:
         found = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
     files = evaluation.keep(source, found.answer, folder)
@@ -125,7 +134,7 @@ def command(
 
 def _runs_of_group(connected: Connected, word: str) -> Sequence[Run]:
     """The runs of a group, if the word means one."""
-    if references.names_model(connected.models, word):
+    if names_model(connected, word):
         return ()
     try:
         group = connected.group(word)
@@ -165,11 +174,14 @@ def _evaluate_group(
     json: bool,
     quiet: bool,
 ) -> None:
+    folders = {run.id: None if folder is None else folder / run.id for run, _ in members}
+    for run, source in members:
+        evaluation.make_room(source, folders[run.id])
     played = []
     for run, source in members:
         with watching(quiet=quiet) as watch:
             found = evaluation.evaluate(source, None, asked, partial(watch, run.id))
-        files = evaluation.keep(source, found.answer, None if folder is None else folder / run.id)
+        files = evaluation.keep(source, found.answer, folders[run.id])
         played.append(Member(run, source, found, files))
     means = [member.found.answer.report.summary.mean for member in played]
     whole = summarize_runs(means, seed=asked.seed)

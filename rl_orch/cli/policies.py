@@ -11,7 +11,7 @@ import typer
 from rl_orch.cli.connection import Connected
 from rl_orch.core import references
 from rl_orch.core.references import PolicySource
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import bundles, shelf
 
 FORMS = "A model's id, an alias, best, best@ENV, a run, or the path of a checkpoint or bundle."
@@ -50,13 +50,11 @@ def source_of(
 ) -> PolicySource:
     """Where the policy is that is meant, if it has learned the environment that is meant; nobody is
     asked where a path says it all. `command` is what a refusal offers to do instead."""
-    path = Path(word)
-    if bundles.is_bundle(path) or (path / shelf.TENSORS).is_file():
-        path = Path(os.path.abspath(path))
+    if _is_at(Path(word)):
+        path = Path(os.path.abspath(word))
         found = PolicySource(path, references.kind_of(path))
     else:
-        connected = connection()
-        found = references.source(connected.models, connected, word)
+        found = _named(connection(), word)
     if env is not None:
         references.refuse_other_env(
             connection().models,
@@ -65,3 +63,30 @@ def source_of(
             lambda other, there: f"rlctl {command} {other} --env {there}",
         )
     return found
+
+
+def names_model(connected: Connected, word: str) -> bool:
+    """Whether a word means a policy without a run to lead to it; not by a path that the system
+    does not take."""
+    try:
+        return references.names_model(connected.models, word)
+    except OSError:
+        return False
+
+
+def _is_at(path: Path) -> bool:
+    """Whether a policy's files are there; not where the system takes no such path."""
+    try:
+        return bundles.is_bundle(path) or (path / shelf.TENSORS).is_file()
+    except OSError:
+        return False
+
+
+def _named(connected: Connected, word: str) -> PolicySource:
+    try:
+        return references.source(connected.models, connected, word)
+    except OSError as error:
+        raise NotFound(
+            f"no policy {word!r}, which cannot be looked at as a path: {error.strerror or error}",
+            hint=f"Name {references.FORMS}.",
+        ) from None

@@ -2,6 +2,7 @@
 as soon as they are decided. Where they are kept: in `evals/` of the run.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -93,13 +94,21 @@ def evaluate(
     return Evaluated(answer, _compared(answer, asked))
 
 
+def make_room(source: PolicySource, folder: Path | None = None) -> None:
+    """Make the folder that `keep` writes into; raise before an episode is played where it could
+    not."""
+    directory = _directory(source, folder)
+    if directory is not None:
+        _writable(directory)
+
+
 def keep(source: PolicySource, found: Answer, folder: Path | None = None) -> dict[str, Path]:
     """Write a report, its table and its records: into a folder, or into the run's own under the
     next free name. Nothing, where a policy belongs to no run and no folder is named."""
-    directory = RunDir(folder) if folder is not None else run_directory(source)
+    directory = _directory(source, folder)
     if directory is None:
         return {}
-    with _alone(directory.path / "evals"):
+    with _alone(_writable(directory)):
         name = _free_name(directory)
         files = {
             "report": directory.report_file(name),
@@ -187,10 +196,29 @@ def _compared(answer: Answer, asked: Asked, decision: str | None = None) -> Comp
     )
 
 
+def _directory(source: PolicySource, folder: Path | None) -> RunDir | None:
+    return RunDir(folder) if folder is not None else run_directory(source)
+
+
+def _writable(directory: RunDir) -> Path:
+    """The folder of evaluations, made if it is not there."""
+    folder = directory.path / "evals"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise BadInput(
+            f"evaluations cannot be kept in {str(folder)!r}: {error.strerror}",
+            path=str(folder),
+            hint="Name a folder that can be written to: --out FOLDER.",
+        ) from None
+    return folder
+
+
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Whoever else keeps an evaluation there waits, so that no two take one name."""
-    folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,12 +1,14 @@
 """The episodes of an evaluation as a Parquet table."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rl_orch.errors import RlctlError
 from rl_orch.records import EvalReport
 
 
@@ -21,10 +23,18 @@ def write_table(path: Path, report: EvalReport) -> None:
     }
     for name, values in report.metrics.items():
         columns[name] = pa.array(values, pa.float64())
-    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        pq.write_table(pa.table(columns), temporary)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, temporary)
         temporary.replace(path)
+    except OSError as error:
+        raise RlctlError(
+            f"cannot write {path}: {error.strerror or error}",
+            path=str(path),
+            hint="Free space on that disk or correct its permissions, then evaluate again.",
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """`registry`, `promote`, `rollback` and the other names of commands: words, JSON and exit codes."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch.cli import scripts
+from rl_orch.core import evaluation
 from rl_orch.core.store import Store
 from rl_orch.records import ModelVersion
 from tests.conftest import Ran
@@ -173,6 +175,9 @@ ACT = ("infer", "--observation", "[0, 0, 0, 0]")
         (("eval", "r-0", "--using", "onnx"), "--using is 'onnx', but model 1 is no bundle"),
         (("eval", "r-0", "--using", "onnx", "--sample"), "only torch can sample"),
         (("eval", "r-0", "--sequential", "--against", "r-1", "-n", "9"), "needs at least 10"),
+        (("eval", "x" * 300), "no policy 'xxx"),
+        (("play", "x" * 300), "no policy 'xxx"),
+        (("eval", f"./{'x' * 300}"), "cannot be looked at as a path: File name too long"),
     ],
 )
 def test_policies_that_are_not_named_or_cannot_be_played_so_are_refused(
@@ -181,6 +186,32 @@ def test_policies_that_are_not_named_or_cannot_be_played_so_are_refused(
     ran = rlctl(*words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+@pytest.mark.parametrize("folder", ["a-file", "a-file/below", "/proc/none"])
+def test_a_folder_that_takes_no_report_is_refused_before_an_episode_is_played(
+    rlctl: Rlctl,
+    models: list[ModelVersion],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+) -> None:
+    (tmp_path / "a-file").touch()
+    monkeypatch.setattr(evaluation, "playing", lambda _jobs: pytest.fail("somebody plays"))
+    ran = rlctl("eval", "r-0", "--out", folder)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"evaluations cannot be kept in '{tmp_path / folder / 'evals'}': " in ran.err
+    assert "--out FOLDER" in ran.err
+
+
+def test_a_folder_that_nobody_may_write_to_is_refused_before_an_episode_is_played(
+    rlctl: Rlctl, models: list[ModelVersion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "playing", lambda _jobs: pytest.fail("somebody plays"))
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)  # Root may write anywhere.
+    ran = rlctl("eval", "r-0")
+    assert (ran.code, ran.out) == (2, "")
+    assert "runs/r-0/evals': Permission denied" in ran.err
 
 
 @pytest.mark.parametrize("command", [("eval",), ACT])

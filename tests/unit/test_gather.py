@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rl_orch.errors import RlctlError
 from rl_orch.io import checkpoints, deposits, gathered, sealed, shelf
 from rl_orch.io.gathered import Baseline, Champion, Gathered, Wanted
 from rl_orch.io.rundir import RunDir
@@ -211,6 +212,18 @@ def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_ot
     assert gathered.read(run, "final", digest) is None
     gathered.ask(run, Wanted(checkpoint=NAME))
     assert not run.report_file(gathered.WANTED).exists()
+
+
+def test_a_table_that_cannot_be_written_is_said_in_a_sentence_beside_the_reports(
+    theirs: RunDir,
+) -> None:
+    theirs.episodes_file("final").mkdir()
+    with pytest.raises(RlctlError, match=r"cannot write .*final\.parquet: Is a directory"):
+        run_evaluation(theirs, NAME)
+    said = theirs.evaluation_problem()
+    assert said is not None
+    assert said.endswith("final.parquet: Is a directory")
+    assert [*theirs.episodes_file("final").parent.glob(".final*")] == []
 
 
 def test_a_served_policy_is_timed_and_has_no_bundle(tmp_path: Path) -> None:
