@@ -1,8 +1,8 @@
 """Playing numbered episodes with a policy, several side by side: what evaluations are made of."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,7 +41,8 @@ class Played:
     """A finished episode: its number and the seed of its reset, and what came of it.
 
     `seed` is None where a vector environment seeds episodes in a way of its own. `actions` are as
-    the environment was given them, (length, *shape), where they were to be kept.
+    the environment was given them, (length, *shape); of the best and the worst episode, where they
+    were to be kept.
     """
 
     number: int
@@ -54,7 +55,8 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What is looked at besides returns: metrics by name, and whether actions are kept."""
+    """What is looked at besides returns: metrics by name, and whether the actions of the best and
+    the worst episode are kept. Those of all would not fit into memory."""
 
     metrics: Mapping[str, Callable[[], Metric]] = field(default_factory=dict)
     actions: bool = False
@@ -63,6 +65,13 @@ class Extras:
     def asked(self) -> bool:
         """Whether there is anything besides."""
         return self.actions or bool(self.metrics)
+
+
+def extremes(played: Iterable[Played]) -> tuple[Played, Played]:
+    """The best and the worst of some episodes; the first of those that are alike."""
+    known = list(played)
+    best = min(known, key=lambda each: (-each.ret, each.number))
+    return best, min(known, key=lambda each: (each.ret, each.number))
 
 
 def play(
@@ -125,6 +134,7 @@ class _Playing:
         self._limit = math.inf if declared or spec.env.max_episode_steps else ENDLESS
         self._shares = [len(range(lane, episodes, lanes)) for lane in range(lanes)]
         self._played: list[list[Played]] = [[] for _ in range(lanes)]
+        self._kept: tuple[Played, ...] = ()
         self._returns = np.zeros(lanes)
         self._lengths = np.zeros(lanes, np.int64)
         self._watched = [_Watched(extras) for _ in range(lanes)]
@@ -157,8 +167,9 @@ class _Playing:
 
     def played(self) -> list[Played]:
         """All episodes by number; round k of lane i is episode i + k · lanes."""
-        rounds = range(max(self._shares))
-        return [lane[k] for k in rounds for lane in self._played if k < len(lane)]
+        rounds, kept = range(max(self._shares)), {each.number: each for each in self._kept}
+        found = (lane[k] for k in rounds for lane in self._played if k < len(lane))
+        return [kept.get(each.number, each) for each in found]
 
     def _end(self, lane: int) -> None:
         done = self._played[lane]
@@ -166,10 +177,16 @@ class _Playing:
             number = self._first + lane + len(done) * len(self._shares)
             seed = derive(self._seed, number) if self._numbered else None
             ret, length = _finite(self._returns[lane]), int(self._lengths[lane])
-            done.append(Played(number, seed, ret, length, *self._watched[lane].found()))
+            self._add(done, Played(number, seed, ret, length, *self._watched[lane].found()))
             self.left -= 1
         self._returns[lane], self._lengths[lane] = 0.0, 0
         self._watched[lane] = _Watched(self._extras)
+
+    def _add(self, done: list[Played], ended: Played) -> None:
+        """Note an episode; its actions only while none is better, or none worse."""
+        if ended.actions is not None:
+            self._kept = extremes([*self._kept, ended])
+        done.append(replace(ended, actions=None))
 
     def _refuse_endless(self) -> None:
         if self._lengths.max() > self._limit:

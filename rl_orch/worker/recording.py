@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rl_orch.io.episode_records import Recorded
-from rl_orch.rl.playing import Played
+from rl_orch.rl.playing import Played, extremes
 
 
 def notable(played: Sequence[Played]) -> dict[str, Recorded]:
@@ -11,8 +11,7 @@ def notable(played: Sequence[Played]) -> dict[str, Recorded]:
     known = [each for each in played if each.actions is not None and each.seed is not None]
     if not known:
         return {}
-    best = min(known, key=lambda each: (-each.ret, each.number))
-    worst = min(known, key=lambda each: (each.ret, each.number))
+    best, worst = extremes(known)
     return {"best": _recorded(best), "worst": _recorded(worst)}
 
 

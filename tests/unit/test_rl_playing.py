@@ -65,11 +65,29 @@ def test_sampled_parts_do_not_repeat_each_others_noise() -> None:
     assert [each.ret for each in one] != [each.ret for each in other]
 
 
+def with_actions(found: list[Played]) -> list[Played]:
+    kept = [each for each in found if each.actions is not None]
+    assert kept
+    return kept
+
+
+@pytest.mark.parametrize("lanes", [1, 5])
+def test_actions_are_kept_of_the_best_and_the_worst_episode_alone(lanes: int) -> None:
+    found = played(a_spec(), 4, 40, lanes=lanes, extras=Extras(actions=True))
+    returns = [each.ret for each in found]
+    assert returns.count(max(returns)) > 1 or returns.count(min(returns)) > 1  # The first counts.
+    firsts = {4 + returns.index(limit(returns)) for limit in (max, min)}
+    assert {each.number for each in with_actions(found)} == firsts
+    for each in with_actions(found):
+        assert each.actions is not None
+        assert len(each.actions) == each.length
+
+
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
 @pytest.mark.parametrize("backend", ["native", "sync"])
 def test_an_episode_is_driven_again_by_its_seed_and_actions(env_id: str, backend: str) -> None:
     spec = a_spec(env_id, backend)
-    for each in played(spec, 3, 4, lanes=3, extras=Extras(actions=True)):
+    for each in with_actions(played(spec, 3, 4, lanes=3, extras=Extras(actions=True))):
         assert each.actions is not None
         env = gymnasium.make(env_id)
         env.reset(seed=each.seed)
@@ -104,7 +122,7 @@ def test_metrics_are_of_each_episode_alone(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(plugins, "load", lambda kind, name: Pushes)
     spec = a_spec()
     found = played(spec, 0, 9, lanes=4, extras=extras_of(["pushes"], actions=True))
-    for each in found:
+    for each in with_actions(found):
         assert each.actions is not None
         assert each.metrics == {"pushes": float(each.actions.sum())}
     reported = report(found, spec, seed=5, deterministic=True)
@@ -132,7 +150,7 @@ class Distance:
 def test_metrics_see_what_the_environment_tells_of_the_very_last_step() -> None:
     spec = a_spec("HalfCheetah-v5", max_episode_steps=20)
     extras = Extras({"x": Distance}, actions=True)
-    for each in played(spec, 0, 3, lanes=2, extras=extras):
+    for each in with_actions(played(spec, 0, 3, lanes=2, extras=extras)):
         env = gymnasium.make("HalfCheetah-v5", max_episode_steps=20)
         env.reset(seed=each.seed)
         assert each.actions is not None
