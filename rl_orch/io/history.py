@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from rl_orch.io.events import folded, is_start
+from rl_orch.io.events import folded, is_start, newest_attempt
 from rl_orch.records import EpisodeSummary, Evaluation, Event, EventKind, Exactness, History
 
 
@@ -27,8 +27,11 @@ def passed_over(events_file: Path) -> tuple[str, ...]:
     return found
 
 
-def guardrail_events(events_file: Path) -> int:
-    """How often a guardrail of the run spoke up."""
+def guardrail_events(events_file: Path) -> int | None:
+    """How often a guardrail of the run spoke up; None where no attempt has told of its start, and
+    silence says nothing."""
+    if newest_attempt(events_file) == 0:
+        return None
     return sum(1 for _ in folded(events_file, (EventKind.GUARDRAIL,)))
 
 

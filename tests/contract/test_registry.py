@@ -380,6 +380,20 @@ def test_convergence_and_guardrails_are_read_in_the_events_of_the_run(
     assert kept["guardrail_events"] == (0 if passes else 1)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_without_events_of_a_training_nobody_knows_that_guardrails_were_quiet(
+    shop: Shop, kept: bool
+) -> None:
+    model = shop.a_model("r-1", gates=(*GATED, "gates.guardrail_clean=true"))
+    if not kept:
+        RunDir(Path(model.model_path).parents[1]).events.unlink()
+    stored = shop.models().validate(model.id)
+    checks = {check.rule: check for check in stored.verdict.checks}
+    assert not checks["guardrail_clean"].passed
+    assert "whether guardrails spoke up" in checks["guardrail_clean"].sentence
+    assert not stored.passed
+
+
 def test_the_newest_verdict_decides_and_a_failed_one_takes_nothing_away(shop: Shop) -> None:
     models, model = shop.models(), shop.a_model("r-1")
     assert not models.validate(model.id, min_return=1000.0).passed
