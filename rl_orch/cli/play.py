@@ -19,7 +19,6 @@ from rl_orch.io import bundles
 from rl_orch.io.episode_records import RECORDS, read_records
 
 RECORDED = ("best", "worst")
-FINAL = "final"
 
 
 def command(
@@ -28,13 +27,14 @@ def command(
         str, typer.Option(help="best or worst, as recorded; or a number, which is played anew.")
     ] = "best",
     of: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--of",
             metavar="EVALUATION",
-            help="Where it was recorded: a name, or a file of records.",
+            help="Where it was recorded: a name, or a file of records; final, or else the newest.",
+            show_default=False,
         ),
-    ] = FINAL,
+    ] = None,
     video: Annotated[
         Path | None,
         typer.Option("--video", metavar="FILE.mp4", help="Film it; without, a window opens."),
@@ -68,10 +68,10 @@ def command(
     }
     if episode not in RECORDED:
         question |= {"number": _number(episode), "seed": seed, "deterministic": not sample}
-    elif source.kind == "bundle" and of == FINAL:
+    elif source.kind == "bundle" and of in (None, evaluation.FINAL):
         question |= _reported(source, episode)
     else:
-        question["episode"] = _recorded(source, of, episode)
+        question["episode"] = _recorded(source, of or _newest(source), episode)
     with watching(quiet=False) as watch:
         found = show(question, watch)
     if json:
@@ -91,6 +91,17 @@ def _reported(source: PolicySource, episode: str) -> dict[str, Any]:
     choose = max if episode == "best" else min
     number = choose(range(len(report.returns)), key=report.returns.__getitem__)
     return {"number": number, "seed": report.seed, "deterministic": report.deterministic}
+
+
+def _newest(source: PolicySource) -> str:
+    found = evaluation.name_of_newest(source)
+    if found is None:
+        raise NotFound(
+            f"no evaluation in its run has recorded episodes of {source.name}",
+            hint=f"`rlctl eval {source.word}` records its best and its worst; or name an episode "
+            "by its number: --episode 0.",
+        )
+    return found
 
 
 def _recorded(source: PolicySource, of: str, episode: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ as soon as they are decided. Where they are kept: in `evals/` of the run.
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ LOOKS = 5
 FEWEST = 2 * LOOKS
 TORCH = "torch"
 EXPORTS = "exports"
+FINAL = "final"
+ASKED = re.compile(r"eval-([1-9][0-9]{0,8})\.json")
+"""The reports of evaluations that somebody has asked for."""
 
 Watch = Callable[[float], None]
 
@@ -130,6 +134,18 @@ def run_directory(source: PolicySource) -> RunDir | None:
     return directory if directory.spec_file.is_file() else None
 
 
+def name_of_newest(source: PolicySource) -> str | None:
+    """The evaluation whose episodes are meant if none is named, of this very checkpoint: the final
+    one of its run, or else the newest that somebody has asked for."""
+    directory = run_directory(source)
+    if directory is None:
+        return None
+    files = (directory.path / "evals").glob("eval-*.json")
+    numbers = sorted(int(found[1]) for file in files if (found := ASKED.fullmatch(file.name)))
+    names = [FINAL, *(f"eval-{number}" for number in reversed(numbers))]
+    return next((name for name in names if _is_of(directory, name, source.path)), None)
+
+
 def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
     """A policy as children are told of it."""
     model = None if source.model is None else source.model.id
@@ -156,6 +172,14 @@ def target_of(source: PolicySource) -> float | None:
         return bundles.read(source.path).spec.gates.min_return
     directory = run_directory(source)
     return None if directory is None else directory.spec().gates.min_return
+
+
+def _is_of(directory: RunDir, name: str, checkpoint: Path) -> bool:
+    """Whether an evaluation has recorded episodes of a checkpoint."""
+    if not directory.records_file(name).is_file():
+        return False
+    report = directory.read_report(name)
+    return report is not None and Path(report.checkpoint or "").name == checkpoint.name
 
 
 def _until_decided(players: Players, question: Question, asked: Asked, watch: Watch) -> Evaluated:

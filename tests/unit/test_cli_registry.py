@@ -5,15 +5,19 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rl_orch.cli import scripts
+from rl_orch.cli import play, scripts
 from rl_orch.core import evaluation
 from rl_orch.core.store import Store
+from rl_orch.io import shelf
+from rl_orch.io.episode_records import Recorded, write_records
+from rl_orch.io.rundir import RunDir
 from rl_orch.records import ModelVersion
 from tests.conftest import Ran
-from tests.models import Shop
+from tests.models import Shop, a_report
 
 Rlctl = Callable[..., Ran]
 SEED_3 = {
@@ -186,6 +190,41 @@ def test_policies_that_are_not_named_or_cannot_be_played_so_are_refused(
     ran = rlctl(*words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+def record(directory: RunDir, name: str, checkpoint: str, number: int) -> None:
+    """An evaluation of a checkpoint whose best episode has that number."""
+    directory.write_report(name, a_report(5.0, env_id="CartPole-v1", checkpoint=checkpoint))
+    best = Recorded(number=number, seed=1, ret=1.0, length=1, actions=[0])
+    write_records(directory.records_file(name), {"best": best})
+
+
+def test_the_episode_that_is_played_is_of_the_very_checkpoint(
+    rlctl: Rlctl, models: list[ModelVersion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def show(question: Any, _watch: Any) -> dict[str, Any]:
+        asked.append(question["episode"]["number"])
+        told = {"number": 0, "seed": 0, "return": 0.0, "length": 0, "film": None}
+        return {**told, "recorded_return": 0.0, "same": True}
+
+    monkeypatch.setattr(play, "show", show)
+    path = Path(models[0].model_path)
+    directory, ours, other = RunDir(path.parents[1]), path.name, shelf.name_of(7)
+    refused = rlctl("play", "r-0")
+    assert refused.code == 2
+    assert "no evaluation in its run has recorded episodes of model 1" in refused.err
+    assert "`rlctl eval 1` records its best" in refused.err
+    record(directory, "final", other, 10)
+    assert rlctl("play", "r-0").code == 2
+    for number, checkpoint in ((1, ours), (9, ours), (10, ours), (11, other)):
+        record(directory, f"eval-{number}", checkpoint, number)
+    assert rlctl("play", "r-0").code == 0
+    record(directory, "final", ours, 20)
+    assert rlctl("play", "r-0").code == 0
+    assert rlctl("play", "r-0", "--of", "eval-9").code == 0
+    assert asked == [10, 20, 9]
 
 
 @pytest.mark.parametrize("folder", ["a-file", "a-file/below", "/proc/none"])
