@@ -57,7 +57,7 @@ def gather(judged: Judged, wanted: Wanted, tell: Tell) -> Gathered:
             continue
         try:
             found[name] = measure(judged, tell)
-        except RlctlError as error:
+        except Exception as error:  # Raised by anyone's code: see `said`.
             problems[name] = said(error)
     digest = sealed.manifest_digest(judged.path)
     return Gathered(digest=digest, baselines=baselines, problems=problems, **found)
@@ -112,10 +112,15 @@ def _parity(form: str, near: bundles.Parity) -> Parity:
     )
 
 
-def said(error: RlctlError | OSError) -> str:
-    """An error and what to do about it, as a part of a sentence."""
-    hint = error.hint if isinstance(error, RlctlError) else None
-    return str(error) if hint is None else f"{error}. {hint}"
+def said(error: Exception) -> str:
+    """An error and what to do about it, as a part of a sentence.
+
+    It may be any: environments and programs are the code of others, and the report is written
+    after this, so that a mistake of theirs would cost a run its report.
+    """
+    if not isinstance(error, RlctlError):
+        return f"{type(error).__name__}: {error}"
+    return str(error) if error.hint is None else f"{error}. {error.hint}"
 
 
 def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell) -> Baseline:
@@ -125,7 +130,7 @@ def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell)
     tell(f"playing {alias}, model {champion.model_id}", 0.0)
     try:
         return Baseline(champion=champion, report=_played(judged, champion))
-    except (RlctlError, OSError) as error:
+    except Exception as error:  # Raised by anyone's code: see `said`.
         problem = f"model {champion.model_id} cannot be played: {said(error)}"
         return Baseline(champion=champion, problem=problem)
 

@@ -172,6 +172,25 @@ def test_a_champion_that_cannot_be_played_is_a_sentence_and_the_rest_is_gathered
     assert why in baseline.problem
 
 
+def test_what_an_environment_raises_while_evidence_is_gathered_costs_no_report(
+    theirs: RunDir, champion_run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_given: object, **_named: object) -> None:
+        raise RuntimeError("the simulator is gone")
+
+    monkeypatch.setattr(gather_module, "Evaluator", broken)
+    monkeypatch.setattr(gather_module, "decision_times", broken)
+    champions = {"production": champion_of(champion_run)}
+    gathered.ask(theirs, Wanted(checkpoint=NAME, champions=champions, latency=True))
+    assert run_evaluation(theirs, NAME) == 0
+    assert theirs.read_report("final") is not None
+    found = gathered.read(theirs, "final", sealed.manifest_digest(theirs.checkpoints / NAME))
+    assert found is not None
+    assert found.problems == {"latency": "RuntimeError: the simulator is gone"}
+    problem = "model 7 cannot be played: RuntimeError: the simulator is gone"
+    assert found.baselines["production"].problem == problem
+
+
 def test_nobody_is_played_against_itself(ours: Judged) -> None:
     itself = champion_of(ours.directory).model_copy(update={"itself": True})
     found = gather(ours, Wanted(checkpoint=NAME, champions={"production": itself}), unheard)
