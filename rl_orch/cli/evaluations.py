@@ -77,10 +77,16 @@ def _aggregates(source: PolicySource, found: Evaluated) -> dict[str, Estimate]:
 
 
 def _comparison(found: Comparison) -> dict[str, Any]:
-    apart = found.difference
+    apart, chance = found.difference, plain(found.improvement)
+    fixed = found.decision is None
     return {
-        "difference": {"mean": apart.mean, "ci95": list(apart.ci95), "pairs": apart.n[0]},
-        "probability_of_improvement": plain(found.improvement),
+        "difference": {
+            "mean": apart.mean,
+            "ci95": list(apart.ci95) if fixed else None,
+            "low": found.low,
+            "pairs": apart.n[0],
+        },
+        "probability_of_improvement": chance if fixed else chance | {"ci95": None},
         "decision": found.decision,
         "episodes_asked": found.asked,
     }
@@ -111,11 +117,14 @@ def print_evaluation(source: PolicySource, found: Evaluated, against: str | None
 
 def _sentence(found: Comparison, against: str) -> str:
     apart, better = found.difference, found.improvement
-    pairs = f"{apart.n[0]} pairs of episodes"
-    if found.decision is not None:
-        pairs += f" (of at most {found.asked}: {DECISIONS.get(found.decision, 'not decided')})"
+    minus, pairs = f"minus {safe(against)}: {figure(apart.mean)}", f"{apart.n[0]} pairs of episodes"
+    if found.decision is not None and found.low is not None:
+        return (
+            f"{minus}, at least {figure(found.low)} by all looks, over {pairs} (of at most "
+            f"{found.asked}: {DECISIONS.get(found.decision, 'not decided')})"
+        )
     return (
-        f"minus {safe(against)}: {figure(apart.mean)} {bounds_text(apart.ci95)} over {pairs}; "
+        f"{minus} {bounds_text(apart.ci95)} over {pairs}; "
         f"it returns more with a chance of {better.value:.0%} "
         f"[{better.ci95[0]:.0%}, {better.ci95[1]:.0%}]"
     )

@@ -62,11 +62,14 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A policy beside another one, over pairs of episodes with the same seed. `decision` is what a
-    test that may end early said; None where all episodes were asked for."""
+    test that may end early said, and `low` its lower bound of the difference, which holds at all
+    looks at once; None where all episodes were asked for. With them, no interval of `difference`
+    or `improvement` holds: those are of a number of pairs that was fixed."""
 
     difference: stats.Difference
     improvement: Estimate
     decision: str | None = None
+    low: float | None = None
     asked: int = 0
 
 
@@ -195,11 +198,11 @@ def _until_decided(players: Players, question: Question, asked: Asked, watch: Wa
         parts.append(players.play(question, played, size - played, heard))
         played = size
         found = joined(parts, question.seed)
-        decision = test.decide(_differences(found))
-        if decision != "go on":
+        seen = test.look(_differences(found))
+        if seen.decision != "go on":
             break
     ended = replace(found, report=found.report.model_copy(update={"stopping": test.stopping}))
-    return Evaluated(ended, _compared(ended, asked, decision))
+    return Evaluated(ended, _compared(ended, asked, seen))
 
 
 def _differences(found: Answer) -> list[float]:
@@ -208,14 +211,15 @@ def _differences(found: Answer) -> list[float]:
     return [ours - theirs for ours, theirs in pairs]
 
 
-def _compared(answer: Answer, asked: Asked, decision: str | None = None) -> Comparison | None:
+def _compared(answer: Answer, asked: Asked, seen: stats.Look | None = None) -> Comparison | None:
     if answer.baseline is None:
         return None
     ours, theirs = answer.report.returns, answer.baseline.returns
     return Comparison(
         stats.paired(ours, theirs, seed=asked.seed),
         stats.probability_of_improvement(ours, theirs, seed=asked.seed),
-        decision,
+        None if seen is None else seen.decision,
+        None if seen is None else seen.low,
         asked.episodes,
     )
 

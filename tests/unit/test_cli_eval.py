@@ -1,0 +1,79 @@
+"""`eval` of two policies: what is told depends on whether the number of episodes was fixed."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_orch import stats
+from rl_orch.cli.words import figure
+from rl_orch.core import evaluation
+from rl_orch.core.evaluation import LOOKS
+from rl_orch.core.players import Answer, Question
+from rl_orch.core.store import Store
+from rl_orch.stats import summarize
+from tests.conftest import Ran
+from tests.models import Shop, a_report
+
+Rlctl = Callable[..., Ran]
+ASKED = 100
+GAINS = [1.0, 4.0, 2.5, -0.5, 3.0] * (ASKED // 5)
+"""How far the challenger is ahead in each pair."""
+
+
+class Scripted:
+    """Plays nothing: the challenger is ahead by what `GAINS` says."""
+
+    def play(self, _question: Question, first: int, episodes: int, _watch: Any) -> Answer:
+        gains = GAINS[first : first + episodes]
+        theirs = a_report(5.0, env_id="CartPole-v1", checkpoint="x", seed=first, episodes=episodes)
+        returns = tuple(ret + gain for ret, gain in zip(theirs.returns, gains, strict=True))
+        ours = theirs.model_copy(update={"returns": returns, "summary": summarize(returns)})
+        return Answer(ours, theirs)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models, and somebody who plays them."""
+
+    @contextmanager
+    def playing(_children: int) -> Iterator[Scripted]:
+        yield Scripted()
+
+    shop = Shop(tmp_path / "rlruns", Store(tmp_path / "rlruns" / "rlctl.db"))
+    for name in ("r-0", "r-1"):
+        shop.a_model(name)
+    monkeypatch.setattr(evaluation, "playing", playing)
+
+
+@pytest.mark.usefixtures("home")
+def test_of_a_comparison_that_ended_early_the_bound_of_its_looks_is_told_and_no_interval(
+    rlctl: Rlctl,
+) -> None:
+    words = ("eval", "r-0", "--against", "r-1", "-n", str(ASKED), "--sequential")
+    comparison = json.loads(rlctl(*words, "--json").out)["comparison"]
+    seen = stats.plan(ASKED, looks=LOOKS).look(GAINS)
+    apart = comparison["difference"]
+    assert (comparison["decision"], apart["pairs"]) == ("superior", seen.pairs)
+    assert apart["pairs"] < ASKED
+    assert apart["low"] == pytest.approx(seen.low)
+    assert apart["ci95"] is comparison["probability_of_improvement"]["ci95"] is None
+    printed = " ".join(rlctl(*words).out.split())
+    told = (
+        f"at least {figure(seen.low)} by all looks, over {seen.pairs} pairs of episodes (of at most"
+    )
+    assert printed.endswith(f"minus r-1: 2.00, {told} {ASKED}: it is better)")
+
+
+@pytest.mark.usefixtures("home")
+def test_of_a_comparison_with_a_fixed_number_of_pairs_the_interval_is_told(rlctl: Rlctl) -> None:
+    words = ("eval", "r-0", "--against", "r-1", "-n", str(ASKED))
+    comparison = json.loads(rlctl(*words, "--json").out)["comparison"]
+    low, high = comparison["difference"]["ci95"]
+    assert low < comparison["difference"]["mean"] < high
+    assert len(comparison["probability_of_improvement"]["ci95"]) == 2
+    assert (comparison["decision"], comparison["difference"]["low"]) == (None, None)
+    assert "it returns more with a chance of" in " ".join(rlctl(*words).out.split())
