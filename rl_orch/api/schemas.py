@@ -92,7 +92,7 @@ class Validate(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"min_return": 475.0}]})
 
     min_return: float | None = Field(default=None, ge=-1e300, le=1e300)
-    episodes: int | None = Field(default=None, ge=2, le=100_000)
+    episodes: int | None = Field(default=None, ge=10, le=100_000)
     fresh: bool = False
 
 

@@ -13,6 +13,7 @@ from rl_orch.cli.connection import connect
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.policies import PolicyArgument, source_of
 from rl_orch.cli.watching import watching
+from rl_orch.cli.words import bounds_text
 from rl_orch.core.exporting import default_out, export
 from rl_orch.core.references import PolicySource
 
@@ -104,5 +105,6 @@ def _print(written: dict[str, Any]) -> None:
         console.print(
             f"INT8: {told['bytes_after']:,} bytes instead of {told['bytes_before']:,}; mean return "
             f"{told['mean_before']:.2f} before, {told['mean_after']:.2f} after "
-            f"({told['n']} episodes, the same ones)"
+            f"({told['n']} episodes, the same ones; the difference is in "
+            f"{bounds_text(told['difference_ci95'])} with 95 % confidence)"
         )

@@ -1,5 +1,7 @@
 """`rlctl play`: look at an episode of a policy, in a window or as a film."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,8 @@ from rl_orch.io import bundles
 from rl_orch.io.episode_records import RECORDS, read_records
 
 RECORDED = ("best", "worst")
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+"""Variables one of which says where a window can be shown."""
 
 
 def command(
@@ -72,6 +76,8 @@ def command(
         question |= _reported(source, episode)
     else:
         question["episode"] = _recorded(source, of or _newest(source), episode)
+    if video is None:
+        _refuse_unseen()
     with watching(quiet=False) as watch:
         found = show(question, watch)
     if json:
@@ -82,6 +88,15 @@ def command(
         warn(
             f"it was recorded with a return of {figure(found['recorded_return'])}: this "
             "environment does not repeat itself from seed and actions"
+        )
+
+
+def _refuse_unseen() -> None:
+    """Raise if there is no screen to show an episode on."""
+    if sys.platform == "linux" and not any(map(os.environ.get, SCREENS)):
+        raise BadInput(
+            f"there is no screen here: none of {', '.join(SCREENS)} is set",
+            hint="Film it: --video episode.mp4",
         )
 
 

@@ -22,7 +22,7 @@ from rl_orch.cli.words import plain
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.references import best as best_of
 from rl_orch.core.references import place_of
-from rl_orch.errors import GateRefused, RlctlError
+from rl_orch.errors import GateRefused, NotFound, RlctlError
 from rl_orch.records import ModelView, Retirement
 
 Env = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Of this environment only.")]
@@ -109,7 +109,7 @@ def validate(
         ),
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(min=2, max=100_000, help="Play so many episodes, now.")
+        int | None, typer.Option(min=10, max=100_000, help="Play so many episodes, now.")
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Play it now, though there is a report on it.")
@@ -221,6 +221,8 @@ def history(
         print_json({"history": [plain(change) for change in found]})
     elif found:
         print_changes(found)
+    elif name is not None:
+        raise NotFound(f"nobody ever had the alias {alias!r}", hint="rlctl registry history")
     else:
         out().print("no alias was ever given; start with: rlctl promote MODEL --to production")
 

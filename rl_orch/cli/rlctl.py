@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from rl_orch import __version__
-from rl_orch.cli.output import report_error
+from rl_orch.cli.output import note, report_error
 from rl_orch.errors import BadInput, RlctlError
 
 PANELS = {
@@ -62,6 +62,9 @@ PANELS = {
 A module has a function `command`, or `commands`, a table of such functions by name.
 """
 
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C has ended."""
+
 Function = Callable[..., Any]
 COMMANDS = {name: row for commands in PANELS.values() for name, row in commands.items()}
 
@@ -95,6 +98,8 @@ def run(arguments: Sequence[str]) -> int:
     except RlctlError as error:
         return report_error(error, as_json=as_json)
     except typer.Exit as leaving:
+        if leaving.exit_code == INTERRUPTED:
+            note("interrupted")
         return leaving.exit_code
     except typer.Abort:
         return report_error(BadInput("nothing was done"), as_json=as_json)

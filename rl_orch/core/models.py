@@ -37,7 +37,7 @@ EPISODES = 100
 """How many episodes a comparison plays, each model as many."""
 
 FEWEST = 10
-"""How few it may be asked to: fewer bound nothing."""
+"""How few episodes may be asked for: fewer bound nothing."""
 
 
 class Home(Protocol):
@@ -108,6 +108,7 @@ class Models:
         The report is that of the final evaluation, if it was of this model; else, or where it is
         to be `fresh` or over so many episodes, the model is played anew by a process of its own.
         """
+        _refuse_few(episodes)
         model = self._sound(self.get(reference))
         wish = Wish(min_return, episodes, fresh)
         return judging.validate(self._registry, self._assess, model, wish)
@@ -144,10 +145,9 @@ class Models:
         place = Place(model.env_id, alias)
         demand = Demand(allow_equal, margin)
         _refuse_reason(reason, needed=force, margin=margin)
-        if episodes is not None and episodes < FEWEST:
-            raise BadInput(
-                f"episodes is {episodes}; a comparison needs at least {FEWEST}", path="episodes"
-            )
+        _refuse_few(episodes)
+        if margin and not allow_equal:
+            raise BadInput("margin is about not being worse", hint="Add --allow-equal.")
         seen = self._aliases.holder(place)
         if seen == model.id:
             raise Conflict(f"model {model.id} is {place} already")
@@ -285,6 +285,13 @@ def somebody() -> str:
     except (KeyError, OSError):
         user = "somebody"
     return f"{user}@{socket.gethostname()}"
+
+
+def _refuse_few(episodes: int | None) -> None:
+    if episodes is not None and episodes < FEWEST:
+        raise BadInput(
+            f"episodes is {episodes}; a verdict needs at least {FEWEST}", path="episodes"
+        )
 
 
 def _refuse_reason(reason: str | None, *, needed: bool = False, margin: float = 0.0) -> None:

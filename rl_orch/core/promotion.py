@@ -104,7 +104,7 @@ def compare(report: EvalReport, baseline: EvalReport, demand: Demand) -> Verdict
         raise ValueError("the two have not played the same episodes")
     pairs = zip(report.returns, baseline.returns, strict=True)
     low, high = stats.summarize([ours - theirs for ours, theirs in pairs], seed=report.seed).ci95
-    limit = -demand.margin if demand.allow_equal else 0.0
+    limit = 0.0 - demand.margin if demand.allow_equal else 0.0
     passed = low >= limit if demand.allow_equal else low > limit
     asked = f"no less than {limit:g}" if demand.allow_equal else "above zero"
     sentence = (

@@ -24,7 +24,8 @@ NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED = ("best", "last")
 """Words that mean something else where models are named."""
 
-FORMS = "a model's id, an alias, best@ENV, a run, or the path of a checkpoint or bundle"
+MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
+FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,11 @@ def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     """The model that a word means."""
     if not word.strip():
         raise NotFound(f"no policy {word!r}; must be {FORMS}")
+    if _is_path(word):
+        raise NotFound(
+            f"{word!r} is a path, and a model of the registry is meant: {MODEL_FORMS}",
+            hint="`rlctl registry list` lists them.",
+        )
     if word.isascii() and word.isdigit():
         if len(word) > 9:
             raise NotFound(f"no model {word}", hint="`rlctl registry list` lists them.")

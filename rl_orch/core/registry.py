@@ -128,7 +128,7 @@ class Registry:
         """
         values: dict[str, Any] = {}
         if judgement.baseline_id is None:
-            values = _measured(report) | {"verdict": judgement.verdict.model_dump_json()}
+            values = {"verdict": judgement.verdict.model_dump_json()}
             values |= {} if judgement.digest is None else {"digest": judgement.digest}
             if judgement.verdict.passed:
                 values["validated"] = True
@@ -146,6 +146,8 @@ class Registry:
                     f"model {model_id} was replaced while it was judged",
                     hint=f"rlctl registry validate {model_id} --fresh",
                 )
+            if judgement.baseline_id is None and _is_largest(connection, model_id, judgement):
+                values |= _measured(report)
             if values:
                 connection.execute(sa.update(MODELS).where(here).values(**values))
             number = verdicts.keep(connection, model_id, judgement, at=self._clock())
@@ -302,6 +304,14 @@ def _conditions(query: ModelQuery) -> list[sa.ColumnElement[bool]]:
     if query.alias is not None:
         found.append(MODELS.c.id.in_(NAMED.where(ALIASES.c.alias == query.alias)))
     return found
+
+
+def _is_largest(connection: sa.Connection, model_id: int, judgement: Judgement) -> bool:
+    """Whether no verdict on the same files was over more episodes: a small sample takes no place of
+    a larger one."""
+    known = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
+    most = max((found.episodes or 0 for found in known if found.baseline_id is None), default=0)
+    return (judgement.episodes or 0) >= most
 
 
 def _measured(report: EvalReport) -> dict[str, Any]:

@@ -158,16 +158,17 @@ def _column(values: Any, port: Port, *, source: str, row: int) -> NDArray[Any]:
         array = np.asarray(values)
         if array.shape[1:] != port.shape or array.dtype == object or array.dtype.kind in "USV":
             raise ValueError
-        cast = array.astype(kind)
+        with np.errstate(over="ignore"):
+            cast = array.astype(kind)
     except (ValueError, TypeError, OverflowError):
         raise _misfit(values, port, source, row) from None
     if array.dtype.kind == "f":
-        wrong = np.isnan(array) if kind.kind == "f" else cast != array
+        wrong = ~np.isfinite(cast) if kind.kind == "f" else cast != array
         if wrong.any():
             at = row + int(np.argwhere(wrong)[0][0])
             raise BadInput(
                 f"row {at + 1} of {source} has {array[wrong][0]} in {port.name!r}; must be "
-                f"{'a number' if kind.kind == 'f' else 'whole numbers'}"
+                f"{'a finite number' if kind.kind == 'f' else 'whole numbers'}"
             )
     return cast
 

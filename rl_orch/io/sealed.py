@@ -243,7 +243,9 @@ def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, d
 def _refuse_unless_directory(path: Path, noun: str) -> None:
     if not os.path.lexists(path):
         raise NotFound(f"there is no {noun} at {path}", path=str(path))
-    if path.is_symlink() or not path.is_dir():
+    if path.is_symlink():
+        raise damaged(path, f"is a link; name the {noun} itself", noun=noun)
+    if not path.is_dir():
         raise damaged(path, "is not a directory", noun=noun)
 
 

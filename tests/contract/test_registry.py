@@ -673,3 +673,25 @@ def test_a_run_whose_last_model_is_gone_means_the_best_that_it_has(shop: Shop) -
     shop.store.save(run.model_copy(update={"model_id": 999}), lease="again")
     shop.store.release(run.id, lease="again")
     assert shop.models().get("r-1").id == model.id
+
+
+def test_a_verdict_needs_ten_episodes_and_a_small_sample_takes_no_larger_ones_place(
+    shop: Shop,
+) -> None:
+    model = shop.a_model("r-1", 300.0)
+    models = shop.models(PlayedAs({model.id: 500.0}))
+    with pytest.raises(BadInput, match="a verdict needs at least 10"):
+        models.validate(model.id, episodes=9)
+    assert models.validate(model.id, episodes=11).episodes == 11
+    assert models.get(model.id).mean_reward == model.mean_reward
+    models.validate(model.id, episodes=40)
+    assert models.get(model.id).mean_reward == pytest.approx(500.0, abs=2.0)
+
+
+def test_what_would_be_passed_over_in_silence_is_refused(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    models = shop.models()
+    with pytest.raises(BadInput, match="margin is about not being worse"):
+        models.promote(model.id, "production", margin=5.0)
+    with pytest.raises(NotFound, match="is a path, and a model of the registry is meant"):
+        models.promote(model.model_path, "production")

@@ -210,6 +210,7 @@ def test_the_episode_that_is_played_is_of_the_very_checkpoint(
         return {**told, "recorded_return": 0.0, "same": True}
 
     monkeypatch.setattr(play, "show", show)
+    monkeypatch.setenv("DISPLAY", ":0")
     path = Path(models[0].model_path)
     directory, ours, other = RunDir(path.parents[1]), path.name, shelf.name_of(7)
     refused = rlctl("play", "r-0")
@@ -225,6 +226,11 @@ def test_the_episode_that_is_played_is_of_the_very_checkpoint(
     assert rlctl("play", "r-0").code == 0
     assert rlctl("play", "r-0", "--of", "eval-9").code == 0
     assert asked == [10, 20, 9]
+    for variable in play.SCREENS:
+        monkeypatch.delenv(variable, raising=False)
+    unseen = rlctl("play", "r-0")
+    assert (unseen.code, "there is no screen here" in unseen.err) == (2, True)
+    assert "--video" in unseen.err
 
 
 @pytest.mark.parametrize("folder", ["a-file", "a-file/below", "/proc/none"])

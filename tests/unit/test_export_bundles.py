@@ -183,7 +183,7 @@ def test_a_bundle_that_was_tampered_with_is_refused_by_name(name: str, bundle: P
 
 def test_a_bundle_that_is_a_link_is_refused(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(bundle)
-    with pytest.raises(Damaged, match="is not a directory"):
+    with pytest.raises(Damaged, match="is a link; name the bundle itself"):
         bundles.verify(tmp_path / "link")
     with pytest.raises(NotFound):
         bundles.verify(tmp_path / "nowhere")

@@ -232,7 +232,7 @@ def test_a_link_or_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path, name: st
 
 def test_a_link_in_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step_000000000011").symlink_to(save(tmp_path))
-    with pytest.raises(Damaged, match="is not a directory"):
+    with pytest.raises(Damaged, match="is a link; name the checkpoint itself"):
         checkpoints.load(tmp_path / "step_000000000011")
 
 

@@ -98,6 +98,8 @@ MISTAKES = {
     "[1, 2]\n[1, 2, 3]\n": r"row 2 of in\.jsonl has shape \[3\] .* must be numbers of shape \[2\]",
     '[1, 2]\n[1, "a"]\n': r"row 2 of in\.jsonl has \[1, 'a'\]",
     "[1, 2]\n[1, NaN]\n": r"row 2 of in\.jsonl has nan",
+    "[1, Infinity]\n": r"row 1 of in\.jsonl has inf in 'observation'; must be a finite number",
+    "[1, 1e39]\n": r"row 1 of in\.jsonl has 1e\+39",
     "[1, 2]\n{\n": r"line 2 of in\.jsonl is not JSON",
     '{"observations": [1, 2]}\n': r"lacks the column 'observation'; it has: observations",
     '[1, 2]\n{"observation": [1, 2], "first": true}\n': "do not all have the same names",

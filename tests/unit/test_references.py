@@ -88,7 +88,7 @@ def test_of_a_run_without_a_judged_model_the_best_is_meant(shop: Shop) -> None:
     [
         ("7", "no model 7"),
         ("9" * 40, "no model 999"),
-        ("nobody", "no policy 'nobody'; must be a model's id, an alias, best@ENV"),
+        ("nobody", "no policy 'nobody'; must be a model's id, an alias, best, best@ENV"),
         ("production@CartPole-v1", "nobody has the alias 'production@CartPole-v1'"),
         ("best@Pendulum-v1", "no validated model of Pendulum-v1; there are some of: CartPole-v1"),
         ("/no/where", "there is no policy at '/no/where'"),
