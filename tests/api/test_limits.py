@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -27,12 +28,14 @@ def head(server: Server) -> bytes:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """What comes until the other side closes or pauses."""
+    """One whole answer, or what comes until the other side closes or pauses."""
     data = b""
     with contextlib.suppress(TimeoutError, ConnectionError):
         while chunk := connection.recv(65536):
             data += chunk
-            if b"\r\n\r\n" in data:
+            head, ended, body = data.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+            if ended and len(body) >= int(length[1] if length else 0):
                 break
     return data
 
