@@ -94,12 +94,12 @@ def run(arguments: Sequence[str]) -> int:
             raise _unknown_command(asked)
         words = list(arguments) or ["--help"]
         code = build(asked)(words, prog_name="rlctl", standalone_mode=False)
+        if code == INTERRUPTED:
+            note("interrupted")
         return code if isinstance(code, int) else 0
     except RlctlError as error:
         return report_error(error, as_json=as_json)
     except typer.Exit as leaving:
-        if leaving.exit_code == INTERRUPTED:
-            note("interrupted")
         return leaving.exit_code
     except typer.Abort:
         return report_error(BadInput("nothing was done"), as_json=as_json)

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
 RUNS = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
 
@@ -43,6 +43,7 @@ def blocks(page: Path) -> list[Block]:
 RUNNABLE = [page for page in PAGES if any(block.run_by for block in blocks(page))]
 
 
+@pytest.mark.timeout(2 * TIMEOUT_S)  # The README is a tour of everything.
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_what_the_page_says_can_be_done(page: Path, tmp_path: Path) -> None:
     folder = ROOT if page.name == "README.md" else tmp_path
