@@ -18,10 +18,11 @@ from rl_orch.core.aliases import Aliases, present
 from rl_orch.core.models import Models
 from rl_orch.core.pages import ModelQuery, Query
 from rl_orch.core.store import Store
+from rl_orch.core.verbs import Verbs
 from rl_orch.errors import RlctlError
 from rl_orch.io import sealed
-from rl_orch.io.rundir import RunDir
 from rl_orch.records import AliasChange, EvalReport, ModelVersion, Run, State
+from rl_orch.testing import FakeRunner, trains_to
 from tests.models import PlayedAs, Shop
 
 ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1")
@@ -73,7 +74,8 @@ class Actor:
 
     def __init__(self, home: Path, location: Path | str, seed: int, note: Path) -> None:
         self.chance = random.Random(seed)
-        self.shop = Shop(home, Store(location))
+        self.verbs = verbs(home, location)
+        self.shop = Shop(home, self.verbs.store)
         self.models: Models = self.shop.models(Skill())
         self.note = note
 
@@ -134,11 +136,10 @@ class Actor:
 
     def remove(self) -> object:
         """A run with its directory and its models."""
-        run_id = str(self.one().run_id)
-        directory = RunDir(self.shop.home / "runs" / run_id)
-        doomed = directory.path.with_name(f".removing-{run_id}")
-        self.shop.registry.forget_run(run_id, files=lambda: os.rename(directory.path, doomed))
-        return None
+        run = self.shop.get(str(self.one().run_id))
+        if run.active:  # Somebody is registering it.
+            raise RlctlError(f"run {run.id} is {run.state}")
+        return self.verbs.remove(run.id)
 
     def one(self) -> ModelVersion:
         """Any model."""
@@ -169,10 +170,23 @@ def race(home: Path, location: Path | str, *, seconds: float, seed: int = 0) -> 
         for actor in actors:
             actor.kill()
             actor.join()
-    shop.models().prune()  # Finishes what was cut short.
+    _finish(shop, location)
     _check(shop, notes, figures)
     shop.store.close()
     return figures
+
+
+def verbs(home: Path, location: Path | str) -> Verbs:
+    """The verbs on runs, of which none is ever carried out."""
+    return Verbs(home, FakeRunner(trains_to([])), database=location)
+
+
+def _finish(shop: Shop, location: Path | str) -> None:
+    """What was cut short is done again by whoever wanted it."""
+    shop.models().prune()
+    for run in _runs(shop):
+        if not Path(run.path).is_dir():
+            verbs(shop.home, location).remove(run.id)
 
 
 def _live(home: Path, location: Path | str, seed: int, note: Path) -> None:

@@ -37,7 +37,9 @@ def _of_model(
     model: ModelVersion, judged: Callable[[], list[StoredVerdict]]
 ) -> Iterator[RegistryFault]:
     if model.retiring:
-        sentence = f"model {model.id} is being removed; `rlctl registry prune` finishes that"
+        there = Path(model.model_path).parent.is_dir()
+        how = "rlctl registry prune" if there else f"rlctl rm {model.run_id}"
+        sentence = f"model {model.id} is being removed; `{how}` finishes that"
         yield RegistryFault(model_id=model.id, kind="retiring", sentence=sentence)
         return
     yield from _of_files(model)

@@ -216,12 +216,25 @@ class Registry:
     def forget_run(self, run_id: str, *, files: Callable[[], None] = nothing) -> None:
         """Drop every row of a run that is being removed; refused while one of them has an alias.
 
-        `files` lets go of what the rows are of, when nothing but the commit is left to be done.
+        They are marked `retiring` first; then `files` deletes what they are of; then they go. Who
+        dies in between leaves models that nobody can promote, and the next removal goes on. Where
+        files cannot be deleted, the models stay.
         """
+        mine = MODELS.c.run_id == run_id
         with self._store.writing(Lock.REGISTRY) as connection:
             refuse_named(connection, run_id)
-            connection.execute(MODELS.delete().where(MODELS.c.run_id == run_id))
+            free = sa.and_(mine, MODELS.c.retiring.is_not(sa.true()))
+            marked = connection.execute(sa.select(MODELS.c.id).where(free)).scalars().all()
+            connection.execute(sa.update(MODELS).where(free).values(retiring=True))
+        try:
             files()
+        except Exception:
+            back = sa.update(MODELS).where(MODELS.c.id.in_(marked)).values(retiring=False)
+            with self._store.writing() as connection:
+                connection.execute(back)
+            raise
+        with self._store.writing() as connection:
+            connection.execute(MODELS.delete().where(mine))
 
 
 def refuse_at_work(connection: sa.Connection, model_id: int, run_id: str | None) -> None:

@@ -257,10 +257,7 @@ class Verbs:
         with self._claimed(run):
             if self.store.get(run.id).active:
                 raise Conflict(f"run {run.id} was resumed in this moment")
-            directory = RunDir.of(run)
-            doomed = directory.path.with_name(f".removing-{run.id}")
-            self.registry.forget_run(run.id, files=partial(_set_aside, directory, doomed))
-            shutil.rmtree(doomed, ignore_errors=True)
+            self.registry.forget_run(run.id, files=partial(_delete, RunDir.of(run)))
             self.store.remove(run.id)
         return run
 
@@ -469,11 +466,14 @@ def _location(database: Path | str | None, home: Path) -> Path | str:
     return Path(database or home / DATABASE).absolute()
 
 
-def _set_aside(directory: RunDir, doomed: Path) -> None:
-    """Take a run directory's name away, if it is one."""
+def _delete(directory: RunDir) -> None:
+    """Delete a run directory, or the rest of it; its name goes first, all at once."""
+    doomed = directory.path.with_name(f".removing-{directory.path.name}")
     if directory.spec_file.is_file():
+        shutil.rmtree(doomed, ignore_errors=True)
         with directory.locked(note=False):
             directory.path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _checkpoint(entry: shelf.Entry) -> Checkpoint:

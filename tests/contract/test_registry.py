@@ -521,6 +521,28 @@ def test_where_files_cannot_go_the_rows_stay(shop: Shop) -> None:
     assert shop.registry.get(model.id) == model
 
 
+def test_a_run_whose_removal_was_cut_short_is_of_no_use_and_can_be_removed_again(
+    shop: Shop,
+) -> None:
+    model, models = shop.a_model("r-1"), shop.models()
+    directory = Path(model.model_path).parents[1]
+
+    def power_cut() -> None:
+        directory.rename(directory.with_name(".removing-r-1"))
+        raise SystemExit("no power")
+
+    with pytest.raises(SystemExit, match="no power"):
+        shop.registry.forget_run("r-1", files=power_cut)
+    with pytest.raises(NotFound):
+        models.promote(model.id, "production", force=True, reason="a demo")
+    assert models.list() == ()
+    assert models.prune().removed == ()
+    (fault,) = models.verify().faults
+    assert fault.sentence == f"model {model.id} is being removed; `rlctl rm r-1` finishes that"
+    shop.registry.forget_run("r-1")
+    assert models.verify().ok
+
+
 def test_what_the_registry_needs_of_a_run_is_known_to_it(shop: Shop) -> None:
     models = shop.models()
     shop.a_model("loose", judged=False)

@@ -539,6 +539,26 @@ def test_removing_a_run_removes_directory_row_and_models(tmp_path: Path) -> None
         made.get(run.id)
 
 
+def test_a_removal_that_was_cut_short_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = orchestrator_with(tmp_path, trains_to([500.0]))
+    run = made.launch(a_spec(*GATED)).run
+
+    def power_cut(path: Path, **_how: Any) -> None:
+        if path.exists():
+            raise SystemExit("no power")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", power_cut)
+        with pytest.raises(SystemExit, match="no power"):
+            made.remove(run.id)
+    assert [path.name for path in Path(run.path).parent.iterdir()] == [f".removing-{run.id}"]
+    made.remove(run.id)
+    assert list(Path(run.path).parent.iterdir()) == []
+    assert (made.registry.of_run(run.id), made.ls().runs) == ([], ())
+
+
 def test_an_ended_run_cannot_be_stopped(tmp_path: Path) -> None:
     made = orchestrator_with(tmp_path, trains_to([500.0]))
     run = made.launch(a_spec()).run

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from rl_orch import plugins
 from rl_orch.errors import BadInput
 from rl_orch.rl.envs import probe as probes
+from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.probe import Proof, probe
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -271,6 +272,20 @@ def test_a_slow_environment_is_proven_in_fewer_steps(monkeypatch: pytest.MonkeyP
     lander = probe(a_spec(env_id="LunarLander-v3"))
     assert lander == Proof("redriven", "bitwise", None, pure_reset=False)
     assert proven(Entropy).level == "approximate"
+
+
+def test_what_it_takes_to_make_an_environment_is_no_reason_to_look_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = vector.make
+
+    def slowly(*given: Any, **more: Any) -> Any:
+        time.sleep(0.5)
+        return made(*given, **more)
+
+    monkeypatch.setattr(vector, "make", slowly)
+    monkeypatch.setattr(probes, "BUDGET_S", 0.4)
+    assert probe(a_spec()).pure_reset
 
 
 def test_the_generators_of_the_process_are_left_as_they_were() -> None:
