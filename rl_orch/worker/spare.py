@@ -25,6 +25,7 @@ from rl_orch.io.processes import COOKIE
 from rl_orch.worker.loaded import Loaded
 
 ALL_OF = "rl_orch.rl"
+KERNELS = "rl_orch.rl.kernels.compile"
 BESIDES = (
     "rl_orch.worker.attempt",
     "rl_orch.worker.beginning",
@@ -77,6 +78,8 @@ def prepare() -> None:
     for module in (*parts, *BESIDES):
         with suppress(ImportError):
             importlib.import_module(module)
+    with suppress(ImportError):
+        importlib.import_module(KERNELS).load()
 
 
 def name_process(command: Sequence[str], cookie: str) -> None:

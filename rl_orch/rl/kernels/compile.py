@@ -18,6 +18,7 @@ import torch
 from llvmlite import binding
 from numba import types
 from numba.core.caching import FunctionCache
+from numba.core.registry import cpu_target
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -103,6 +104,12 @@ def _locked(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def load() -> None:
+    """Load what Numba loads before its first kernel, whether that is kept or compiled."""
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 
 
 def kernel(function: F) -> F:
