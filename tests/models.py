@@ -73,7 +73,9 @@ class PlayedAs:
         chance = random.Random(model.id)
         found = a_report(mean, env_id=model.env_id, checkpoint=name, seed=1, episodes=episodes)
         returns = tuple(value + chance.gauss(0.0, 1.0) for value in found.returns)
-        return found.model_copy(update={"returns": returns, "summary": summarize(returns)})
+        seeds = tuple(range(episodes))
+        told = {"returns": returns, "summary": summarize(returns), "seeds": seeds}
+        return found.model_copy(update=told)
 
 
 @dataclass(frozen=True)

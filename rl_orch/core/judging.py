@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch import gate
-from rl_orch.core import evidence, promotion
+from rl_orch.core import evidence
 from rl_orch.core.ports import Assess
 from rl_orch.core.promotion import Demand
 from rl_orch.core.registering import FINAL
@@ -80,7 +80,8 @@ def compare(
     reports = {report.policy: report, BASELINE: baseline}
     documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
     file = evidence.written(directory_of(model), f"against-{champion.id}", documents)
-    verdict = promotion.compare(report, baseline, demand)
+    verdict = gate.judge(report, baseline, (demand.rule,), env_steps=report.step)
+    assert verdict is not None
     judgement = Judgement(
         verdict, (demand.rule,), file, champion.id, digest, theirs, report.summary.n
     )

@@ -143,7 +143,7 @@ class Models:
             self, source, named, lambda word, env: f"rlctl promote {word} --to {alias}@{env}"
         )
         place = Place(model.env_id, alias)
-        demand = Demand(allow_equal, margin)
+        demand = Demand(alias, allow_equal, margin)
         _refuse_reason(reason, needed=force, margin=margin)
         _refuse_few(episodes)
         if margin and not allow_equal:

@@ -5,12 +5,11 @@ model in its place. Pure; what is decided here is carried out in `models.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_orch import stats
 from rl_orch.core import verdicts
 from rl_orch.core.aliases import Place
 from rl_orch.errors import GateRefused
 from rl_orch.gate import Rule
-from rl_orch.records import Check, EvalReport, ModelVersion, StoredVerdict, Verdict
+from rl_orch.records import ModelVersion, StoredVerdict, Verdict
 
 IMPROVEMENT = "improvement"
 NO_REGRESSION = "no_regression"
@@ -18,15 +17,18 @@ NO_REGRESSION = "no_regression"
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of a challenger: to be better, or, with a margin, not to be worse."""
+    """What is asked of a challenger: to be better than the model at the alias, or, with a margin,
+    not to be worse."""
 
+    alias: str
     allow_equal: bool = False
     margin: float = 0.0
 
     @property
     def rule(self) -> Rule:
         """The demand as a rule of a gate."""
-        return Rule(NO_REGRESSION if self.allow_equal else IMPROVEMENT, self.margin)
+        name = NO_REGRESSION if self.allow_equal else IMPROVEMENT
+        return Rule(name, self.margin, self.alias)
 
     @property
     def met_by(self) -> tuple[str, ...]:
@@ -65,15 +67,15 @@ def decided(
     """
     met = verdicts.against(verdicts.on_files(known, model.digest), champion, demand.met_by)
     for found in met:
-        limits = [check.limit for check in found.verdict.checks if check.rule == NO_REGRESSION]
-        if found.passed and all((limit or 0.0) <= demand.margin for limit in limits):
+        margins = [rule["limit"] for rule in found.rules if rule["name"] == NO_REGRESSION]
+        if found.passed and all(margin <= demand.margin for margin in margins):
             return found
     same = (
         found
         for found in met
         if (found.episodes or 0) >= episodes
-        and [(check.rule, check.limit) for check in found.verdict.checks]
-        == [(demand.rule.name, demand.margin if demand.allow_equal else 0.0)]
+        and [(rule["name"], rule["limit"]) for rule in found.rules]
+        == [(demand.rule.name, demand.rule.limit)]
     )
     return next(same, None)
 
@@ -92,33 +94,6 @@ def refuse_beaten(
         hint=f"{less}To decide by more episodes: --episodes. To promote it all the same: --force "
         '--reason "…"; that is kept for good.',
     )
-
-
-def compare(report: EvalReport, baseline: EvalReport, demand: Demand) -> Verdict:
-    """The verdict on a challenger's report beside the champion's, episode by episode.
-
-    Both have played the same seeds, so that the luck of the draw cancels out. What is read is the
-    lower bound of the 95 % interval of the mean difference.
-    """
-    if (report.seed, len(report.returns)) != (baseline.seed, len(baseline.returns)):
-        raise ValueError("the two have not played the same episodes")
-    pairs = zip(report.returns, baseline.returns, strict=True)
-    low, high = stats.summarize([ours - theirs for ours, theirs in pairs], seed=report.seed).ci95
-    limit = 0.0 - demand.margin if demand.allow_equal else 0.0
-    passed = low >= limit if demand.allow_equal else low > limit
-    asked = f"no less than {limit:g}" if demand.allow_equal else "above zero"
-    sentence = (
-        f"mean difference over {len(report.returns)} paired episodes is in [{low:.2f}, {high:.2f}] "
-        f"(95 %); its lower bound must be {asked}"
-    )
-    check = Check(
-        rule=demand.rule.name,
-        passed=passed,
-        observed=low,
-        limit=demand.margin if demand.allow_equal else 0.0,
-        sentence=sentence,
-    )
-    return Verdict(passed=passed, checks=(check,))
 
 
 def _failed(verdict: Verdict) -> str:

@@ -153,7 +153,9 @@ def read(path: Path, *, digest: str | None = None) -> Bundle:
     """As `verify`, and what is in it."""
     names = _names(path)
     files = sealed.read(path, names, noun=NOUN)
-    found = digest_of(path)
+    found = sealed.manifest_digest(path)
+    if found is None:
+        raise _damaged(path, f"cannot be read: {sealed.MANIFEST}")
     if digest is not None and found != digest:
         raise _damaged(path, f"is not the one that was meant: its digest is {found}, not {digest}")
     document = _document(path, files[DOCUMENT])
@@ -169,14 +171,6 @@ def read(path: Path, *, digest: str | None = None) -> Bundle:
         digest=found,
         files=files,
     )
-
-
-def digest_of(path: Path) -> str:
-    """The digest of a sealed directory: that of its manifest, which has those of all files."""
-    try:
-        return hashlib.sha256((path / sealed.MANIFEST).read_bytes()).hexdigest()
-    except OSError as error:
-        raise _damaged(path, f"cannot be read: {sealed.MANIFEST}: {error.strerror}") from error
 
 
 def _names(path: Path) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def _lineage(loaded: Loaded, source: Path) -> dict[str, Any]:
         "run": manifest.get("run_id"),
         "group": manifest.get("group"),
         "checkpoint": sealed.original_name(source),
-        "checkpoint_digest": bundles.digest_of(source),
+        "checkpoint_digest": sealed.manifest_digest(source),
         "config_hash": loaded.spec.config_hash,
         "git_commit": manifest.get("git_commit"),
         "rl_orch": rl_orch.__version__,

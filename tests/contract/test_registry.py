@@ -112,8 +112,8 @@ def test_a_champion_is_replaced_only_by_who_is_better(shop: Shop) -> None:
     models.promote(first.id, "production")
     assert player.asked == []
     said = refused(lambda: models.promote(same.id, "production"))
-    assert "mean difference over 100 paired episodes" in said
-    assert "must be above zero" in said
+    assert "mean return minus that of 'production' over 100 pairs of episodes" in said
+    assert "more than 0 is asked" in said
     change = models.promote(better.id, "production")
     assert (change.model_id, change.previous_id) == (better.id, first.id)
     assert player.asked == [(same.id, first.id, 100), (better.id, first.id, 100)]
@@ -128,7 +128,8 @@ def test_as_good_is_enough_where_that_is_said(shop: Shop) -> None:
     models = shop.models(PlayedAs({first.id: 500.0, same.id: 500.0, worse.id: 480.0}))
     models.promote(first.id, "production")
     said = refused(lambda: models.promote(worse.id, "production", allow_equal=True, margin=2.0))
-    assert "no less than -2" in said
+    assert "a loss of at most 2 is allowed" in said
+    assert models.show(worse.id).verdicts[0].verdict.checks[0].limit == -2.0
     models.promote(same.id, "production", allow_equal=True, margin=2.0)
     assert models.get("production").id == same.id
 
