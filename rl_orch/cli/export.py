@@ -45,6 +45,9 @@ def command(
             help="Compare with torch on so many observations; 10,000.", min=1, show_default=False
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what an earlier export has written there.")
+    ] = False,
     home: Home = None,
     database: Database = None,
     server: Elsewhere = None,
@@ -70,6 +73,7 @@ def command(
         "out": os.path.abspath(to or default_out(source.path, format.value)),
         "int8": int8,
         "rows": rows,
+        "replace": force,
         "lineage": _lineage(source),
     }
     with watching(quiet=quiet) as watch:

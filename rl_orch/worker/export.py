@@ -1,8 +1,8 @@
 """`python -m rl_orch.worker.export < question.json`: write a policy out, as a graph or a bundle.
 
-The question names a checkpoint, a format and where to write; a `report` on it, if there is one that
-is in no file yet. Standard output has a line of JSON
-whenever there is progress to tell of, and a last one with the answer or an error.
+The question names a checkpoint, a format, where to write, and whether to `replace` what is there; a
+`report` on it, if there is one that is in no file yet. Standard output has a line of JSON whenever
+there is progress to tell of, and a last one with the answer or an error.
 """
 
 import json
@@ -42,7 +42,7 @@ def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         raise BadInput(f"int8 is asked for, but format is {form!r}; must be onnx or {BUNDLE}")
     if form in ("onnx", BUNDLE):
         formats.refuse_missing()
-    _refuse_overwriting(out, form)
+    bundles.refuse_in_the_way(out, bundle=form == BUNDLE, replace=bool(question.get("replace")))
     loaded = stored.load(Path(question["source"]))
     if form == BUNDLE:
         return _bundle(loaded, question, out, rows=rows, int8=int8, tell=tell)
@@ -140,19 +140,6 @@ def _manifest(directory: RunDir) -> dict[str, Any]:
     with suppress(RlctlError):
         return directory.manifest()
     return {}
-
-
-def _refuse_overwriting(out: Path, form: str) -> None:
-    """Raise if there is something in the way that no earlier export has written."""
-    if not os.path.lexists(out):
-        return
-    ours = bundles.is_bundle(out) if form == BUNDLE else out.is_file()
-    if out.is_symlink() or not ours:
-        what = "a bundle" if form == BUNDLE else "a file"
-        raise BadInput(
-            f"--out is {str(out)!r}, where there is something other than {what}",
-            hint="Name another place; nothing was written.",
-        )
 
 
 def _write_file(path: Path, data: bytes) -> None:

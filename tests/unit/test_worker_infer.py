@@ -126,7 +126,9 @@ def test_torchscript_is_written_whole_and_replaces_only_files(
     answer = export(question, silent)
     assert answer["bytes"] == out.stat().st_size
     assert answer["parity"]["torchscript"]["rows"] == 64
-    assert export(question, silent)["path"] == str(out)
+    with pytest.raises(BadInput, match="already"):
+        export(question, silent)
+    assert export({**question, "replace": True}, silent)["path"] == str(out)
     with pytest.raises(BadInput, match="something other than a file"):
         export({**question, "out": str(tmp_path)}, silent)
 
