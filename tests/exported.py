@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from rl_orch.export import parity
 from rl_orch.export.bundle import Subject, assembled, described
-from rl_orch.export.formats import FILES, Writer
+from rl_orch.export.formats import Writer
 from rl_orch.export.graph import PolicyGraph
 from rl_orch.io import bundles, checkpoints, manifest, sealed
 from rl_orch.io.bundles import Parity
+from rl_orch.io.portable import FILES
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seen import flat_space

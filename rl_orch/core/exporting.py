@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_orch.io import bundles
+from rl_orch.io import portable
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.watched import Child, Watch
 
@@ -16,18 +16,14 @@ DOCTOR = "Run `rlctl doctor`; the last line above may say more."
 
 
 def export(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
-    """Let a child write a policy out; `worker/export.py` says what it may be asked. What can be
-    refused without torch, is."""
-    bundles.refuse_in_the_way(
-        Path(question["out"]),
-        bundle=question["format"] == "bundle",
-        replace=bool(question.get("replace")),
-    )
+    """Let a child write a policy out; `worker/export.py` says what it may be asked."""
+    portable.refuse_export(question)
     return _child("export", "the export").answer(question, watch)
 
 
 def infer(question: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
     """Let a child act on observations; `worker/infer.py` says what it may be asked."""
+    portable.refuse_inference(question)
     return _child("infer", "the inference").answer(question, watch)
 
 

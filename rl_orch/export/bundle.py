@@ -17,11 +17,12 @@ from rl_orch import stats
 from rl_orch.export import parity
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.card import card
-from rl_orch.export.formats import FILES, Writer, Written, session_run
+from rl_orch.export.formats import Writer, Written, session_run
 from rl_orch.export.graph import PolicyGraph
 from rl_orch.export.quantizing import quantized
 from rl_orch.io import bundles
 from rl_orch.io.bundles import INT8, Document, Parity, PolicyDocument, Quantized
+from rl_orch.io.portable import FILES
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed

@@ -4,7 +4,6 @@ What is loaded back was written by this process a moment ago. Files of others ar
 TorchScript and pt2 may bring code along.
 """
 
-import importlib.util
 import io
 import logging
 import warnings
@@ -17,15 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_orch.errors import MissingExtra, RlctlError
+from rl_orch.errors import RlctlError
 from rl_orch.export.graph import Arrays, PolicyGraph
 from rl_orch.export.parity import Run
-from rl_orch.io.bundles import ONNX, ONNX_PACKAGES, PT2, TORCHSCRIPT
+from rl_orch.io.portable import FILES, refuse_missing
 
-FILES = {"onnx": ONNX, "torchscript": TORCHSCRIPT, "pt2": PT2}
-"""Format → the name that its file has in a bundle."""
-
-NEEDED = ONNX_PACKAGES
 LARGEST = 2**31 - 1
 """Bytes that one ONNX file can have; more would need data outside it."""
 
@@ -124,16 +119,6 @@ class Writer:
             return {port.name: tensor.numpy() for port, tensor in outputs}
 
         return run
-
-
-def refuse_missing() -> None:
-    """Raise, with the command that installs it, where what writes and runs ONNX is not there."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingExtra(
-            f"ONNX needs {' and '.join(missing)}, which this environment does not have",
-            hint="Install it with `pip install 'rl-orch[export]'`.",
-        )
 
 
 def session_run(data: bytes) -> Run:

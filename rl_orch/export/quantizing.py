@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rl_orch.export.formats import quietly, refuse_missing
+from rl_orch.export.formats import quietly
 from rl_orch.export.graph import FRAMES, OBSERVATION
+from rl_orch.io.portable import refuse_missing
 
 LAYERS = ("Gemm", "MatMul", "Conv")
 RENAMED = {"Gemm": "_MatMul"}

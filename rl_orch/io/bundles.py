@@ -6,7 +6,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -172,26 +171,6 @@ def read(path: Path, *, digest: str | None = None) -> Bundle:
         digest=found,
         files=files,
     )
-
-
-def refuse_in_the_way(out: Path, *, bundle: bool, replace: bool) -> None:
-    """Raise if there is something where a bundle or a graph is to be written: what no export has
-    written always, and the rest unless it is to be replaced."""
-    if not os.path.lexists(out):
-        return
-    what = "a bundle" if bundle else "a file"
-    ours = is_bundle(out) if bundle else out.is_file()
-    if out.is_symlink() or not ours:
-        raise BadInput(
-            f"--out is {str(out)!r}, where there is something other than {what}",
-            hint="Name another place; nothing was written.",
-        )
-    if not replace:
-        raise BadInput(
-            f"there is {what} at {str(out)!r} already",
-            path=str(out),
-            hint="Add --force to replace it, or name another place with --out.",
-        )
 
 
 def _names(path: Path) -> tuple[str, ...]:

@@ -44,16 +44,21 @@ class Sink(Protocol):
 def read(path: Path, ports: Sequence[Port]) -> Iterator[tuple[Table, float]]:
     """The rows of a file in batches of equally named columns, each with the share of the file that
     was read; `BadInput` with the row that does not fit."""
-    kind = kind_of(path)
-    if not path.is_file():
-        raise NotFound(f"there is no file {str(path)!r}")
+    refuse_unreadable(path)
     row = 0
-    for columns, share in _READERS[kind](path):
+    for columns, share in _READERS[kind_of(path)](path):
         table = fitted(columns, ports, source=path.name, row=row)
         row += len(next(iter(table.values())))
         yield table, share
     if row == 0:
         raise BadInput(f"{path.name} has no rows")
+
+
+def refuse_unreadable(path: Path) -> None:
+    """Raise if there is no file of a kind that is known."""
+    kind_of(path)
+    if not path.is_file():
+        raise NotFound(f"there is no file {str(path)!r}")
 
 
 def fitted(columns: Mapping[str, Any], ports: Sequence[Port], *, source: str, row: int) -> Table:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 import rl_orch
-from rl_orch.errors import BadInput, RlctlError
-from rl_orch.export import formats
+from rl_orch.errors import RlctlError
 from rl_orch.export.bundle import ROWS, Export, Subject, Tell, bundle_files
-from rl_orch.io import bundles, sealed
+from rl_orch.io import bundles, portable, sealed
+from rl_orch.io.portable import BUNDLE
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
@@ -27,22 +27,13 @@ from rl_orch.worker import stored
 from rl_orch.worker.answering import answer_one
 from rl_orch.worker.policies import Loaded
 
-BUNDLE = "bundle"
-FORMATS = (*formats.FILES, BUNDLE)
-
 
 def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """What was written, and how near it comes to the policy in torch."""
     torch.set_num_threads(1)
     form, out = str(question["format"]), Path(question["out"])
     rows, int8 = int(question.get("rows") or ROWS), bool(question.get("int8"))
-    if form not in FORMATS:
-        raise BadInput(f"format is {form!r}; must be one of {', '.join(FORMATS)}")
-    if int8 and form not in ("onnx", BUNDLE):
-        raise BadInput(f"int8 is asked for, but format is {form!r}; must be onnx or {BUNDLE}")
-    if form in ("onnx", BUNDLE):
-        formats.refuse_missing()
-    bundles.refuse_in_the_way(out, bundle=form == BUNDLE, replace=bool(question.get("replace")))
+    portable.refuse_export(question)
     loaded = stored.load(Path(question["source"]))
     if form == BUNDLE:
         return _bundle(loaded, question, out, rows=rows, int8=int8, tell=tell)
@@ -103,7 +94,7 @@ def _report(loaded: Loaded, source: Path, tell: Tell) -> EvalReport:
     """The final evaluation of this very policy: the one there is, or a new one."""
     if loaded.bundle is not None:
         return loaded.bundle.report
-    known = stored.run_of(source).read_report("final")
+    known = portable.run_of(source).read_report("final")
     name, digest = sealed.original_name(source), sealed.manifest_digest(source)
     if known is not None and known.checkpoint == name and known.digest in (None, digest):
         return known
@@ -124,7 +115,7 @@ def _lineage(loaded: Loaded, source: Path) -> dict[str, Any]:
     """Where a policy comes from, as far as its files tell."""
     if loaded.bundle is not None:
         return dict(loaded.bundle.document.lineage)
-    manifest = _manifest(stored.run_of(source))
+    manifest = _manifest(portable.run_of(source))
     return {
         "run": manifest.get("run_id"),
         "group": manifest.get("group"),

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_orch.errors import BadInput
 from rl_orch.export.acting import Acting, GraphActing, SampledActing, greedy
 from rl_orch.export.formats import session_run
 from rl_orch.export.graph import FIRST, MASK, OBSERVATION, PolicyGraph
-from rl_orch.io import rows
+from rl_orch.io import portable, rows
 from rl_orch.io.bundles import Port
 from rl_orch.worker import stored
 from rl_orch.worker.answering import Tell, answer_one
@@ -28,6 +27,7 @@ from rl_orch.worker.answering import Tell, answer_one
 def infer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Actions for observations: in the answer, or in a file if one is named."""
     torch.set_num_threads(1)
+    portable.refuse_inference(question)
     tell("loading", 0.0)
     acting, ports = _acting(question)
     if question.get("input") is None:
@@ -92,9 +92,9 @@ def _row(observed: Any, at: int) -> Any:
 
 def _acting(question: Mapping[str, Any]) -> tuple[Acting, tuple[Port, ...]]:
     """Who acts, and what it takes."""
-    source, means = Path(question["source"]), str(question.get("using") or stored.TORCH)
-    if means != stored.TORCH:
-        return _with_graph(source, means, sampled=bool(question.get("sample")))
+    source, means = Path(question["source"]), str(question.get("using") or portable.TORCH)
+    if means != portable.TORCH:
+        return _with_graph(source, means)
     loaded = stored.load(source)
     graph = PolicyGraph(loaded.policy, loaded.spec)
     if question.get("sample"):
@@ -103,10 +103,8 @@ def _acting(question: Mapping[str, Any]) -> tuple[Acting, tuple[Port, ...]]:
     return greedy(loaded.policy, loaded.spec), graph.inputs
 
 
-def _with_graph(source: Path, means: str, *, sampled: bool) -> tuple[Acting, tuple[Port, ...]]:
-    if sampled:
-        raise BadInput(f"--using is {means!r}; graphs are greedy, only torch can sample")
-    bundle, data = stored.graph_of(source, means)
+def _with_graph(source: Path, means: str) -> tuple[Acting, tuple[Port, ...]]:
+    bundle, data = portable.graph_of(source, means)
     inputs = bundle.policy.inputs
     return GraphActing(session_run(data), inputs), inputs
 

@@ -14,8 +14,9 @@ import numpy as np
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import session_run
-from rl_orch.io import bundles, deposits
-from rl_orch.io.bundles import INT8, ONNX, Bundle
+from rl_orch.io import bundles, portable
+from rl_orch.io.bundles import Bundle
+from rl_orch.io.portable import TORCH
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.tensors import decode
 from rl_orch.rl.envs import space_json
@@ -24,10 +25,6 @@ from rl_orch.rl.learner import load_policy
 from rl_orch.rl.policy import Actor, Setup
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies import Loaded, from_checkpoint, on_cpu, opened, setup_of
-
-TORCH = "torch"
-GRAPHS = {"onnx": ONNX, "int8": INT8}
-MEANS = (TORCH, *GRAPHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,43 +64,8 @@ def load(path: Path) -> Loaded:
     """The policy at a path, on the CPU and in torch."""
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path))
-    spec = on_cpu(run_of(path).spec())
-    if deposits.is_deposit(path):
-        raise BadInput(
-            f"{str(path)!r} is what an external program saved; only that program can read it",
-            hint="Policies that this package trained can be loaded.",
-        )
-    return from_checkpoint(spec, path)
-
-
-def run_of(path: Path) -> RunDir:
-    """The run directory that a checkpoint is in."""
-    directory = RunDir(path.absolute().parent.parent)
-    if not directory.spec_file.is_file():
-        raise BadInput(
-            f"{str(path)!r} is no checkpoint of a run: {directory.spec_file} is not there",
-            hint="Name a run, a checkpoint inside its run directory, or a bundle.",
-        )
-    return directory
-
-
-def graph_of(source: Path, means: str) -> tuple[Bundle, bytes]:
-    """A bundle, and that of its graphs which is asked for."""
-    if means not in GRAPHS:
-        raise BadInput(f"--using is {means!r}; must be one of {', '.join(MEANS)}")
-    if not bundles.is_bundle(source):
-        raise BadInput(
-            f"--using is {means!r}, but {str(source)!r} is no bundle",
-            hint="`rlctl export --format bundle` makes one; or leave --using out.",
-        )
-    bundle = bundles.read(source)
-    data = bundle.files.get(GRAPHS[means])
-    if data is None:
-        raise BadInput(
-            f"--using is {means!r}, but bundle {source.name} has no {GRAPHS[means]}",
-            hint="`rlctl export --format bundle --int8` makes one that has.",
-        )
-    return bundle, data
+    portable.refuse_unloadable(path)
+    return from_checkpoint(on_cpu(portable.run_of(path).spec()), path)
 
 
 def _of_bundle(path: Path, means: str) -> Playable:
@@ -112,7 +74,7 @@ def _of_bundle(path: Path, means: str) -> Playable:
         bundle = bundles.read(path)
         policy = _from_bundle(bundle).policy
     else:
-        bundle, data = graph_of(path, means)
+        bundle, data = portable.graph_of(path, means)
         policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
     spec = on_cpu(bundle.spec)
     _refuse_other_spaces(bundle, setup_of(spec))

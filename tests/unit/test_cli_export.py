@@ -8,7 +8,7 @@ import pytest
 
 from rl_orch.core import exporting
 from rl_orch.core.store import Store
-from rl_orch.io import bundles, sealed
+from rl_orch.io import bundles, deposits, sealed
 from tests.conftest import Ran
 from tests.models import Shop
 
@@ -24,7 +24,7 @@ class Answering:
     def answer(self, question: dict[str, Any], _watch: object) -> dict[str, Any]:
         """Something that can be told of."""
         self.asked.append(question)
-        return {"path": question.get("out"), "bytes": 0, "parity": {}, "action": 0}
+        return {"path": question.get("out"), "bytes": 0, "parity": {}, "rows": 1}
 
 
 @pytest.fixture
@@ -52,3 +52,35 @@ def test_an_export_replaces_an_earlier_one_only_if_told_to(
         assert child.asked.pop()["replace"]
     ran = rlctl("export", "1", "--format", "onnx", "--out", "b", "--force")
     assert "something other than a file" in ran.err
+
+
+def test_what_cannot_be_done_is_refused_before_torch_is_loaded(
+    rlctl: Rlctl, child: Answering, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text("[0, 0, 0, 0]\n")
+    one = ("--observation", "[0, 0, 0, 0]")
+    refused = {
+        ("export", "1", "--format", "pt2", "--int8"): "must be onnx or bundle",
+        ("export", "9"): "no model 9",
+        ("export", "1", "--format", "pickle"): "pickle",
+        ("infer", "1", "--input", "none.npy"): "there is no file",
+        ("infer", "1", "--input", "in.csv"): "must be one of .npy",
+        ("infer", "1", "--input", "in.jsonl", "--output", "out.csv"): "must be one of .npy",
+        ("infer", "1", *one, "--using", "onnx"): "is no bundle",
+        ("infer", "1", *one, "--using", "onnx", "--sample"): "only torch can sample",
+    }
+    for command, problem in refused.items():
+        ran = rlctl(*command)
+        assert (ran.code, child.asked) == (2, []), command
+        assert problem in ran.err
+    assert rlctl("infer", "1", "--input", "in.jsonl", "--output", "out.npy").code == 0
+
+
+def test_what_an_external_program_saved_is_refused_before_torch_is_loaded(
+    rlctl: Rlctl, child: Answering, tmp_path: Path
+) -> None:
+    (checkpoint,) = (tmp_path / "rlruns" / "runs" / "r-1" / "checkpoints").iterdir()
+    (checkpoint / deposits.DEPOSIT).write_text("{}")
+    for command in (("export", "1"), ("infer", "1", "--observation", "[0]")):
+        assert "only that program can read it" in rlctl(*command).err
+    assert child.asked == []

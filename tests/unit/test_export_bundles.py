@@ -16,9 +16,9 @@ import yaml
 from rl_orch.errors import Damaged, NotFound
 from rl_orch.export.bundle import Subject, assembled, described
 from rl_orch.export.card import loading
-from rl_orch.export.formats import FILES
 from rl_orch.io import bundles, onnx_files, sealed
 from rl_orch.io.bundles import NEEDED, NOUN, WEIGHTS, Parity, Port
+from rl_orch.io.portable import FILES
 from rl_orch.io.tensors import decode
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policy import policy_tensors

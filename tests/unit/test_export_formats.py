@@ -10,12 +10,13 @@ import torch
 
 import rl_orch
 from rl_orch.errors import MissingExtra, RlctlError
-from rl_orch.export import formats, parity
+from rl_orch.export import parity
 from rl_orch.export.acting import GraphActor
-from rl_orch.export.formats import FILES, Written, session_run
+from rl_orch.export.formats import Written, session_run
 from rl_orch.export.graph import ACTION
 from rl_orch.export.quantizing import quantized
-from rl_orch.io import onnx_files
+from rl_orch.io import onnx_files, portable
+from rl_orch.io.portable import FILES
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policy import Actor
 from tests.exported import CASES, Case, made
@@ -106,7 +107,7 @@ def layers_in_float(data: bytes) -> int:
 def test_without_the_extra_the_command_that_installs_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(formats, "NEEDED", ("onnx", "onnx_that_nobody_has"))
+    monkeypatch.setattr(portable, "ONNX_PACKAGES", ("onnx", "onnx_that_nobody_has"))
     with pytest.raises(MissingExtra, match="onnx_that_nobody_has") as refusal:
         made(CASES["ppo"]).writer().write("onnx")
     assert refusal.value.hint == "Install it with `pip install 'rl-orch[export]'`."
