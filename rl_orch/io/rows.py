@@ -139,7 +139,8 @@ class Output:
             return work()
         except OSError as error:
             raise RlctlError(
-                f"cannot write {str(self._path)!r}: {error.strerror}", hint=advice(error)
+                f"cannot write {str(self._path)!r}: {error.strerror}",
+                hint=advice(error, then="try again"),
             ) from error
 
 

@@ -26,11 +26,11 @@ _MANIFEST_BYTES = 1 << 20
 _REPLACED = ".replaced"
 
 
-def write(path: Path, files: Mapping[str, bytes], *, noun: str) -> None:
+def write(path: Path, files: Mapping[str, bytes], *, noun: str, then: str = "resume") -> None:
     """Write a directory and return once it is whole and on the disk.
 
     One that has the name already is replaced; at every moment the old one or the new one can be
-    read. If the disk refuses, nothing is left behind and the error says why.
+    read. If the disk refuses, nothing is left behind and the error says why, and what to do `then`.
     """
     manifest = _manifest({name: _digest(data) for name, data in files.items()})
     try:
@@ -44,7 +44,9 @@ def write(path: Path, files: Mapping[str, bytes], *, noun: str) -> None:
             sync_directory(path.parent)
     except OSError as error:
         raise RlctlError(
-            f"cannot write {noun} {path}: {error.strerror}", path=str(path), hint=advice(error)
+            f"cannot write {noun} {path}: {error.strerror}",
+            path=str(path),
+            hint=advice(error, then=then),
         ) from error
     with suppress(OSError):
         discard(_aside(path))
@@ -143,11 +145,11 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def advice(error: OSError) -> str:
-    """What to do about a disk that refuses to be written to."""
+def advice(error: OSError, *, then: str = "resume") -> str:
+    """What to do about a disk that refuses to be written to, and what once it does not."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Free space on that disk, then resume; what was written before is whole."
-    return "Check the disk and the permissions of that folder, then resume."
+        return f"Free space on that disk, then {then}; what was written before is whole."
+    return f"Check the disk and the permissions of that folder, then {then}."
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from rl_orch.worker import stored
 from rl_orch.worker.answering import answer_one
 from rl_orch.worker.policies import Loaded
 
+AGAIN = "export it again"
+
 
 def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """What was written, and how near it comes to the policy in torch."""
@@ -77,7 +79,7 @@ def _bundle(
     subject = Subject(loaded.policy, loaded.spec, report, lineage)
     files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)
     tell("sealing", 0.95)
-    sealed.write(out, files, noun=bundles.NOUN)
+    sealed.write(out, files, noun=bundles.NOUN, then=AGAIN)
     bundle = bundles.read(out)
     policy = bundle.policy.model_dump(mode="json")
     return {
@@ -147,7 +149,9 @@ def _write_file(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise RlctlError(
-            f"cannot write {path}: {error.strerror}", path=str(path), hint=sealed.advice(error)
+            f"cannot write {path}: {error.strerror}",
+            path=str(path),
+            hint=sealed.advice(error, then=AGAIN),
         ) from error
 
 

@@ -133,6 +133,21 @@ def test_torchscript_is_written_whole_and_replaces_only_files(
         export({**question, "out": str(tmp_path)}, silent)
 
 
+def test_a_place_that_cannot_be_written_to_is_no_reason_to_resume(
+    kept: Callable[..., Kept], tmp_path: Path
+) -> None:
+    policy, file = kept(CASES["dqn"]), tmp_path / "file"
+    file.touch()
+    (tmp_path / "in.jsonl").write_text("[0, 0, 0, 0]\n")
+    question = {"source": str(policy.path), "format": "torchscript", "rows": 8}
+    with pytest.raises(RlctlError) as refusal:
+        export({**question, "out": str(file / "policy.ts")}, silent)
+    assert str(refusal.value.hint).endswith("then export it again.")
+    with pytest.raises(RlctlError) as refusal:
+        policy.ask(input=str(tmp_path / "in.jsonl"), output=str(file / "out.npy"))
+    assert str(refusal.value.hint).endswith("then try again.")
+
+
 def test_a_graph_that_differs_is_not_written(
     kept: Callable[..., Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
