@@ -12,7 +12,7 @@ from rl_orch.cli.words import bounds_text, figure, group_sentence, plain
 from rl_orch.core import evaluation
 from rl_orch.core.evaluation import Comparison, Evaluated
 from rl_orch.core.references import PolicySource
-from rl_orch.records import Estimate, GroupEvaluation, Run
+from rl_orch.records import Estimate, EvalReport, GroupEvaluation, Run
 
 NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
 DECISIONS = {"superior": "it is better", "not": "it is not shown to be better"}
@@ -93,26 +93,38 @@ def _comparison(found: Comparison) -> dict[str, Any]:
 
 
 def print_evaluation(source: PolicySource, found: Evaluated, against: str | None) -> None:
-    """What was found, in a table; and of two policies, how they differ in a sentence."""
+    """What was found, in a table; of two policies side by side, and how they differ."""
     report, console = found.answer.report, out()
     how = "likeliest actions" if report.deterministic else "sampled actions"
     console.print(
         f"{safe(report.env_id)}: {report.summary.n} episodes, {how}, seed {report.seed}",
         style="dim",
     )
+    sides = {"estimate": report}
+    if found.answer.baseline is not None and against is not None:
+        sides = {source.name: report, against: found.answer.baseline}
     table = Table(box=None, pad_edge=False)
     table.add_column("return")
-    for name in ("estimate", "95 %"):
-        table.add_column(name, justify="right")
-    for name, each in _aggregates(source, found).items():
-        table.add_row(NAMES[name], figure(each.value), bounds_text(each.ci95))
-    table.add_row("std", figure(report.summary.std), "")
-    table.add_row("length", figure(report.mean_length), "")
-    for name, values in report.metrics.items():
-        table.add_row(safe(name), figure(sum(values) / len(values)), "")
+    for name in sides:
+        table.add_column(safe(name), justify="right")
+        table.add_column("95 %", justify="right")
+    columns = [_column(each, evaluation.target_of(source)) for each in sides.values()]
+    for name in columns[0]:
+        table.add_row(safe(name), *(cell for column in columns for cell in column[name]))
     console.print(table)
     if found.comparison is not None and against is not None:
         console.print(f"\n{_sentence(found.comparison, against)}")
+
+
+def _column(report: EvalReport, target: float | None) -> dict[str, tuple[str, str]]:
+    """The numbers of a report by their names, each with its interval if it has one."""
+    estimates = {
+        NAMES[name]: (figure(each.value), bounds_text(each.ci95))
+        for name, each in evaluation.aggregates(report, target).items()
+    }
+    plain_ones = {"std": report.summary.std, "length": report.mean_length}
+    plain_ones |= {name: sum(values) / len(values) for name, values in report.metrics.items()}
+    return estimates | {name: (figure(value), "") for name, value in plain_ones.items()}
 
 
 def _sentence(found: Comparison, against: str) -> str:
@@ -126,5 +138,5 @@ def _sentence(found: Comparison, against: str) -> str:
     return (
         f"{minus} {bounds_text(apart.ci95)} over {pairs}; "
         f"it returns more with a chance of {better.value:.0%} "
-        f"[{better.ci95[0]:.0%}, {better.ci95[1]:.0%}]"
+        f"[{better.ci95[0]:.0%}, {better.ci95[1]:.0%}] (ties count half)"
     )

@@ -76,4 +76,18 @@ def test_of_a_comparison_with_a_fixed_number_of_pairs_the_interval_is_told(rlctl
     assert low < comparison["difference"]["mean"] < high
     assert len(comparison["probability_of_improvement"]["ci95"]) == 2
     assert (comparison["decision"], comparison["difference"]["low"]) == (None, None)
-    assert "it returns more with a chance of" in " ".join(rlctl(*words).out.split())
+    told = rlctl(*words).out
+    assert "it returns more with a chance of" in " ".join(told.split())
+    assert "(ties count half)" in " ".join(told.split())
+
+
+@pytest.mark.usefixtures("home")
+def test_of_two_policies_the_numbers_of_both_are_told(rlctl: Rlctl) -> None:
+    words = ("eval", "r-0", "--against", "r-1", "-n", str(ASKED))
+    document = json.loads(rlctl(*words, "--json").out)
+    lines = [line.split() for line in rlctl(*words).out.splitlines()]
+    assert ["return", "model", "1", "95", "%", "r-1", "95", "%"] in lines
+    (mean,) = (line for line in lines if line[:1] == ["mean"])
+    ours, theirs = document["eval"]["mean"], document["against"]["eval"]["mean"]
+    assert ours > theirs
+    assert (mean[1], mean[4]) == (figure(ours), figure(theirs))
