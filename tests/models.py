@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rl_orch.core.groups import fold
 from rl_orch.core.models import Models
 from rl_orch.core.ports import Assess
 from rl_orch.core.registering import judge
@@ -17,7 +18,7 @@ from rl_orch.core.store import Store
 from rl_orch.io import shelf
 from rl_orch.io.gathered import Baseline, Gathered, Latency, Wanted, plays
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import EvalReport, ModelVersion, Run, State
+from rl_orch.records import EvalReport, Group, ModelVersion, Run, State
 from rl_orch.stats import summarize
 from rl_orch.testing import a_spec, seal_checkpoint
 from tests.stores import a_run
@@ -94,6 +95,11 @@ class Shop:
         """The run of an id."""
         return self.store.find(reference)
 
+    def group(self, reference: str) -> Group | None:
+        """The group of an id or a name, if there is one."""
+        found = self.store.find_group(reference)
+        return None if found is None else fold(self.store.group_runs(found))
+
     @property
     def registry(self) -> Registry:
         """The rows."""
@@ -109,12 +115,13 @@ class Shop:
         judged: bool = True,
         gates: Sequence[str] = GATED,
         at: float = 0.0,
+        group: str | None = None,
     ) -> ModelVersion:
         """The model of a run of its own, whose gate asks for a return of 100."""
         directory = RunDir(self.home / "runs" / run_id)
         spec = a_spec(*gates, env_id=env_id)
         directory.create(spec, {"run_id": run_id})
-        run = a_run(run_id, path=str(directory.path), env=env_id, created_at=at)
+        run = a_run(run_id, path=str(directory.path), env=env_id, created_at=at, group=group)
         name = shelf.name_of(100)
         path = seal_checkpoint(directory, name)
         self.store.add(run.model_copy(update={"state": State.EVALUATING}), lease=run_id)

@@ -1,18 +1,18 @@
 """The verbs of the registry over HTTP: what `core.models.Models` does here, there."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from rl_orch.client.link import Link
 from rl_orch.core import references
 from rl_orch.core.pages import ModelQuery
+from rl_orch.core.references import KnowsRuns
 from rl_orch.records import (
     Alias,
     AliasChange,
     ModelVersion,
     ModelView,
     Pruning,
-    Run,
     StoredVerdict,
     Verification,
 )
@@ -22,17 +22,10 @@ ASSESS_TIMEOUT_S = 3700.0
 take as long to be read or removed."""
 
 
-class Runs(Protocol):
-    """Who knows the runs of the same service."""
-
-    def get(self, reference: str) -> Run:
-        """The run that is meant."""
-
-
 class Models:
     """What can be done with the models of a service."""
 
-    def __init__(self, link: Link, runs: Runs) -> None:
+    def __init__(self, link: Link, runs: KnowsRuns) -> None:
         self._link = link
         self._runs = runs
 

@@ -25,6 +25,7 @@ from rl_orch.io import shelf
 from rl_orch.records import (
     Alias,
     AliasChange,
+    Group,
     ModelVersion,
     ModelView,
     Pruning,
@@ -53,6 +54,9 @@ class Home(Protocol):
 
     def get(self, reference: str) -> Run:
         """The run that is meant."""
+
+    def group(self, reference: str) -> Group | None:
+        """The group that is meant, if one is."""
 
 
 class Models:

@@ -2,6 +2,7 @@
 every command, here and through a service.
 """
 
+import math
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import bundles, deposits, shelf
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.sealed import MANIFEST
-from rl_orch.records import Alias, ModelVersion, Run
+from rl_orch.records import Alias, Group, ModelVersion, Run
 
 Kind = Literal["checkpoint", "bundle", "deposit"]
 BEST = "best"
@@ -70,6 +71,9 @@ class KnowsRuns(Protocol):
 
     def get(self, reference: str) -> Run:
         """The run that is meant."""
+
+    def group(self, reference: str) -> Group | None:
+        """The group that is meant, if one is."""
 
 
 def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
@@ -145,9 +149,12 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
 def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     """The model that a run ended with; else the best of those that it has."""
     try:
-        run = runs.get(word)
+        group = runs.group(word)
+        run = runs.get(group.runs[0] if group else word)
     except NotFound as error:
         raise NotFound(f"no policy {word!r}; must be {FORMS}", hint=error.hint) from None
+    if group is not None:
+        raise _several(models, runs, word, group)
     if run.model_id is not None:
         with suppress(NotFound):  # It may have been let go of since.
             return models.get(run.model_id)
@@ -158,6 +165,26 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
             hint="A run has one once a checkpoint was evaluated, with registry.enable=true.",
         )
     return found[0]
+
+
+def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> BadInput:
+    """The error that a group is no policy, with the best that its runs have come to."""
+    found = []
+    for run_id in group.runs:
+        with suppress(NotFound):
+            found.append(of_run(models, runs, run_id))
+    best = max(found, key=_worth, default=None)
+    return BadInput(
+        f"{word!r} is a group of {len(group.runs)} runs, each with a policy of its own",
+        hint="None of them has a model yet."
+        if best is None
+        else f"The best of them is model {best.id}, of run {best.run_id}: name it as {best.id}.",
+    )
+
+
+def _worth(model: ModelVersion) -> tuple[bool, float]:
+    """What ranks models: whether they are validated, then their mean return."""
+    return model.validated, -math.inf if model.mean_reward is None else model.mean_reward
 
 
 def only(found: Sequence[Alias], word: str) -> Alias:

@@ -99,3 +99,20 @@ def test_what_means_nothing_is_said_to(shop: Shop, word: str, said: str) -> None
     shop.a_model("r-1")
     with pytest.raises(NotFound, match=re.escape(said)):
         source(shop.models(), shop, word)
+
+
+def test_a_group_is_no_policy_and_its_best_is_named(shop: Shop) -> None:
+    for name, mean in (("g-s1", 400.0), ("g-s2", 500.0), ("g-s3", 50.0)):
+        shop.a_model(name, mean, group="g")
+    best = shop.get("g-s2").model_id
+    for word in ("g", "cartpole"):
+        with pytest.raises(BadInput, match=f"{word!r} is a group of 3 runs") as refusal:
+            source(shop.models(), shop, word)
+        assert refusal.value.hint == (
+            f"The best of them is model {best}, of run g-s2: name it as {best}."
+        )
+        with pytest.raises(BadInput, match="is a group"):
+            shop.models().promote(word, "production")
+    found = source(shop.models(), shop, "g-s3").model
+    assert found is not None
+    assert found.run_id == "g-s3"
