@@ -190,6 +190,8 @@ def _evaluate_group(
         print_json({"group": members[0][0].group, "policies": documents, "eval": plain(whole)})
     else:
         evaluations.print_members(played, whole)
+    for member in played:
+        note(f"wrote {member.files['report']}; its episodes are beside it")
 
 
 def _drawn(connected: Connected, source: PolicySource, folder: Path | None) -> dict[str, Path]:

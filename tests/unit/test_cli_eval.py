@@ -82,6 +82,20 @@ def test_of_a_comparison_with_a_fixed_number_of_pairs_the_interval_is_told(rlctl
 
 
 @pytest.mark.usefixtures("home")
+def test_of_a_group_it_is_told_what_was_written_where(rlctl: Rlctl, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "rlruns", Store(tmp_path / "rlruns" / "rlctl.db"))
+    for name in ("g-s1", "g-s2"):
+        shop.a_model(name, group="g")
+    told = "".join(rlctl("eval", "g", "-n", "10").err.split())
+    for name in ("g-s1", "g-s2"):
+        file = tmp_path / "rlruns" / "runs" / name / "evals" / "eval-1.json"
+        assert f"wrote{file};" in told
+    assert f"wrote{tmp_path / 'x' / 'g-s1'}" in "".join(
+        rlctl("eval", "g", "-n", "10", "--out", "x", "--json").err.split()
+    )
+
+
+@pytest.mark.usefixtures("home")
 def test_of_two_policies_the_numbers_of_both_are_told(rlctl: Rlctl) -> None:
     words = ("eval", "r-0", "--against", "r-1", "-n", str(ASKED))
     document = json.loads(rlctl(*words, "--json").out)
