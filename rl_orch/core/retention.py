@@ -165,7 +165,7 @@ def _of_runs(connection: sa.Connection, known: Sequence[ModelVersion]) -> dict[i
     query = sa.select(RUNS.c.id, RUNS.c.state).where(RUNS.c.state.not_in(FINAL))
     states = {run_id: state for run_id, state in connection.execute(query) if run_id in runs}
     unmeasured = {
-        model.id: "it was imported, and nobody has evaluated it yet"
+        model.id: f"it was imported, and not judged yet: rlctl registry validate {model.id}"
         for model in known
         if model.source == "import" and model.mean_reward is None
     }

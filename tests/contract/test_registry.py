@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from rl_orch.core.aliases import Aliases, Change, Place
 from rl_orch.core.assessing import seed_of
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.retention import DAY_S, Limits, Retention
 from rl_orch.core.store import Store
+from rl_orch.core.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound
 from rl_orch.io import gathered, sealed, shelf
 from rl_orch.io.events import EventWriter
@@ -718,3 +720,16 @@ def test_what_would_be_passed_over_in_silence_is_refused(shop: Shop) -> None:
         models.promote(model.id, "production", margin=5.0)
     with pytest.raises(NotFound, match="is a path, and a model of the registry is meant"):
         models.promote(model.model_path, "production")
+
+
+def test_an_imported_model_stays_until_a_gate_has_judged_it(shop: Shop) -> None:
+    shop.a_model("best")
+    model = shop.a_model("imported", judged=False)
+    with shop.store.writing() as connection:
+        unmeasured = {"source": "import", "mean_reward": None}
+        connection.execute(sa.update(MODELS).where(MODELS.c.id == model.id).values(**unmeasured))
+    (spared,) = shop.models().prune(keep_top_n=1).spared
+    told = f"it was imported, and not judged yet: rlctl registry validate {model.id}"
+    assert spared.why == told
+    shop.models(PlayedAs({model.id: 300.0})).validate(model.id)
+    assert [gone.model_id for gone in shop.models().prune(keep_top_n=1).removed] == [model.id]
