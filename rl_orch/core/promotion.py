@@ -43,7 +43,8 @@ def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVer
         older = " on its files as they are now" if known else ""
         raise GateRefused(
             f"model {model.id} has no verdict{older}, and nobody promotes what no gate has passed",
-            hint=f"rlctl registry validate {model.id}",
+            hint=f"rlctl registry validate {model.id}; with --min-return NUMBER, if its spec has "
+            "no gate.",
         )
     if not newest.passed:
         raise GateRefused(

@@ -87,7 +87,10 @@ def test_models_are_listed_by_what_is_asked(shop: Shop) -> None:
 def test_what_no_gate_has_passed_is_not_promoted(shop: Shop) -> None:
     models = shop.models()
     fresh, poor = shop.a_model("fresh", judged=False), shop.a_model("poor", 50.0)
-    assert "has no verdict" in refused(lambda: models.promote(fresh.id, "production"))
+    with pytest.raises(GateRefused, match="has no verdict") as refusal:
+        models.promote(fresh.id, "production")
+    hint = f"rlctl registry validate {fresh.id}; with --min-return NUMBER, if its spec has no gate."
+    assert refusal.value.hint == hint
     assert "at least 100 is asked" in refused(lambda: models.promote(poor.id, "production"))
     assert models.aliases() == ()
     assert models.history() == ()
