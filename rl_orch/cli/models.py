@@ -53,7 +53,8 @@ def change_line(change: AliasChange) -> str:
     if change.model_id is None:
         return f"{name} is nobody's now; it was model {change.previous_id}"
     before = "" if change.previous_id is None else f", instead of model {change.previous_id}"
-    forced = " [yellow](forced)[/]" if change.forced else ""
+    why = "forced" if change.action == "promote" else safe(str(change.reason))
+    forced = f" [yellow]({why})[/]" if change.forced else ""
     return f"{name} is model {change.model_id} now{before}{forced}"
 
 

@@ -181,7 +181,11 @@ class Models:
                 f"nobody who is still there was {place} before model {found.model_id}",
                 hint=f"rlctl registry history {place}",
             )
-        then = next(change for change in known if change.model_id == before)
+        mine = (change for change in known if change.model_id == before)
+        then = next(change for change in mine if change.action == "promote")
+        if then.forced:
+            why = f"forced before: {then.reason}"
+            reason = why if reason is None else f"{reason}; {why}"
         return self._aliases.change(
             Change(
                 place,

@@ -80,6 +80,16 @@ def test_a_promotion_is_told_and_kept(rlctl: Rlctl, models: list[ModelVersion]) 
     assert "is nobody's now; it was model 1" in rlctl("registry", "unalias", "production").out
 
 
+def test_a_rollback_to_a_forced_model_says_why_it_was_forced(
+    rlctl: Rlctl, models: list[ModelVersion]
+) -> None:
+    for model in ("3", "2"):
+        rlctl("promote", model, "--to", "production", "--force", "--reason", "a demo")
+    assert rlctl("rollback", "production").out == (
+        "production@CartPole-v1 is model 3 now, instead of model 2 (forced before: a demo)\n"
+    )
+
+
 def test_a_gate_that_refuses_is_exit_code_3(rlctl: Rlctl, models: list[ModelVersion]) -> None:
     ran = rlctl("promote", "3", "--to", "production")
     assert (ran.code, ran.out) == (3, "")
