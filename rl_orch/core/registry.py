@@ -339,7 +339,14 @@ def _model(row: sa.Row[Any], aliases: tuple[str, ...]) -> ModelVersion:
     values = dict(zip(MODELS.c.keys(), row, strict=True))
     if values["verdict"] is not None:
         values["verdict"] = Verdict.model_validate_json(values["verdict"])
-    values["lineage"] = {}
-    with suppress(ValueError):
-        values["lineage"] = json.loads(row.lineage)
+    for name, nothing_known in (("lineage", {}), ("hyperparams", None)):
+        values[name] = _parsed(values[name]) or nothing_known
     return ModelVersion.model_validate(values | {"aliases": aliases})
+
+
+def _parsed(text: str | None) -> dict[str, Any] | None:
+    """An object out of a column, if there is one."""
+    with suppress(ValueError):
+        found = json.loads(text or "null")
+        return found if isinstance(found, dict) else None
+    return None

@@ -11,8 +11,9 @@ from rl_orch.records.reports import Verdict
 class ModelVersion(Record):
     """A policy the registry holds; the fields down to `validated` are the columns of `models`.
 
-    `digest` is that of its checkpoint's manifest, `lineage` what it was made from. While it is
-    `retiring`, its files are being deleted. `aliases` are its names in its environment.
+    `hyperparams` is its resolved spec, `digest` that of its checkpoint's manifest, `lineage` what
+    it was made from. While it is `retiring`, its files are being deleted. `aliases` are its names
+    in its environment.
     """
 
     id: int
@@ -24,7 +25,7 @@ class ModelVersion(Record):
     mean_reward: float | None = None
     std_reward: float | None = None
     mean_episode_length: float | None = None
-    hyperparams: str | None = None
+    hyperparams: dict[str, Any] | None = None
     git_commit: str | None = None
     validated: bool = False
     run_id: str | None = None

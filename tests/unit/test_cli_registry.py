@@ -45,6 +45,7 @@ def test_models_are_listed_in_rows_and_as_a_document(
     (row,) = document["models"]
     assert set(row) >= SEED_3 | {"aliases", "run_id", "config_hash", "digest", "lineage"}
     assert (row["id"], row["aliases"]) == (first.id, [])
+    assert row["hyperparams"]["env"]["id"] == "CartPole-v1"
     newest = json.loads(rlctl("registry", "list", "--limit", "2", "--json").out)["models"]
     assert [row["id"] for row in newest] == [3, second.id]
 
