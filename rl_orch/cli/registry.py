@@ -197,11 +197,11 @@ def prune(
         return
     _print_retirements("would go" if dry_run else "removed", done.removed)
     _print_retirements("stays", done.spared)
-    if not done.removed:
-        limits = keep_top_n is not None or max_age is not None
-        out().print(
-            "nothing to remove" if limits else "no limit: --keep-top-n or --max-age sets one"
-        )
+    if keep_top_n is None and max_age is None:
+        out().print("no limit is set, so only removals that were cut short are finished")
+        out().print("set one with --keep-top-n or --max-age")
+    elif not done.removed:
+        out().print("nothing to remove")
 
 
 def history(

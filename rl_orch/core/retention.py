@@ -51,6 +51,7 @@ class Retention:
     def prune(self, limits: Limits, *, env: str | None = None, dry_run: bool = False) -> Pruning:
         """Let go of what the limits leave no room for, in one environment or in each; and finish
         what others have begun."""
+        begun = self._begun()
         removed: list[Retirement] = []
         spared: list[Retirement] = []
         for env_id in self._environments(env):
@@ -66,8 +67,10 @@ class Retention:
                 for each in removed
                 if each.model_id not in gone
             ]
-            removed = [each for each in removed if each.model_id in gone]
-        return Pruning(removed=tuple(removed), spared=tuple(spared), dry_run=dry_run)
+            begun, removed = (
+                [each for each in found if each.model_id in gone] for found in (begun, removed)
+            )
+        return Pruning(removed=(*begun, *removed), spared=tuple(spared), dry_run=dry_run)
 
     def finish(self) -> list[int]:
         """Delete the files, then the rows, of all models that are marked; returns their ids."""
@@ -87,6 +90,13 @@ class Retention:
             self._drop(model.id)
             gone.append(model.id)
         return gone
+
+    def _begun(self) -> list[Retirement]:
+        """What others have begun to remove, and did not come to the end of."""
+        query = sa.select(MODELS.c.id).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
+        with self._store.reading() as connection:
+            found = connection.execute(query).scalars().all()
+        return [Retirement(model_id=each, why="its removal was cut short") for each in found]
 
     def _environments(self, env: str | None) -> list[str]:
         if env is not None:

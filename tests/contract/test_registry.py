@@ -487,7 +487,7 @@ def test_a_removal_that_was_cut_short_is_finished_and_nobody_is_promoted_meanwhi
     with pytest.raises(NotFound):
         models.validate(model.id)
     shutil.rmtree(model.model_path)
-    assert models.prune().removed == ()
+    assert [gone.model_id for gone in models.prune().removed] == [model.id]
     assert models.verify().ok
     with pytest.raises(NotFound):
         models.get(model.id)
@@ -736,3 +736,15 @@ def test_an_imported_model_stays_until_a_gate_has_judged_it(shop: Shop) -> None:
     assert spared.why == told
     shop.models(PlayedAs({model.id: 300.0})).validate(model.id)
     assert [gone.model_id for gone in shop.models().prune(keep_top_n=1).removed] == [model.id]
+
+
+def test_a_removal_that_was_cut_short_is_finished_without_a_limit_and_told_of(shop: Shop) -> None:
+    shop.a_model("stays")
+    model = shop.a_model("goes")
+    with shop.store.writing() as connection:
+        connection.execute(sa.update(MODELS).where(MODELS.c.id == model.id).values(retiring=True))
+    for dry_run in (True, False):
+        (gone,) = shop.models().prune(dry_run=dry_run).removed
+        assert (gone.model_id, gone.why) == (model.id, "its removal was cut short")
+    assert not Path(model.model_path).exists()
+    assert shop.models().prune().removed == ()
