@@ -2,6 +2,7 @@
 every command, here and through a service.
 """
 
+import difflib
 import math
 import os
 import re
@@ -80,6 +81,8 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
     """Where the policy is that a word means; its files must be on this machine."""
     if _is_path(word):
         path = Path(word).expanduser().absolute()
+        if not path.exists():
+            raise _nothing_there(word)
         return PolicySource(path, kind_of(path))
     found = model(models, runs, word)
     path = Path(found.model_path)
@@ -152,6 +155,8 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
         group = runs.group(word)
         run = runs.get(group.runs[0] if group else word)
     except NotFound as error:
+        if os.sep in word:
+            raise _nothing_there(word) from None
         raise NotFound(f"no policy {word!r}; must be {FORMS}", hint=error.hint) from None
     if group is not None:
         raise _several(models, runs, word, group)
@@ -271,6 +276,20 @@ def _is_path(word: str) -> bool:
     if word.startswith(("/", "./", "../", "~")) or word in (".", ".."):
         return True
     return os.sep in word and Path(word).is_dir()
+
+
+def _nothing_there(word: str) -> NotFound:
+    """The error that a path leads nowhere, with how far it does and what is there."""
+    path = Path(word).expanduser().absolute()
+    last = next(folder for folder in path.parents if folder.is_dir())
+    names = sorted(each.name for each in last.iterdir() if not each.name.startswith("."))
+    missing = path.relative_to(last).parts[0]
+    near = difflib.get_close_matches(missing, names, n=1)
+    return NotFound(
+        f"there is no policy at {word!r}: {missing!r} is not in {str(last)!r}",
+        path=str(path),
+        hint=f"Did you mean {near[0]!r}?" if near else f"A policy can be {FORMS}.",
+    )
 
 
 def _run(runs: KnowsRuns, run_id: str) -> Run | None:

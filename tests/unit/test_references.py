@@ -116,3 +116,18 @@ def test_a_group_is_no_policy_and_its_best_is_named(shop: Shop) -> None:
     found = source(shop.models(), shop, "g-s3").model
     assert found is not None
     assert found.run_id == "g-s3"
+
+
+def test_a_path_that_leads_nowhere_is_told_as_a_path(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shop.a_model("r-1").model_path)
+    monkeypatch.chdir(tmp_path)
+    relative = path.relative_to(tmp_path).with_name("step_000000000101")
+    for word in (str(relative), f"./{relative}", str(tmp_path / relative)):
+        with pytest.raises(NotFound, match=f"no policy at {word!r}: '{relative.name}'") as refusal:
+            source(shop.models(), shop, word)
+        assert refusal.value.hint == f"Did you mean {path.name!r}?"
+    with pytest.raises(NotFound, match="'nowhere' is not in") as refusal:
+        source(shop.models(), shop, "nowhere/at/all")
+    assert "the path of a checkpoint or bundle" in str(refusal.value.hint)
