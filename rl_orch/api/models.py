@@ -1,5 +1,6 @@
 """The registry: listing models, judging them, giving them aliases, letting go of them."""
 
+import re
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
@@ -23,6 +24,9 @@ from rl_orch.records import AliasChange, ModelView, Pruning, StoredVerdict, Veri
 
 ASSESSED_AT_ONCE = 2
 """Who is judged may have to be played by a process of its own, for minutes."""
+
+PERSON = re.compile(r"[!-~]{1,100}")
+"""A user at a machine, as clients may call themselves."""
 
 routes = router("models")
 _assessing = CapacityLimiter(ASSESSED_AT_ONCE)
@@ -139,6 +143,7 @@ async def prune_registry(here: Here, body: Prune) -> Response:
 
 
 def _who(request: Request) -> str:
-    """Who asks, for the history."""
+    """Who asks, for the history: by what they were let in, and who they say that they are."""
     name: str = request.state.caller.name
-    return name
+    said = request.headers.get("x-rlctl-user", "")
+    return f"{name} ({said})" if PERSON.fullmatch(said) else name

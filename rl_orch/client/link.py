@@ -11,9 +11,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid, TooMany, Unavailable
+from rl_orch.io.processes import somebody
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
+USER = "X-Rlctl-User"
+"""The header that says who asks. Nobody is let in by it; it is kept beside the token's name."""
+
 SAID = 200
 """Characters of an answer that is not ours that an error repeats."""
 
@@ -36,7 +40,8 @@ class Link:
         self._patience_s = patience_s
         self._http = httpx.Client(
             base_url=self.url,
-            headers={} if token is None else {"Authorization": f"Bearer {_sendable(token)}"},
+            headers={USER: _ascii(somebody())}
+            | ({} if token is None else {"Authorization": f"Bearer {_sendable(token)}"}),
             timeout=timeout_s,
             follow_redirects=False,
             # A proxy has no business with what stays on this machine.
@@ -99,6 +104,11 @@ class Link:
         while time.monotonic() + pause < deadline:
             yield pause
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _ascii(text: str) -> str:
+    """Text as a header can hold it."""
+    return text.encode("ascii", "replace").decode()
 
 
 def checked(url: str) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 
 from rl_orch.core import creation
 from rl_orch.core.creation import Draft
-from rl_orch.core.models import somebody
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.foreign.archive import MOST_BYTES
 from rl_orch.io import bundles, checkpoints, processes, shelf
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.processes import somebody
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.tensors import decode, encode
 from rl_orch.io.watched import Child, Watch

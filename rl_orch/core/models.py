@@ -4,8 +4,6 @@
 what is written, in `registry.py`, `aliases.py` and `retention.py`.
 """
 
-import getpass
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +20,7 @@ from rl_orch.core.retention import Limits, Retention
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.io import shelf
+from rl_orch.io.processes import somebody
 from rl_orch.records import (
     Alias,
     AliasChange,
@@ -284,15 +283,6 @@ class Models:
             return not self._registry.get(model_id).retiring
         except NotFound:
             return False
-
-
-def somebody() -> str:
-    """Who this is, for the history: a user at a machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _refuse_few(episodes: int | None) -> None:

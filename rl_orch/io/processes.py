@@ -4,11 +4,13 @@ Every process of a run carries a cookie in its environment, which its children i
 those that left its session are found as well.
 """
 
+import getpass
 import hashlib
 import os
 import re
 import secrets
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +23,15 @@ COOKIE = "RLCTL_ROOT"
 """The variable that says which attempt at which run a process belongs to."""
 
 DIES_WITHIN_S = 5.0
+
+
+def somebody() -> str:
+    """Whose process this is, for people: a user at a machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
 
 
 @cache

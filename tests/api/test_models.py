@@ -44,6 +44,20 @@ def test_a_promotion_is_refused_or_made_and_says_by_whom(
     assert [(model["id"], model["aliases"]) for model in listed] == [(first.id, ["production"])]
 
 
+def test_who_asks_is_kept_beside_what_let_them_in(shop: tuple[Api, list[ModelVersion]]) -> None:
+    api, (first, *_) = shop
+    client, place = api.client(api.token("operate")), {"alias": "production"}
+    told = {"ann@box": "token 'operate-0' (ann@box)", "two words": "token 'operate-0'"}
+    for said, who in told.items():
+        headers = {"X-Rlctl-User": said}
+        made = client.post(
+            f"/models/{first.id}/promote", json={"to": "production"}, headers=headers
+        )
+        assert made.json()["who"] == who
+        gone = client.post("/aliases/remove", json=place, headers=headers)
+        assert gone.json()["who"] == who
+
+
 def test_a_verdict_that_fails_is_an_answer_and_no_error(
     shop: tuple[Api, list[ModelVersion]],
 ) -> None:

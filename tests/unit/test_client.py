@@ -27,6 +27,7 @@ from rl_orch.errors import (
     TooMany,
     Unavailable,
 )
+from rl_orch.io.processes import somebody
 from rl_orch.records import Run, RunView, State, Submission
 from rl_orch.testing import a_spec
 
@@ -180,6 +181,7 @@ def test_a_redirect_is_not_followed_and_the_token_goes_nowhere_else() -> None:
         script.client(token="secret").get("r-1")
     assert [request.url.host for request in script.asked] == ["127.0.0.1"]
     assert script.asked[0].headers["authorization"] == "Bearer secret"
+    assert script.asked[0].headers["x-rlctl-user"] == somebody()
 
 
 @pytest.mark.parametrize(
