@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rl_orch.cli.connection import Connected, Lasting
 from rl_orch.cli.output import err, out, print_json, safe, warn
 from rl_orch.cli.subjects import Subject
+from rl_orch.cli.words import counted
 from rl_orch.errors import Conflict
 from rl_orch.io.events import Tail
 from rl_orch.records import Event, Run, Submission
@@ -28,7 +29,7 @@ def announce(submission: Submission, *, flags: str, json: bool, served: bool) ->
     if json:
         print_json(subject.document())
     else:
-        runs = "" if submission.group is None else f", {len(submission.runs)} runs"
+        runs = "" if submission.group is None else f", {counted(len(submission.runs), 'run')}"
         out().print(f"{safe(subject.id)}  queued{runs}")
         words = (f"logs -f {submission.runs[0].id}", f"wait {subject.id}", f"stop {subject.id}")
         for name, word in zip(("next", "", ""), words, strict=True):

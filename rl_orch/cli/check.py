@@ -6,7 +6,7 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.cli.output import out, print_json, report_error, safe
-from rl_orch.cli.words import seeds_text
+from rl_orch.cli.words import counted, seeds_text
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.spec import checks
 from rl_orch.spec.engine import left_open
@@ -65,7 +65,7 @@ def _print(spec: Spec) -> None:
     grouped = f"seeds {seeds_text(seeds)}: a group of {len(seeds)}"
     console.print(
         f"[green]ok[/green]  {safe(spec.label)}: {spec.agent.algorithm.upper()} on "
-        f"{safe(spec.env.id)}, {spec.train.total_timesteps:,} steps, "
+        f"{safe(spec.env.id)}, {counted(spec.train.total_timesteps, 'step')}, "
         f"{grouped if spec.members else f'seed {spec.env.seed}'}"
     )
     console.print(f"    config hash {spec.config_hash[:12]}", style="dim")

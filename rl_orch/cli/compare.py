@@ -18,6 +18,7 @@ from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.subjects import Subject
 from rl_orch.cli.summary import print_chart
 from rl_orch.cli.words import (
+    counted,
     evaluation_text,
     figure,
     group_evaluation_text,
@@ -169,7 +170,7 @@ def _cells(subject: Subject) -> tuple[str, ...]:
         f"{whole.env_steps:,}",
         safe(evaluation),
         "–" if seen is None else figure(seen.mean),
-        "–" if seen is None else f"{seen.n} {seen.unit}",
+        "–" if seen is None else counted(seen.n, seen.unit),
         gate,
     )
 

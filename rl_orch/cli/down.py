@@ -15,6 +15,7 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Elsewhere, Home, Json, ServiceDatabase
 from rl_orch.cli.connection import home_folder
 from rl_orch.cli.output import err, out, print_json, safe, warn
+from rl_orch.cli.words import counted
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import Conflict, RlctlError
 from rl_orch.io import place, processes
@@ -146,7 +147,7 @@ def _service_line(folder: Path, found: Place | None) -> str:
 
 
 def _runs_line(runs: Sequence[Run], *, stopped: bool) -> str:
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    count = counted(len(runs), "run")
     if stopped:
         states = Counter(str(run.state) for run in runs).most_common()
         return f"{count}: {', '.join(f'{number} {state}' for state, number in states)}"

@@ -23,7 +23,7 @@ from rl_orch.cli.policies import (
     source_of,
 )
 from rl_orch.cli.watching import watching
-from rl_orch.cli.words import plain
+from rl_orch.cli.words import counted, plain
 from rl_orch.core import evaluation
 from rl_orch.core.evaluation import Asked
 from rl_orch.core.references import PolicySource
@@ -146,7 +146,7 @@ def _runs_of_group(connected: Connected, word: str) -> Sequence[Run]:
 def _refuse_group(word: str, runs: Sequence[Run]) -> None:
     if runs:
         raise BadInput(
-            f"{word!r} is a group of {len(runs)} runs; --against is about two policies",
+            f"{word!r} is a group of {counted(len(runs), 'run')}; --against is about two policies",
             hint=f"`rlctl compare` puts groups side by side; or name one run: {runs[0].id}.",
         )
 

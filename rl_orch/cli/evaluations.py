@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from rl_orch.cli.output import out, safe
-from rl_orch.cli.words import bounds_text, figure, group_sentence, plain
+from rl_orch.cli.words import bounds_text, counted, figure, group_sentence, plain
 from rl_orch.core import evaluation
 from rl_orch.core.evaluation import Comparison, Evaluated
 from rl_orch.core.references import PolicySource
@@ -97,7 +97,7 @@ def print_evaluation(source: PolicySource, found: Evaluated, against: str | None
     report, console = found.answer.report, out()
     how = "likeliest actions" if report.deterministic else "sampled actions"
     console.print(
-        f"{safe(report.env_id)}: {report.summary.n} episodes, {how}, seed {report.seed}",
+        f"{safe(report.env_id)}: {counted(report.summary.n, 'episode')}, {how}, seed {report.seed}",
         style="dim",
     )
     sides = {"estimate": report}
@@ -129,7 +129,8 @@ def _column(report: EvalReport, target: float | None) -> dict[str, tuple[str, st
 
 def _sentence(found: Comparison, against: str) -> str:
     apart, better = found.difference, found.improvement
-    minus, pairs = f"minus {safe(against)}: {figure(apart.mean)}", f"{apart.n[0]} pairs of episodes"
+    minus = f"minus {safe(against)}: {figure(apart.mean)}"
+    pairs = f"{counted(apart.n[0], 'pair')} of episodes"
     if found.decision is not None and found.low is not None:
         return (
             f"{minus}, at least {figure(found.low)} by all looks, over {pairs} (of at most "

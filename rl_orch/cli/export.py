@@ -13,7 +13,7 @@ from rl_orch.cli.connection import connect
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.policies import PolicyArgument, source_of
 from rl_orch.cli.watching import watching
-from rl_orch.cli.words import bounds_text
+from rl_orch.cli.words import bounds_text, counted
 from rl_orch.core.exporting import default_out, export
 from rl_orch.core.references import PolicySource
 
@@ -91,7 +91,9 @@ def _lineage(source: PolicySource) -> dict[str, Any]:
 
 def _print(written: dict[str, Any]) -> None:
     console = out()
-    console.print(f"wrote [bold]{safe(written['path'])}[/bold] ({written['bytes']:,} bytes)")
+    console.print(
+        f"wrote [bold]{safe(written['path'])}[/bold] ({counted(written['bytes'], 'byte')})"
+    )
     table = Table(box=None, pad_edge=False)
     table.add_column("graph")
     for name in ("largest difference", "other greedy actions", "observations"):
@@ -109,6 +111,6 @@ def _print(written: dict[str, Any]) -> None:
         console.print(
             f"INT8: {told['bytes_after']:,} bytes instead of {told['bytes_before']:,}; mean return "
             f"{told['mean_before']:.2f} before, {told['mean_after']:.2f} after "
-            f"({told['n']} episodes, the same ones; the difference is in "
+            f"({counted(told['n'], 'episode')}, the same ones; the difference is in "
             f"{bounds_text(told['difference_ci95'])} with 95 % confidence)"
         )

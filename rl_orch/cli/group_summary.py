@@ -9,6 +9,7 @@ from rl_orch.cli.output import safe
 from rl_orch.cli.subjects import Subject
 from rl_orch.cli.summary import print_chart, row
 from rl_orch.cli.words import (
+    counted,
     evaluation_text,
     group_sentence,
     seeds_text,
@@ -36,8 +37,8 @@ def print_group(
     seeds = f"seed{'s' if len(group.seeds) > 1 else ''} {seeds_text(group.seeds)}"
     chosen = f"{safe(group.algo)} on {safe(group.env)}, {seeds}, config {group.config_hash[:12]}"
     row(console, "spec", chosen)
-    budget = f"{group.env_steps:,} steps (budget {group.total_timesteps:,}) in {len(runs)} runs"
-    row(console, "trained", budget)
+    steps = f"{counted(group.env_steps, 'step')} (budget {group.total_timesteps:,})"
+    row(console, "trained", f"{steps} in {counted(len(runs), 'run')}")
     row(console, "evaluated", _evaluated(group))
     if group.verdicts.n:
         passed, n = group.verdicts.passed, group.verdicts.n

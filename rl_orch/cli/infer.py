@@ -12,6 +12,7 @@ from rl_orch.cli.connection import connect
 from rl_orch.cli.output import note, print_json
 from rl_orch.cli.policies import Means, MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
 from rl_orch.cli.watching import watching
+from rl_orch.cli.words import counted
 from rl_orch.core.exporting import infer
 from rl_orch.core.references import BEST
 from rl_orch.errors import BadInput
@@ -91,7 +92,7 @@ def command(
 
 def _print(answer: dict[str, Any]) -> None:
     if "path" in answer:
-        note(f"wrote the actions of {answer['rows']:,} observations to {answer['path']}")
+        note(f"wrote the actions of {counted(answer['rows'], 'observation')} to {answer['path']}")
         return
     for action in answer["actions"] if "actions" in answer else [answer["action"]]:
         print(notation.dumps(action))

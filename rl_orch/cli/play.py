@@ -12,7 +12,7 @@ from rl_orch.cli.connection import connect
 from rl_orch.cli.output import out, print_json, safe, warn
 from rl_orch.cli.policies import PolicyArgument, source_of
 from rl_orch.cli.watching import watching
-from rl_orch.cli.words import figure
+from rl_orch.cli.words import counted, figure
 from rl_orch.core import evaluation
 from rl_orch.core.exporting import show
 from rl_orch.core.references import PolicySource
@@ -156,7 +156,7 @@ def _number(episode: str) -> int:
 def _print(found: dict[str, Any]) -> None:
     out().print(
         f"episode {found['number']} (seed {found['seed']}): return {figure(found['return'])} in "
-        f"{found['length']} steps"
+        f"{counted(found['length'], 'step')}"
     )
     if found["film"] is not None:
         out().print(f"wrote {safe(found['film'])}")

@@ -18,7 +18,7 @@ from rl_orch.cli.models import (
     verdict_lines,
 )
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.words import plain
+from rl_orch.cli.words import counted, plain
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.references import best as best_of
 from rl_orch.core.references import place_of
@@ -153,8 +153,8 @@ def verify(
     else:
         for fault in found.faults:
             out().print(f"[red]{fault.kind}[/]  {safe(fault.sentence)}")
-        told = "all of them whole" if found.ok else f"{len(found.faults)} faults"
-        out().print(f"{found.models} models, {told}")
+        told = "all of them whole" if found.ok else counted(len(found.faults), "fault")
+        out().print(f"{counted(found.models, 'model')}, {told}")
     return 0 if found.ok else RlctlError.exit_code
 
 

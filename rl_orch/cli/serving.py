@@ -23,6 +23,7 @@ from rl_orch.cli.connection import make_home
 from rl_orch.cli.output import err
 from rl_orch.cli.stopping import handled
 from rl_orch.cli.up import Wanted
+from rl_orch.cli.words import counted
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
@@ -143,7 +144,7 @@ class _Running:
         if self._failed:
             raise RlctlError("the scheduler failed; the log above says at what")
         count = self._service.status()["runs"]
-        runs = "1 run goes" if count == 1 else f"{count} runs go"
+        runs = f"{counted(count, 'run')} {'goes' if count == 1 else 'go'}"
         said = f"; {runs} on, and the next `rlctl up` takes over" if count else ""
         err().print(f"service ended{said}")
 

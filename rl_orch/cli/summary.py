@@ -11,7 +11,7 @@ from rl_orch.cli import curves
 from rl_orch.cli.chart import draw
 from rl_orch.cli.curves import Curve
 from rl_orch.cli.output import safe
-from rl_orch.cli.words import figure, interval_text, short, state_text
+from rl_orch.cli.words import compared_text, counted, figure, interval_text, short, state_text
 from rl_orch.core.resumption import RESUMABLE
 from rl_orch.records import Certificate, Evaluation, History, Run, RunView, State, Verdict
 
@@ -34,7 +34,7 @@ def print_summary(
     chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
-    budget = f"{run.env_steps:,} steps (budget {run.total_timesteps:,}){speed}"
+    budget = f"{counted(run.env_steps, 'step')} (budget {run.total_timesteps:,}){speed}"
     row(console, "trained", budget)
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"
@@ -65,7 +65,7 @@ def evaluation_sentence(evaluation: Evaluation) -> str:
     return (
         f"mean return {figure(evaluation.mean)}, 95 % interval {interval_text(evaluation)}, "
         f"IQM {figure(evaluation.iqm)}, std {figure(evaluation.std)}, "
-        f"n = {evaluation.n} {evaluation.unit}"
+        f"n = {counted(evaluation.n, evaluation.unit)}"
     )
 
 
@@ -98,8 +98,8 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
 def certificate_sentence(certificate: Certificate) -> str:
     """What a certificate says."""
     found = certificate.first_difference
-    compared = f"{certificate.checkpoints} checkpoints and {certificate.events:,} events compared"
-    said = f"{certificate.level} over {certificate.kills} kills, {compared}"
+    compared = compared_text(certificate)
+    said = f"{certificate.level} over {counted(certificate.kills, 'kill')}, {compared}"
     return said if found is None else f"{said}; first difference: {found.at}, {found.part}"
 
 

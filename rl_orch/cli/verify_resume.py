@@ -11,7 +11,7 @@ from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.progress import watched
-from rl_orch.cli.words import plain
+from rl_orch.cli.words import compared_text, counted, plain
 from rl_orch.core.certificate import Trial
 from rl_orch.errors import BadInput
 from rl_orch.records import Certificate
@@ -62,11 +62,8 @@ def print_certificate(certificate: Certificate) -> None:
     """The certificate in words."""
     console, exact = out(), certificate.level == "bitwise"
     style = "green" if exact else "yellow"
-    kills = "1 kill" if certificate.kills == 1 else f"{certificate.kills} kills"
-    console.print(
-        f"[{style}]{certificate.level}[/]  {kills}, "
-        f"{certificate.checkpoints} checkpoints and {certificate.events:,} events compared"
-    )
+    kills = counted(certificate.kills, "kill")
+    console.print(f"[{style}]{certificate.level}[/]  {kills}, {compared_text(certificate)}")
     if certificate.first_difference is not None:
         found = certificate.first_difference
         console.print(f"  first difference: {safe(found.at)}, {found.part}: {safe(found.detail)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rl_orch.records import Evaluation, Group, GroupEvaluation, Run, State
+from rl_orch.records import Certificate, Evaluation, Group, GroupEvaluation, Run, State
 
 STATE_STYLES = {
     State.QUEUED: "dim",
@@ -33,6 +33,12 @@ def plain(record: BaseModel) -> dict[str, Any]:
     document = json.loads(record.model_dump_json())
     assert isinstance(document, dict)
     return document
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something: `1 episode`, `1,000 episodes`. The noun may be given as one or many."""
+    one = noun.removesuffix("s")
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
 
 
 def state_text(subject: Run | Group) -> str:
@@ -107,7 +113,7 @@ def group_sentence(evaluation: GroupEvaluation) -> str:
     return (
         f"IQM {figure(evaluation.iqm)}, 95 % interval {bounds_text(evaluation.iqm_ci95)}; "
         f"mean {figure(evaluation.mean)}, 95 % interval {interval_text(evaluation)}, "
-        f"std {figure(evaluation.std)}; n = {evaluation.n} {evaluation.unit}"
+        f"std {figure(evaluation.std)}; n = {counted(evaluation.n, evaluation.unit)}"
     )
 
 
@@ -125,7 +131,13 @@ def seeds_text(seeds: Sequence[int]) -> str:
         else:
             ranges.append([seed])
     shown = ", ".join("–".join(map(str, part)) for part in ranges[:RANGES])
-    return shown if len(ranges) <= RANGES else f"{shown}, … ({len(seeds)} seeds)"
+    return shown if len(ranges) <= RANGES else f"{shown}, … ({counted(len(seeds), 'seed')})"
+
+
+def compared_text(certificate: Certificate) -> str:
+    """How much a certificate has compared."""
+    checkpoints = counted(certificate.checkpoints, "checkpoint")
+    return f"{checkpoints} and {counted(certificate.events, 'event')} compared"
 
 
 def age_text(since: float) -> str:

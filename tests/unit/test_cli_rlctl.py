@@ -9,6 +9,7 @@ import pytest
 from rl_orch import __version__, errors
 from rl_orch.cli.output import print_json, report_error, safe
 from rl_orch.cli.rlctl import COMMANDS, load
+from rl_orch.cli.words import counted
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
 from rl_orch.io.text import clean
 from tests.conftest import Ran
@@ -200,3 +201,9 @@ def test_json_is_json_whatever_it_is_given(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(printed, parse_constant=pytest.fail)["nan"] == "nan"
     assert json.loads(printed)["inf"] == ["-inf"]
     assert '"é": "é"' in printed
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(n, "episode") for n in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]
+    assert counted(1, "training runs") == "1 training run"
+    assert counted(1000, "step") == "1,000 steps"
