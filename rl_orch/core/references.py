@@ -5,7 +5,6 @@ every command, here and through a service.
 import difflib
 import math
 import os
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,13 +18,10 @@ from rl_orch.io import bundles, deposits, shelf
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.sealed import MANIFEST
 from rl_orch.records import Alias, Group, ModelVersion, Run
+from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, RESERVED
 
 Kind = Literal["checkpoint", "bundle", "deposit"]
 BEST = "best"
-NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-RESERVED = ("best", "last")
-"""Words that mean something else where models are named."""
-
 MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
 FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
 
@@ -108,7 +104,7 @@ def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
         return best(models, env or None)
     if at:
         return models.get(only(models.aliases(env=env, alias=name), word).model_id)
-    if NAME.fullmatch(word):
+    if ALIAS_NAME.fullmatch(word):
         named = models.aliases(alias=word)
         if named:
             return models.get(only(named, word).model_id)
@@ -122,7 +118,7 @@ def names_model(models: KnowsModels, word: str) -> bool:
         return True
     if _is_path(word) or (Path(word) / MANIFEST).is_file():
         return True
-    return bool(NAME.fullmatch(word) and models.aliases(alias=word))
+    return bool(ALIAS_NAME.fullmatch(word) and models.aliases(alias=word))
 
 
 def best(models: KnowsModels, env: str | None) -> ModelVersion:
@@ -212,10 +208,9 @@ def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
         raise BadInput(f"alias {word!r} names no environment after its @")
     if named and env is not None and named != env:
         raise BadInput(f"alias {word!r} is of {named}; --env says {env}")
-    if not NAME.fullmatch(alias) or alias in RESERVED:
+    if not ALIAS_NAME.fullmatch(alias) or alias in RESERVED:
         raise BadInput(
-            f"alias is {alias!r}; must be a lower-case letter, then at most 63 of a-z 0-9 . _ -, "
-            f"and not {' or '.join(RESERVED)}",
+            f"alias is {alias!r}; {ALIAS_FORM}",
             hint="For example: production, staging, canary.",
         )
     return alias, named or env

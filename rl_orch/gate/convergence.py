@@ -3,12 +3,10 @@
 from rl_orch import stats
 from rl_orch.gate.evidence import Evidence, Rule, missing
 from rl_orch.records import Check, Evaluation
+from rl_orch.spec.checks import SETTLING as FEWEST
 
 SETTLED_SHARE = 0.05
 """The largest change, as a share of all that training changed, that counts as none."""
-
-FEWEST = 5
-"""The least number of evaluations in the last third of training that a line is fitted to."""
 
 
 def converged(evidence: Evidence, rule: Rule) -> Check:

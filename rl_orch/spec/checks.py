@@ -10,7 +10,7 @@ from typing import Any
 from rl_orch.errors import OptionPending, Problem
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.aliases import FACTORS
-from rl_orch.spec.groups import ENCODERS, LAST_SEED
+from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, ENCODERS, LAST_SEED, RESERVED
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 
@@ -30,6 +30,9 @@ ALWAYS_READ = frozenset(
 JUDGED_EPISODES = 10
 """The fewest episodes of the final evaluation that a gate may read."""
 
+SETTLING = 5
+"""The fewest evaluations in the last third of training that say whether returns have settled."""
+
 
 def problems(spec: Spec) -> list[Problem]:
     """Every combination of options in the spec that cannot work."""
@@ -41,6 +44,9 @@ def problems(spec: Spec) -> list[Problem]:
         _episodes_to_judge(spec),
         *_gates_without_rules(spec),
         _margin(spec),
+        *_aliases(spec),
+        _evaluations_to_settle(spec),
+        _episodes_of_training(spec),
         *_own_word(spec),
     ]
     return [problem for problem in found if problem is not None]
@@ -380,6 +386,47 @@ def _margin(spec: Spec) -> Problem | None:
             "Set gates.margin in units of return, or use gates.improvement instead.",
         )
     return None
+
+
+def _aliases(spec: Spec) -> list[Problem]:
+    """Names that no model can have, so that nobody would ever be compared with."""
+    paths = ("gates.no_regression", "gates.improvement")
+    given = {path: alias for path in paths if (alias := value_at(spec, path)) is not None}
+    return [
+        Problem(path, alias, f"{path} is {alias!r}; {ALIAS_FORM}", "For example: production.")
+        for path, alias in given.items()
+        if not ALIAS_NAME.fullmatch(alias) or alias in RESERVED
+    ]
+
+
+def _evaluations_to_settle(spec: Spec) -> Problem | None:
+    """Convergence is read from evaluations, which an external program makes when it likes."""
+    every, total = spec.eval.every, spec.train.total_timesteps
+    if not spec.gates.converged or spec.runner.name == "external":
+        return None
+    first, last = -(-2 * total // (3 * every)), (total - 1) // every
+    late = max(0, last - first + 1) + 1  # The end is always evaluated.
+    if late >= SETTLING:
+        return None
+    return Problem(
+        "gates.converged",
+        True,
+        f"gates.converged is true, but eval.every = {every} leaves {late} of the {SETTLING} "
+        f"evaluations that it needs in the last third of train.total_timesteps = {total}",
+        f"Set eval.every to at most {max(1, total // (3 * SETTLING))}.",
+    )
+
+
+def _episodes_of_training(spec: Spec) -> Problem | None:
+    asked, total = spec.gates.min_episodes, spec.train.total_timesteps
+    if asked is None or asked <= total:
+        return None
+    return Problem(
+        "gates.min_episodes",
+        asked,
+        f"gates.min_episodes is {asked}; must be at most train.total_timesteps = {total}, since "
+        "an episode takes a step at least",
+    )
 
 
 def _own_word(spec: Spec) -> list[Problem]:

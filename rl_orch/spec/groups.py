@@ -3,6 +3,7 @@ help, once. YAML paths, variables, flags, JSON Schema and docs are made from the
 Other groups are in `operations.py`; what options mean together is in `checks.py`.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,13 @@ Location = Annotated[str, StringConstraints(min_length=1, max_length=4096, patte
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$")]
 Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,99}$")]
 """A name that the registry gives to one model of an environment, such as `production`."""
+ALIAS_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+RESERVED = ("best", "last")
+"""Words that mean something else where models are named."""
+ALIAS_FORM = (
+    "must be a lower-case letter, then at most 63 of a-z 0-9 . _ -, and not "
+    f"{' or '.join(RESERVED)}"
+)
 Arguments = Annotated[tuple[Text, ...], BeforeValidator(words)]
 ARGUMENTS = 'a list of words, e.g. ["python", "train.py"]'
 PlainMap = Annotated[dict[str, Any], BeforeValidator(plain_map)]

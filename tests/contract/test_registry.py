@@ -367,7 +367,7 @@ def test_what_the_final_evaluation_gathered_is_not_gathered_again(shop: Shop) ->
 def test_convergence_and_guardrails_are_read_in_the_events_of_the_run(
     shop: Shop, gain: float, passes: bool
 ) -> None:
-    gates = (*GATED, "gates.converged=true", "gates.guardrail_clean=true")
+    gates = (*GATED, "eval.every=1000", "gates.converged=true", "gates.guardrail_clean=true")
     model = shop.a_model("r-1", gates=gates)
     events = RunDir(Path(model.model_path).parents[1]).events
     with EventWriter(events, run="r-1", attempt=1) as writer:

@@ -114,7 +114,7 @@ def test_convergence_is_judged_by_the_evaluations_during_training(
 ) -> None:
     curve = [(EventKind.EVAL, step, 500.0 + gain * (step - 99)) for step in range(10, 100)]
     made = orchestrator_with(tmp_path, evaluated_at(curve))
-    result = made.launch(a_spec(*GATED, "gates.converged=true"))
+    result = made.launch(a_spec(*GATED, "gates.converged=true", "eval.every=1000"))
     assert result.succeeded is passes
     assert result.verdict is not None
     assert "over the last third of training" in result.verdict.checks[-1].sentence

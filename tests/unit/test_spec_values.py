@@ -278,6 +278,8 @@ def test_the_hash_changes_with_what_changes_the_policy_and_with_nothing_else(
     given: dict[str, Any] = {} if alone else PROGRAM
     if option.path == "gates.no_regression":
         given = {"gates.margin": 1}
+    if option.path == "gates.converged":
+        given = {"eval.every": 1000}
     base = spec(**given)
     other = spec(**given | {option.path: another_value(option)})
     assert value_at(other, option.path) != value_at(base, option.path)
@@ -367,7 +369,23 @@ def test_no_regression_asks_for_the_loss_that_is_acceptable() -> None:
 @pytest.mark.parametrize("rule", ["converged", "guardrail_clean"])
 def test_what_a_run_says_of_itself_is_no_gate_alone(rule: str) -> None:
     assert "says of itself" in problems(**{f"gates__{rule}": True})[f"gates.{rule}"]
-    assert getattr(spec(**{f"gates__{rule}": True}).gates, rule)
+    assert getattr(spec(**{f"gates__{rule}": True}, eval__every=1000).gates, rule)
+
+
+def test_convergence_asks_for_five_evaluations_in_the_last_third() -> None:
+    given = {"gates__min_return": 1, "gates__converged": True, "train__total_timesteps": 15_000}
+    assert problems(**given, eval__every=1_500) == {
+        "gates.converged": "gates.converged is true, but eval.every = 1500 leaves 4 of the 5 "
+        "evaluations that it needs in the last third of train.total_timesteps = 15000"
+    }
+    assert spec(**given, eval__every=1_000).gates.converged
+
+
+def test_no_more_episodes_of_training_are_asked_for_than_there_are_steps() -> None:
+    given = {"gates__min_episodes": 15_001, "train__total_timesteps": 15_000}
+    said = problems(**given)["gates.min_episodes"]
+    assert "must be at most train.total_timesteps = 15000" in said
+    assert spec(**given | {"gates__min_episodes": 15_000}).gates.min_episodes == 15_000
 
 
 def test_rules_that_training_cannot_be_held_against_give_patience_nothing_to_do() -> None:
@@ -375,7 +393,9 @@ def test_rules_that_training_cannot_be_held_against_give_patience_nothing_to_do(
     assert "could pass or fail during training" in found["gates.patience"]
 
 
-@pytest.mark.parametrize("bad", ["", "12", "a b", "prod@CartPole-v1", "-x", "x" * 101, 5])
+@pytest.mark.parametrize(
+    "bad", ["", "12", "a b", "prod@CartPole-v1", "-x", "x" * 64 + "y", 5, "Production", "best"]
+)
 def test_an_alias_is_a_name(bad: Any) -> None:
     assert set(problems(gates__improvement=bad)) == {"gates.improvement"}
 
