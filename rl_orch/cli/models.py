@@ -9,7 +9,7 @@ from rl_orch.cli.output import out, safe
 from rl_orch.cli.words import age_text, figure
 from rl_orch.records import AliasChange, ModelVersion, Verdict
 
-COLUMNS = ("model", "alias", "env", "algo", "return", "validated", "steps", "run", "age")
+COLUMNS = ("model", "alias", "env", "algo", "return", "n", "validated", "steps", "run", "age")
 CHANGES = ("when", "alias", "model", "before", "what", "who", "why")
 
 
@@ -23,6 +23,7 @@ def print_models(models: Sequence[ModelVersion]) -> None:
             safe(model.env_id),
             safe(model.algorithm),
             return_text(model),
+            "–" if model.episodes is None else f"{model.episodes:,}",
             "[green]yes[/]" if model.validated else "no",
             "–" if model.total_timesteps is None else f"{model.total_timesteps:,}",
             safe(model.run_id or "–"),

@@ -264,6 +264,7 @@ def _print_view(view: ModelView) -> None:
         "aliases": ", ".join(f"{name}@{model.env_id}" for name in model.aliases) or "–",
         "policy": f"{model.algorithm} on {model.env_id}",
         "return": return_text(model),
+        "episodes": "–" if model.episodes is None else f"{model.episodes:,}",
         "validated": "yes" if model.validated else "no",
         "run": model.run_id or "–",
         "commit": model.git_commit or "–",

@@ -332,6 +332,7 @@ def _measured(report: EvalReport) -> dict[str, Any]:
         "mean_reward": report.summary.mean,
         "std_reward": report.summary.std,
         "mean_episode_length": report.mean_length,
+        "episodes": report.summary.n,
     }
 
 

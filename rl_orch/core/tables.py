@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0003"
+HEAD = "0004"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -96,6 +96,7 @@ MODELS = sa.Table(
     sa.Column("digest", sa.Text),
     sa.Column("source", sa.Text, nullable=False, server_default="run"),
     sa.Column("retiring", sa.Boolean, nullable=False, server_default="0"),
+    sa.Column("episodes", sa.Integer),
     sa.Index("idx_timestamp", "timestamp"),
     sa.Index("idx_mean_reward", "mean_reward"),
     sa.Index("idx_validated", "validated"),

@@ -12,8 +12,8 @@ class ModelVersion(Record):
     """A policy the registry holds; the fields down to `validated` are the columns of `models`.
 
     `hyperparams` is its resolved spec, `digest` that of its checkpoint's manifest, `lineage` what
-    it was made from. While it is `retiring`, its files are being deleted. `aliases` are its names
-    in its environment.
+    it was made from. While it is `retiring`, its files are being deleted. `episodes` is how many
+    its returns are over. `aliases` are its names in its environment.
     """
 
     id: int
@@ -37,6 +37,7 @@ class ModelVersion(Record):
     digest: str | None = None
     source: Literal["run", "import"] = "run"
     retiring: bool = False
+    episodes: int | None = None
     aliases: tuple[str, ...] = ()
 
 

@@ -141,3 +141,36 @@ def test_a_database_of_a_newer_release_is_refused(location: Path | str) -> None:
     with pytest.raises(BadInput, match="schema 9999"):
         Store(location)
     store.close()
+
+
+def test_the_numbers_of_a_model_that_was_judged_are_of_its_largest_sample(
+    location: Path | str,
+) -> None:
+    go_to(location, "0003")
+    database = Database(location)
+    with database.writing() as connection:
+        connection.execute(
+            sa.text(
+                "INSERT INTO models (model_path, algorithm, env_id, timestamp, digest) "
+                "VALUES ('/p/m', 'ppo', 'CartPole-v1', 7, 'd')"
+            )
+        )
+        known = ((None, "d", 20), (None, "d", 10), (None, "old", 90), (5, "d", 50))
+        for baseline, digest, episodes in known:
+            connection.execute(
+                sa.text(
+                    "INSERT INTO verdicts (model_id, baseline_id, at, passed, verdict, digest, "
+                    "episodes) VALUES (1, :baseline, 1, :passed, :verdict, :digest, :episodes)"
+                ),
+                {
+                    "baseline": baseline,
+                    "digest": digest,
+                    "episodes": episodes,
+                    "passed": True,
+                    "verdict": Verdict(passed=True, checks=()).model_dump_json(),
+                },
+            )
+    database.close()
+    store = Store(location)
+    assert Registry(store).get(1).episodes == 20
+    store.close()

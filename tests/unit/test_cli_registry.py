@@ -17,7 +17,7 @@ from rl_orch.io.episode_records import Recorded, write_records
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import ModelVersion
 from tests.conftest import Ran
-from tests.models import Shop, a_report
+from tests.models import EPISODES, Shop, a_report
 
 Rlctl = Callable[..., Ran]
 SEED_3 = {
@@ -41,11 +41,14 @@ def test_models_are_listed_in_rows_and_as_a_document(
     ran = rlctl("registry", "list", "--validated", "--top-n", "5")
     assert (ran.code, ran.err) == (0, "")
     assert [line.split()[0] for line in ran.out.splitlines()] == ["model", "#1", "#2"]
+    head, best, _ = (line.split() for line in ran.out.splitlines())
+    assert best[head.index("n") + 2] == str(EPISODES)  # The return takes three words.
     document = json.loads(rlctl("registry", "list", "--validated", "--top-n", "1", "--json").out)
     (row,) = document["models"]
     assert set(row) >= SEED_3 | {"aliases", "run_id", "config_hash", "digest", "lineage"}
     assert (row["id"], row["aliases"]) == (first.id, [])
     assert row["hyperparams"]["env"]["id"] == "CartPole-v1"
+    assert row["episodes"] == first.episodes == EPISODES
     newest = json.loads(rlctl("registry", "list", "--limit", "2", "--json").out)["models"]
     assert [row["id"] for row in newest] == [3, second.id]
 
