@@ -12,6 +12,7 @@ from rl_orch.api.problems import LINE
 from rl_orch.api.schemas import (
     AliasHistory,
     AliasList,
+    EnvironmentList,
     Holder,
     ModelList,
     Promote,
@@ -49,6 +50,17 @@ def list_models(
     """Models that match all that is given, the newest first; with `top_n`, the best so many."""
     query = ModelQuery(validated, top_n, env, algo, alias, run, limit)
     return json_response(ModelList(models=here.orchestrator.models.list(query)))
+
+
+@routes.get(
+    "/models/environments",
+    response_model=EnvironmentList,
+    **operation("listModelEnvironments", "read"),
+)
+def list_environments(here: Here) -> Response:
+    """The environments that have a validated model, by name."""
+    found = here.orchestrator.models.environments()
+    return json_response(EnvironmentList(environments=found))
 
 
 @routes.get("/models/{id}", response_model=ModelView, **operation("getModel", "read", 404))

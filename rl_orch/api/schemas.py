@@ -224,6 +224,12 @@ class ModelList(Record):
     models: tuple[ModelVersion, ...]
 
 
+class EnvironmentList(Record):
+    """Environments that have a validated model, by name."""
+
+    environments: tuple[str, ...]
+
+
 class AliasList(Record):
     """Aliases, by environment and name."""
 

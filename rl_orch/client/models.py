@@ -44,6 +44,10 @@ class Models:
         found = self._link.get("/models", list(_given(given).items()))
         return tuple(ModelVersion.model_validate(row) for row in found["models"])
 
+    def environments(self) -> tuple[str, ...]:
+        """The environments that have a validated model, by name."""
+        return tuple(self._link.get("/models/environments")["environments"])
+
     def get(self, reference: str | int) -> ModelVersion:
         """The model meant by an id, an alias, `best@ENV` or a run."""
         return self.show(reference).model

@@ -71,6 +71,10 @@ class Models:
             return ()
         return tuple(self._registry.find(query or ModelQuery()))
 
+    def environments(self) -> tuple[str, ...]:
+        """The environments that have a validated model, by name."""
+        return tuple(self._registry.environments()) if self._home.exists else ()
+
     def get(self, reference: str | int) -> ModelVersion:
         """The model meant by an id, an alias, `best@ENV` or a run."""
         if not self._home.exists:

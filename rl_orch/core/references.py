@@ -62,6 +62,9 @@ class KnowsModels(Protocol):
     def aliases(self, *, env: str | None = None, alias: str | None = None) -> Sequence[Alias]:
         """The aliases that match."""
 
+    def environments(self) -> Sequence[str]:
+        """The environments that have a validated model, by name."""
+
 
 class KnowsRuns(Protocol):
     """Who knows the runs: the verbs of runs, here or over HTTP."""
@@ -128,7 +131,7 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
         found = models.list(ModelQuery(validated=True, top_n=1, env=env))
         if found:
             return found[0]
-    known = sorted({each.env_id for each in models.list(ModelQuery(validated=True))})
+    known = models.environments()
     if env is None and len(known) == 1:
         return best(models, known[0])
     if env is None and known:

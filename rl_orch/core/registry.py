@@ -171,6 +171,12 @@ class Registry:
         with self._store.reading() as connection:
             return models(connection, statement.limit(query.top_n or query.limit))
 
+    def environments(self) -> list[str]:
+        """The environments that have a validated model, by name."""
+        query = sa.select(MODELS.c.env_id).where(*_conditions(ModelQuery(validated=True)))
+        with self._store.reading() as connection:
+            return sorted(connection.execute(query.distinct()).scalars())
+
     def of_run(self, run_id: str) -> list[ModelVersion]:
         """The models that a run registered, oldest first."""
         with self._store.reading() as connection:

@@ -63,6 +63,7 @@ class ModelsContract(ABC):
             assert verbs.models.rollback("production", reason="it was one").model_id == first
             assert verbs.models.history(alias="production") == local.models.history()
             assert verbs.models.aliases() == local.models.aliases()
+            assert verbs.models.environments() == ("CartPole-v1",)
             assert verbs.models.show("best@CartPole-v1") == local.models.show("best@CartPole-v1")
             assert verbs.models.unalias("production").model_id is None
 

@@ -51,6 +51,7 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("GET", "/runs/{ref}/artifacts"): "read",
     ("GET", "/runs/{ref}/artifacts/{path:path}"): "read",
     ("GET", "/models"): "read",
+    ("GET", "/models/environments"): "read",
     ("GET", "/models/{id}"): "read",
     ("POST", "/models/{id}/validate"): "operate",
     ("POST", "/models/{id}/promote"): "operate",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch.core.references import kind_of, source
+from rl_orch.core.registry import Registry
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import deposits, sealed
@@ -131,3 +132,15 @@ def test_a_path_that_leads_nowhere_is_told_as_a_path(
     with pytest.raises(NotFound, match="'nowhere' is not in") as refusal:
         source(shop.models(), shop, "nowhere/at/all")
     assert "the path of a checkpoint or bundle" in str(refusal.value.hint)
+
+
+def test_the_best_is_of_no_environment_among_several_however_many_models_there_are(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.a_model("swing", env_id="Pendulum-v1")
+    shop.a_model("unjudged", env_id="Acrobot-v1", judged=False)
+    shop.a_model("newest")
+    find = Registry.find
+    monkeypatch.setattr(Registry, "find", lambda self, query: find(self, query)[:1])
+    with pytest.raises(BadInput, match="models of CartPole-v1, Pendulum-v1; returns"):
+        source(shop.models(), shop, "best")
