@@ -1,5 +1,7 @@
 """The real command, started as a user starts it."""
 
+import fcntl
+import io
 import json
 import os
 import subprocess
@@ -7,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from rl_orch.cli import rlctl
 from rl_orch.io.rundir import RunDir
 
 RLCTL = [sys.executable, "-c", "from rl_orch.cli.rlctl import main; main()"]
@@ -45,6 +49,13 @@ RESUMED = (
 """A launch that lasts long enough to be interrupted; kernels would be through with it."""
 
 
+HERE = frozenset(
+    ("compare", "import-run", "logs", "ls", "promote", "registry", "rm", "rollback", "show", "stop")
+)
+"""Commands that are carried out in this process: they look at what others do, or note something,
+and to load a Python for each would take longer than all that they do."""
+
+
 @dataclass
 class Shell:
     """A home, and `rlctl` in it."""
@@ -61,6 +72,8 @@ class Shell:
 
     def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
         """Carry a command out."""
+        if arguments[0] in HERE:
+            return self._run_here(arguments)
         return subprocess.run(
             [*RLCTL, *arguments],
             env=self.environment,
@@ -78,6 +91,19 @@ class Shell:
         document = json.loads(done.stdout)
         assert isinstance(document, dict)
         return document
+
+    def _run_here(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name in os.environ.keys() - self.environment.keys():
+                patch.delenv(name)
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            code = rlctl.run(arguments)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command and return at once."""
@@ -120,10 +146,17 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
-    """What `RESUMED` leaves behind when nothing interrupts it."""
-    folder = tmp_path_factory.mktemp("whole")
-    made = Shell(folder / "home", folder)
-    yield RunDir(Path(made.json(*RESUMED)["path"]))
+    """What `RESUMED` leaves behind when nothing interrupts it. All processes of these tests share
+    one, which nobody changes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "whole"
+    folder.mkdir(exist_ok=True)
+    made, path = Shell(folder / "home", folder), folder / "path"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            path.write_text(made.json(*RESUMED)["path"], "utf-8")
+    yield RunDir(Path(path.read_text("utf-8")))
     made.close()
 
 
