@@ -1,5 +1,5 @@
 """What tests of every kind share: the command `rlctl`, carried out in this process, which does not
-wait longer than it must, and folders in memory.
+wait longer than it must, folders in memory, and who begins with which tests.
 """
 
 import os
@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,9 @@ MEMORY = Path("/dev/shm")
 FOLDER = "rlctl-tests-"
 ROOM_BYTES = 4 << 30
 """A run of all tests leaves about a tenth of it behind."""
+
+LONG = ("integration", "learning", "faults")
+"""Folders with tests that take long."""
 
 PAUSE_S = 0.01
 PAUSES = (
@@ -53,6 +57,34 @@ def _sweep() -> None:
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several processes, each begins with its share of the files that take long. Others could
+    not help with one that began when they have nothing left to do."""
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        items[:] = _dealt(items, processes)
+
+
+def _dealt(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """The same tests, so that equal parts of them begin with equally many of the long files."""
+    short = [item for item in items if item.path.parent.name not in LONG]
+    files = [
+        list(of_file)
+        for folder in LONG
+        for _, of_file in groupby(
+            (item for item in items if item.path.parent.name == folder), lambda item: item.path
+        )
+    ]
+    dealt: list[pytest.Item] = []
+    for number in range(processes):
+        size = (len(items) - len(dealt)) // (processes - number)
+        hand = [*chain(*files[number::processes])]
+        fill = max(0, size - len(hand))
+        dealt += [*hand, *short[:fill]]
+        del short[:fill]
+    return dealt + short
 
 
 @pytest.fixture(scope="session", autouse=True)
