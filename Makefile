@@ -24,6 +24,8 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/rlctl launch -f rl_orch/configs/ppo-CartPole-v1.yaml
 
+# Hundreds of processes load the same modules: compiled once, whatever the machine prefers.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: setup
 	$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n 3 --dist worksteal tests
