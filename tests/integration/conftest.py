@@ -50,10 +50,13 @@ RESUMED = (
 
 
 HERE = frozenset(
-    ("compare", "import-run", "logs", "ls", "promote", "registry", "rm", "rollback", "show", "stop")
+    (
+        *("compare", "eval", "export", "import-run", "infer", "logs", "ls", "play", "promote"),
+        *("registry", "rm", "rollback", "show", "stop"),
+    )
 )
-"""Commands that are carried out in this process: they look at what others do, or note something,
-and to load a Python for each would take longer than all that they do."""
+"""Commands that are carried out in this process. They look, note or wait for children of their own,
+and to load a Python for each would take longer than what it does."""
 
 
 @dataclass

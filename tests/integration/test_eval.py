@@ -151,7 +151,7 @@ def test_an_interrupted_evaluation_leaves_no_process_and_no_file(
 ) -> None:
     before = sorted((Path(good["path"]) / "evals").iterdir())
     child = home.start("eval", "good", "-n", "200000", "--jobs", "2")
-    players: list[psutil.Process] = until(lambda: at_work(child.pid))
+    players: list[psutil.Process] = until(lambda: at_work(child.pid), timeout_s=90.0)
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=30)
     assert (child.returncode, said.strip()) == (130, "interrupted")
