@@ -38,7 +38,7 @@ IDS = [
     "streamEvents", "streamLog", "getMetrics", "getRecentMetrics", "listArtifacts", "getArtifact",
     "listTokens", "createToken", "revokeToken", "listModels", "getModel", "validateModel",
     "promoteModel", "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",
-    "verifyRegistry", "pruneRegistry",
+    "verifyRegistry", "pruneRegistry", "listModelEnvironments",
 ]  # fmt: skip
 
 
