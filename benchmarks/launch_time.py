@@ -126,7 +126,9 @@ def _service(home: Path, kept: Path) -> Iterator[Path]:
 
 
 def _variables(kept: Path) -> dict[str, str]:
-    return os.environ | {"XDG_CACHE_HOME": str(kept)}
+    """Of a user: Python keeps the bytecode of what it has loaded, as it does unless forbidden."""
+    known = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return known | {"XDG_CACHE_HOME": str(kept)}
 
 
 def _until(holds: Callable[[], bool]) -> None:

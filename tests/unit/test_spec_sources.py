@@ -30,6 +30,7 @@ BASE = {
     "train.batch_size": 1,
     "gates.min_return": 0.0,
     "gates.margin": 1.0,
+    "eval.every": 1000,
 }
 """A spec in which any single option may take any of its values."""
 
@@ -46,7 +47,7 @@ MAPS = st.dictionaries(KEYS, SCALARS | st.lists(SCALARS, max_size=3))
 SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf"])
 WORDS = st.text(SIGNS, min_size=1, max_size=20)
 ARGUMENTS = st.lists(st.text(SIGNS, max_size=20), min_size=1, max_size=5)
-ALIASES = st.none() | st.from_regex(r"m[A-Za-z0-9._-]{0,9}", fullmatch=True)
+ALIASES = st.none() | st.from_regex(r"m[a-z0-9._-]{0,9}", fullmatch=True)
 NAMED = {
     "train.batch_size": st.sampled_from([2**power for power in range(12)]),
     "train.off_policy": st.sampled_from([False, None]),
@@ -66,6 +67,7 @@ NAMED = {
     | st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),
     "eval.final_episodes": st.integers(10, 100_000),
     "eval.metrics": st.lists(WORDS, max_size=5),
+    "gates.min_episodes": st.none() | st.integers(1, 100_000),
     "gates.no_regression": ALIASES,
     "gates.improvement": ALIASES,
     "schedule.after": st.lists(WORDS, max_size=5),
