@@ -1,4 +1,6 @@
-"""`group.option=value`, read by Hydra's own grammar: one typed seam around that library."""
+"""`group.option=value` as Hydra reads it: one typed seam around that library, which is loaded only
+where its grammar is needed.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -56,6 +58,7 @@ def parse_override(typed: str) -> Override:
 
 
 def _by_grammar(typed: str) -> Override:
+    """Any override that Hydra knows."""
     # Hydra takes a quarter of a second to load: a quarter of what a command takes.
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
