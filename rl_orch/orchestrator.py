@@ -43,17 +43,16 @@ def connect(
     runner: str | None = None,
     resident: bool = False,
     spares: int = 1,
-    ahead: bool = False,
+    runners: Mapping[str, Runner] | None = None,
 ) -> Orchestrator:
     """The orchestrator of a home: RLCTL_HOME, or `./rlruns`, unless another is named.
 
     Its database is the one that is named, or that of the service which the home had last. Each run
-    is executed by the runner that its spec names, or all of them by `runner`. A resident one keeps
-    that many processes ready to become runs of ours; one that launches what it checks may load
-    `ahead` what a run of ours needs.
+    is executed by the runner that its spec names, one of `runners` or a new one, or all of them by
+    `runner`. A resident one keeps that many processes ready to become runs of ours.
     """
     folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
-    made: dict[str, Runner] = {}
+    made: dict[str, Runner] = {**(runners or {})}
 
     def runner_of(name: str) -> Runner:
         chosen = runner or name
@@ -63,8 +62,6 @@ def connect(
 
     if resident and spares:
         made["local"] = plugins.load("runners", "local")(spares=spares)
-    elif ahead:
-        made["local"] = plugins.load("runners", "local")(ahead=True)
     found = place.database_of(folder, database)
     return Orchestrator(folder, runner_of, database=found, resident=resident)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_orch import plugins
 from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
 from rl_orch.cli.attach import announce
@@ -57,7 +58,7 @@ def command(
     spec = _without_address(spec)
     manner = Manner(place_flags(home, database, server), json=json, quiet=quiet)
     if not detach and server is None:
-        return _in_foreground(_connected(home, database), spec, manner)
+        return _in_foreground(_connected(spec, home, database), spec, manner)
     line = lasting(home, database, server)
     submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:
@@ -72,11 +73,19 @@ def _submitted(connected: Connected, spec: Spec) -> Submission:
     return connected.submit(spec)
 
 
-def _connected(home: Path | None, database: str | None) -> "Orchestrator":
-    """The home itself, which then carries the run out here."""
+def _connected(spec: Spec, home: Path | None, database: str | None) -> "Orchestrator":
+    """The home itself, which then carries the run out here.
+
+    What a run of ours needs takes longest to load, so that is begun first, in a process of its own.
+    """
+    runners = {}
+    if spec.runner.name == "local":
+        runners["local"] = plugins.load("runners", "local")()
+        runners["local"].expect(spec)
+
     from rl_orch import orchestrator
 
-    return orchestrator.connect(home, database=database, ahead=True)
+    return orchestrator.connect(home, database=database, runners=runners)
 
 
 def _in_foreground(connected: "Orchestrator", spec: Spec, manner: Manner) -> int:

@@ -8,13 +8,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import Damaged
+from rl_orch.rl.descent import Descent
 from rl_orch.spec.groups import TrainGroup
 
 BETA_1 = 0.9
@@ -43,21 +44,6 @@ def flattened(module: nn.Module) -> Tensor:
     for parameter, values in zip(module.parameters(), parts, strict=True):
         parameter.data = values.view_as(parameter)
     return vector
-
-
-class Descent(NamedTuple):
-    """What kernels descend with: the vectors of an optimiser in memory, and its options; `most` is
-    the greatest norm of a gradient, ∞ for any."""
-
-    vector: NDArray[Any]
-    gradient: NDArray[Any]
-    mean: NDArray[Any]
-    square: NDArray[Any]
-    adam: bool
-    eps: float
-    most: float
-    beta_1: float
-    beta_2: float
 
 
 class Optimizer(ABC):

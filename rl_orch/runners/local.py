@@ -1,8 +1,8 @@
 """Training by this package, as child processes of this machine that outlive their starter.
 
 A service keeps spares: processes that have loaded torch and wait to become the root of an attempt,
-and one that waits for a spec to check. Who will start a run as soon as its spec is checked has one
-spare load meanwhile. Where none is ready, or none is what is needed, it starts cold.
+and one that waits for a spec to check. Who will start a run as soon as its spec is checked can have
+one spare load meanwhile. Where none is ready, or none is what is needed, it starts cold.
 """
 
 import json
@@ -45,17 +45,20 @@ LOADS_WITHIN_S = 30.0
 
 
 class LocalRunner(Roots):
-    """Trains with this package, in this interpreter, with as many spares ready as asked for; or,
-    with `ahead`, with one that gets ready while a spec is checked."""
+    """Trains with this package, in this interpreter, with as many spares ready as asked for."""
 
     trainer = "rl_orch.worker.train"
 
-    def __init__(self, *, spares: int = 0, ahead: bool = False) -> None:
+    def __init__(self, *, spares: int = 0) -> None:
         super().__init__()
-        possible = sys.platform == "linux"
-        self.spares = Spares(spares if possible else 0)
-        self._ahead = ahead and possible
+        self._possible = sys.platform == "linux"
+        self.spares = Spares(spares if self._possible else 0)
         self._warm: dict[str, subprocess.Popen[bytes]] = {}
+
+    def expect(self, spec: Spec) -> None:
+        """Let a spare get ready for a run that is about to be checked and started."""
+        if self._possible:
+            self.spares.begin(variables(spec.resources.threads))
 
     def start(self, directory: Path, task: Task) -> str:
         """Let a spare begin the attempt, or start a worker in a session of its own."""
@@ -89,13 +92,11 @@ class LocalRunner(Roots):
 
     def check(self, spec: Spec) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
-        if self._ahead:
-            self.spares.begin(variables(spec.resources.threads))
         try:
             return self._checked(spec)
         except BaseException:
-            if self._ahead:
-                self.spares.close()
+            if not self.spares.count:
+                self.spares.close()  # Of one that was expected.
             raise
 
     def _checked(self, spec: Spec) -> Spec:

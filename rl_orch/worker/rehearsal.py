@@ -1,5 +1,6 @@
-"""The first run of its kind on a machine has kernels to compile. A child of the root compiles those
-of its updates, while the root itself is at those of its rollouts.
+"""The first run of its kind on a machine has kernels to compile. A child compiles what all updates
+call while this process loads torch; another, those of the run's updates, while the root is at those
+of its rollouts.
 """
 
 import ctypes
@@ -7,27 +8,30 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from rl_orch.io import machine
-from rl_orch.rl.kernels import compiled_note
-from rl_orch.rl.rehearsal import rehearse
+from rl_orch.rl.kernels import compile_common, compiled_note
 from rl_orch.spec.model import Spec
 
 SET_DEATH_SIGNAL = 1
 """The number of this request to Linux's `prctl`."""
 
 
+def begin_common() -> None:
+    """Let a child compile what all updates call, unless that is kept; it ends with this process."""
+    _begun("what all updates call", compile_common)
+
+
 @contextmanager
 def rehearsed(spec: Spec) -> Iterator[None]:
-    """While this lasts, a child compiles, where there is something to compile and a core for it.
-
-    It is a copy of this process, so there must be no other thread yet, and no lock held.
-    """
-    note = _note(spec)
-    child = None if note is None or note.exists() else _started(spec, note)
+    """While this lasts, a child compiles, where there is something to compile and a core for it."""
+    child = None
+    if spec.train.engine == "kernels":
+        child = _begun(f"{spec.agent.algorithm} {spec.env.id}", partial(_rehearse, spec))
     try:
         yield
     finally:
@@ -37,17 +41,22 @@ def rehearsed(spec: Spec) -> Iterator[None]:
                 os.waitpid(child, 0)
 
 
-def _note(spec: Spec) -> Path | None:
-    """What is there once all has been compiled; None where nothing is to be."""
+def _rehearse(spec: Spec) -> None:
+    from rl_orch.rl.rehearsal import rehearse
+
+    rehearse(spec)
+
+
+def _begun(what: str, compile: Callable[[], None]) -> int | None:
+    """The process id of a child that compiles, and then notes that all is there; None where
+    nothing is to be compiled, or where it would be in the way.
+
+    It is a copy of this process, so there must be no other thread yet, and no lock held.
+    """
     alone = machine.cores() < 2 or threading.active_count() > 1 or sys.platform != "linux"
-    if alone or spec.train.engine != "kernels":
+    note = None if alone else compiled_note(what)
+    if note is None or Path(note).exists():
         return None
-    note = compiled_note(f"{spec.agent.algorithm} {spec.env.id}")
-    return None if note is None else Path(note)
-
-
-def _started(spec: Spec, note: Path) -> int:
-    """The process id of the child."""
     root = os.getpid()
     child = os.fork()
     if child:
@@ -55,8 +64,8 @@ def _started(spec: Spec, note: Path) -> int:
     try:
         _end_with(root)
         _be_silent()
-        rehearse(spec)
-        note.touch()
+        compile()
+        Path(note).touch()
     finally:
         os._exit(0)  # Nothing that the root has begun is for the child to end.
 

@@ -27,6 +27,7 @@ from rl_orch.worker.loaded import Loaded
 
 ALL_OF = "rl_orch.rl"
 KERNELS = "rl_orch.rl.kernels.compile"
+REHEARSAL = "rl_orch.worker.rehearsal"
 BESIDES = (
     "rl_orch.worker.attempt",
     "rl_orch.worker.beginning",
@@ -73,15 +74,19 @@ def main() -> None:
 
 
 def prepare() -> None:
-    """Load what attempts need. What cannot be loaded is left to the attempt that needs it."""
+    """Load what attempts need. What cannot be loaded is left to the attempt that needs it.
+
+    Kernels come first, so that a child can compile what is not kept while torch is loaded here.
+    """
     gc.disable()  # Hardly anything that is loaded is garbage, and looking for it takes time.
+    with suppress(ImportError):
+        importlib.import_module(KERNELS).load()
+        importlib.import_module(REHEARSAL).begin_common()
     package = importlib.import_module(ALL_OF)
     parts = [part.name for part in pkgutil.walk_packages(package.__path__, f"{ALL_OF}.", _pass)]
     for module in (*parts, *BESIDES):
         with suppress(ImportError):
             importlib.import_module(module)
-    with suppress(ImportError):
-        importlib.import_module(KERNELS).load()
     gc.enable()
 
 

@@ -196,8 +196,10 @@ def test_a_check_is_prepared_too(tmp_path: Path) -> None:
 
     try:
         waiting = until(prepared, timeout_s=PREPARED_WITHIN_S)
+        spec = resolve({"env": {"id": "NoSuchEnv-v0"}})
+        runner.expect(spec)
         with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
-            runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
+            runner.check(spec)
         assert not lives(waiting)
         another = until(prepared, timeout_s=PREPARED_WITHIN_S)
         os.kill(another, signal.SIGKILL)
@@ -237,7 +239,7 @@ class TestAhead:
     SPEC = resolve({"env": {"id": "CartPole-v1"}, "train": {"total_timesteps": 512}})
 
     def test_the_run_waits_for_what_has_begun_to_load(self, tmp_path: Path) -> None:
-        runner = LocalRunner(ahead=True)
+        runner = LocalRunner()
         (loading,) = begun(runner, self.SPEC)
         handle = runner.start(directory(tmp_path, self.SPEC), Task(attempt=1))
         assert processes.pid_of(handle) == loading
@@ -245,7 +247,7 @@ class TestAhead:
         assert not runner.spares.expected
 
     def test_a_run_that_needs_something_else_starts_cold(self, tmp_path: Path) -> None:
-        runner = LocalRunner(ahead=True)
+        runner = LocalRunner()
         (loading,) = begun(runner, self.SPEC)
         other = resolve(self.SPEC.model_dump(), overrides=["resources.threads=2"])
         handle = runner.start(directory(tmp_path, other), Task(attempt=1))
@@ -256,7 +258,7 @@ class TestAhead:
     def test_nothing_is_left_of_it_when_the_spec_is_refused(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        runner, started = LocalRunner(ahead=True), list[Spare]()
+        runner, started = LocalRunner(), list[Spare]()
         start = Spare.start
 
         def noted(variables: Mapping[str, str]) -> Spare:
@@ -264,14 +266,17 @@ class TestAhead:
             return started[-1]
 
         monkeypatch.setattr(Spare, "start", noted)
+        spec = resolve({"env": {"id": "NoSuchEnv-v0"}})
+        runner.expect(spec)
         with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
-            runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
+            runner.check(spec)
         assert not runner.spares.expected
         assert [lives(spare.child.pid) for spare in started] == [False]
 
 
 def begun(runner: LocalRunner, spec: Spec) -> list[int]:
-    """The pids of the spares that there are once a spec is checked."""
+    """The pids of the spares that there are once an expected spec is checked."""
+    runner.expect(spec)
     runner.check(spec)
     return [spare.child.pid for spare in runner.spares._spares]
 

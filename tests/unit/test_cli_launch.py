@@ -79,6 +79,7 @@ def stopped_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
         return spec
 
     monkeypatch.setattr(LocalRunner, "check", check)
+    monkeypatch.setattr(LocalRunner, "expect", lambda _runner, _spec: None)
 
 
 @pytest.mark.usefixtures("stopped_during_the_check")

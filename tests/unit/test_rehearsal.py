@@ -1,6 +1,9 @@
-"""Kernels of updates, compiled by a child while the root compiles those of its rollouts."""
+"""Kernels that a child compiles: what all updates call, while torch is loaded; those of a run's
+updates, while the root compiles those of its rollouts."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -8,14 +11,17 @@ from typing import Any
 
 import pytest
 
-from rl_orch.rl.kernels import compile, policy_gradient, q_learning, twin_critics
+from rl_orch.rl.kernels import compile, compile_common, policy_gradient, q_learning, twin_critics
+from rl_orch.rl.kernels.dense import backward, forward
+from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.rehearsal import rehearse
 from rl_orch.rl.train import Nowhere, Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker import rehearsal
-from rl_orch.worker.rehearsal import rehearsed
+from rl_orch.worker.rehearsal import begin_common, rehearsed
 
+COMMON: tuple[Any, ...] = (forward, backward, descend)
 UPDATES: dict[str, tuple[Any, ...]] = {
     "ppo": (policy_gradient.policy_pass, policy_gradient.assess),
     "a2c": (policy_gradient.policy_pass, policy_gradient.assess),
@@ -46,8 +52,39 @@ def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
     assert [set(kernel.signatures) for kernel in UPDATES[algorithm]] == compiled
 
 
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_what_all_updates_call_is_compiled_for_each_of_them(algorithm: str) -> None:
+    compile_common()
+    compiled = [set(kernel.signatures) for kernel in COMMON]
+    rehearse(spec(algorithm))
+    assert [set(kernel.signatures) for kernel in COMMON] == compiled
+
+
+def test_what_all_updates_call_is_compiled_without_torch() -> None:
+    program = (
+        "import sys\n"
+        "from rl_orch.rl.kernels import compile_common\n"
+        "from rl_orch.worker.rehearsal import begin_common\n"
+        "compile_common()\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_all_updates_call_is_compiled_once(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsing(monkeypatch, lambda _spec: None)
+    monkeypatch.setattr(rehearsal, "compile_common", lambda: None)
+    begin_common()
+    while not list(cache.glob("*.complete")):
+        pass
+    monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
+    begin_common()
+
+
 def rehearsing(monkeypatch: pytest.MonkeyPatch, what: Callable[[Spec], None]) -> None:
-    monkeypatch.setattr(rehearsal, "rehearse", what)
+    monkeypatch.setattr(rehearsal, "_rehearse", what)
     monkeypatch.setattr("rl_orch.io.machine.cores", lambda: 2)
     monkeypatch.setattr("threading.active_count", lambda: 1)
 

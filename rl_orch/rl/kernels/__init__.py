@@ -26,6 +26,20 @@ def compiled_note(what: str) -> str | None:
     return note_of(what)
 
 
+def compile_common() -> None:
+    """Compile what the updates of all algorithms call, by having nothing done; without torch."""
+    import numpy as np
+
+    from rl_orch.rl.descent import Descent
+    from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, backward, forward
+    from rl_orch.rl.kernels.descent import descend
+
+    none, no_layers = np.empty(0, np.float32), np.empty((0, 8), np.int64)
+    forward(none, no_layers, 0, none)
+    backward(none, none, no_layers, 0, none, none, GOALS[TO_WEIGHTS])
+    descend(Descent(none, none, none, none, True, 1.0, 1.0, 0.0, 0.0), 1, 0.0)
+
+
 def stepper(envs: "NativeEnvs") -> "Stepper":
     """What steps native environments for whole rollouts."""
     from rl_orch.rl.kernels.rollouts import Stepper

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-import torch
 from llvmlite import binding
 from numba import types
 from numba.core.caching import FunctionCache
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SOURCES = (
     *Path(__file__).parent.glob("*.py"),
     *(Path(__file__).parents[1] / "envs" / "native").glob("*.py"),
-    Path(__file__).parents[1] / "optimizer.py",
+    Path(__file__).parents[1] / "descent.py",
 )
 """Where kernels are, and what they take."""
 
@@ -178,8 +178,13 @@ def _blas(name: str) -> Any:
 
 
 def _address(name: str) -> int:
-    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none."""
-    for library in (Path(torch.__file__).parent / "lib").glob("*torch_cpu.*"):
+    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none.
+
+    Of torch, only that library is loaded: who compiles needs nothing else of it.
+    """
+    package = find_spec("torch")
+    folder = Path((package and package.origin) or "torch").parent / "lib"
+    for library in folder.glob("*torch_cpu.*"):
         found: Any = getattr(ctypes.CDLL(str(library)), f"{name}_", None)
         if address := ctypes.cast(found, ctypes.c_void_p).value:
             return address

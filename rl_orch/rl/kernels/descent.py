@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from rl_orch.rl.descent import Descent
 from rl_orch.rl.kernels.compile import Floats, kernel, part
-from rl_orch.rl.optimizer import Descent
 
 
 @kernel

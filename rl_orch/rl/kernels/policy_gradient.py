@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_orch.rl.descent import Descent
 from rl_orch.rl.kernels.compile import Floats, kernel, part
 from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.kernels.heads import choice, choice_slopes, normal, normal_slopes
-from rl_orch.rl.optimizer import Descent
 
 POLICY_LOSS, VALUE_LOSS, ENTROPY, GRAD_NORM, KL, CLIPPED = range(6)
 """Columns of the terms of a minibatch."""
@@ -124,7 +124,7 @@ def assess(
             rollout.values[start + row] = flow[rows * outputs.value + row]
 
 
-@part
+@kernel
 def _losses(
     descent: Descent,
     outputs: Outputs,

@@ -100,7 +100,7 @@ def observe_one(kind: int, row: Row, observation: NDArray[np.float32]) -> None:
         observation[0], observation[1] = row[0], row[1]
 
 
-@kernel
+@part
 def allows(kind: int, action: Any) -> bool:
     """Whether an action is one of the choices; a Box takes any number."""
     if kind == CARTPOLE:
