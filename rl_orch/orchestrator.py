@@ -1,6 +1,6 @@
 """The Python surface: `from rl_orch import orchestrator`, then `orchestrator.run(cfg)`.
 
-Here the orchestrator meets its runners; nothing else in the package knows both.
+Here the orchestrator meets its runners.
 """
 
 import os

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from rl_orch.cli.rlctl import run
+from rl_orch.runners.local import LocalRunner
 
 pytest_plugins = ["tests.postgres", "tests.stores"]
 
@@ -109,8 +110,10 @@ class Ran:
 def rlctl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ran]:
-    """The command, in an empty folder, with none of the variables that options read."""
+    """The command, in an empty folder, with none of the variables that options read; it loads
+    nothing for runs, none of which is really to be."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalRunner, "expect", lambda _runner, _spec: None)
     for name in [name for name in os.environ if name.startswith(("RL_", "RLCTL_", "OTEL_"))]:
         monkeypatch.delenv(name)
 

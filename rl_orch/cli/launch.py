@@ -1,9 +1,10 @@
 """`rlctl launch`: one run or a group of them, here in the foreground or queued for a service."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_orch import plugins
 from rl_orch.cli import subjects
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
 from rl_orch.cli.attach import announce
@@ -18,6 +19,7 @@ from rl_orch.spec.model import Spec
 
 if TYPE_CHECKING:
     from rl_orch.core.orchestrator import Orchestrator
+    from rl_orch.core.ports import Runner
 
 
 @with_spec_flags
@@ -58,7 +60,8 @@ def command(
     spec = _without_address(spec)
     manner = Manner(place_flags(home, database, server), json=json, quiet=quiet)
     if not detach and server is None:
-        return _in_foreground(_connected(spec, home, database), spec, manner)
+        with _expected(spec) as runners:
+            return _in_foreground(_connected(home, database, runners), spec, manner)
     line = lasting(home, database, server)
     submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:
@@ -73,16 +76,28 @@ def _submitted(connected: Connected, spec: Spec) -> Submission:
     return connected.submit(spec)
 
 
-def _connected(spec: Spec, home: Path | None, database: str | None) -> "Orchestrator":
-    """The home itself, which then carries the run out here.
+@contextmanager
+def _expected(spec: Spec) -> Iterator[dict[str, "Runner"]]:
+    """A runner that has begun to load what a run of ours needs: that takes longer than anything
+    else that is to be done before. If there is no such run in the end, nothing is left of it."""
+    if spec.runner.name != "local":
+        yield {}
+        return
 
-    What a run of ours needs takes longest to load, so that is begun first, in a process of its own.
-    """
-    runners = {}
-    if spec.runner.name == "local":
-        runners["local"] = plugins.load("runners", "local")()
-        runners["local"].expect(spec)
+    from rl_orch.runners.local import LocalRunner
 
+    runner = LocalRunner()
+    runner.expect(spec)
+    try:
+        yield {"local": runner}
+    finally:
+        runner.spares.close()
+
+
+def _connected(
+    home: Path | None, database: str | None, runners: dict[str, "Runner"]
+) -> "Orchestrator":
+    """The home itself, which then carries the run out here."""
     from rl_orch import orchestrator
 
     return orchestrator.connect(home, database=database, runners=runners)

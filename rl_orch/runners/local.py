@@ -56,7 +56,8 @@ class LocalRunner(Roots):
         self._warm: dict[str, subprocess.Popen[bytes]] = {}
 
     def expect(self, spec: Spec) -> None:
-        """Let a spare get ready for a run that is about to be checked and started."""
+        """Let a spare get ready for a run that is about to be checked and started; who expects one
+        closes the spares if it does not come."""
         if self._possible:
             self.spares.begin(variables(spec.resources.threads))
 
@@ -92,14 +93,6 @@ class LocalRunner(Roots):
 
     def check(self, spec: Spec) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
-        try:
-            return self._checked(spec)
-        except BaseException:
-            if not self.spares.count:
-                self.spares.close()  # Of one that was expected.
-            raise
-
-    def _checked(self, spec: Spec) -> Spec:
         question, prepared = spec.model_dump_json(), self.spares.take_check()
         reply = None if prepared is None else _answer(prepared, "check", question)
         if reply is None or reply.returncode == OUTDATED:

@@ -14,24 +14,26 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.io import machine
-from rl_orch.rl.kernels import compile_common, compiled_note
+from rl_orch.rl.kernels import compile_layers, compiled_note
 from rl_orch.spec.model import Spec
 
 SET_DEATH_SIGNAL = 1
 """The number of this request to Linux's `prctl`."""
 
 
-def begin_common() -> None:
-    """Let a child compile what all updates call, unless that is kept; it ends with this process."""
-    _begun("what all updates call", compile_common)
+def begin_layers() -> None:
+    """Let a child compile what all updates call, unless that is kept. Nobody waits for it: what is
+    left of it goes with this process."""
+    _begun("layers", compile_layers)
 
 
 @contextmanager
-def rehearsed(spec: Spec) -> Iterator[None]:
-    """While this lasts, a child compiles, where there is something to compile and a core for it."""
+def rehearsed(spec: Spec, rehearse: Callable[[Spec], None]) -> Iterator[None]:
+    """While this lasts, a child compiles, by rehearsing what is to be trained, where there is
+    something to compile and a core for it."""
     child = None
     if spec.train.engine == "kernels":
-        child = _begun(f"{spec.agent.algorithm} {spec.env.id}", partial(_rehearse, spec))
+        child = _begun(f"{spec.agent.algorithm} {spec.env.id}", partial(rehearse, spec))
     try:
         yield
     finally:
@@ -41,30 +43,28 @@ def rehearsed(spec: Spec) -> Iterator[None]:
                 os.waitpid(child, 0)
 
 
-def _rehearse(spec: Spec) -> None:
-    from rl_orch.rl.rehearsal import rehearse
-
-    rehearse(spec)
-
-
-def _begun(what: str, compile: Callable[[], None]) -> int | None:
+def _begun(what: str, work: Callable[[], None]) -> int | None:
     """The process id of a child that compiles, and then notes that all is there; None where
-    nothing is to be compiled, or where it would be in the way.
+    nothing is to be compiled, or nobody can be started for it.
 
-    It is a copy of this process, so there must be no other thread yet, and no lock held.
+    It is a copy of this process, so there must be no other thread of Python's yet, and no lock
+    held. Threads of BLAS do no harm: they wait, and what is done here is too little to share.
     """
     alone = machine.cores() < 2 or threading.active_count() > 1 or sys.platform != "linux"
     note = None if alone else compiled_note(what)
-    if note is None or Path(note).exists():
+    if note is None or os.path.exists(note):
         return None
     root = os.getpid()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError:
+        return None
     if child:
         return child
     try:
         _end_with(root)
         _be_silent()
-        compile()
+        work()
         Path(note).touch()
     finally:
         os._exit(0)  # Nothing that the root has begun is for the child to end.

@@ -81,7 +81,7 @@ def prepare() -> None:
     gc.disable()  # Hardly anything that is loaded is garbage, and looking for it takes time.
     with suppress(ImportError):
         importlib.import_module(KERNELS).load()
-        importlib.import_module(REHEARSAL).begin_common()
+        importlib.import_module(REHEARSAL).begin_layers()
     package = importlib.import_module(ALL_OF)
     parts = [part.name for part in pkgutil.walk_packages(package.__path__, f"{ALL_OF}.", _pass)]
     for module in (*parts, *BESIDES):

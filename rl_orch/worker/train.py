@@ -15,6 +15,7 @@ from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.segments import SegmentStore, allocator
 from rl_orch.rl.envs.probe import Proof
+from rl_orch.rl.rehearsal import rehearse
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -98,7 +99,7 @@ def main() -> int:
 def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
     """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
     try:
-        return rehearsed(directory.spec())
+        return rehearsed(directory.spec(), rehearse)
     except RlctlError:
         return nullcontext()
 

@@ -1,7 +1,6 @@
 """Runs that begin in a process which the service has prepared: they are what cold ones are."""
 
 import importlib
-import json
 import os
 import signal
 import sys
@@ -13,6 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from rl_orch import orchestrator
+from rl_orch.cli import launch
 from rl_orch.client import Client
 from rl_orch.core.ports import Runner, Task
 from rl_orch.errors import SpecInvalid
@@ -128,16 +129,18 @@ def up(shell: Shell) -> Iterator[int]:
     shell.run("down", "--stop-runs")
 
 
-def test_a_warm_run_is_bit_for_bit_a_cold_one(shell: Shell, up: int) -> None:
+def test_a_warm_run_is_bit_for_bit_a_cold_one(
+    shell: Shell, up: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (spare,) = spares(up)
     run, root = launched(shell, *SHORT, "env.seed=5")
     assert root == spare
     assert shell.run("wait", run.id).returncode in (0, 3)
-    in_foreground = [word for word in (*SHORT, "env.seed=5") if word != "--detach"]
-    done = shell.run(*in_foreground, "--json")
-    assert done.returncode in (0, 3), done.stderr
-    cold = RunDir(Path(json.loads(done.stdout)["path"]))
-    compared = chain.compare(RunDir.of(run), cold)
+    started: list[Mapping[str, str]] = []
+    monkeypatch.setattr(Spare, "start", started.append)
+    cold = orchestrator.run(RunDir.of(run).spec(), home=shell.home).run
+    assert not started
+    compared = chain.compare(RunDir.of(run), RunDir.of(cold))
     assert compared.difference is None
     assert compared.checkpoints > 0
     assert compared.events > 0
@@ -196,10 +199,8 @@ def test_a_check_is_prepared_too(tmp_path: Path) -> None:
 
     try:
         waiting = until(prepared, timeout_s=PREPARED_WITHIN_S)
-        spec = resolve({"env": {"id": "NoSuchEnv-v0"}})
-        runner.expect(spec)
         with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
-            runner.check(spec)
+            runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
         assert not lives(waiting)
         another = until(prepared, timeout_s=PREPARED_WITHIN_S)
         os.kill(another, signal.SIGKILL)
@@ -255,26 +256,14 @@ class TestAhead:
         assert not lives(loading)
         runner.stop(handle, force=True)
 
-    def test_nothing_is_left_of_it_when_the_spec_is_refused(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        runner, started = LocalRunner(), list[Spare]()
-        start = Spare.start
-
-        def noted(variables: Mapping[str, str]) -> Spare:
-            started.append(start(variables))
-            return started[-1]
-
-        monkeypatch.setattr(Spare, "start", noted)
-        spec = resolve({"env": {"id": "NoSuchEnv-v0"}})
-        runner.expect(spec)
-        with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
-            runner.check(spec)
-        assert not runner.spares.expected
-        assert [lives(spare.child.pid) for spare in started] == [False]
+    def test_nothing_is_left_of_it_when_no_run_begins(self) -> None:
+        with launch._expected(self.SPEC) as runners:
+            (loading,) = begun(runners["local"], self.SPEC)
+            assert lives(loading)
+        assert not lives(loading)
 
 
-def begun(runner: LocalRunner, spec: Spec) -> list[int]:
+def begun(runner: Any, spec: Spec) -> list[int]:
     """The pids of the spares that there are once an expected spec is checked."""
     runner.expect(spec)
     runner.check(spec)

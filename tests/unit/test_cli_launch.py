@@ -3,15 +3,17 @@
 import os
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from rl_orch import orchestrator
 from rl_orch.cli.connection import place_flags
 from rl_orch.cli.stopping import stop_requests
+from rl_orch.errors import BadInput
 from rl_orch.records import Run, State
-from rl_orch.runners.local import LocalRunner
+from rl_orch.runners.local import LocalRunner, Spare
 from rl_orch.spec.model import Spec
 from tests.conftest import Ran
 
@@ -21,6 +23,9 @@ RUN = Run(
     id="r-1", name="r", env="CartPole-v1", algo="ppo", config_hash="h", path="/p", seed=1,
     total_timesteps=10, created_at=0.0, updated_at=0.0, state=State.RUNNING,
 )  # fmt: skip
+
+
+EXPECT = LocalRunner.expect
 
 
 def send(*numbers: signal.Signals) -> None:
@@ -79,7 +84,6 @@ def stopped_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
         return spec
 
     monkeypatch.setattr(LocalRunner, "check", check)
-    monkeypatch.setattr(LocalRunner, "expect", lambda _runner, _spec: None)
 
 
 @pytest.mark.usefixtures("stopped_during_the_check")
@@ -102,6 +106,46 @@ def test_the_suggested_commands_work_from_where_one_is(rlctl: Rlctl) -> None:
     assert show[3:] == ["--home", "my [b]home", "--registry-db", "a db.sqlite"]
     assert Path(tensorboard[2]).parent.is_dir()
     assert next_lines(rlctl(*show[1:]).out) == next_lines(ran.out)
+
+
+def test_a_launch_loads_first_and_ends_that_if_it_is_refused(
+    rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    class Loading:
+        """Stands for a spare."""
+
+        def end(self) -> None:
+            """Note that it has ended."""
+            done.append("end")
+
+    def start(_variables: Mapping[str, str]) -> Loading:
+        done.append("load")
+        return Loading()
+
+    def connect(*_words: object, **_names: object) -> None:
+        done.append("connect")
+        refuse()
+
+    monkeypatch.setattr(LocalRunner, "expect", EXPECT)
+    monkeypatch.setattr(Spare, "start", start)
+    monkeypatch.setattr(orchestrator, "connect", connect)
+    assert rlctl("launch", "--env", "CartPole-v1").code == 2
+    assert done == ["load", "connect", "end"]
+
+
+def test_a_launch_of_another_program_loads_nothing_of_ours(
+    rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalRunner, "expect", lambda *_: pytest.fail("something was loaded"))
+    monkeypatch.setattr(orchestrator, "connect", lambda *_, **__: refuse())
+    ran = rlctl("launch", "--env", "x", "--yes", "runner=external", "runner.command=[echo]")
+    assert "no such home" in ran.err
+
+
+def refuse() -> None:
+    raise BadInput("no such home")
 
 
 def test_what_was_not_given_is_not_repeated() -> None:

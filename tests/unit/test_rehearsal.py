@@ -4,14 +4,13 @@ updates, while the root compiles those of its rollouts."""
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_orch.rl.kernels import compile, compile_common, policy_gradient, q_learning, twin_critics
+from rl_orch.rl.kernels import compile, compile_layers, policy_gradient, q_learning, twin_critics
 from rl_orch.rl.kernels.dense import backward, forward
 from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.rehearsal import rehearse
@@ -19,9 +18,9 @@ from rl_orch.rl.train import Nowhere, Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker import rehearsal
-from rl_orch.worker.rehearsal import begin_common, rehearsed
+from rl_orch.worker.rehearsal import begin_layers, rehearsed
 
-COMMON: tuple[Any, ...] = (forward, backward, descend)
+LAYERS: tuple[Any, ...] = (forward, backward, descend)
 UPDATES: dict[str, tuple[Any, ...]] = {
     "ppo": (policy_gradient.policy_pass, policy_gradient.assess),
     "a2c": (policy_gradient.policy_pass, policy_gradient.assess),
@@ -52,39 +51,86 @@ def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
     assert [set(kernel.signatures) for kernel in UPDATES[algorithm]] == compiled
 
 
-@pytest.mark.parametrize("algorithm", UPDATES)
-def test_what_all_updates_call_is_compiled_for_each_of_them(algorithm: str) -> None:
-    compile_common()
-    compiled = [set(kernel.signatures) for kernel in COMMON]
-    rehearse(spec(algorithm))
-    assert [set(kernel.signatures) for kernel in COMMON] == compiled
+def test_what_all_updates_call_is_compiled_for_each_of_them() -> None:
+    compile_layers()
+    for algorithm in UPDATES:
+        rehearse(spec(algorithm))
+    for kernel in LAYERS:
+        (signature,) = kernel.signatures
+        assert [kept for kept in kept_signatures(kernel) if "float64, 1d" not in str(kept)] == [
+            signature
+        ]
 
 
-def test_what_all_updates_call_is_compiled_without_torch() -> None:
+def kept_signatures(kernel: Any) -> list[Any]:
+    """All that a kernel was ever compiled for, by whichever kernel that called it."""
+    return [key[0] for key in kernel._cache._cache_file._load_index()]
+
+
+def test_what_all_updates_call_is_compiled_without_torch(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from rl_orch.rl.kernels import compile_common\n"
-        "from rl_orch.worker.rehearsal import begin_common\n"
-        "compile_common()\n"
+        "from rl_orch.worker.rehearsal import compile_layers\n"
+        "compile_layers()\n"
         "sys.exit('torch' in sys.modules)\n"
     )
+    nothing_kept = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=nothing_kept, check=True)
+    assert list(tmp_path.rglob("*backward*.nbc"))
+
+
+def test_a_spare_has_it_compiled_before_it_loads_torch() -> None:
+    program = (
+        "import sys\n"
+        "from rl_orch.worker import rehearsal, spare\n"
+        "before = []\n"
+        "rehearsal.begin_layers = lambda: before.append('torch' not in sys.modules)\n"
+        "spare.prepare()\n"
+        "sys.exit(before != [True] or 'torch' not in sys.modules)\n"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_nobody_compiles_what_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    rehearsing(monkeypatch)
+    monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
+    monkeypatch.setattr(compile.product, "_cache", None)
+    begin_layers()
+    with rehearsed(spec("ppo"), nothing):
+        assert not list(cache.iterdir())
+
+
+def test_a_machine_without_room_for_another_process_compiles_by_itself(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError("no more processes")
+
+    rehearsing(monkeypatch)
+    monkeypatch.setattr("os.fork", refused)
+    begin_layers()
+    with rehearsed(spec("ppo"), nothing):
+        assert not list(cache.iterdir())
 
 
 def test_what_all_updates_call_is_compiled_once(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rehearsing(monkeypatch, lambda _spec: None)
-    monkeypatch.setattr(rehearsal, "compile_common", lambda: None)
-    begin_common()
+    rehearsing(monkeypatch)
+    monkeypatch.setattr(rehearsal, "compile_layers", lambda: None)
+    begin_layers()
     while not list(cache.glob("*.complete")):
         pass
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
-    begin_common()
+    begin_layers()
 
 
-def rehearsing(monkeypatch: pytest.MonkeyPatch, what: Callable[[Spec], None]) -> None:
-    monkeypatch.setattr(rehearsal, "_rehearse", what)
+def nothing(_spec: Spec) -> None:
+    """A rehearsal of nothing."""
+
+
+def rehearsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a child be started, on whatever machine the tests run."""
     monkeypatch.setattr("rl_orch.io.machine.cores", lambda: 2)
     monkeypatch.setattr("threading.active_count", lambda: 1)
 
@@ -99,16 +145,15 @@ def test_what_was_rehearsed_is_not_rehearsed_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, tells = os.pipe()
-    rehearsing(monkeypatch, lambda _spec: None)
-    with rehearsed(spec("ppo")):
+    rehearsing(monkeypatch)
+    with rehearsed(spec("ppo"), nothing):
         while not list(cache.glob("*.complete")):
             pass
 
     def again(_spec: Spec) -> None:
         os.write(tells, b"again")
 
-    rehearsing(monkeypatch, again)
-    with rehearsed(spec("ppo")):
+    with rehearsed(spec("ppo"), again):
         pass
     os.close(tells)
     assert os.read(told, 5) == b""
@@ -125,8 +170,8 @@ def test_the_child_ends_with_the_training_and_leaves_no_note(
         while True:
             os.read(told, 0)
 
-    rehearsing(monkeypatch, endless)
-    with rehearsed(spec("ppo")):
+    rehearsing(monkeypatch)
+    with rehearsed(spec("ppo"), endless):
         child = int(os.read(told, 20))
         os.kill(child, 0)
     with pytest.raises(ProcessLookupError):
@@ -140,9 +185,9 @@ def test_the_child_ends_with_the_training_and_leaves_no_note(
 def test_nobody_is_started_without_a_core_or_a_kernel_for_it(
     cores: int, engine: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rehearsing(monkeypatch, lambda _spec: None)
+    rehearsing(monkeypatch)
     monkeypatch.setattr("rl_orch.io.machine.cores", lambda: cores)
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
     backend = "native" if engine == "kernels" else "sync"
-    with rehearsed(spec("ppo", f"train.engine={engine}", f"env.backend={backend}")):
+    with rehearsed(spec("ppo", f"train.engine={engine}", f"env.backend={backend}"), nothing):
         assert not list(cache.iterdir())

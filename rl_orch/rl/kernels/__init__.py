@@ -26,7 +26,7 @@ def compiled_note(what: str) -> str | None:
     return note_of(what)
 
 
-def compile_common() -> None:
+def compile_layers() -> None:
     """Compile what the updates of all algorithms call, by having nothing done; without torch."""
     import numpy as np
 

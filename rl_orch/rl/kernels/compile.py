@@ -4,7 +4,9 @@ import ctypes
 import fcntl
 import gc
 import hashlib
+import importlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -164,10 +166,14 @@ def _folder() -> str | None:
 
 
 def note_of(what: str) -> str | None:
-    """A file beside the compiled code, to be made once all that something needs is there."""
-    folder = _folder()
-    digest = hashlib.sha256(what.encode()).hexdigest()[:16]
-    return None if folder is None else os.path.join(folder, f"{digest}.complete")
+    """A file beside the compiled code, to be made once all that something needs is there; None
+    where none is kept. Code is for one interpreter, one Numba and one kind of processor."""
+    folder, made = _folder(), cast(Any, product)
+    if folder is None or not isinstance(made._cache, Kept):
+        return None
+    by = (what, sys.version, numba.__version__, binding.get_host_cpu_name())
+    digest = hashlib.sha256("\0".join(by).encode()).hexdigest()[:16]
+    return os.path.join(folder, f"{digest}.complete")
 
 
 def _blas(name: str) -> Any:
@@ -178,20 +184,28 @@ def _blas(name: str) -> Any:
 
 
 def _address(name: str) -> int:
-    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none.
-
-    Of torch, only that library is loaded: who compiles needs nothing else of it.
-    """
+    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none."""
     package = find_spec("torch")
-    folder = Path((package and package.origin) or "torch").parent / "lib"
-    for library in folder.glob("*torch_cpu.*"):
-        found: Any = getattr(ctypes.CDLL(str(library)), f"{name}_", None)
+    if package is None or package.origin is None:
+        raise ImportError("torch is not installed")
+    for library in Path(package.origin).parent.glob("lib/*torch_cpu.*"):
+        found: Any = getattr(_opened(library), f"{name}_", None)
         if address := ctypes.cast(found, ctypes.c_void_p).value:
             return address
     found = get_cython_function_address("scipy.linalg.cython_blas", name)
     # Products are too small to share; and by itself, it would take all cores, in every process.
     threadpool_limits(limits=1, user_api="blas")
     return int(found)
+
+
+def _opened(library: Path) -> ctypes.CDLL:
+    """A library of torch: by itself, since who compiles needs nothing else of torch; or after torch
+    has found what that depends on."""
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        importlib.import_module("torch")
+        return ctypes.CDLL(str(library))
 
 
 _sgemm, _dgemm = _blas("sgemm"), _blas("dgemm")
