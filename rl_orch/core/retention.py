@@ -159,7 +159,7 @@ def _surplus(model: ModelVersion, place: int, limits: Limits, now: float) -> str
     if limits.max_age is not None and now - model.timestamp > limits.max_age * DAY_S:
         return f"it is older than {limits.max_age:g} days"
     if limits.keep_top_n is not None and place > limits.keep_top_n:
-        return f"it is number {place} of {model.env_id}; {limits.keep_top_n} are kept"
+        return f"it is number {place} of {model.env_id}, and only {limits.keep_top_n} may stay"
     return None
 
 

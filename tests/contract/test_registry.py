@@ -421,7 +421,7 @@ def test_the_best_stay_and_the_others_go_with_their_files(shop: Shop) -> None:
     models = shop.models()
     told = models.prune(keep_top_n=2, dry_run=True)
     assert [gone.model_id for gone in told.removed] == [made[0].id, made[3].id]
-    assert told.removed[0].why == "it is number 3 of CartPole-v1; 2 are kept"
+    assert told.removed[0].why == "it is number 3 of CartPole-v1, and only 2 may stay"
     assert len(models.list()) == 5
     done = models.prune(keep_top_n=2)
     assert (done.removed, done.dry_run) == (told.removed, False)
