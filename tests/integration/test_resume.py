@@ -88,9 +88,15 @@ def newest(directory: RunDir) -> Path:
 
 def test_a_run_that_outlived_its_launch_is_taken_over_as_it_is(shell: Shell, whole: RunDir) -> None:
     child, directory = begun(shell)
+    root, connected = worker_pid({"path": directory.path}), orchestrator.connect(shell.home)
+    os.kill(root, signal.SIGSTOP)  # Else it may have ended before anybody takes it over.
     child.kill()
     child.communicate(timeout=60)
-    resumed = shell.json("resume", "last")
+    before = connected.store.lease_of(directory.path.name)
+    taking = shell.start("resume", "last", "--json")
+    until(lambda: connected.store.lease_of(directory.path.name) != before)
+    os.kill(root, signal.SIGCONT)
+    resumed = json.loads(taking.communicate(timeout=90)[0])
     assert (resumed["state"], resumed["attempt"]) == ("succeeded", 1)
     assert chain.compare(whole, directory).difference is None
 

@@ -15,11 +15,12 @@ BUDGET = (
 )
 
 UNSEEDABLE = """
-import os
+import os, time
 import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
 class Unseedable(CartPoleEnv):
     def step(self, action):
+        time.sleep(0.001)  # A training that is over at once is hard to hit.
         observation, reward, terminated, truncated, info = super().step(action)
         noise = int.from_bytes(os.urandom(2), "little") / 65536
         return observation, reward + noise, terminated, truncated, info

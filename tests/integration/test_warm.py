@@ -33,37 +33,26 @@ LONG = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_times
 PREPARED_WITHIN_S = 90.0
 
 
-class Patient(LocalRunner):
-    """A runner that begins attempts when a spare is ready, and notes whether it took one."""
-
-    def __init__(self) -> None:
-        super().__init__(spares=1)
+class Warm(LocalRunner):
+    """A runner that expects each attempt that it is then asked for."""
 
     def start(self, directory: Path, task: Task) -> str:
         """Start it warm where that can be."""
         if task.checkpoint is not None:
             return super().start(directory, task)
-        (spare,) = until(lambda: self.spares.ready, timeout_s=PREPARED_WITHIN_S)
+        self.expect(RunDir(directory).spec())
+        (loading,) = self.spares._spares
         handle = super().start(directory, task)
-        assert processes.pid_of(handle) == spare
+        assert processes.pid_of(handle) == loading.child.pid
         return handle
 
 
 class TestWarmRunner(BackgroundRunnerContract):
     """A warm root keeps the contract of every root."""
 
-    @pytest.fixture(autouse=True)
-    def made(self) -> Iterator[list[Patient]]:
-        """The runners of a test."""
-        self._made: list[Patient] = []
-        yield self._made
-        for runner in self._made:
-            runner.spares.close()
-
     def make_runner(self) -> Runner:
-        """A runner with a spare."""
-        self._made.append(Patient())
-        return self._made[-1]
+        """A runner whose attempts are warm."""
+        return Warm()
 
     def test_a_root_is_seen_as_a_cold_one_is(self, tmp_path: Path) -> None:
         """Command line, environment, session, files, limits: all but its pid."""

@@ -111,7 +111,8 @@ def test_models_are_pruned_and_verified(rlctl: Rlctl, models: list[ModelVersion]
     rlctl("promote", "2", "--to", "production")
     told = rlctl("registry", "prune", "--keep-top-n", "1", "--dry-run").out
     assert told == (
-        "would go  #3: it is number 3 of CartPole-v1, and only 1 may stay\nstays  #2: it is production\n"
+        "would go  #3: it is number 3 of CartPole-v1, and only 1 may stay\n"
+        "stays  #2: it is production\n"
     )
     done = json.loads(rlctl("registry", "prune", "--keep-top-n", "1", "--json").out)
     assert [gone["model_id"] for gone in done["removed"]] == [3]
