@@ -101,6 +101,9 @@ def run(arguments: Sequence[str]) -> int:
         return report_error(error, as_json=as_json)
     except typer.Exit as leaving:
         return leaving.exit_code
+    except KeyboardInterrupt:  # While the command is loaded; after that, it says so itself.
+        note("interrupted")
+        return INTERRUPTED
     except typer.Abort:
         return report_error(BadInput("nothing was done"), as_json=as_json)
     except typer.TyperException as error:

@@ -190,6 +190,15 @@ def home(path: str, writable: bool) -> Finding:
     return Finding("home", "fail", f"{path!r} cannot be written to", fix)
 
 
+def kernels(cache: str, writable: bool) -> Finding:
+    """Whether compiled code can be kept from one run to the next."""
+    if writable:
+        return Finding("kernels", "ok", f"kept in {cache}")
+    detail = f"every run compiles its kernels anew, since {cache!r} cannot be written to"
+    fix = "Set XDG_CACHE_HOME to a folder that you may write to."
+    return Finding("kernels", "warn", detail, fix)
+
+
 def file_system(found: Abilities) -> Finding:
     """Whether the home's file system can do what runs rely on."""
     if found.unwritable is not None:

@@ -41,6 +41,7 @@ def quick(home: Path, spec: Spec) -> list[Finding]:
         findings.home(str(home), folder.writable(home)),
         findings.disk(machine.disk_free_mb(home), needed_mb(spec), str(home)),
         findings.extras(spec, is_installed),
+        *([_kernels()] if spec.runner.name != "external" and spec.train.engine != "torch" else []),
     ]
 
 
@@ -70,6 +71,7 @@ def examine(
         reach(wanted),
         findings.extras(spec, is_installed, wanted),
         findings.open_files(machine.open_files()),
+        _kernels(),
         *([_port(home, port)] if port else []),
     ]
     drift_s = (time.time() - wall) - (time.monotonic() - steady)
@@ -205,6 +207,15 @@ def _has_egl() -> bool:
     except OSError:
         return False
     return True
+
+
+def _kernels() -> Finding:
+    """Where `rl/kernels/compile.py` keeps compiled code."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_orch"
+    except RuntimeError:
+        return findings.kernels("~/.cache", writable=False)
+    return findings.kernels(str(cache), folder.writable(cache))
 
 
 def _port(home: Path, number: int) -> Finding:

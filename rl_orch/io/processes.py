@@ -4,6 +4,7 @@ Every process of a run carries a cookie in its environment, which its children i
 those that left its session are found as well.
 """
 
+import ctypes
 import getpass
 import hashlib
 import os
@@ -23,6 +24,15 @@ COOKIE = "RLCTL_ROOT"
 """The variable that says which attempt at which run a process belongs to."""
 
 DIES_WITHIN_S = 5.0
+SET_DEATH_SIGNAL = 1
+"""The number of this request to Linux's `prctl`."""
+
+
+def end_with_parent(parent: int | None) -> None:
+    """Be killed when the parent ends, however it does, also if it has by now; never, for None."""
+    ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, 0 if parent is None else signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 def somebody() -> str:

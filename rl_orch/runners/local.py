@@ -151,7 +151,7 @@ class Spare:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             child = subprocess.Popen(
-                [sys.executable, "-m", "rl_orch.worker.spare", " " * ROOM],
+                [*program("spare", str(os.getpid())), " " * ROOM],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

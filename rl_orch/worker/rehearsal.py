@@ -3,7 +3,6 @@ call while this process loads torch; another, those of the run's updates, while 
 of its rollouts.
 """
 
-import ctypes
 import os
 import signal
 import sys
@@ -14,11 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.io import machine
+from rl_orch.io.processes import end_with_parent
 from rl_orch.rl.kernels import compile_layers, compiled_note
 from rl_orch.spec.model import Spec
-
-SET_DEATH_SIGNAL = 1
-"""The number of this request to Linux's `prctl`."""
 
 
 def begin_layers() -> None:
@@ -62,19 +59,12 @@ def _begun(what: str, work: Callable[[], None]) -> int | None:
     if child:
         return child
     try:
-        _end_with(root)
+        end_with_parent(root)
         _be_silent()
         work()
         Path(note).touch()
     finally:
         os._exit(0)  # Nothing that the root has begun is for the child to end.
-
-
-def _end_with(root: int) -> None:
-    """Be killed when the root ends, however it does."""
-    ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != root:
-        os._exit(0)
 
 
 def _be_silent() -> None:

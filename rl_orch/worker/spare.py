@@ -1,8 +1,8 @@
-"""`python -m rl_orch.worker.spare ROOM`: a process that has loaded what attempts need, and waits
-to become the root of one.
+"""`python -m rl_orch.worker.spare PARENT ROOM`: a process that has loaded what attempts need, and
+waits to become the root of one.
 
-It talks with the service over a socket that is its standard input, in JSON. It ends when the
-service does, when it is old, or when what it has loaded is no longer what is on the disk. Until
+It talks with who started it over a socket that is its standard input, in JSON. It ends when that
+process does, when it is old, or when what it has loaded is no longer what is on the disk. Until
 it is given an order it has seen no spec, seeded nothing and computed nothing.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_orch.io.processes import COOKIE
+from rl_orch.io.processes import COOKIE, end_with_parent
 from rl_orch.worker.loaded import Loaded
 
 ALL_OF = "rl_orch.rl"
@@ -59,6 +59,7 @@ class Order:
 
 def main() -> None:
     """Load, wait, and become what is ordered."""
+    end_with_parent(int(sys.argv[1]))
     line, began_ns = socket.socket(fileno=0), time.time_ns() - CLOCK_STEP_NS
     name_process(sys.orig_argv, os.environ[COOKIE])  # If that fails, it fails before the work.
     prepare()
@@ -130,6 +131,7 @@ def _ordered(line: socket.socket, loaded: Loaded) -> Order | None:
 def _become(order: Order, line: socket.socket) -> None:
     """Be the process that a cold start would have made. If nobody hears of it, end instead."""
     command = [sys.executable, "-m", *order.words]
+    end_with_parent(None)
     name_process(command, order.cookie)
     os.environ[COOKIE] = order.cookie
     sys.argv, sys.orig_argv = list(order.words), command

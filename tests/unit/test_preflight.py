@@ -54,6 +54,7 @@ def test_every_finding_that_is_not_well_says_what_to_do() -> None:
         findings.clock(NOW, 0, 0, -5),
         findings.sqlite((3, 31, 1)),
         findings.open_files(256),
+        findings.kernels("/a file/rl_orch", False),
         findings.port(7311, ours=None, free=False),
         findings.extras(spec(env__id="Ant-v5"), lambda _module: False),
     ]
@@ -79,6 +80,7 @@ def test_a_machine_in_order_is_told_so() -> None:
         findings.clock(NOW, 0, 0.5, 0.1),
         findings.sqlite((3, 40, 1)),
         findings.open_files(4096),
+        findings.kernels("/cache/rl_orch", True),
         findings.port(7311, ours=None, free=True),
         findings.port(7311, ours="http://127.0.0.1:7311", free=False),
         findings.extras(spec(), lambda _module: True),

@@ -71,6 +71,19 @@ def test_processes_that_compile_at_once_keep_the_code_of_all(tmp_path: Path) -> 
     assert left == []
 
 
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("left", [0.0, 0.5])
+def test_what_a_power_cut_has_left_of_it_is_compiled_anew(
+    ending: str, left: float, tmp_path: Path
+) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    answers(started("float32", environment))
+    for path in tmp_path.rglob(f"*.{ending}"):
+        path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
+    assert answers(started("float32", environment)) == [(0, 1)]
+    assert answers(started("float32", environment)) == [(1, 0)]
+
+
 def test_without_a_home_that_can_be_written_to_each_process_compiles(tmp_path: Path) -> None:
     taken = tmp_path / "a file"
     taken.write_text("")

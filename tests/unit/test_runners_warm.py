@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from rl_orch import orchestrator
+from rl_orch.io import processes
 from rl_orch.io.processes import COOKIE
 from rl_orch.runners.local import LocalRunner
 from rl_orch.worker import spare
@@ -157,6 +158,23 @@ def test_a_spare_ends_when_nobody_is_there_to_give_it_orders(module: Path) -> No
     ours.close()
     with theirs:
         assert spare._ordered(theirs, Loaded.now()) is None
+
+
+def test_a_spare_does_not_go_on_loading_for_one_who_was_killed() -> None:
+    starter = _started(
+        "import sys\n"
+        "from rl_orch.runners.local import Spare, variables\n"
+        "print(Spare.start(variables(1)).child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    assert starter.stdout is not None
+    spare = int(starter.stdout.readline())
+    starter.kill()
+    starter.communicate()
+    deadline = time.monotonic() + 1.5  # To load takes longer.
+    while processes.identity(spare) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_only_a_service_keeps_spares(tmp_path: Path) -> None:

@@ -55,10 +55,9 @@ class Kept(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The code for a signature; None where this process is the one to compile it."""
-        load = super().load_overload
-        found = load(sig, target_context)  # type: ignore[no-untyped-call]
+        found = self._found(sig, target_context)
         if found is None and self._begin():
-            found = load(sig, target_context)  # type: ignore[no-untyped-call]
+            found = self._found(sig, target_context)
             if found is not None:
                 self._end()
         return found
@@ -69,6 +68,16 @@ class Kept(FunctionCache):
             with suppress(OSError):
                 super().save_overload(sig, data)  # type: ignore[no-untyped-call]
             self._end()
+
+    def _found(self, sig: Any, target_context: Any) -> Any:
+        """The code that is kept for a signature. What cannot be read, as after a power cut, is
+        forgotten, whatever that is an error of: it is compiled anew."""
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:
+            with suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
 
     def _begin(self) -> bool:
         """Whether this process may compile and keep what it has compiled.
