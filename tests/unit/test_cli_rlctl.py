@@ -207,3 +207,14 @@ def test_one_is_not_many() -> None:
     assert [counted(n, "episode") for n in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]
     assert counted(1, "training runs") == "1 training run"
     assert counted(1000, "step") == "1,000 steps"
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(
+    rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_module: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rl_orch.cli.rlctl.load", interrupted)
+    ran = rlctl("ls")
+    assert (ran.code, ran.err) == (130, "interrupted\n")
