@@ -1,5 +1,5 @@
 """The first run of its kind on a machine has kernels to compile. A child compiles what all updates
-call while this process loads torch; another, those of the run's updates, while the root is at those
+call while a spare loads torch; another, those of the run's updates, while the root is at those
 of its rollouts.
 """
 
