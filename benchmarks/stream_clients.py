@@ -31,6 +31,7 @@ from rl_orch.api.app import create_app
 from rl_orch.api.serving import serve
 from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.tokens import Tokens
 from rl_orch.io.events import EventWriter
 from rl_orch.io.manifest import git_commit
 from rl_orch.io.rundir import RunDir
@@ -97,13 +98,14 @@ def measure(load: Load) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         orchestrator = _orchestrator(Path(folder))
         (run,) = orchestrator.submit(a_spec()).runs
+        token = Tokens(orchestrator.store).create("benchmark", "read")[1]
         with (
             EventWriter(RunDir.of(run).events, run=run.id, attempt=1) as writer,
             _server(Path(folder), load.stall_timeout_s) as (url, process),
         ):
             _write_past(writer)
             return asyncio.run(
-                _measured(load, f"{url}/runs/{run.id}/events/stream", writer, process)
+                _measured(load, f"{url}/runs/{run.id}/events/stream", token, writer, process)
             )
 
 
@@ -137,10 +139,11 @@ class _Client(asyncio.Protocol):
 
 
 async def _measured(
-    load: Load, url: str, writer: EventWriter, process: psutil.Process
+    load: Load, url: str, token: str, writer: EventWriter, process: psutil.Process
 ) -> dict[str, Any]:
     parts = urlsplit(url)
-    request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+    named = f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    request = f"GET {parts.path} HTTP/1.1\r\n{named}".encode()
     address = (parts.hostname or "", parts.port or 0)
     stalled = [_stalled(address, request) for _ in range(load.stalled)]
     readers = [_Client(request) for _ in range(load.clients - load.stalled)]

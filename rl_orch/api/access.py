@@ -1,6 +1,7 @@
 """Who may come in: names and origins by exact match, then bearer tokens and what they allow.
 
-Loopback callers need no token until the first one is made; everybody else always needs one.
+Loopback is not a user: who calls from this machine shows a token as well, or comes by way of the
+Unix socket in the home, where the kernel says whose process it is.
 """
 
 import hashlib
@@ -17,19 +18,22 @@ from typing import Literal
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_orch.api.addresses import PLAIN_PORTS, allowed_names, is_near, peer, values
+from rl_orch.api.addresses import PLAIN_PORTS, allowed_names, is_near, peer, peer_uid, values
 from rl_orch.api.limits import Buckets
 from rl_orch.api.problems import Answer, respond
 from rl_orch.api.settings import Settings
 from rl_orch.api.threads import at_the_door
 from rl_orch.core.tokens import Tokens
 from rl_orch.errors import BadInput, Refused, RlctlError, TooMany, Unauthorized
+from rl_orch.io.place import SOCKET
 
 Right = Literal["none", "read", "operate", "admin"]
 RIGHTS: tuple[Right, ...] = ("none", "read", "operate", "admin")
 """What an operation needs and what a token gives, each with all before it."""
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/sessions"})
+"""What answers without a secret: that it lives, and the exchange of a one-time code."""
+
 BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,200})", re.IGNORECASE)
 MOST_KNOWN = 1000
 """Tokens that counted lately, by their digests."""
@@ -37,11 +41,15 @@ MOST_KNOWN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a name for messages, what they may do, and whose share of requests they use."""
+    """Who asks: a name for messages, what they may do, and whose share of requests they use.
+
+    An owner has the service's own token, or is its user at the Unix socket.
+    """
 
     name: str
     right: Right
     share: str | None
+    is_owner: bool = False
 
 
 class Doorway:
@@ -87,6 +95,7 @@ class Access:
     ) -> None:
         self._app = app
         self._tokens = tokens
+        self._settings = settings
         self._own = None if settings.own_token is None else _digest(settings.own_token)
         self._buckets = Buckets(settings.requests_per_s, settings.burst)
         self._clock = clock
@@ -110,7 +119,7 @@ class Access:
         """Whether a request that lasts would be let in now as well."""
         given = values(scope, b"authorization")
         try:
-            return self._is_own(given) or bool(await at_the_door(self.caller, given, scope))
+            return bool(self._owner(given, scope) or await at_the_door(self.caller, given, scope))
         except Answer:
             return False
         except RlctlError:  # A database that is away says nothing about the caller.
@@ -122,8 +131,9 @@ class Access:
             self._count(address)
             return Caller("anyone", "none", address)
         given = values(scope, b"authorization")
-        if self._is_own(given):
-            return Caller("the service's own token", "admin", None)
+        owner = self._owner(given, scope)
+        if owner is not None:
+            return owner
         self._refuse_guessing(address, given)
         try:
             caller = await at_the_door(self.caller, given, scope)
@@ -160,16 +170,23 @@ class Access:
 
     def caller(self, given: list[str], scope: Scope) -> Caller:
         """Who asks, by the database."""
-        tokens = self._tokens()
         if not given:
-            if is_near(scope) and not tokens.ever():
+            if self._settings.insecure_loopback and is_near(scope):
                 return Caller("loopback", "admin", peer(scope))
             raise _no_token()
         secret = _secret(given)
-        token = None if secret is None else tokens.check(secret, self._clock())
+        token = None if secret is None else self._tokens().check(secret, self._clock())
         if token is None:
             raise _wrong_token()
         return Caller(f"token {token.name!r}", token.scope, f"token {token.id}")
+
+    def _owner(self, given: list[str], scope: Scope) -> Caller | None:
+        """Whose service it is, if it is they who ask: by the own token, or by the Unix socket."""
+        if not given and peer_uid(scope) in self._settings.owner_uids:
+            return Caller(f"user {peer_uid(scope)}", "admin", None, is_owner=True)
+        if self._is_own(given):
+            return Caller("the service's own token", "admin", None, is_owner=True)
+        return None
 
     def _is_own(self, given: list[str]) -> bool:
         digest = _digest_of(given)
@@ -213,7 +230,8 @@ def _digest(text: str) -> bytes:
 def _no_token() -> Answer:
     error = Unauthorized(
         "this needs a token, in the header `Authorization: Bearer rlctl_…`",
-        hint="`rlctl token create` makes one.",
+        hint="`rlctl token create` makes one; the service's own user needs none at its socket: "
+        f"curl --unix-socket HOME/{SOCKET}.",
     )
     return _challenged(error, "Bearer")
 
@@ -224,6 +242,16 @@ def _wrong_token() -> Answer:
         hint="`rlctl token create` makes one.",
     )
     return _challenged(error, 'Bearer error="invalid_token"')
+
+
+def wrong_code() -> Answer:
+    """The answer to a one-time code that does not count."""
+    error = Unauthorized(
+        "the code is unknown, was used already, or is older than five minutes",
+        path="code",
+        hint="`rlctl token code` shows a new one, on the terminal of the service's own user.",
+    )
+    return _challenged(error, "Bearer")
 
 
 def _challenged(error: Refused, challenge: str) -> Answer:

@@ -24,6 +24,9 @@ FORWARDED = frozenset(
 )
 """Headers that a proxy adds, and nobody else."""
 
+PEER_UID = "peer_uid"
+"""Where the state of a request says whose process sent it; only a connection writes it."""
+
 PLAIN_PORTS = {"http": 80, "https": 443}
 AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/?#]+)(?::[0-9]{1,5})?", re.IGNORECASE)
 
@@ -77,7 +80,16 @@ def is_near(scope: Scope) -> bool:
 def peer(scope: Scope) -> str:
     """The address that a request came from."""
     client = scope.get("client")
-    return str(client[0]) if client else "nobody"
+    if client is not None:
+        return str(client[0])
+    uid = peer_uid(scope)
+    return "nobody" if uid is None else f"user {uid}"
+
+
+def peer_uid(scope: Scope) -> int | None:
+    """Whose process sent a request over the Unix socket, as the kernel says; None elsewhere."""
+    uid: int | None = scope.get("state", {}).get(PEER_UID)
+    return uid
 
 
 def values(scope: Scope, name: bytes) -> list[str]:

@@ -14,10 +14,12 @@ from rl_orch.api import (
     models,
     problems,
     runs,
+    sessions,
     streams,
     tokens,
 )
 from rl_orch.api.access import Access, Doorway
+from rl_orch.api.codes import OneTimeCodes
 from rl_orch.api.feeds import Hub
 from rl_orch.api.limits import Holdings
 from rl_orch.api.operations import Parts, ServiceStatus
@@ -26,7 +28,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.core.tokens import Tokens
 
-NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, tokens)
+NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, tokens, sessions)
 TITLE = "RL Orchestrator"
 ABOUT = "The verbs of `rlctl` over HTTP. Errors are problem documents (RFC 9457)."
 
@@ -45,6 +47,7 @@ def create_app(
         settings=settings,
         hub=Hub(orchestrator.get, poll_s=settings.poll_s),
         streams=Holdings(settings.streams_per_caller),
+        codes=OneTimeCodes(),
         telemetry=telemetry or Telemetry(orchestrator),
         service=service,
     )

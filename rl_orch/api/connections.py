@@ -6,17 +6,23 @@ Everything here is about bytes; what they mean is the app's business.
 
 import asyncio
 import json
+import socket
+import struct
 from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rl_orch.api.addresses import PEER_UID
 from rl_orch.api.settings import Settings
 
 HEAD_BYTES = 64 << 10
 MOST_HEADERS = 100
 DISCARDED_BYTES = 8 << 20
 """What is still read of a request that has been answered, so that the answer is not lost."""
+
+CREDENTIALS = "iII"
+"""What Linux says of the other end of a Unix socket: pid, uid, gid."""
 
 FRAMING_BYTES = 1 << 20
 """What a request may have besides its body: its head, the sizes of chunks, what trails behind."""
@@ -36,6 +42,7 @@ class Connection(HttpToolsProtocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._head_bytes = self._discarded = self._framing = self._trailers = 0
         self._in_head = True
+        self._peer_uid = _peer_uid(transport)
         self.peers[self._peer] += 1
         if len(self.connections) > self.settings.max_connections:
             self._turn_away(f"there are {self.settings.max_connections} connections already")
@@ -81,6 +88,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope["state"][PEER_UID] = self._peer_uid
         self._discarded = self._trailers = 0
 
     def on_headers_complete(self) -> None:
@@ -122,7 +130,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _peer(self) -> str:
-        return self.client[0] if self.client else "nobody"
+        return self.client[0] if self.client else f"user {self._peer_uid}"
 
     def _turn_away(self, why: str) -> None:
         self._answer(b"503 Service Unavailable", "unavailable", f"{why}; try again later")
@@ -160,3 +168,15 @@ class Connection(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+
+def _peer_uid(transport: asyncio.Transport) -> int | None:
+    """The user whose process is at the other end of a Unix socket; None at any other."""
+    end: socket.socket | None = transport.get_extra_info("socket")
+    if end is None or end.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    size = struct.calcsize(CREDENTIALS)
+    _, uid, _ = struct.unpack(
+        CREDENTIALS, end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return int(uid)

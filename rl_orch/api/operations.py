@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from rl_orch.api.access import RIGHTS, Right, require
+from rl_orch.api.codes import OneTimeCodes
 from rl_orch.api.feeds import Hub
 from rl_orch.api.limits import Holdings, parsed
 from rl_orch.api.problems import LINE, declared
@@ -52,6 +53,7 @@ class Parts:
     settings: Settings
     hub: Hub
     streams: Holdings
+    codes: OneTimeCodes
     telemetry: Telemetry
     service: ServiceStatus | None
 

@@ -86,6 +86,22 @@ class NewToken(Body):
     lifetime_s: float | None = Field(default=None, gt=0, le=1e9)
 
 
+class NewCode(Body):
+    """A one-time code to be made: what the token that it is exchanged for may do."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"scope": "operate"}]})
+
+    scope: Literal["read", "operate", "admin"]
+
+
+class NewSession(Body):
+    """A one-time code, as it was typed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"code": "K7QM-93TX-B4DZ"}]})
+
+    code: str = Field(min_length=1, max_length=64)
+
+
 class Validate(Body):
     """How a model is to be judged; by default by its spec's gate, on its final evaluation."""
 
@@ -281,6 +297,14 @@ class MadeToken(Record):
 
     token: Token
     secret: str
+
+
+class OneTimeCode(Record):
+    """A code that `POST /sessions` takes once, within its lifetime."""
+
+    code: str
+    scope: Literal["read", "operate", "admin"]
+    lifetime_s: float
 
 
 class Health(Record):

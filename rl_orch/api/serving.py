@@ -32,18 +32,19 @@ def serve(
     *,
     until: threading.Event,
     started: Callable[[str], None] = lambda _url: None,
+    also: socket.socket | None = None,
 ) -> None:
     """Serve the app until `until` is set, and return soon after, whatever clients do.
 
-    `started` is called with the address that is listened on; port 0 is any that is free. Signals
-    are left to the caller.
+    `started` is called with the address that is listened on; port 0 is any that is free. `also` is
+    a Unix socket that is listened on besides. Signals are left to the caller.
     """
     parts: Parts = app.state.parts
     listener = _bound(host, port, parts.settings, Tokens(parts.orchestrator.store))
     with contextlib.closing(listener):
         settings = _with_room(parts.settings)
         server = _Server(_config(app, settings), until, lambda: started(_url(listener)), parts)
-        server.run(sockets=[listener])
+        server.run(sockets=[listener] if also is None else [listener, also])
 
 
 class _Server(uvicorn.Server):
@@ -112,6 +113,13 @@ def _bound(host: str, port: int, settings: Settings, tokens: Tokens) -> socket.s
         raise BadInput(f"--host is {host!r}, which is no address here: {error.strerror}") from None
     opened = None if is_loopback(str(address[0])) else f"--host {host}"
     opened = opened or _opening(settings)
+    if opened is not None and settings.insecure_loopback:
+        raise BadInput(
+            f"{opened} is not loopback, and with --insecure-loopback a proxy on this machine would "
+            "let everybody in",
+            path="insecure-loopback",
+            hint="Leave --insecure-loopback out; callers show a token: rlctl token create.",
+        )
     if opened is not None and not tokens.any():
         raise BadInput(
             f"{opened} is not loopback, and no token exists that would keep others out",

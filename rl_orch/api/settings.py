@@ -11,7 +11,8 @@ class Settings:
 
     `allowed_hosts` are names that callers may use besides the loopback ones, with or without a
     port; `allowed_origins` are whole origins of web pages, as `https://console.example.org`.
-    `own_token` counts as an admin's token while this process lives.
+    `own_token` counts as an admin's token while this process lives. Over a Unix socket, the users
+    in `owner_uids` need none. `insecure_loopback` lets in as an admin whoever is on this machine.
     """
 
     host: str = "127.0.0.1"
@@ -19,6 +20,8 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     own_token: str | None = field(default=None, repr=False)
+    owner_uids: frozenset[int] = frozenset()
+    insecure_loopback: bool = False
     max_body_bytes: int = 1 << 20
     requests_per_s: float = 100.0
     burst: int = 200

@@ -5,11 +5,13 @@ Here the parts of the service meet; nothing else knows them all.
 
 import fcntl
 import logging
+import os
 import secrets
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -17,7 +19,7 @@ from pydantic import BaseModel
 
 from rl_orch import orchestrator
 from rl_orch.api.app import create_app
-from rl_orch.api.serving import serve
+from rl_orch.api.serving import BACKLOG, serve
 from rl_orch.api.settings import PORT, Settings
 from rl_orch.cli.connection import make_home
 from rl_orch.cli.output import err
@@ -31,6 +33,7 @@ from rl_orch.core.telemetry import Telemetry
 from rl_orch.errors import BadInput, Conflict, RlctlError
 from rl_orch.io import machine, place, processes
 from rl_orch.io.place import Place
+from rl_orch.io.socket_path import SocketPath, location
 from rl_orch.records import Record
 from rl_orch.spec.groups import Group
 
@@ -63,23 +66,50 @@ def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
             telemetry=telemetry,
         )
         try:
-            _serve(app, wanted, until, running.begin)
+            with _unix_socket(wanted.home) as unix:
+                running.has_socket = unix is not None
+                _serve(app, wanted, until, running.begin, unix)
         finally:
             running.end()
     running.account()
 
 
+@contextmanager
+def _unix_socket(home: Path) -> Iterator[socket.socket | None]:
+    """A socket in the home, for whoever the kernel says is its user; None where there can be none.
+
+    The home is ours alone by now, so that a socket which is there is left over.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        yield None
+        return
+    with closing(SocketPath.open(home, place.SOCKET)) as at:
+        try:
+            listener = at.listener(BACKLOG)
+        except OSError as error:  # A file system that has no sockets, for one.
+            LOG.warning("no socket in the home: %s", error)
+            yield None
+            return
+        with closing(listener):
+            yield listener
+        at.unlink()
+
+
 def _serve(
-    app: FastAPI, wanted: Wanted, until: threading.Event, started: Callable[[str], None]
+    app: FastAPI,
+    wanted: Wanted,
+    until: threading.Event,
+    started: Callable[[str], None],
+    unix: socket.socket | None,
 ) -> None:
     """Serve at the port that was asked for; at any that is free, if none was and ours is taken."""
     port = PORT if wanted.port is None else wanted.port
     try:
-        serve(app, wanted.host, port, until=until, started=started)
+        serve(app, wanted.host, port, until=until, started=started, also=unix)
     except BadInput as error:
         if wanted.port is not None or error.path != "port":
             raise
-        serve(app, wanted.host, 0, until=until, started=started)
+        serve(app, wanted.host, 0, until=until, started=started, also=unix)
 
 
 def _note_database(verbs: Orchestrator) -> None:
@@ -107,6 +137,7 @@ class _Running:
         tell: Callable[[Place], None],
     ) -> None:
         self.token = token
+        self.has_socket = False
         self._verbs = verbs
         self._service = service
         self._until = until
@@ -126,6 +157,7 @@ class _Running:
             host=processes.host(),
             token=self.token,
             database=str(self._verbs.location),
+            socket=str(location(self._verbs.home, place.SOCKET)) if self.has_socket else None,
         )
         place.write(self._verbs.home, self._noted)
         self._thread.start()
@@ -202,6 +234,8 @@ def _settings(wanted: Wanted, token: str) -> Settings:
         allowed_hosts=wanted.hosts,
         allowed_origins=wanted.origins,
         own_token=token,
+        owner_uids=frozenset({os.geteuid(), 0}),
+        insecure_loopback=wanted.insecure_loopback,
     )
 
 

@@ -1,6 +1,7 @@
 """`rlctl token`: keys to the HTTP API, made, listed and revoked in the database itself."""
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,22 +13,24 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Elsewhere, Home, Json
 from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.cli.words import age_text, plain, span_text
+from rl_orch.client import Client
 from rl_orch.core.tokens import Scope, Tokens
 from rl_orch.errors import BadInput
 from rl_orch.records import Token
 
+ScopeOption = Annotated[
+    Scope,
+    typer.Option(
+        metavar="read|operate|admin",
+        help="`read` looks, `operate` also submits, stops and resumes, `admin` may do all.",
+    ),
+]
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose or what for it is.")],
-    scope: Annotated[
-        Scope,
-        typer.Option(
-            metavar="read|operate|admin",
-            help="`read` looks, `operate` also submits, stops and resumes, `admin` may do all.",
-        ),
-    ] = "read",
+    scope: ScopeOption = "read",
     expires: Annotated[
         str | None,
         typer.Option(
@@ -41,8 +44,9 @@ def create(
 ) -> None:
     """Make a token, and print its secret: once, now, and never again.
 
-    As soon as one token exists, callers on this machine need one as well; only `rlctl` in the
-    service's own home, by its own user, does not.
+    Every program that calls the service needs one, on this machine too; only `rlctl` in the
+    service's own home, by its own user, does not. `operate` submits what is installed; whoever may
+    name modules and programs of their own, and so run any code as the service's user, is `admin`.
 
     Examples:
 
@@ -72,7 +76,7 @@ def ls(
         print_json({"tokens": [plain(token) for token in found]})
         return
     if not found:
-        out().print("no tokens; while there is none, callers on this machine need none")
+        out().print("no tokens; `rlctl token create NAME` makes one for another program")
         return
     grid = Table(box=None, pad_edge=False)
     for column in ("id", "name", "scope", "made", "state"):
@@ -98,7 +102,35 @@ def revoke(
         out().print(f"token {safe(revoked.name)} ({revoked.id}) is revoked")
 
 
-commands = {"create": create, "ls": ls, "revoke": revoke}
+def code(
+    scope: ScopeOption = "operate",
+    home: Home = None,
+    _server: Elsewhere = None,
+    json: Json = False,
+) -> None:
+    """Show a code that a browser exchanges for a token: once, within five minutes.
+
+    It is shown on a terminal and nowhere else. Other programs use `rlctl token create`.
+    """
+    if not sys.stdout.isatty():
+        raise BadInput(
+            "a one-time code is shown on a terminal only, and standard output is none",
+            hint="For a program, make a token: rlctl token create NAME.",
+        )
+    with Client.of_home(home) as client:
+        made = client.create_code(scope)
+    if json:
+        print_json(made)
+        return
+    out().print(safe(made["code"]))
+    err().print(
+        f"counts once, within {span_text(made['lifetime_s'])}, and may {made['scope']}",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+commands = {"create": create, "ls": ls, "revoke": revoke, "code": code}
 
 
 def seconds(text: str) -> float:

@@ -30,6 +30,10 @@ PATIENCE_S = 15.0
 LOOK_EVERY_S = 0.05
 TAIL_LINES = 12
 NEEDED = ("fastapi", "uvicorn", "httptools")
+INSECURE = (
+    "warning: --insecure-loopback: every account and every program of this machine may now read "
+    "your runs, change them and run code as you, without a token"
+)
 PROGRAM = "from rl_orch.cli.rlctl import main; main()"
 
 
@@ -47,6 +51,7 @@ class Wanted:
     hosts: tuple[str, ...]
     origins: tuple[str, ...]
     spares: int | None = None
+    insecure_loopback: bool = False
 
     def words(self) -> Iterator[str]:
         """The command line that asks for it, but for the database, which may hold a password."""
@@ -60,6 +65,8 @@ class Wanted:
         for flag, value in numbers.items():
             if value is not None:
                 yield from (flag, str(value))
+        if self.insecure_loopback:
+            yield "--insecure-loopback"
         for flag, values in (("--allow-host", self.hosts), ("--allow-origin", self.origins)):
             for word in values:
                 yield from (flag, word)
@@ -110,6 +117,14 @@ def command(
             show_default=False,
         ),
     ] = None,
+    insecure_loopback: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-loopback",
+            help="Ask callers on this machine for no token. Every account of it may then run code "
+            "as you.",
+        ),
+    ] = False,
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Start it in the background and return.")
     ] = False,
@@ -140,6 +155,7 @@ def command(
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
         spares=spares,
+        insecure_loopback=insecure_loopback,
     )
     _refuse_missing()
     _refuse_another(wanted.home)
@@ -149,7 +165,7 @@ def command(
         for sentence in _news(wanted, before, found):
             err().print(safe(sentence), soft_wrap=True)
         if as_json:
-            print_json({"url": found.url, "pid": found.pid})
+            print_json({"url": found.url, "socket": found.socket, "pid": found.pid})
         else:
             out().print(f"service ready at {safe(found.url)} (pid {found.pid})")
         sys.stdout.flush()
@@ -164,6 +180,8 @@ def command(
 
 def _news(wanted: Wanted, before: str | None, found: Place) -> Iterator[str]:
     """What is otherwise than one who asked for this might think."""
+    if wanted.insecure_loopback:
+        yield INSECURE
     now = found.database
     if before is not None and now is not None and not same_database(before, now):
         yield f"the database of this home is {masked(now)} now; it was {masked(before)}"
@@ -198,7 +216,7 @@ def _started(wanted: Wanted) -> Place:
     with log.open("ab") as opened:
         begin = opened.tell()
         child = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *wanted.words()],
+            [sys.executable, "-P", "-c", PROGRAM, *wanted.words()],
             stdin=subprocess.DEVNULL,
             stdout=opened,
             stderr=opened,

@@ -98,6 +98,11 @@ class Client:
         except Unavailable:
             return False
 
+    def create_code(self, scope: str) -> dict[str, Any]:
+        """A one-time code that a browser exchanges for a token of that scope."""
+        made: dict[str, Any] = self._link.post("/sessions/codes", {"scope": scope})
+        return made
+
     def check(self, spec: Spec) -> Spec:
         """Raise if the spec could not be carried out there; else what would be."""
         body = {"spec": spec.model_dump(mode="json")}

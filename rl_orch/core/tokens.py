@@ -90,11 +90,6 @@ class Tokens:
         with self._store.reading() as connection:
             return connection.execute(_counting(self._clock()).limit(1)).first() is not None
 
-    def ever(self) -> bool:
-        """Whether there has been a token, whatever became of it."""
-        with self._store.reading() as connection:
-            return connection.execute(sa.select(TOKENS.c.id).limit(1)).first() is not None
-
 
 def _refuse(name: str, scope: str, lifetime_s: float | None) -> None:
     if NAME.fullmatch(name) is None:

@@ -3,15 +3,11 @@
 One line of JSON asks, one line answers. What a command does is up to the run.
 """
 
-import hashlib
 import json
 import logging
 import math
-import os
 import selectors
 import socket
-import stat
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked, Unavailable
+from rl_orch.io.socket_path import SocketPath, location
 
+SOCKET = "control.sock"
 COMMANDS = ("stop", "checkpoint", "pause", "unpause", "set", "load", "render")
 REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 1 << 20
@@ -30,8 +28,6 @@ _CLIENT_S = 5.0
 _PROBE_S = 2.0
 _RETRY_S = 0.1
 _CLIENTS = 64
-_RUNTIME = Path("/tmp")
-_THROUGH_PROC = sys.platform == "linux" and os.path.isdir("/proc/self/fd")
 
 _log = logging.getLogger(__name__)
 
@@ -88,16 +84,8 @@ def send(
 
 
 def address(run_dir: Path) -> Path:
-    """Where the socket of a run is.
-
-    The path of a socket holds at most 107 bytes, and a run directory may be longer. Linux reaches
-    the socket through the open directory; elsewhere it is in a folder of the user's own, under a
-    name that follows from the run directory.
-    """
-    if _THROUGH_PROC:
-        return run_dir / "control.sock"
-    digest = hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()
-    return _RUNTIME / f"rlctl-{os.getuid()}" / f"{digest[:32]}.sock"
+    """Where the socket of a run is."""
+    return location(run_dir, SOCKET)
 
 
 class CommandServer:
@@ -110,7 +98,7 @@ class CommandServer:
         self._handle = handle
         self._turn = threading.Lock()
         self._vacancies = threading.Semaphore(_CLIENTS)
-        self._place = _Place.open(run_dir)
+        self._place = SocketPath.open(run_dir, SOCKET)
         try:
             self._socket = _bound(self._place, run_dir)
         except BaseException:
@@ -178,70 +166,21 @@ class CommandServer:
             return _encoded(_refusal(f"{request.command} failed: {type(error).__name__}: {error}"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The open directory of a socket, its name there, and a path short enough for it."""
-
-    fd: int
-    name: str
-    path: str
-
-    @classmethod
-    def open(cls, run_dir: Path) -> "_Place":
-        file = address(run_dir)
-        if not _THROUGH_PROC:
-            _make_private(file.parent)
-        fd = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        short = f"/proc/self/fd/{fd}/{file.name}" if _THROUGH_PROC else str(file)
-        return cls(fd, file.name, short)
-
-    def close(self) -> None:
-        os.close(self.fd)
-
-    def inode(self) -> int | None:
-        """Which file has the name now; None if there is none."""
-        with suppress(FileNotFoundError):
-            return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False).st_ino
-        return None
-
-    def unlink(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(self.name, dir_fd=self.fd)
-
-
-def _make_private(folder: Path) -> None:
-    """Make the user's runtime folder, or refuse one that somebody else could have made."""
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    info = folder.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise RlctlError(
-            f"{folder} must be a folder that only you can enter; it is not", path=str(folder)
-        )
-
-
-def _bound(place: _Place, run_dir: Path) -> socket.socket:
+def _bound(place: SocketPath, run_dir: Path) -> socket.socket:
     """A listening socket that only its owner can reach."""
     if _is_answered(place):
         raise RunLocked(f"another process answers the commands of run {run_dir.name}")
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        place.unlink()
-        server.bind(place.path)
-        os.chmod(place.name, 0o600, dir_fd=place.fd)
-        server.listen(_CLIENTS)
-        server.setblocking(False)
+        return place.listener(_CLIENTS)
     except OSError as error:
-        server.close()
         raise RlctlError(
             f"cannot listen for commands in {run_dir}: {error.strerror}",
             path=str(run_dir),
             hint="The folder must be on a file system that has sockets.",
         ) from error
-    return server
 
 
-def _is_answered(place: _Place) -> bool:
+def _is_answered(place: SocketPath) -> bool:
     """Whether a living server has the socket. To accept is not enough: the kernel does that for
     a process that is stopped, or that forked and died."""
     with suppress(OSError, ValueError), _connected(place, _PROBE_S) as probe:
@@ -251,7 +190,7 @@ def _is_answered(place: _Place) -> bool:
 
 
 def _exchange(run_dir: Path, request: bytes, timeout_s: float) -> bytes:
-    place = _Place.open(run_dir)
+    place = SocketPath.open(run_dir, SOCKET)
     try:
         with _connected(place, timeout_s) as connection:
             with suppress(ConnectionError):  # A refusal may have come before the request went.
@@ -261,7 +200,7 @@ def _exchange(run_dir: Path, request: bytes, timeout_s: float) -> bytes:
         place.close()
 
 
-def _connected(place: _Place, timeout_s: float) -> socket.socket:
+def _connected(place: SocketPath, timeout_s: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout_s)

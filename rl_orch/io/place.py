@@ -15,18 +15,21 @@ from rl_orch.errors import RlctlError
 from rl_orch.io import processes
 
 FILE = "service.json"
+SOCKET = "service.sock"
 DATABASE_FILE = "database"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A service: its address, which process it is and where, and the token that it accepts."""
+    """A service: its address, its Unix socket if it has one, which process it is and where, and
+    the token that it accepts."""
 
     url: str
     identity: str
     host: str
     token: str = field(repr=False)
     database: str | None = None
+    socket: str | None = None
 
     @property
     def pid(self) -> int:

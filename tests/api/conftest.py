@@ -26,7 +26,15 @@ from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, trains_to
 
-GENEROUS = Settings(requests_per_s=1e6, burst=10**6)
+OWN = "own-0123"
+"""The token of the service itself."""
+
+OWNER = {"Authorization": f"Bearer {OWN}"}
+"""The header by which its own user is known."""
+
+OWNER_LINE = f"Authorization: Bearer {OWN}\r\n"
+
+GENEROUS = Settings(requests_per_s=1e6, burst=10**6, own_token=OWN)
 """Settings under which no test is refused for asking too often."""
 
 
@@ -60,14 +68,14 @@ class Api:
 
     def client(
         self,
-        token: str | None = None,
+        token: str | None = OWN,
         *,
         peer: str = "127.0.0.1",
         url: str = "http://localhost:7311",
         service: ServiceStatus | None = None,
         **changes: Any,
     ) -> httpx.Client:
-        """A client in this process, as if it called from an address."""
+        """A client in this process, as if it called from an address; by default the owner's."""
         return httpx.Client(
             transport=InProcess(self.app(service=service, **changes), peer),
             base_url=url,

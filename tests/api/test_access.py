@@ -64,6 +64,8 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("GET", "/tokens"): "admin",
     ("POST", "/tokens"): "admin",
     ("DELETE", "/tokens/{id}"): "admin",
+    ("POST", "/sessions"): "none",
+    ("POST", "/sessions/codes"): "admin",
 }
 SCOPES: tuple[Scope, ...] = ("read", "operate", "admin")
 
@@ -134,23 +136,24 @@ class TestEveryRoute:
     def test_refuses_callers_without_a_token(
         self, keys: tuple[Api, dict[str, str]], method: str, path: str
     ) -> None:
-        answer = keys[0].client().request(method, address(path))
+        answer = keys[0].client(None).request(method, address(path))
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["code"] == "unauthorized"
 
-    def test_refuses_callers_from_elsewhere_even_while_no_token_exists(
+    def test_refuses_callers_from_anywhere_even_while_no_token_exists(
         self, tokenless: Api, method: str, path: str
     ) -> None:
-        answer = tokenless.client(peer="192.0.2.7").request(method, address(path))
-        assert answer.status_code == 401
+        for peer in ("127.0.0.1", "::1", "192.0.2.7"):
+            answer = tokenless.client(None, peer=peer).request(method, address(path))
+            assert answer.status_code == 401, peer
 
     def test_refuses_wrong_expired_and_revoked_tokens(
         self, keys: tuple[Api, dict[str, str]], method: str, path: str
     ) -> None:
         api, texts = keys
-        client = api.client()
+        client = api.client(None)
         for kind in texts.keys() - SCOPES:
             header = {b"Authorization": f"Bearer {texts[kind]}".encode("latin-1")}
             answer = client.request(method, address(path), headers=header)
@@ -173,36 +176,54 @@ class TestEveryRoute:
 
 def test_paths_that_do_not_exist_are_no_way_around_the_tokens(api: Api) -> None:
     token = api.token("read")
-    assert api.client().get("/nothing").status_code == 401
+    assert api.client(None).get("/nothing").status_code == 401
     answer = api.client(token).get("/nothing")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_loopback_needs_no_token_until_the_first_one_is_made_and_one_ever_after(api: Api) -> None:
-    client = api.client()
-    assert client.get("/tokens").status_code == 200
-    made = client.post("/tokens", json={"name": "first", "scope": "admin"}).json()
-    assert client.get("/tokens").status_code == 401
-    with_it = {"Authorization": f"Bearer {made['secret']}"}
-    assert client.get("/tokens", headers=with_it).json()["tokens"] == [made["token"]]
-    assert client.delete("/tokens/first", headers=with_it).status_code == 200
-    assert client.get("/tokens", headers=with_it).status_code == 401
+def test_a_token_opens_until_it_is_revoked(api: Api) -> None:
+    made = api.client().post("/tokens", json={"name": "first", "scope": "admin"}).json()
+    client = api.client(made["secret"])
+    assert client.get("/tokens").json()["tokens"] == [made["token"]]
+    assert client.delete("/tokens/first").status_code == 200
     assert client.get("/tokens").status_code == 401
 
 
-def test_a_home_whose_tokens_have_all_expired_stays_closed(api: Api) -> None:
-    yesterday = Tokens(api.orchestrator.store, clock=lambda: time.time() - 86_400)
-    yesterday.create("expired", "admin", lifetime_s=60)
-    assert api.client().get("/runs").status_code == 401
+class TestInsecureLoopback:
+    """The old way, for those who ask for it: whoever is on this machine is an admin."""
 
+    def test_lets_in_whoever_is_on_this_machine_whether_tokens_exist_or_not(self, api: Api) -> None:
+        client = api.client(None, insecure_loopback=True)
+        assert client.get("/tokens").status_code == 200
+        api.token()
+        assert client.get("/tokens").status_code == 200
 
-@pytest.mark.parametrize(
-    "header",
-    ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host", "X-Forwarded-Proto",
-     "X-Client-IP", "CF-Connecting-IP", "True-Client-IP"],
-)  # fmt: skip
-def test_a_proxy_on_loopback_does_not_make_its_callers_loopback(api: Api, header: str) -> None:
-    assert api.client().get("/runs", headers={header: "127.0.0.1"}).status_code == 401
+    def test_lets_in_nobody_from_elsewhere_and_no_wrong_token(self, api: Api) -> None:
+        far = api.client(None, peer="192.0.2.7", insecure_loopback=True)
+        assert far.get("/runs").status_code == 401
+        assert api.client("wrong", insecure_loopback=True).get("/runs").status_code == 401
+
+    @pytest.mark.parametrize(
+        "header",
+        ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host",
+         "X-Forwarded-Proto", "X-Client-IP", "CF-Connecting-IP", "True-Client-IP"],
+    )  # fmt: skip
+    def test_a_proxy_does_not_make_its_callers_loopback(self, api: Api, header: str) -> None:
+        client = api.client(None, insecure_loopback=True)
+        assert client.get("/runs", headers={header: "127.0.0.1"}).status_code == 401
+
+    def test_who_uses_another_name_or_comes_from_another_page_needs_a_token(self, api: Api) -> None:
+        """A proxy on this machine that adds no header is known by the name that it passes on."""
+        names = ("lab.example.org",)
+        pages = ("https://console.example.org", "http://localhost:3000")
+        client = api.client(
+            None, insecure_loopback=True, allowed_hosts=names, allowed_origins=pages
+        )
+        assert client.get("/runs").status_code == 200
+        assert client.get("/runs", headers={"Host": "lab.example.org"}).status_code == 401
+        assert client.get("/runs", headers={"Origin": pages[0]}).status_code == 401
+        assert client.get("/runs", headers={"Origin": "http://lab.example.org"}).status_code == 401
+        assert client.get("/runs", headers={"Origin": pages[1]}).status_code == 200
 
 
 def test_the_services_own_token_counts_as_an_admins_whether_others_exist_or_not(api: Api) -> None:
@@ -216,7 +237,7 @@ def test_the_services_own_token_counts_as_an_admins_whether_others_exist_or_not(
 
 def test_only_the_header_counts_and_only_once(api: Api) -> None:
     token = api.token()
-    client = api.client()
+    client = api.client(None)
     assert client.get(f"/runs?token={token}&access_token={token}").status_code == 401
     assert client.get("/runs", headers={"Authorization": f"Basic {token}"}).status_code == 401
     assert client.get("/runs", headers={"Authorization": f"bearer  {token}"}).status_code == 200
@@ -227,7 +248,7 @@ def test_only_the_header_counts_and_only_once(api: Api) -> None:
 @pytest.mark.parametrize("path", ["/health", "/ready"])
 def test_health_and_readiness_need_no_token(api: Api, path: str) -> None:
     api.token()
-    assert api.client(peer="192.0.2.7").get(path).status_code == 200
+    assert api.client(None, peer="192.0.2.7").get(path).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -254,19 +275,6 @@ def test_configured_hosts_are_known_with_and_without_the_port(api: Api) -> None:
     for host in ("lab.example.org", "lab.example.org:7311"):
         assert client.get("/runs", headers={"Host": host}).status_code == 200
     assert client.get("/runs", headers={"Host": "lab.example.org:80"}).status_code == 421
-
-
-def test_who_uses_another_name_or_comes_from_another_page_needs_a_token_on_loopback_too(
-    api: Api,
-) -> None:
-    """A proxy on this machine that adds no header is known by the name that it passes on."""
-    names, pages = ("lab.example.org",), ("https://console.example.org", "http://localhost:3000")
-    client = api.client(allowed_hosts=names, allowed_origins=pages)
-    assert client.get("/runs").status_code == 200
-    assert client.get("/runs", headers={"Host": "lab.example.org"}).status_code == 401
-    assert client.get("/runs", headers={"Origin": pages[0]}).status_code == 401
-    assert client.get("/runs", headers={"Origin": "http://lab.example.org"}).status_code == 401
-    assert client.get("/runs", headers={"Origin": pages[1]}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -322,7 +330,7 @@ def test_pages_of_the_service_itself_and_of_allowed_origins_are_welcome(api: Api
 
 
 def test_callers_have_a_share_of_requests_and_are_told_when_to_come_back(api: Api) -> None:
-    client = api.client(requests_per_s=0.5, burst=3)
+    client = api.client(api.token("read"), requests_per_s=0.5, burst=3)
     assert [client.get("/runs").status_code for _ in range(4)] == [200, 200, 200, 429]
     refused = client.get("/runs")
     assert refused.json()["code"] == "too_many_requests"

@@ -16,7 +16,7 @@ from rl_orch.api.problems import Answer
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.records import Run
 from rl_orch.testing import a_spec
-from tests.api.conftest import Api, Server
+from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
 
 SECRET = "nobody may read this"
 
@@ -32,7 +32,7 @@ def run(api: Api) -> Run:
 def raw(server: Server, path: str) -> bytes:
     """The answer to a path exactly as it is written, which clients would tidy up."""
     with socket.create_connection(server.address, timeout=5) as connection:
-        head = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n{OWNER_LINE}"
         connection.sendall(f"{head}Connection: close\r\n\r\n".encode("latin-1"))
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -242,8 +242,8 @@ def test_a_large_file_is_sent_whole_over_a_socket(api: Api, run: Run) -> None:
     (Path(run.path) / "large").write_bytes(data)
     with api.served() as server:
         url = f"{server.url}/runs/{run.id}/artifacts/large"
-        assert httpx.get(url).content == data
-        assert httpx.get(url, headers={"Range": "bytes=2999990-"}).content == data[-10:]
+        assert httpx.get(url, headers=OWNER).content == data
+        assert httpx.get(url, headers=OWNER | {"Range": "bytes=2999990-"}).content == data[-10:]
 
 
 def test_the_parts_of_a_path_are_checked_before_anything_is_opened() -> None:

@@ -39,6 +39,7 @@ IDS = [
     "listTokens", "createToken", "revokeToken", "listModels", "getModel", "validateModel",
     "promoteModel", "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",
     "verifyRegistry", "pruneRegistry", "listModelEnvironments",
+    "createCode", "createSession",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rl_orch.api.limits import Buckets
 from rl_orch.testing import FakeClock
-from tests.api.conftest import Api, Server
+from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
 
 JSON = {"Content-Type": "application/json"}
 HEAD = b"POST /experiments HTTP/1.1\r\nHost: localhost:%d\r\nContent-Type: application/json\r\n"
@@ -23,8 +23,8 @@ def connected(server: Server, source: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection(server.address, timeout=5, source_address=(source, 0))
 
 
-def head(server: Server) -> bytes:
-    return HEAD % server.address[1]
+def head(server: Server, *, owner: bool = True) -> bytes:
+    return HEAD % server.address[1] + (OWNER_LINE.encode() if owner else b"")
 
 
 def answer(connection: socket.socket) -> bytes:
@@ -68,7 +68,9 @@ def test_a_chunked_body_that_is_too_large_is_refused_before_all_of_it_is_sent(ap
 
     with api.served(max_body_bytes=1000) as server:
         with contextlib.suppress(httpx.TransportError):
-            refused = httpx.post(f"{server.url}/experiments", content=endless(), headers=JSON)
+            refused = httpx.post(
+                f"{server.url}/experiments", content=endless(), headers=JSON | OWNER
+            )
             assert refused.status_code == 413
         assert sent < 100_000_000
         assert httpx.get(f"{server.url}/health").status_code == 200
@@ -242,7 +244,8 @@ def test_a_body_in_small_chunks_and_a_few_trailers_are_taken(api: Api) -> None:
 def test_a_trailer_is_no_header(api: Api) -> None:
     token = api.token().encode()
     with api.served() as server, connected(server) as connection:
-        connection.sendall(head(server) + b"Transfer-Encoding: chunked\r\n\r\n")
+        begun = head(server, owner=False) + b"Transfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(begun)
         connection.sendall(b"0\r\nAuthorization: Bearer %s\r\n\r\n" % token)
         assert b" 401 " in answer(connection)
 
@@ -255,7 +258,7 @@ def test_a_thousand_idle_connections_do_not_hinder_others(api: Api) -> None:
             connection.sendall(b"GET /health HT")
         began = time.monotonic()
         for _ in range(20):
-            assert httpx.get(f"{server.url}/runs").status_code == 200
+            assert httpx.get(f"{server.url}/runs", headers=OWNER).status_code == 200
         assert time.monotonic() - began < 5
 
 

@@ -20,7 +20,7 @@ from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind, Run, RunView, State
 from rl_orch.testing import a_spec
-from tests.api.conftest import Api
+from tests.api.conftest import OWNER, OWNER_LINE, Api
 
 
 @pytest.fixture
@@ -149,6 +149,7 @@ def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(api
         body = b'{"name": "checkpoint"}'
         head = (
             f"POST /runs/{run.id}/command HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n"
+            f"{OWNER_LINE}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         for _ in range(60):
@@ -156,8 +157,11 @@ def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(api
             client.sendall(head.encode() + body)
         began = time.monotonic()
         for path in ("/ready", "/runs", f"/runs/{run.id}", f"/runs/{run.id}/log"):
-            assert httpx.get(f"{server.url}{path}", timeout=4).status_code == 200
-        assert httpx.post(f"{server.url}/runs/{run.id}/stop", timeout=4).status_code == 202
+            assert httpx.get(f"{server.url}{path}", headers=OWNER, timeout=4).status_code == 200
+        assert (
+            httpx.post(f"{server.url}/runs/{run.id}/stop", headers=OWNER, timeout=4).status_code
+            == 202
+        )
         assert time.monotonic() - began < 4
 
 

@@ -14,7 +14,7 @@ from rl_orch.api.serving import serve
 from rl_orch.core.tokens import Tokens
 from rl_orch.errors import BadInput
 from rl_orch.testing import a_spec
-from tests.api.conftest import Api
+from tests.api.conftest import OWNER, OWNER_LINE, Api
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
@@ -103,7 +103,7 @@ def test_ipv6_loopback_is_loopback(api: Api) -> None:
 
     def ask(url: str) -> None:
         def look() -> None:
-            statuses.append(httpx.get(f"{url}/runs").status_code)
+            statuses.append(httpx.get(f"{url}/runs", headers=OWNER).status_code)
             until.set()
 
         threading.Thread(target=look).start()
@@ -118,7 +118,7 @@ def test_it_ends_within_seconds_though_streams_are_open_and_clients_stalled(api:
         server = stack.enter_context(api.served(shutdown_s=2))
         for _ in range(5):
             client = stack.enter_context(socket.create_connection(server.address))
-            head = f"GET /runs/{run.id}/events/stream HTTP/1.1\r\nHost: localhost:"
+            head = f"GET /runs/{run.id}/events/stream HTTP/1.1\r\n{OWNER_LINE}Host: localhost:"
             client.sendall(f"{head}{server.address[1]}\r\n\r\n".encode())
             assert b"text/event-stream" in client.recv(1000)
         began = time.monotonic()

@@ -21,7 +21,7 @@ from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind, Run, State
 from rl_orch.testing import a_spec
-from tests.api.conftest import Api
+from tests.api.conftest import OWNER, OWNER_LINE, Api
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,9 @@ def test_a_log_stream_has_all_lines_without_escapes_and_the_last_without_an_end(
 def test_a_live_stream_tells_of_events_as_they_come_and_of_the_end(api: Api, queued: Run) -> None:
     with (
         api.served(poll_s=0.02) as server,
-        httpx.stream("GET", f"{server.url}/runs/{queued.id}/events/stream") as answer,
+        httpx.stream(
+            "GET", f"{server.url}/runs/{queued.id}/events/stream", headers=OWNER
+        ) as answer,
         writer(queued) as out,
     ):
         frames = told(answer.iter_lines())
@@ -170,7 +172,7 @@ def test_a_live_stream_tells_of_events_as_they_come_and_of_the_end(api: Api, que
 def test_a_quiet_stream_is_kept_alive(api: Api, queued: Run) -> None:
     with (
         api.served(keep_alive_s=0.05) as server,
-        httpx.stream("GET", f"{server.url}/runs/{queued.id}/log/stream") as answer,
+        httpx.stream("GET", f"{server.url}/runs/{queued.id}/log/stream", headers=OWNER) as answer,
     ):
         lines = answer.iter_lines()
         assert next(lines) == "retry: 1000"
@@ -196,7 +198,9 @@ def test_a_stream_ends_when_its_token_is_revoked(api: Api, queued: Run) -> None:
 def test_a_stream_ends_when_its_run_is_removed(api: Api, queued: Run) -> None:
     with (
         api.served(poll_s=0.01) as server,
-        httpx.stream("GET", f"{server.url}/runs/{queued.id}/events/stream") as answer,
+        httpx.stream(
+            "GET", f"{server.url}/runs/{queued.id}/events/stream", headers=OWNER
+        ) as answer,
     ):
         lines = answer.iter_lines()
         assert next(lines) == "retry: 1000"
@@ -227,7 +231,9 @@ def test_a_client_that_goes_away_leaves_nothing_behind(
     with api.served(poll_s=0.02) as server:
         hub: Hub = server.app.state.parts.hub
         for _ in range(3):
-            with httpx.stream("GET", f"{server.url}/runs/{queued.id}/events/stream") as answer:
+            with httpx.stream(
+                "GET", f"{server.url}/runs/{queued.id}/events/stream", headers=OWNER
+            ) as answer:
                 lines = answer.iter_lines()
                 assert next(lines) == "retry: 1000"
                 wait_for(lambda: len(hub._feeds) == 1)
@@ -248,7 +254,7 @@ def test_an_answer_that_is_not_taken_is_cut_off(api: Api, queued: Run) -> None:
     with api.served(stall_timeout_s=0.2) as server, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(server.address)
-        head = f"GET /runs/{queued.id}/artifacts/large HTTP/1.1\r\nHost: localhost:"
+        head = f"GET /runs/{queued.id}/artifacts/large HTTP/1.1\r\n{OWNER_LINE}Host: localhost:"
         client.sendall(f"{head}{server.address[1]}\r\n\r\n".encode())
         threading.Event().wait(1.0)
         client.settimeout(5)

@@ -20,13 +20,13 @@ from rl_orch.testing.verbs import Connected
 def served(local: Orchestrator) -> Iterator[Connected]:
     """A client of the API that serves an orchestrator, until the block is left."""
     until, urls = threading.Event(), Queue[str]()
-    app = create_app(local, settings=Settings(port=0))
+    app = create_app(local, settings=Settings(port=0, own_token="own"))
     thread = threading.Thread(
         target=serve, args=(app, "127.0.0.1", 0), kwargs={"until": until, "started": urls.put}
     )
     thread.start()
     try:
-        with Client(urls.get(timeout=10.0)) as client:
+        with Client(urls.get(timeout=10.0), "own") as client:
             yield client
     finally:
         until.set()

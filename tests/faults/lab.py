@@ -38,6 +38,7 @@ class Up:
     home: Path
     database: str | None = None
     cpus: int = CPUS
+    options: tuple[str, ...] = ()
     ready_s: list[float] = field(default_factory=list)
     halted: bool = False
     _process: subprocess.Popen[bytes] | None = None
@@ -52,7 +53,17 @@ class Up:
         """Start the service, and do not wait for it."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*RLCTL, "up", "--port", "0", "--cpus", str(self.cpus), "--memory-mb", "100000"],
+                [
+                    *RLCTL,
+                    "up",
+                    "--port",
+                    "0",
+                    "--cpus",
+                    str(self.cpus),
+                    "--memory-mb",
+                    "100000",
+                    *self.options,
+                ],
                 env=self.environment,
                 cwd=self.home.parent,
                 stdin=subprocess.DEVNULL,

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked
-from rl_orch.io import commands
+from rl_orch.io import commands, socket_path
 from rl_orch.io.commands import Request, send, serve
+from rl_orch.io.socket_path import SocketPath
 
 
 def echo(request: Request) -> dict[str, Any]:
@@ -35,14 +36,14 @@ def run_dir(
     assert len(os.fsencode(path)) > 107
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         if request.param == "elsewhere":
-            monkeypatch.setattr(commands, "_THROUGH_PROC", False)
-            monkeypatch.setattr(commands, "_RUNTIME", Path(short))
+            monkeypatch.setattr(socket_path, "_THROUGH_PROC", False)
+            monkeypatch.setattr(socket_path, "_RUNTIME", Path(short))
         yield path
 
 
 def raw(run_dir: Path, data: bytes) -> dict[str, Any]:
     """The reply to bytes that `send` would never send."""
-    place = commands._Place.open(run_dir)
+    place = SocketPath.open(run_dir, commands.SOCKET)
     with commands._connected(place, 5.0) as connection:
         with suppress(ConnectionError):
             connection.sendall(data)
@@ -85,7 +86,7 @@ def test_a_run_that_never_was_is_not_found(tmp_path: Path) -> None:
 
 
 def test_the_socket_of_a_dead_process_is_replaced(run_dir: Path) -> None:
-    place = commands._Place.open(run_dir)
+    place = SocketPath.open(run_dir, commands.SOCKET)
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(place.path)
     dead.close()
@@ -100,7 +101,7 @@ def test_the_socket_of_a_process_that_no_longer_answers_is_taken_over(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "_PROBE_S", 0.05)
-    place = commands._Place.open(run_dir)
+    place = SocketPath.open(run_dir, commands.SOCKET)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(place.path)
         stopped.listen()
@@ -194,7 +195,7 @@ def test_a_handler_that_returns_no_json_is_an_error_in_the_reply(run_dir: Path) 
 
 def test_silent_clients_block_nobody(run_dir: Path) -> None:
     with closing(serve(run_dir, echo)):
-        place = commands._Place.open(run_dir)
+        place = SocketPath.open(run_dir, commands.SOCKET)
         silent = [commands._connected(place, 5.0) for _ in range(30)]
         assert send(run_dir, "stop")["ok"]
         for client in silent:
@@ -207,7 +208,7 @@ def test_more_clients_than_allowed_are_told_so(
 ) -> None:
     monkeypatch.setattr(commands, "_CLIENTS", 2)
     with closing(serve(run_dir, echo)):
-        place = commands._Place.open(run_dir)
+        place = SocketPath.open(run_dir, commands.SOCKET)
         silent = [commands._connected(place, 5.0) for _ in range(2)]
         for _ in range(20):
             refusal = {"ok": False, "error": "2 clients are connected already"}
@@ -222,7 +223,7 @@ def test_a_slow_client_is_sent_away_when_its_time_is_over(
 ) -> None:
     monkeypatch.setattr(commands, "_CLIENT_S", 0.05)
     with closing(serve(run_dir, echo)):
-        place = commands._Place.open(run_dir)
+        place = SocketPath.open(run_dir, commands.SOCKET)
         with commands._connected(place, 5.0) as slow:
             slow.sendall(b'{"comm')
             reply = json.loads(slow.makefile("rb").readline())
@@ -288,8 +289,8 @@ def test_a_killed_process_is_not_found_and_its_socket_is_taken_over(tmp_path: Pa
 def test_a_runtime_folder_that_others_can_enter_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "_THROUGH_PROC", False)
-    monkeypatch.setattr(commands, "_RUNTIME", tmp_path)
+    monkeypatch.setattr(socket_path, "_THROUGH_PROC", False)
+    monkeypatch.setattr(socket_path, "_RUNTIME", tmp_path)
     folder = commands.address(tmp_path).parent
     folder.mkdir(mode=0o755)
     with pytest.raises(RlctlError, match="only you can enter"):

@@ -106,15 +106,6 @@ def test_there_is_a_token_as_long_as_one_counts(tokens: Tokens, clock: FakeClock
     assert not tokens.any()
 
 
-def test_there_has_been_a_token_whatever_became_of_it(tokens: Tokens, clock: FakeClock) -> None:
-    assert not tokens.ever()
-    tokens.create("short", "read", lifetime_s=10.0)
-    clock.advance(10.0)
-    assert tokens.ever()
-    tokens.revoke("short")
-    assert tokens.ever()
-
-
 def test_an_unknown_token_cannot_be_revoked(tokens: Tokens) -> None:
     tokens.create("nightly", "read")
     with pytest.raises(NotFound) as caught:
