@@ -87,8 +87,13 @@ class Answer(Exception):
 def respond(failure: RlctlError | Answer, instance: str | None = None) -> Response:
     """The response that tells of an error."""
     answer = failure if isinstance(failure, Answer) else Answer(failure)
+    return _response(document_of(answer, instance), answer.headers)
+
+
+def document_of(answer: Answer, instance: str | None = None) -> ProblemDocument:
+    """The document that tells of an error."""
     error = answer.error
-    document = ProblemDocument(
+    return ProblemDocument(
         type=f"urn:rlctl:{error.code}",
         title=(type(error).__doc__ or error.code).strip().splitlines()[0],
         status=answer.status or error.http_status,
@@ -100,7 +105,6 @@ def respond(failure: RlctlError | Answer, instance: str | None = None) -> Respon
         problems=_items(error) if isinstance(error, SpecInvalid) else None,
         **answer.facts,
     )
-    return _response(document, answer.headers)
 
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
