@@ -1,5 +1,5 @@
 """What tests of every kind share: the command `rlctl`, carried out in this process, which does not
-wait longer than it must, folders in memory, and who begins with which tests.
+wait longer than it must, folders in memory, signals, and who begins with which tests.
 """
 
 import os
@@ -15,6 +15,9 @@ import pytest
 
 from rl_orch.cli.rlctl import run
 from rl_orch.runners.local import LocalRunner
+from tests.signals import hear_signals
+
+hear_signals()
 
 pytest_plugins = ["tests.postgres", "tests.stores"]
 
