@@ -5,14 +5,25 @@ background ignore Ctrl-C, and `nohup` a hangup; the programs that are tested mus
 """
 
 import os
+import re
 import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl_orch.io.signals import OF_PYTHON
 
 VARIABLE = "TESTS_UNHEEDED_SIGNALS"
 SPARED = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT})
 """What whoever starts tests in the background wants them to outlive."""
 
-OF_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
-"""What Python itself ignores, and gives back to the processes that it starts."""
+IGNORANT = """
+import os, signal, sys
+for name in sys.argv[1].split():
+    signal.signal(signal.Signals[name], signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.Signals[name] for name in sys.argv[2].split()])
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def hear_signals() -> None:
@@ -36,6 +47,22 @@ def hear_signals() -> None:
 def unheeded_signals() -> set[signal.Signals]:
     """The signals that these tests are to outlive."""
     return {signal.Signals[name] for name in os.environ.get(VARIABLE, "").split()}
+
+
+def ignoring(command: Sequence[str], ignored: str, *, blocked: str = "") -> list[str]:
+    """A command that ignores and blocks signals from its beginning, as `nohup` and shells do it."""
+    return [sys.executable, "-c", IGNORANT, ignored, blocked, *command]
+
+
+def signals_in(mask: str, status: str) -> set[int]:
+    """The signals in a mask of a process, such as `SigIgn`, as its status in `/proc` has it."""
+    (digits,) = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return {number for number in range(1, 65) if int(digits, 16) >> (number - 1) & 1}
+
+
+def ignored_by(pid: int) -> set[int]:
+    """The signals that a process ignores."""
+    return signals_in("SigIgn", Path(f"/proc/{pid}/status").read_text())
 
 
 def _leave(_number: int, _frame: object) -> None:

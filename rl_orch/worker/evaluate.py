@@ -17,6 +17,7 @@ from rl_orch.io.episode_records import read_records, write_records
 from rl_orch.io.episode_tables import write_table
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
+from rl_orch.io.signals import hear_signals
 from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, report
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -106,5 +107,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    hear_signals()
     log.configure()
     sys.exit(main())

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.io.processes import COOKIE, end_with_parent
+from rl_orch.io.signals import hear_signals
 from rl_orch.worker.loaded import Loaded
 
 ALL_OF = "rl_orch.rl"
@@ -59,6 +60,7 @@ class Order:
 
 def main() -> None:
     """Load, wait, and become what is ordered."""
+    hear_signals()
     end_with_parent(int(sys.argv[1]))
     line, began_ns = socket.socket(fileno=0), time.time_ns() - CLOCK_STEP_NS
     name_process(sys.orig_argv, os.environ[COOKIE])  # If that fails, it fails before the work.

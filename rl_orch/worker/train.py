@@ -14,6 +14,7 @@ from rl_orch.errors import RlctlError
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.segments import SegmentStore, allocator
+from rl_orch.io.signals import hear_signals
 from rl_orch.rl.envs.probe import Proof
 from rl_orch.rl.rehearsal import rehearse
 from rl_orch.rl.train import train
@@ -105,5 +106,6 @@ def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
 
 
 if __name__ == "__main__":
+    hear_signals()
     log.configure()
     sys.exit(main())

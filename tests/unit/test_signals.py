@@ -3,7 +3,6 @@ ignored by the programs that they test, and ends no test.
 """
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,32 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.signals import OF_PYTHON, unheeded_signals
+from rl_orch.io.signals import OF_PYTHON
+from tests.signals import ignoring, signals_in, unheeded_signals
 
 ROOT = Path(__file__).parents[2]
 SIGNALS = "print(open('/proc/self/status').read())"
-IGNORANT = """
-import os, signal, sys
-for name in sys.argv[1].split():
-    signal.signal(signal.Signals[name], signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
-"""
 PATIENCE_S = 600
-
-
-def masked(status: str, field: str) -> set[int]:
-    """The signals in one of the masks of a process."""
-    (mask,) = re.findall(rf"^{field}:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
 
 
 def test_processes_that_tests_start_ignore_nothing_but_what_python_does() -> None:
     told = subprocess.run(
         [sys.executable, "-c", SIGNALS], stdout=subprocess.PIPE, text=True, check=True
     )
-    assert masked(told.stdout, "SigIgn") == OF_PYTHON
-    assert masked(told.stdout, "SigBlk") == set()
+    assert signals_in("SigIgn", told.stdout) == OF_PYTHON
+    assert signals_in("SigBlk", told.stdout) == set()
 
 
 def test_a_signal_that_tests_are_to_outlive_ends_none() -> None:
@@ -50,12 +37,16 @@ def test_a_signal_that_tests_are_to_outlive_ends_none() -> None:
 def test_the_same_holds_where_signals_are_ignored_and_there_is_no_terminal(
     processes: str, tmp_path: Path
 ) -> None:
-    ignored = "SIGINT SIGHUP SIGQUIT SIGTERM SIGCHLD SIGUSR1"
     inner = "ignore_nothing or outlive"
-    words = ["-m", "pytest", "-p", "no:cacheprovider", "-n", processes, "-k", inner, __file__]
+    words = ["-p", "no:cacheprovider", "-n", processes, "-k", inner, __file__]
+    words.append(f"--basetemp={tmp_path / 'inner'}")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     told = subprocess.run(
-        [sys.executable, "-c", IGNORANT, ignored, *words, f"--basetemp={tmp_path / 'inner'}"],
+        ignoring(
+            [sys.executable, "-m", "pytest", *words],
+            "SIGINT SIGHUP SIGQUIT SIGTERM SIGCHLD SIGUSR1",
+            blocked="SIGTERM SIGUSR1",
+        ),
         cwd=ROOT,
         env=clean | {"TESTS_UNHEEDED_SIGNALS": ""},
         stdin=subprocess.DEVNULL,
