@@ -1,5 +1,5 @@
 """What tests of every kind share: the command `rlctl`, carried out in this process, which does not
-wait longer than it must, folders in memory, and who begins with which tests.
+wait longer than it must, folders in memory, signals, and who begins with which tests.
 """
 
 import os
@@ -15,6 +15,9 @@ import pytest
 
 from rl_orch.cli.rlctl import run
 from rl_orch.runners.local import LocalRunner
+from tests.signals import hear_signals
+
+hear_signals()
 
 pytest_plugins = ["tests.postgres", "tests.stores"]
 
@@ -95,6 +98,12 @@ def brief_pauses() -> Iterator[None]:
         for pause in PAUSES:
             patch.setattr(pause, PAUSE_S)
         yield
+
+
+def python_path(folder: Path) -> str:
+    """A path of modules that begins with a folder. What is on it already stays, such as the very
+    package that is tested."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -26,6 +26,7 @@ from rl_orch.api.threads import at_the_door
 from rl_orch.core.tokens import Tokens
 from rl_orch.errors import BadInput, Refused, RlctlError, TooMany, Unauthorized
 from rl_orch.io.place import SOCKET
+from rl_orch.spec.code import NamedCode
 
 Right = Literal["none", "read", "operate", "admin"]
 RIGHTS: tuple[Right, ...] = ("none", "read", "operate", "admin")
@@ -211,6 +212,43 @@ def require(request: Request, needed: Right) -> None:
             hint=f"`rlctl token create --scope {needed}` makes a token that may.",
         )
         raise _challenged(error, f'Bearer error="insufficient_scope", scope="{needed}"')
+
+
+def require_code(request: Request, named: Iterable[NamedCode]) -> None:
+    """Raise if the caller may not have such code imported or run: the one check of it.
+
+    An admin may, who can run any program anyway; others only what is on the allow-list.
+    """
+    caller: Caller = request.state.caller
+    allowed = request.app.state.parts.settings.allowed_modules
+    refused = [code for code in named if not code.is_within(allowed)]
+    if caller.right != "admin" and refused:
+        raise _code_refused(caller, refused[0])
+
+
+def require_owner(request: Request, folders: Sequence[str]) -> None:
+    """Raise if folders are to be searched for modules, and it is not the service's user who asks:
+    others know none of this machine."""
+    caller: Caller = request.state.caller
+    if folders and not caller.is_owner:
+        raise Refused(
+            f"module_path is {list(folders)!r}; only the service's own user may name folders of "
+            f"its machine, and {caller.name} is not them",
+            path="module_path",
+            hint="Leave it out; `rlctl up --module-path FOLDER` lets all be searched there.",
+        )
+
+
+def _code_refused(caller: Caller, code: NamedCode) -> Answer:
+    allow = f"`rlctl up --allow-modules {code.module}` allows that module to all who may operate; "
+    error = Refused(
+        f"{code.path} is {code.value!r}, which is code of the caller's choosing; {caller.name} has "
+        f"the scope {caller.right}, and that needs admin",
+        path=code.path,
+        hint=f"{allow if code.module else ''}`rlctl token create --scope admin` makes a token that "
+        "may run any code.",
+    )
+    return _challenged(error, 'Bearer error="insufficient_scope", scope="admin"')
 
 
 def _secret(given: list[str]) -> str | None:

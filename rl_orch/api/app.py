@@ -30,6 +30,17 @@ from rl_orch.core.tokens import Tokens
 
 NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, tokens, sessions)
 TITLE = "RL Orchestrator"
+ALLOWED_HEADERS = [
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "If-Range",
+    "Last-Event-ID",
+    "Range",
+]
+"""What pages of allowed origins may send."""
+
 ABOUT = "The verbs of `rlctl` over HTTP. Errors are problem documents (RFC 9457)."
 
 
@@ -92,7 +103,7 @@ def _wrap(app: FastAPI, orchestrator: Orchestrator, settings: Settings) -> None:
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
+            allow_headers=ALLOWED_HEADERS,
             expose_headers=["Retry-After", "WWW-Authenticate", "Content-Range", "ETag"],
         )
     app.add_middleware(Doorway, settings=settings)

@@ -34,6 +34,7 @@ BLOCK_BYTES = 256 << 10
 HIDDEN = frozenset({"lock", "control.sock"})
 TEXT = frozenset({".txt", ".log", ".yaml", ".yml", ".json", ".jsonl", ".csv", ".md", ".toml"})
 RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+ENTITY_TAG = re.compile(r'[ \t,]*(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")[ \t]*(?=,|$)')
 SANDBOX = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 routes = router("artifacts")
@@ -57,6 +58,7 @@ def _file_operation() -> dict[str, Any]:
     }
     declared["responses"][200] = {"description": "The file", "content": content}
     declared["responses"][206] = {"description": "A range of its bytes", "content": content}
+    declared["responses"][304] = {"description": "It is what the caller has already"}
     return {**declared, "response_class": StreamingResponse}
 
 
@@ -67,12 +69,19 @@ async def get_artifact(
     path: Annotated[str, Segment(max_length=1000, examples=["spec.yaml"])],
     range: Annotated[str | None, Header(max_length=100, examples=["bytes=0-99"])] = None,
     if_range: Annotated[str | None, Header(max_length=100)] = None,
+    if_none_match: Annotated[list[str] | None, Header(examples=[['"18b3c5d2e4f-1a2b"']])] = None,
 ) -> Response:
-    """One file, or a single range of its bytes. It is offered for download, never for display."""
+    """One file, or a single range of its bytes. It is offered for download, never for display.
+    With `If-None-Match` it is sent only where it has changed since."""
     parts = parts_of(path)
     _, directory = await aside(here.orchestrator.there, ref)
     file = await aside(opened, directory.path, parts)
-    return _served(file, parts[-1], range, if_range)
+    facts = os.fstat(file.fileno())
+    tag = f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
+    if has_tag(",".join(if_none_match or ()), tag):
+        file.close()
+        return Response(status_code=304, headers={"ETag": tag})
+    return _served(file, parts[-1], facts.st_size, tag, range if if_range in (None, tag) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +191,25 @@ def span_of(header: str | None, size: int) -> Span | None:
     return span
 
 
-def _served(file: BinaryIO, name: str, header: str | None, if_range: str | None) -> Response:
-    facts = os.fstat(file.fileno())
-    tag = f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
+def has_tag(header: str, tag: str) -> bool:
+    """Whether an If-None-Match header names an entity tag, weak or strong. One that is no list of
+    tags names none."""
+    if header.strip() == "*":
+        return True
+    at, tags = 0, set()
+    while match := ENTITY_TAG.match(header, at):
+        at = match.end()
+        tags.add(match[1])
+    return tag in tags and not header[at:].strip(" \t,")
+
+
+def _served(file: BinaryIO, name: str, size: int, tag: str, asked: str | None) -> Response:
     try:
-        span = span_of(header, facts.st_size) if if_range in (None, tag) else None
+        span = span_of(asked, size)
     except Answer:
         file.close()
         raise
-    sent = span or Span(0, facts.st_size)
+    sent = span or Span(0, size)
     is_text = Path(name).suffix.lower() in TEXT
     headers = {
         "Accept-Ranges": "bytes",
@@ -200,7 +219,7 @@ def _served(file: BinaryIO, name: str, header: str | None, if_range: str | None)
         "ETag": tag,
     }
     if span is not None:
-        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{facts.st_size}"
+        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{size}"
     kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
     return StreamingResponse(_blocks(file, sent), 206 if span else 200, headers, kind)
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from anyio import CapacityLimiter, to_thread
 from fastapi import Header, Request, Response
 
-from rl_orch.api.access import require
+from rl_orch.api.access import require_code, require_owner
 from rl_orch.api.operations import Here, json_response, operation, router
 from rl_orch.api.problems import VISIBLE, Answer
 from rl_orch.api.schemas import Checked, CheckError, Experiment
 from rl_orch.errors import BadInput, ConsentNeeded, SpecInvalid
 from rl_orch.records import Submission
-from rl_orch.spec import checks, consent
+from rl_orch.spec import checks, code, consent
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -46,14 +46,17 @@ async def submit_experiment(
 ) -> Response:
     """Queue what a spec asks for: a run, or a group where it has `seeds`. Durable when answered.
 
-    A spec that runs a program of its own needs the scope admin, and `consent`.
+    A spec that names code of its own, a module or a program, needs the scope admin; a program also
+    needs `consent`.
     """
     spec = await to_thread.run_sync(_spec, body)
-    _require_runner(spec, request)
+    require_code(request, code.named_by(spec))
+    require_owner(request, body.module_path)
     if consent.is_needed(spec) and not body.consent:
         raise _consent_needed(spec)
     submission = await to_thread.run_sync(
-        lambda: here.orchestrator.submit(spec, key=idempotency_key), limiter=_checking
+        lambda: here.orchestrator.submit(spec, key=idempotency_key, module_path=body.module_path),
+        limiter=_checking,
     )
     here.wake()
     return json_response(submission, 200 if submission.repeated else 201)
@@ -68,12 +71,15 @@ async def check_experiment(body: Experiment, request: Request, here: Here) -> Re
     """Say everything that can be known about a spec before it is carried out.
 
     This makes the environment in a process of its own, so it takes more than the scope read; as
-    to submit it, a spec with a runner of its own needs the scope admin.
+    to submit it, a spec that names code of its own needs the scope admin.
     """
     try:
         spec = await to_thread.run_sync(_spec, body)
-        _require_runner(spec, request)
-        spec = await to_thread.run_sync(here.orchestrator.check, spec, limiter=_checking)
+        require_code(request, code.named_by(spec))
+        require_owner(request, body.module_path)
+        spec = await to_thread.run_sync(
+            here.orchestrator.check, spec, body.module_path, limiter=_checking
+        )
     except BadInput as error:
         errors = _errors(error)
         return json_response(
@@ -94,12 +100,6 @@ async def check_experiment(body: Experiment, request: Request, here: Here) -> Re
 def _spec(body: Experiment) -> Spec:
     """The spec that is meant. What the service's own environment says has no part in it."""
     return resolve(body.spec, overrides=body.overrides)
-
-
-def _require_runner(spec: Spec, request: Request) -> None:
-    """Only an admin says how runs are executed."""
-    if spec.runner.name != "local":
-        require(request, "admin")
 
 
 def _consent_needed(spec: Spec) -> Answer:

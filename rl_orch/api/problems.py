@@ -23,9 +23,11 @@ SHOWN = 200
 LINE = r"^[^\x00-\x1f\x7f]+$"
 VISIBLE = r"^[\x21-\x7e]+$"
 WHOLE_NUMBER = r"^[0-9]{1,15}$"
+ABSOLUTE = r"^/[^\x00]*$"
 RULES = {
     LINE: "must be text on one line",
     VISIBLE: "must be visible ASCII characters without spaces",
+    ABSOLUTE: "must be an absolute path",
     WHOLE_NUMBER: "must be a whole number of at most 15 digits",
 }
 """What each pattern of a parameter asks for, in words."""
@@ -87,8 +89,13 @@ class Answer(Exception):
 def respond(failure: RlctlError | Answer, instance: str | None = None) -> Response:
     """The response that tells of an error."""
     answer = failure if isinstance(failure, Answer) else Answer(failure)
+    return _response(document_of(answer, instance), answer.headers)
+
+
+def document_of(answer: Answer, instance: str | None = None) -> ProblemDocument:
+    """The document that tells of an error."""
     error = answer.error
-    document = ProblemDocument(
+    return ProblemDocument(
         type=f"urn:rlctl:{error.code}",
         title=(type(error).__doc__ or error.code).strip().splitlines()[0],
         status=answer.status or error.http_status,
@@ -100,7 +107,6 @@ def respond(failure: RlctlError | Answer, instance: str | None = None) -> Respon
         problems=_items(error) if isinstance(error, SpecInvalid) else None,
         **answer.facts,
     )
-    return _response(document, answer.headers)
 
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -3,9 +3,10 @@
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query as Parameter
-from fastapi import Response
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
+from rl_orch.api.access import require_code
 from rl_orch.api.operations import (
     Here,
     Reference,
@@ -33,6 +34,8 @@ from rl_orch.core.groups import fold
 from rl_orch.core.pages import LARGEST_PAGE, LONGEST_CURSOR, SORTS, Query
 from rl_orch.errors import NotFound
 from rl_orch.records import Run, State, Submission
+from rl_orch.spec import code
+from rl_orch.spec.overrides import parse_override
 
 FARTHEST = (1 << 40) - 1
 """Larger than any file; farther than some file systems can seek."""
@@ -149,9 +152,16 @@ async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Resp
     status_code=202,
     **operation("resumeRun", "operate", 404, 409, 413),
 )
-async def resume_run(ref: Reference, here: Here, body: Resume | None = None) -> Response:
-    """Queue a stopped, failed or lost run again, or all such runs of a group."""
+async def resume_run(
+    ref: Reference, request: Request, here: Here, body: Resume | None = None
+) -> Response:
+    """Queue a stopped, failed or lost run again, or all such runs of a group.
+
+    Overrides that name code of their own need the scope admin.
+    """
     overrides = [] if body is None else body.overrides
+    parsed = map(parse_override, overrides)
+    require_code(request, code.named_in({one.path: [one.value, one.text] for one in parsed}))
     submission = await aside(lambda: here.orchestrator.requeue(ref, overrides=overrides))
     here.wake()
     return json_response(submission, 202)

@@ -1,10 +1,10 @@
 """The shapes of requests and of answers that are no records. Data only."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_orch.api.problems import LINE
+from rl_orch.api.problems import ABSOLUTE, LINE
 from rl_orch.io.recent import TrainingStep
 from rl_orch.io.series import Series
 from rl_orch.records import (
@@ -24,6 +24,7 @@ from rl_orch.records import (
 )
 
 MOST_OVERRIDES = 200
+MOST_FOLDERS = 100
 
 
 class Body(BaseModel):
@@ -53,6 +54,13 @@ class Experiment(Body):
     spec: dict[str, Any]
     overrides: list[str] = Field(default=[], max_length=MOST_OVERRIDES)
     consent: bool = False
+    module_path: list[Annotated[str, Field(max_length=4096, pattern=ABSOLUTE)]] = Field(
+        default=[],
+        max_length=MOST_FOLDERS,
+        description="Folders of the service's machine that modules are searched for in; "
+        "only the service's own user may name any.",
+        examples=[["/home/ann/envs"]],
+    )
 
 
 class Stop(Body):

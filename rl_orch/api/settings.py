@@ -13,6 +13,7 @@ class Settings:
     port; `allowed_origins` are whole origins of web pages, as `https://console.example.org`.
     `own_token` counts as an admin's token while this process lives. Over a Unix socket, the users
     in `owner_uids` need none. `insecure_loopback` lets in as an admin whoever is on this machine.
+    `allowed_modules` may be named by callers who are no admins.
     """
 
     host: str = "127.0.0.1"
@@ -22,6 +23,7 @@ class Settings:
     own_token: str | None = field(default=None, repr=False)
     owner_uids: frozenset[int] = frozenset()
     insecure_loopback: bool = False
+    allowed_modules: tuple[str, ...] = ()
     max_body_bytes: int = 1 << 20
     requests_per_s: float = 100.0
     burst: int = 200

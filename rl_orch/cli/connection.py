@@ -8,13 +8,13 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
-from rl_orch.io import place
+from rl_orch.io import modules, place
 from rl_orch.io.place import Place
 from rl_orch.records import Run
 
@@ -34,10 +34,10 @@ TRY_EVERY_S = 0.5
 def connect(home: Path | None, database: str | None, server: str | None = None) -> Connected:
     """The verbs, by way of whoever has them."""
     if server is not None:
-        return _client(server, os.environ.get("RLCTL_TOKEN"))
+        return _client(server, os.environ.get("RLCTL_TOKEN"), ())
     found = service_of(home, database)
     if found is not None:
-        return _client(found.url, found.token)
+        return _client(found.url, found.token, modules.typed_in())
     made: Orchestrator = importlib.import_module("rl_orch.orchestrator").connect(
         home, database=database
     )
@@ -152,6 +152,8 @@ def same_database(asked: str, kept: str) -> bool:
     return Path(asked).absolute() == Path(kept)
 
 
-def _client(url: str, token: str | None) -> "Client":
-    made: Client = importlib.import_module("rl_orch.client").Client(url, token)
+def _client(url: str, token: str | None, module_path: Sequence[str]) -> "Client":
+    made: Client = importlib.import_module("rl_orch.client").Client(
+        url, token, module_path=module_path
+    )
     return made

@@ -17,6 +17,7 @@ import typer
 from rl_orch import __version__
 from rl_orch.cli.output import note, report_error
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.signals import hear_of_children
 
 PANELS = {
     "Train": {
@@ -78,6 +79,7 @@ Exit codes: 0 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 
 
 def main() -> None:
     """The console script."""
+    hear_of_children()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # What a terminal cannot show is escaped, as JSON would, and never an error.

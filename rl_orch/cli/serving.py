@@ -31,7 +31,7 @@ from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.errors import BadInput, Conflict, RlctlError
-from rl_orch.io import machine, place, processes
+from rl_orch.io import machine, modules, place, processes
 from rl_orch.io.place import Place
 from rl_orch.io.socket_path import SocketPath, location
 from rl_orch.records import Record
@@ -47,6 +47,7 @@ LOG = logging.getLogger(__name__)
 def serve_home(wanted: Wanted, tell: Callable[[Place], None]) -> None:
     """Serve a home until a signal asks to end; `tell` is called once it is ready."""
     _log_to_stderr()
+    os.environ |= modules.variable(wanted.module_path)  # And so not the folder that we are in.
     for model in (Group, Record):  # Before there are threads that would all do it.
         _build(model)
     with _alone(wanted.home), _signals() as until:
@@ -236,6 +237,7 @@ def _settings(wanted: Wanted, token: str) -> Settings:
         own_token=token,
         owner_uids=frozenset({os.geteuid(), 0}),
         insecure_loopback=wanted.insecure_loopback,
+        allowed_modules=wanted.modules,
     )
 
 

@@ -56,6 +56,7 @@ def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in numbers}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # Whoever started it may block them.
     try:
         yield
     finally:

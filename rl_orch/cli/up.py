@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ from rl_orch.cli.connection import home_folder, make_home, masked, same_database
 from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.client import Client
 from rl_orch.client.link import error_from
-from rl_orch.errors import Conflict, MissingExtra, RlctlError
+from rl_orch.errors import BadInput, Conflict, MissingExtra, RlctlError
 from rl_orch.io import place
 from rl_orch.io.place import Place
 
@@ -52,6 +52,8 @@ class Wanted:
     origins: tuple[str, ...]
     spares: int | None = None
     insecure_loopback: bool = False
+    modules: tuple[str, ...] = ()
+    module_path: tuple[str, ...] = ()
 
     def words(self) -> Iterator[str]:
         """The command line that asks for it, but for the database, which may hold a password."""
@@ -67,7 +69,13 @@ class Wanted:
                 yield from (flag, str(value))
         if self.insecure_loopback:
             yield "--insecure-loopback"
-        for flag, values in (("--allow-host", self.hosts), ("--allow-origin", self.origins)):
+        lists = {
+            "--allow-host": self.hosts,
+            "--allow-origin": self.origins,
+            "--allow-modules": self.modules,
+            "--module-path": self.module_path,
+        }
+        for flag, values in lists.items():
             for word in values:
                 yield from (flag, word)
 
@@ -117,6 +125,23 @@ def command(
             show_default=False,
         ),
     ] = None,
+    allow_modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            help="A module that tokens with the scope operate may name; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    module_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder that modules are searched for in, besides what is installed; may be "
+            "repeated.",
+            show_default=False,
+        ),
+    ] = None,
     insecure_loopback: Annotated[
         bool,
         typer.Option(
@@ -156,6 +181,8 @@ def command(
         origins=tuple(allow_origin or ()),
         spares=spares,
         insecure_loopback=insecure_loopback,
+        modules=_module_names(allow_modules or ()),
+        module_path=_folders(module_path or ()),
     )
     _refuse_missing()
     _refuse_another(wanted.home)
@@ -176,6 +203,23 @@ def command(
     serve: Callable[[Wanted, Callable[[Place], None]], None]
     serve = importlib.import_module("rl_orch.cli.serving").serve_home
     serve(wanted, tell)
+
+
+def _module_names(given: Iterable[str]) -> tuple[str, ...]:
+    for name in given:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise BadInput(
+                f"--allow-modules is {name!r}; must be the name of a module, as `import` takes it",
+                hint="For example: --allow-modules my_envs. It allows what is inside as well.",
+            )
+    return tuple(given)
+
+
+def _folders(given: Iterable[Path]) -> tuple[str, ...]:
+    for folder in given:
+        if not folder.is_dir():
+            raise BadInput(f"--module-path is {str(folder)!r}, which is no folder")
+    return tuple(str(folder.absolute()) for folder in given)
 
 
 def _news(wanted: Wanted, before: str | None, found: Place) -> Iterator[str]:

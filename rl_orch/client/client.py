@@ -19,7 +19,7 @@ from rl_orch.client.link import Link, Parameters, refusal_from
 from rl_orch.client.models import Models
 from rl_orch.core.pages import Page, Query, Rows
 from rl_orch.errors import NotFound, RlctlError, Unavailable
-from rl_orch.io import place
+from rl_orch.io import modules, place
 from rl_orch.io.events import Tail
 from rl_orch.io.logs import LogPart
 from rl_orch.io.recent import TrainingStep
@@ -54,9 +54,15 @@ class Client:
         *,
         timeout_s: float = TIMEOUT_S,
         patience_s: float = 2.0,
+        module_path: Sequence[str] = (),
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`patience_s` is for how long requests that may be repeated are, when none answers."""
+        """`patience_s` is for how long requests that may be repeated are, when none answers.
+
+        `module_path` are folders of the service's machine where modules are found that specs name;
+        only the service's own user may name any.
+        """
+        self._module_path = list(module_path)
         self._link = Link(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
@@ -69,7 +75,7 @@ class Client:
         found = place.living(folder)
         if found is None:
             raise Unavailable(f"no service of {str(folder)!r} is up", hint="`rlctl up` starts it.")
-        return cls(found.url, found.token)
+        return cls(found.url, found.token, module_path=modules.typed_in())
 
     @property
     def location(self) -> str:
@@ -105,7 +111,7 @@ class Client:
 
     def check(self, spec: Spec) -> Spec:
         """Raise if the spec could not be carried out there; else what would be."""
-        body = {"spec": spec.model_dump(mode="json")}
+        body = {"spec": spec.model_dump(mode="json"), "module_path": self._module_path}
         found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
         if found["errors"]:
             raise refusal_from(found["errors"])
@@ -118,7 +124,11 @@ class Client:
         again when the connection breaks. `consent` says that whoever submits has seen the command
         of a spec that runs a program of its own.
         """
-        body = {"spec": spec.model_dump(mode="json"), "consent": consent}
+        body = {
+            "spec": spec.model_dump(mode="json"),
+            "consent": consent,
+            "module_path": self._module_path,
+        }
         chosen = key or str(uuid.uuid4())
         found = self._link.post("/experiments", body, key=chosen, timeout_s=CHECK_TIMEOUT_S)
         return Submission.model_validate(found)

@@ -75,7 +75,9 @@ class Draft:
                 shutil.rmtree(run.path, ignore_errors=True)
 
 
-def draft(home: Path, spec: Spec, *, after: Sequence[str] = ()) -> Draft:
+def draft(
+    home: Path, spec: Spec, *, after: Sequence[str] = (), module_path: Sequence[str] = ()
+) -> Draft:
     """The run that a spec asks for, or one for each of its seeds, in directories of their own."""
     now, first = time.time(), new_id(spec.label)
     group = first if spec.members else None
@@ -90,7 +92,9 @@ def draft(home: Path, spec: Spec, *, after: Sequence[str] = ()) -> Draft:
     drafted = Draft(tuple(runs))
     try:
         for member, run in zip(spec.members or [spec], runs, strict=True):
-            facts = manifest.describe(member, run_id=run.id, group=group, created_at=now)
+            facts = manifest.describe(
+                member, run_id=run.id, group=group, created_at=now, module_path=module_path
+            )
             RunDir(unfinished(run)).create(member, facts)
     except (OSError, RlctlError) as error:
         drafted.discard()

@@ -19,7 +19,7 @@ from typing import IO, Any
 from rl_orch import stats
 from rl_orch.errors import RlctlError
 from rl_orch.io import processes
-from rl_orch.io.asking import harmless
+from rl_orch.io.asking import of_ours
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.episode_records import Recorded
 from rl_orch.io.watched import last_line, refusal
@@ -158,7 +158,7 @@ def _started(said: IO[str]) -> _Child:
         stderr=said,
         text=True,
         start_new_session=True,
-        env=harmless(os.environ) | dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
+        env=of_ours(os.environ) | dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
     )
     return _Child(process, said)
 

@@ -2,6 +2,7 @@
 plays models for a gate.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -36,9 +37,9 @@ class Exit:
 class Runner(Protocol):
     """How a run is executed. A handle is an opaque string that outlives this process."""
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out; else what would be, with nothing left open.
-        Changes nothing."""
+        Changes nothing. Modules are searched for in the folders of `module_path` as well."""
 
     def start(self, directory: Path, task: Task) -> str:
         """Start a root in the run directory and return its handle."""

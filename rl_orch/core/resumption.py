@@ -71,7 +71,9 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
         )
 
 
-def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], object]) -> Run:
+def requeued(
+    run: Run, overrides: Sequence[str], check: Callable[[Spec, Sequence[str]], object]
+) -> Run:
     """A run that had ended, queued for a further attempt; its directory says what has changed.
 
     `check` raises if a changed spec could not be carried out.
@@ -84,7 +86,7 @@ def requeued(run: Run, overrides: Sequence[str], check: Callable[[Spec], object]
     if spec.runner.name != "external" or spec.runner.resume != "none":
         newest_checkpoint(directory)  # There is one to go on from, or the error says why not.
     if changes:
-        check(spec)
+        check(spec, directory.module_path())
         _note(directory, spec, changes, attempt=run.attempt + 1)
     directory.forget_stop()
     return advance(run, State.QUEUED, "to be resumed").model_copy(

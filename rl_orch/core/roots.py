@@ -3,11 +3,11 @@
 Which program trains is the runner's business, and what it checks before.
 """
 
-import sys
 from pathlib import Path
 from typing import ClassVar
 
 from rl_orch.core.ports import Exit, Task
+from rl_orch.io import modules
 from rl_orch.io.children import Children
 
 
@@ -26,7 +26,7 @@ class Roots:
             words = [self.trainer, str(directory), str(task.attempt)]
         else:
             words = ["rl_orch.worker.evaluate", str(directory), task.checkpoint]
-        command = [sys.executable, "-m", *words]
+        command = modules.program(*words)
         return self._children.start(command, directory, attempt=task.attempt, gpus=task.gpus)
 
     def poll(self, handle: str) -> Exit | None:

@@ -36,7 +36,7 @@ from rl_orch.core.resumption import (
 from rl_orch.core.services import Services
 from rl_orch.core.store import Page, Query, Rows, Store
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
-from rl_orch.io import commands, history, logs, machine, processes, shelf
+from rl_orch.io import commands, history, logs, machine, modules, processes, shelf
 from rl_orch.io.events import Tail, tail
 from rl_orch.io.logs import LogPart
 from rl_orch.io.rundir import RunDir
@@ -108,16 +108,19 @@ class Verbs:
         """Whether there is a database yet."""
         return isinstance(self.location, str) or self.location.exists()
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
         self._refuse_what_never_fits(spec)
-        return self._runner_of(spec.runner.name).check(spec)
+        return self._runner_of(spec.runner.name).check(spec, module_path)
 
-    def submit(self, spec: Spec, *, key: str | None = None) -> Submission:
+    def submit(
+        self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
+    ) -> Submission:
         """What a spec asks for, queued, durable before this returns.
 
-        The same spec with the same key, however often, makes one submission.
+        The same spec with the same key, however often, makes one submission. The folders of
+        `module_path` are searched for modules that it names; by default those of this process.
         """
         digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
         known = None if key is None or not self.exists else self.store.submitted(key, digest)
@@ -125,7 +128,7 @@ class Verbs:
             return self._submission(known, repeated=True)
         refuse_pending(spec)
         spec, told = ready(self.home, spec)
-        ids, repeated = self._created(spec, key=key, digest=digest)
+        ids, repeated = self._created(spec, key=key, digest=digest, module_path=module_path)
         submission = self._submission(ids, repeated=repeated)
         return submission.model_copy(update={"warnings": tuple(map(str, told))})
 
@@ -288,11 +291,13 @@ class Verbs:
         lease: str | None = None,
         key: str | None = None,
         digest: str = "",
+        module_path: Sequence[str] | None = None,
     ) -> tuple[list[str], bool]:
         """The ids of the runs that a spec makes; or of those that it made with that key before."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
-        spec = self.check(spec)
-        drafted = creation.draft(self.home, spec, after=after)
+        folders = modules.typed_in() if module_path is None else module_path
+        spec = self.check(spec, folders)
+        drafted = creation.draft(self.home, spec, after=after, module_path=folders)
         mine = [run.id for run in drafted.runs]
         try:
             ids = self.store.submit(

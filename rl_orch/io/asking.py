@@ -9,14 +9,25 @@ from contextlib import suppress
 from typing import Any
 
 from rl_orch.errors import BadInput, Problem
+from rl_orch.io import modules
+from rl_orch.spec.model import Spec
 
-KEYS = ("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH", "RLCTL_TOKEN", "RLCTL_SERVER")
-"""Variables that open the control plane: environments and trainers have no business there."""
+KEYS = (
+    *("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH", "RLCTL_TOKEN", "RLCTL_SERVER"),
+    modules.VARIABLE,
+)
+"""Variables that open the control plane, and what is said to processes of ours alone: trainers have
+no business there."""
 
 
 def harmless(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a process of a run may have."""
+    """The variables that a program of a run may have."""
     return {name: value for name, value in variables.items() if name not in KEYS}
+
+
+def of_ours(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process of ours: those, and where it searches for modules."""
+    return harmless(variables) | modules.variable()
 
 
 class Listener:
@@ -32,7 +43,7 @@ class Listener:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env=harmless(os.environ),
+            env=of_ours(os.environ),
         )
 
     @property
@@ -66,6 +77,18 @@ def ask(
 ) -> subprocess.CompletedProcess[str]:
     """What a child says that is started for one question."""
     return Listener(command).ask(question, timeout_s=timeout_s)
+
+
+def check_question(spec: Spec, module_path: Sequence[str]) -> str:
+    """What a child is asked that is to make an environment: the spec, and where modules may be."""
+    return json.dumps({"spec": spec.model_dump(mode="json"), "module_path": list(module_path)})
+
+
+def asked_spec(question: str) -> Spec:
+    """The spec that such a question is about, whose modules are found from here on."""
+    document = json.loads(question)
+    modules.search(document["module_path"])
+    return Spec.model_validate(document["spec"])
 
 
 def answer_in(reply: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.io import processes
-from rl_orch.io.asking import harmless
+from rl_orch.io.asking import of_ours
 from rl_orch.io.rundir import RunDir
 
 FIXED_VARIABLES = {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
@@ -99,7 +99,7 @@ def _environment(run: RunDir, attempt: int, gpus: tuple[str, ...] | None) -> Map
     threads = dict.fromkeys(THREAD_VARIABLES, str(run.spec().resources.threads))
     visible = {} if gpus is None else {DEVICES: ",".join(gpus)}
     mark = processes.cookie(run.path, attempt)
-    return harmless(os.environ) | threads | visible | FIXED_VARIABLES | mark
+    return of_ours(os.environ) | threads | visible | FIXED_VARIABLES | mark
 
 
 def _leads_session(known: str) -> bool:

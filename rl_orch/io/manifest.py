@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,16 @@ KERNEL_PACKAGES = ("numba", "llvmlite", "scipy")
 """What results depend on besides where kernels train."""
 
 
-def describe(spec: Spec, *, run_id: str, group: str | None, created_at: float) -> dict[str, Any]:
-    """The manifest of a run that is about to be made."""
+def describe(
+    spec: Spec,
+    *,
+    run_id: str,
+    group: str | None,
+    created_at: float,
+    module_path: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The manifest of a run that is about to be made. Its modules are searched for in the folders
+    of `module_path`."""
     return {
         "version": 1,
         "run_id": run_id,
@@ -32,6 +40,7 @@ def describe(spec: Spec, *, run_id: str, group: str | None, created_at: float) -
         "seeds": [spec.env.seed],
         "git_commit": git_commit(Path.cwd()),
         "working_directory": str(Path.cwd()),
+        "module_path": list(module_path),
         "versions": {"rl-orch": rl_orch.__version__, "python": platform.python_version()}
         | _versions(spec),
         "fingerprint": fingerprint(spec),

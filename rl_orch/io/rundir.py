@@ -135,6 +135,13 @@ class RunDir:
                     found.append(note)
         return found
 
+    def module_path(self) -> list[str]:
+        """The folders that the run's modules are searched for in; none where none can be read."""
+        noted: Any = None
+        with suppress(Damaged):  # Which is for others to tell of.
+            noted = self.manifest().get("module_path")
+        return [folder for folder in noted if isinstance(folder, str)] if noted else []
+
     def noted_hash(self) -> str | None:
         """The config hash that the manifest gives, after all changes that it notes."""
         hashes = [note["config_hash"] for note in self.changes() if "config_hash" in note]

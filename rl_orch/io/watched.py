@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from rl_orch.errors import BadInput, Damaged, MissingExtra, NotFound, RlctlError
 from rl_orch.io import processes
-from rl_orch.io.asking import harmless
+from rl_orch.io.asking import of_ours
 
 Watch = Callable[[str, float], None]
 """Takes what the child is doing, and the part of it that is done."""
@@ -60,7 +60,7 @@ class Child:
             stderr=said,
             text=True,
             start_new_session=True,
-            env={**({} if self.bare else harmless(os.environ)), **self.variables},
+            env={**({} if self.bare else of_ours(os.environ)), **self.variables},
             cwd=self.folder,
         )
 

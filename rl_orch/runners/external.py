@@ -6,10 +6,11 @@ like every other.
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io.asking import ask, problems_in
+from rl_orch.io.asking import ask, check_question, problems_in
 from rl_orch.spec.model import Spec
 from rl_orch.worker import program
 
@@ -21,21 +22,21 @@ class ExternalRunner(Roots):
 
     trainer = "rl_orch.worker.external"
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """See whether the programs are there, and whether a policy could act where it will."""
         found = program.problems(spec)
         if not found and spec.runner.policy:
-            found = _environment_problems(spec)
+            found = _environment_problems(spec, module_path)
         if found:
             raise SpecInvalid(found)
         return spec
 
 
-def _environment_problems(spec: Spec) -> list[Problem]:
+def _environment_problems(spec: Spec, module_path: Sequence[str]) -> list[Problem]:
     """What a child that makes the environment says against it."""
     command = [sys.executable, "-m", "rl_orch.worker.check_served"]
     try:
-        reply = ask(command, spec.model_dump_json(), timeout_s=CHECK_TIMEOUT_S)
+        reply = ask(command, check_question(spec, module_path), timeout_s=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise BadInput(
             f"making {spec.env.id} took longer than {CHECK_TIMEOUT_S:.0f} s",

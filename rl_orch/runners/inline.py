@@ -1,6 +1,6 @@
 """Runs inside the calling process, one after the other: for debuggers, not for production."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class InlineRunner:
     def __init__(self) -> None:
         self._exits: list[Exit] = []
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Make the environment here and look at it."""
         with _undisturbed():
             env = describe(spec)

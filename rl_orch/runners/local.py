@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,8 @@ from pathlib import Path
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io import processes
-from rl_orch.io.asking import Listener, answer_in, harmless, problems_in
+from rl_orch.io import modules, processes
+from rl_orch.io.asking import Listener, answer_in, check_question, of_ours, problems_in
 from rl_orch.io.children import DEVICES, FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.rundir import RunDir
 from rl_orch.spec.engine import settle
@@ -91,9 +91,9 @@ class LocalRunner(Roots):
         with run.log.open("ab") as log:
             return self.spares.take(json.dumps(order).encode(), log.fileno(), wanted)
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
-        question, prepared = spec.model_dump_json(), self.spares.take_check()
+        question, prepared = check_question(spec, module_path), self.spares.take_check()
         reply = None if prepared is None else _answer(prepared, "check", question)
         if reply is None or reply.returncode == OUTDATED:
             reply = _answer(Listener(program("check")), "check", question)
@@ -115,7 +115,7 @@ class LocalRunner(Roots):
 
 def program(name: str, *arguments: str) -> list[str]:
     """The command of a program of the worker."""
-    return [sys.executable, "-m", f"rl_orch.worker.{name}", *arguments]
+    return modules.program(f"rl_orch.worker.{name}", *arguments)
 
 
 def _answer(listener: Listener, name: str, question: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +132,7 @@ def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, st
     """The environment of a root, but for its cookie."""
     visible = {} if gpus is None else {DEVICES: ",".join(gpus)}
     counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
-    known = harmless(os.environ) | counts | visible | FIXED_VARIABLES
+    known = of_ours(os.environ) | counts | visible | FIXED_VARIABLES
     return {name: value for name, value in known.items() if name != processes.COOKIE}
 
 

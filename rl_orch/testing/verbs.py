@@ -2,7 +2,7 @@
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -272,7 +272,7 @@ PROBLEMS = (
 class _Refusing(FakeRunner):
     """A fake runner that does not know every environment."""
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         if spec.env.id == WRONG:
             raise SpecInvalid(PROBLEMS)
         if spec.env.id == BARE:

@@ -11,6 +11,8 @@ import sys
 from typing import Any
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
+from rl_orch.io.asking import asked_spec
+from rl_orch.io.signals import hear_signals
 from rl_orch.rl.envs.describe import EnvDescription, describe, try_out
 from rl_orch.spec.model import Spec
 
@@ -50,6 +52,7 @@ def problems(env: EnvDescription) -> list[Problem]:
 
 
 if __name__ == "__main__":
+    hear_signals()
     with contextlib.redirect_stdout(sys.stderr):
-        reply = answer(Spec.model_validate_json(sys.stdin.read()))
+        reply = answer(asked_spec(sys.stdin.read()))
     sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")

@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import gathered, sealed
+from rl_orch.io import gathered, modules, sealed
 from rl_orch.io.episode_records import read_records, write_records
 from rl_orch.io.episode_tables import write_table
 from rl_orch.io.heartbeat import beating
 from rl_orch.io.rundir import RunDir, write_text
+from rl_orch.io.signals import hear_signals
 from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, report
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -98,13 +99,17 @@ def _film(directory: RunDir, spec: Spec) -> None:
 
 def main() -> int:
     """Evaluate, or say in the log why not."""
+    directory = RunDir(Path(sys.argv[1]))
+    modules.search()
+    modules.search(directory.module_path())
     try:
-        return run_evaluation(RunDir(Path(sys.argv[1])), sys.argv[2])
+        return run_evaluation(directory, sys.argv[2])
     except RlctlError as error:
         log.error(error.message, **({"hint": error.hint} if error.hint else {}))
         return error.exit_code
 
 
 if __name__ == "__main__":
+    hear_signals()
     log.configure()
     sys.exit(main())

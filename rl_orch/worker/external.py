@@ -21,6 +21,7 @@ from rl_orch.io.deposits import Deposit
 from rl_orch.io.events import EventWriter, folded
 from rl_orch.io.resumable import newest_checkpoint
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.signals import hear_signals
 from rl_orch.records import Event, EventKind
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log, program
@@ -278,5 +279,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    hear_signals()
     log.configure()
     sys.exit(main())

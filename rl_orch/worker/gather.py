@@ -27,7 +27,7 @@ from rl_orch.rl.evaluate import Evaluator, lanes_alone, report
 from rl_orch.rl.latency import decision_times
 from rl_orch.spec.model import Spec
 from rl_orch.worker.answering import answer_one
-from rl_orch.worker.policies import on_cpu, opened, refuse_unless_alike
+from rl_orch.worker.policies import on_cpu, opened, refuse_unless_alike, spec_in
 
 Tell = Callable[[str, float], None]
 PERCENTILE = 99.0
@@ -141,7 +141,7 @@ def _played(judged: Judged, champion: Champion) -> EvalReport:
     path = directory.checkpoints / Path(champion.checkpoint).name
     _refuse_changed(path, champion)
     device = {"device": judged.spec.resources.device}
-    spec = directory.spec()
+    spec = spec_in(directory)
     spec = spec.model_copy(update={"resources": spec.resources.model_copy(update=device)})
     refuse_unless_alike(judged.spec, spec)
     seed, deterministic = judged.report.seed, judged.report.deterministic
@@ -183,7 +183,7 @@ def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     wanted = Wanted.model_validate(question["wanted"])
     path = directory.checkpoints / Path(wanted.checkpoint).name
     known = EvalReport.model_validate(question["report"])
-    judged = Judged(directory, path, directory.spec(), known)
+    judged = Judged(directory, path, spec_in(directory), known)
     return gather(judged, wanted, tell).model_dump(mode="json")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl_orch.errors import BadInput
-from rl_orch.io import checkpoints, deposits
+from rl_orch.io import checkpoints, deposits, modules
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.envs import vector
@@ -30,6 +30,12 @@ class Loaded:
     step: int
     bundle: Bundle | None = None
     document: dict[str, Any] | None = None
+
+
+def spec_in(directory: RunDir) -> Spec:
+    """The spec of a run, whose modules are found from here on."""
+    modules.search(directory.module_path())
+    return directory.spec()
 
 
 @contextmanager

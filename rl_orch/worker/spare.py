@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_orch.io import modules
 from rl_orch.io.processes import COOKIE, end_with_parent
+from rl_orch.io.signals import hear_signals
 from rl_orch.worker.loaded import Loaded
 
 ALL_OF = "rl_orch.rl"
@@ -59,6 +61,7 @@ class Order:
 
 def main() -> None:
     """Load, wait, and become what is ordered."""
+    hear_signals()
     end_with_parent(int(sys.argv[1]))
     line, began_ns = socket.socket(fileno=0), time.time_ns() - CLOCK_STEP_NS
     name_process(sys.orig_argv, os.environ[COOKIE])  # If that fails, it fails before the work.
@@ -66,7 +69,7 @@ def main() -> None:
     loaded = Loaded.now()
     if loaded.changed_since(began_ns):
         return
-    name_process([*sys.orig_argv[:3], "ready"], os.environ[COOKIE])
+    name_process([*sys.orig_argv[:4], "ready"], os.environ[COOKIE])
     line.send(json.dumps(READY).encode())
     order = _ordered(line, loaded)
     if order is not None:
@@ -130,7 +133,7 @@ def _ordered(line: socket.socket, loaded: Loaded) -> Order | None:
 
 def _become(order: Order, line: socket.socket) -> None:
     """Be the process that a cold start would have made. If nobody hears of it, end instead."""
-    command = [sys.executable, "-m", *order.words]
+    command = modules.program(*order.words)
     end_with_parent(None)
     name_process(command, order.cookie)
     os.environ[COOKIE] = order.cookie

@@ -24,7 +24,7 @@ from rl_orch.rl.evaluate import lanes_alone
 from rl_orch.rl.learner import load_policy
 from rl_orch.rl.policy import Actor, Setup
 from rl_orch.spec.model import Spec
-from rl_orch.worker.policies import Loaded, from_checkpoint, on_cpu, opened, setup_of
+from rl_orch.worker.policies import Loaded, from_checkpoint, on_cpu, opened, setup_of, spec_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
         yield _of_bundle(Path(named["bundle"]), str(named.get("using") or TORCH))
         return
     directory = RunDir(Path(named["directory"]))
-    spec, path = directory.spec(), directory.checkpoints / Path(named["checkpoint"]).name
+    spec, path = spec_in(directory), directory.checkpoints / Path(named["checkpoint"]).name
     with opened(spec, directory, path) as (policy, step):
         yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
@@ -57,7 +57,7 @@ def spec_of(named: Mapping[str, Any]) -> Spec:
     """The spec of a policy that is named like this."""
     if named.get("bundle") is not None:
         return bundles.read(Path(named["bundle"])).spec
-    return RunDir(Path(named["directory"])).spec()
+    return spec_in(RunDir(Path(named["directory"])))
 
 
 def load(path: Path) -> Loaded:
@@ -65,7 +65,7 @@ def load(path: Path) -> Loaded:
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path))
     portable.refuse_unloadable(path)
-    return from_checkpoint(on_cpu(portable.run_of(path).spec()), path)
+    return from_checkpoint(on_cpu(spec_in(portable.run_of(path))), path)
 
 
 def _of_bundle(path: Path, means: str) -> Playable:

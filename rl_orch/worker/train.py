@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
+from rl_orch.io import modules
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.segments import SegmentStore, allocator
+from rl_orch.io.signals import hear_signals
 from rl_orch.rl.envs.probe import Proof
 from rl_orch.rl.rehearsal import rehearse
 from rl_orch.rl.train import train
@@ -88,6 +90,8 @@ class Attempt:
 def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
     directory = RunDir(Path(sys.argv[1]))
+    modules.search()
+    modules.search(directory.module_path())
     try:
         with _rehearsed(directory):
             return run_attempt(directory, int(sys.argv[2]))
@@ -105,5 +109,6 @@ def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
 
 
 if __name__ == "__main__":
+    hear_signals()
     log.configure()
     sys.exit(main())

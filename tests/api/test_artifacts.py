@@ -128,6 +128,102 @@ def test_a_range_of_what_has_changed_since_is_the_whole(api: Api, run: Run) -> N
 
 
 @pytest.mark.parametrize(
+    ("header", "is_held"),
+    [
+        ("{tag}", True),
+        ("W/{tag}", True),
+        ('"a", {tag}', True),
+        ('"a,b" ,W/"c",\t{tag} , "d"', True),
+        (", ,{tag},,", True),
+        ("*", True),
+        (" * ", True),
+        ('"other"', False),
+        ('W/"other", "more"', False),
+        ("", False),
+        ("{bare}", False),
+        ("w/{tag}", False),
+        ("{tag} junk", False),
+        ("junk, {tag}", False),
+        ('{tag}"a"', False),
+        ('"{bare}', False),
+        ("*, {tag}", False),
+        ('"' * 5000, False),
+        (" " * 50_000 + ";", False),
+    ],
+)
+def test_a_file_that_the_caller_has_is_not_sent_again(
+    api: Api, run: Run, header: str, is_held: bool
+) -> None:
+    (Path(run.path) / "digits").write_bytes(b"0123456789")
+    client, url = api.client(), f"/runs/{run.id}/artifacts/digits"
+    tag = client.get(url).headers["etag"]
+    asked = header.replace("{tag}", tag).replace("{bare}", tag.strip('"'))
+    answer = client.get(url, headers={"If-None-Match": asked})
+    assert (answer.status_code, answer.content) == ((304, b"") if is_held else (200, b"0123456789"))
+    assert answer.headers["etag"] == tag
+    assert "cache-control" in answer.headers
+    if is_held:
+        assert not {"content-length", "content-type", "content-range"} & set(answer.headers)
+
+
+def test_a_tag_may_be_in_any_of_several_headers(api: Api, run: Run) -> None:
+    client, url = api.client(), f"/runs/{run.id}/artifacts/spec.yaml"
+    tag = client.get(url).headers["etag"]
+    several = [("If-None-Match", '"a"'), ("If-None-Match", f'"b", {tag}')]
+    assert client.get(url, headers=several).status_code == 304
+
+
+def test_a_file_that_has_changed_is_sent_again(api: Api, run: Run) -> None:
+    file = Path(run.path) / "digits"
+    file.write_bytes(b"0123456789")
+    client, url = api.client(), f"/runs/{run.id}/artifacts/digits"
+    held = {"If-None-Match": client.get(url).headers["etag"]}
+    assert client.get(url, headers=held).status_code == 304
+    file.write_bytes(b"012345678")
+    answer = client.get(url, headers=held)
+    assert (answer.status_code, answer.content) == (200, b"012345678")
+    assert client.get(url, headers=held | {"Range": "bytes=0-1"}).content == b"01"
+
+
+@pytest.mark.parametrize("asked", ["bytes=0-1", "bytes=99-", "bytes=0-1,3-4"])
+def test_what_the_caller_has_is_looked_at_before_ranges(api: Api, run: Run, asked: str) -> None:
+    (Path(run.path) / "digits").write_bytes(b"0123456789")
+    client, url = api.client(), f"/runs/{run.id}/artifacts/digits"
+    tag = client.get(url).headers["etag"]
+    for if_range in (tag, '"other"'):
+        headers = {"If-None-Match": tag, "Range": asked, "If-Range": if_range}
+        assert client.get(url, headers=headers).status_code == 304
+
+
+def test_a_file_that_is_not_there_is_not_found_whatever_the_caller_has(api: Api, run: Run) -> None:
+    url = f"/runs/{run.id}/artifacts/nothing"
+    assert api.client().get(url, headers={"If-None-Match": "*"}).status_code == 404
+
+
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Range", "Range"])
+def test_a_page_of_an_allowed_origin_may_ask_for_parts_and_changes(
+    api: Api, run: Run, header: str
+) -> None:
+    asked = {
+        "Origin": "http://localhost:3000",
+        "Access-Control-Request-Method": "GET",
+        "Access-Control-Request-Headers": header,
+    }
+    client = api.client(allowed_origins=("http://localhost:3000",))
+    assert client.options(f"/runs/{run.id}/artifacts/spec.yaml", headers=asked).status_code == 200
+
+
+def test_a_connection_goes_on_after_a_file_that_is_not_sent_again(api: Api, run: Run) -> None:
+    with api.served() as server, httpx.Client(base_url=server.url) as client:
+        url = f"/runs/{run.id}/artifacts/spec.yaml"
+        whole = client.get(url)
+        for _ in range(3):
+            answer = client.get(url, headers={"If-None-Match": whole.headers["etag"]})
+            assert (answer.status_code, answer.content) == (304, b"")
+        assert client.get(url).content == whole.content
+
+
+@pytest.mark.parametrize(
     "path",
     ["../secret.txt", "..%2fsecret.txt", "%2e%2e/secret.txt", "%2e%2e%2fsecret.txt",
      "videos/../../secret.txt", "./spec.yaml", "..\\secret.txt", "..%5csecret.txt",

@@ -1,5 +1,6 @@
 """Experiments over HTTP: checked, submitted once, and programs only with consent."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from rl_orch.errors import BadInput
 from rl_orch.records import State, Submission
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, a_spec, trains_to
-from tests.api.conftest import Api
+from tests.api.conftest import OWN, Api
 
 CARTPOLE: dict[str, Any] = {"env": {"id": "CartPole-v1"}}
 PROGRAM: dict[str, Any] = {
@@ -102,7 +103,43 @@ def test_only_an_admin_chooses_how_a_run_is_executed(api: Api, name: str) -> Non
     for path in ("/experiments", "/experiments/check"):
         answer = api.client(token).post(path, json={"spec": spec, "consent": True})
         assert answer.status_code == 403
-        assert "this needs admin" in answer.json()["detail"]
+        assert "that needs admin" in answer.json()["detail"]
+        assert answer.json()["path"] == "runner.name"
+
+
+MODULE: dict[str, Any] = {"env": {"id": "evilmod:Ev-v0"}}
+PATHS = ("/experiments", "/experiments/check")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_who_operates_names_no_module(api: Api, path: str) -> None:
+    client = api.client(api.token("operate"), allowed_modules=("my_envs",))
+    answer = client.post(path, json={"spec": MODULE})
+    assert (answer.status_code, answer.json()["path"]) == (403, "env.id")
+    assert "--allow-modules evilmod" in answer.json()["hint"]
+    by_override = {"spec": CARTPOLE, "overrides": ["env.kwargs={env_id:'evilmod:Ev-v0'}"]}
+    hidden = client.post(path, json=by_override)
+    assert (hidden.status_code, hidden.json()["path"]) == (403, "env.kwargs.env_id")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_module_on_the_allow_list_may_be_named_by_who_operates_and_any_by_an_admin(
+    api: Api, path: str
+) -> None:
+    operator, admin = api.token("operate"), api.token("admin")
+    listed = api.client(operator, allowed_modules=("evilmod",)).post(path, json={"spec": MODULE})
+    assert listed.status_code < 300
+    for token in (admin, OWN):
+        assert api.client(token).post(path, json={"spec": MODULE}).status_code < 300
+
+
+def test_who_operates_names_no_module_when_a_run_is_resumed(api: Api) -> None:
+    (run,) = api.orchestrator.submit(a_spec()).runs
+    api.orchestrator.stop(run.id)
+    client = api.client(api.token("operate"))
+    overrides = ["eval.metrics=['evilmod:Metric']"]
+    answer = client.post(f"/runs/{run.id}/resume", json={"overrides": overrides})
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
 def test_a_check_tells_the_hash_the_seeds_and_what_is_pending(api: Api) -> None:
@@ -132,7 +169,7 @@ def test_a_check_lists_what_is_wrong(api: Api) -> None:
 class Refusing(FakeRunner):
     """A runner that can make no environment."""
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         raise BadInput(f"no environment {spec.env.id!r}", path="env.id", hint="Another one.")
 
 

@@ -27,6 +27,7 @@ from rl_orch.testing import (
     a_spec,
     trains_to,
 )
+from tests.conftest import python_path
 from tests.integration.conftest import until
 
 HANGING = """
@@ -51,7 +52,7 @@ def checking(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        env=os.environ | {"PYTHONPATH": python_path(folder)},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -96,7 +97,7 @@ class TestLocalRunner(BackgroundRunnerContract):
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "hanging.py").write_text(HANGING)
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
         monkeypatch.setattr(local, "CHECK_TIMEOUT_S", 5.0)
         with pytest.raises(BadInput, match="took longer than 5 s"):
             LocalRunner().check(a_spec(env_id="hanging:Hanging-v0"))

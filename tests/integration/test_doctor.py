@@ -8,6 +8,7 @@ from rl_orch.core.footprint import COPY_BYTES, FIXED_BYTES, footprint
 from rl_orch.core.preflight import ask_torch
 from rl_orch.io import machine
 from rl_orch.io.rundir import RunDir
+from tests.conftest import python_path
 from tests.integration.conftest import RESUMED, Shell
 
 LOOKED_AT = {
@@ -54,7 +55,7 @@ def test_a_torch_that_cannot_be_loaded_is_told_by_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12 is missing')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     assert ask_torch().problem == (
         "torch cannot be loaded: ImportError: libcudart.so.12 is missing"
     )

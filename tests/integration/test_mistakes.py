@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import Ran, python_path
 from tests.integration.conftest import RLCTL, Shell
 
 Rlctl = Callable[..., Ran]
@@ -350,7 +350,7 @@ def test_a_mistake_is_answered_in_a_few_plain_lines(
     words = [mistake.command, *_files(mistake, tmp_path), *mistake.words]
     for name, value in mistake.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
 
     ran = rlctl(*words)
     assert (ran.code, ran.out) == (2, "")
@@ -372,7 +372,7 @@ def test_a_mistake_is_answered_with_a_document_where_one_is_asked_for(
     words = [mistake.command, "--json", *_files(mistake, tmp_path), *mistake.words]
     for name, value in mistake.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
 
     ran = rlctl(*words)
     assert (ran.code, ran.err) == (2, "")

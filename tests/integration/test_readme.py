@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import python_path
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -54,7 +56,7 @@ def test_what_the_page_says_can_be_done(page: Path, tmp_path: Path) -> None:
             (folder / block.title).write_text(block.body, "utf-8")
             if block.title == "pyproject.toml":
                 install(block.body, folder)
-                variables["PYTHONPATH"] = str(folder)
+                variables["PYTHONPATH"] = python_path(folder)
     # Python blocks that follow each other are one session, as a reader would have it.
     for language, group in groupby(filter(lambda b: b.run_by, blocks(page)), lambda b: b.run_by):
         assert language is not None

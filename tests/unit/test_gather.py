@@ -22,6 +22,7 @@ from rl_orch.worker import check, stored
 from rl_orch.worker import gather as gather_module
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.gather import Judged, gather
+from tests.conftest import python_path
 from tests.exported import made
 
 NAME = shelf.name_of(10)
@@ -273,7 +274,7 @@ def test_without_the_extra_the_bundle_is_missing_with_the_command_that_installs_
     ours: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnxscript'] = None\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     found = gather(ours, Wanted(checkpoint=NAME, bundle=True), unheard)
     assert found == Gathered(digest=found.digest, problems=found.problems)
     assert found.problems["bundle"] == (
