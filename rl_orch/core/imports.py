@@ -63,10 +63,13 @@ def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
 
 
 def forget_processes(directory: RunDir) -> None:
-    """Remove what speaks of processes elsewhere, and set their final evaluation aside.
+    """Remove what speaks of processes and folders elsewhere, and set the final evaluation aside.
 
-    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere.
+    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere, nor for
+    the modules that lie in a folder which it names.
     """
+    if directory.module_path():
+        directory.write_manifest(directory.manifest() | {"module_path": []})
     for name in LEFT_OUT:
         (directory.path / name).unlink(missing_ok=True)
     final = directory.report_file("final")

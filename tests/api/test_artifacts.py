@@ -214,7 +214,7 @@ def test_a_page_of_an_allowed_origin_may_ask_for_parts_and_changes(
 
 
 def test_a_connection_goes_on_after_a_file_that_is_not_sent_again(api: Api, run: Run) -> None:
-    with api.served() as server, httpx.Client(base_url=server.url) as client:
+    with api.served() as server, httpx.Client(base_url=server.url, headers=OWNER) as client:
         url = f"/runs/{run.id}/artifacts/spec.yaml"
         whole = client.get(url)
         for _ in range(3):

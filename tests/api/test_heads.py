@@ -161,7 +161,7 @@ def test_what_trails_behind_a_body_counts_for_itself(server: Server) -> None:
     request = lines + CHUNKED + b"2\r\n{}\r\n0\r\n"
     assert statuses(server, request + b"X-A: b\r\n" * 100 + b"\r\n") == [400]
     status, body = answered(server, request + b"X-A: b\r\n" * 100 + b"\r\n")[0]
-    assert (status, "spec" in json.loads(body)["detail"]) == (400, True)
+    assert (status, "code" in json.loads(body)["detail"]) == (400, True)
 
 
 def test_a_refusal_is_a_problem_document_that_names_the_limit(server: Server) -> None:

@@ -272,7 +272,7 @@ def spares(service: int) -> list[int]:
     with suppress(psutil.Error):
         for child in psutil.Process(service).children():
             with suppress(psutil.Error):
-                if child.cmdline()[2:4] == ["rl_orch.worker.spare", "ready"]:
+                if child.cmdline()[3:5] == ["rl_orch.worker.spare", "ready"]:
                     found.append(child.pid)
     return found
 
