@@ -5,7 +5,6 @@ like every other.
 """
 
 import subprocess
-import sys
 
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
@@ -33,9 +32,9 @@ class ExternalRunner(Roots):
 
 def _environment_problems(spec: Spec) -> list[Problem]:
     """What a child that makes the environment says against it."""
-    command = [sys.executable, "-m", "rl_orch.worker.check_served"]
+    words = ["rl_orch.worker.check_served"]
     try:
-        reply = ask(command, spec.model_dump_json(), timeout_s=CHECK_TIMEOUT_S)
+        reply = ask(words, spec.model_dump_json(), timeout_s=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise BadInput(
             f"making {spec.env.id} took longer than {CHECK_TIMEOUT_S:.0f} s",

@@ -6,7 +6,6 @@ and has then loaded what it needs; it ends with `OUTDATED` if that has changed m
 """
 
 import contextlib
-import json
 import sys
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +16,7 @@ from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
+from rl_orch.worker.answering import write
 from rl_orch.worker.loaded import OUTDATED, Loaded
 
 
@@ -67,7 +67,7 @@ def main() -> int:
         return OUTDATED
     with contextlib.redirect_stdout(sys.stderr):
         reply = answer(Spec.model_validate_json(question))
-    sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")
+    write(sys.stdout, reply)
     return 0
 
 

@@ -6,13 +6,13 @@ our business: only what goes over its standard input and output is.
 """
 
 import contextlib
-import json
 import sys
 from typing import Any
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
 from rl_orch.rl.envs.describe import EnvDescription, describe, try_out
 from rl_orch.spec.model import Spec
+from rl_orch.worker.answering import write
 
 ARRAYS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 """The spaces whose elements are arrays of numbers, which a line of JSON can hold."""
@@ -52,4 +52,4 @@ def problems(env: EnvDescription) -> list[Problem]:
 if __name__ == "__main__":
     with contextlib.redirect_stdout(sys.stderr):
         reply = answer(Spec.model_validate_json(sys.stdin.read()))
-    sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")
+    write(sys.stdout, reply)
