@@ -75,6 +75,12 @@ def test_nothing_that_an_environment_starts_outlives_its_check(shell: Shell, fol
     assert_all_ended(folder)
 
 
+def test_nothing_that_an_environment_starts_outlives_a_launch_its_check_and_its_evaluation(
+    trained: Shell,
+) -> None:
+    assert_all_ended(trained.folder)
+
+
 def test_nothing_that_an_environment_starts_outlives_the_check_of_a_service(here: Path) -> None:
     runner = LocalRunner(spares=1)
     try:
