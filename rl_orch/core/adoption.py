@@ -19,7 +19,7 @@ from rl_orch.core.creation import Draft
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.foreign.archive import MOST_BYTES
-from rl_orch.io import bundles, checkpoints, processes, shelf
+from rl_orch.io import bundles, checkpoints, modules, processes, shelf
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.processes import somebody
@@ -289,9 +289,10 @@ def _link(path: Path) -> BadInput:
 def _reading(scratch: Path) -> Child:
     """A child with nothing of this environment but what Python needs to find its modules."""
     return Child(
-        (sys.executable, "-P", "-m", "rl_orch.worker.foreign"),
+        ("rl_orch.worker.foreign",),
         variables=dict.fromkeys(THREAD_VARIABLES, "1")
-        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"},
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), modules.VARIABLE: "[]"}
+        | {"PYTHONDONTWRITEBYTECODE": "1"},
         doing="reading the file",
         hint="It asks for more time or memory than any policy needs, or for what is refused.",
         bare=True,
@@ -301,7 +302,7 @@ def _reading(scratch: Path) -> Child:
 
 def _fitting() -> Child:
     return Child(
-        (sys.executable, "-m", "rl_orch.worker.adopt"),
+        ("rl_orch.worker.adopt",),
         variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
         doing="fitting the policy to its environment",
         hint="Run `rlctl doctor`; the last line above may say more.",

@@ -1,7 +1,6 @@
 """Models played by children, so that a gate can read what came of it."""
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class Played:
             "wanted": wanted.model_dump(mode="json"),
         }
         child = Child(
-            (sys.executable, "-m", "rl_orch.worker.gather"),
+            ("rl_orch.worker.gather",),
             variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
             doing="gathering evidence",
             hint="Run `rlctl doctor`; the last line above may say more.",

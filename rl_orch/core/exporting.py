@@ -1,6 +1,5 @@
 """Policies written out, asked for actions, and looked at, by children that load torch."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def default_out(source: Path, form: str) -> Path:
 
 def _child(program: str, doing: str, hint: str = DOCTOR) -> Child:
     return Child(
-        (sys.executable, "-m", f"rl_orch.worker.{program}"),
+        (f"rl_orch.worker.{program}",),
         variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
         doing=doing,
         hint=hint,

@@ -372,13 +372,17 @@ class Supervisor:
 
     def _with_what_was_done(self, why: str) -> str:
         """A reason with what was done to end the root, and to what it left behind."""
-        self.save()  # Refused where another supervisor's root may be at work by now.
-        left = self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+        left = self._sweep()
         said = [why, self._why_forced] if self._why_forced else [why]
         if left:
             what = "1 process" if left == 1 else f"{left} processes"
             said.append(f"killed with it: {what} that it had started")
         return "; ".join(said)
+
+    def _sweep(self) -> int:
+        """Kill what a root that is gone left behind, and return how many processes that was."""
+        self.save()  # Refused where another supervisor's root may be at work by now.
+        return self.runner.sweep(Path(self.run.path), through=self.run.attempt)
 
     def _after_evaluation(self, gone: Exit) -> None:
         """Judge the checkpoint by what a process of its own found, not by what training said."""
@@ -391,6 +395,7 @@ class Supervisor:
                 to, why = self._without_report()
                 self._end_or_retry(to, self._with_what_was_done(why), gone)
             return
+        self._sweep()
         self.run, self.verdict = judge(self.registry, self.run, self.spec, report, lease=self.lease)
         self._become(*self._conclusion(self.verdict))
 

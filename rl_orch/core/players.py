@@ -6,23 +6,20 @@ that how many children there are changes no episode.
 
 import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import IO, Any
+from typing import Any
 
 from rl_orch import stats
 from rl_orch.errors import RlctlError
-from rl_orch.io import processes
 from rl_orch.io.asking import of_ours
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
+from rl_orch.io.contained import ContainedProcess
 from rl_orch.io.episode_records import Recorded
-from rl_orch.io.watched import last_line, refusal
+from rl_orch.io.watched import refusal
 from rl_orch.records import EvalReport
 
 WORTH_A_CHILD = 50
@@ -60,8 +57,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _Child:
-    process: subprocess.Popen[str]
-    said: IO[str]
+    process: ContainedProcess
     done: float = 0.0
 
 
@@ -99,14 +95,9 @@ class Players:
         """End all children, and what they have started."""
         children, self.children = self.children, []
         for child in children:
-            processes.kill_session(child.process.pid)
+            child.process.ask_to_end()
         for child in children:
-            # What was written and not read goes nowhere, and closing would try it once more.
-            for pipe in (child.process.stdin, child.process.stdout):
-                with suppress(OSError):
-                    if pipe is not None:
-                        pipe.close()
-            child.process.wait()
+            child.process.end()
 
 
 @contextmanager
@@ -114,10 +105,11 @@ def playing(children: int) -> Iterator[Players]:
     """So many children, until they are no longer needed."""
     with ExitStack() as stack:
         players = Players()
-        stack.callback(players.end)
         for _ in range(children):
-            said = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-            players.children.append(_started(said))
+            child = _started()
+            stack.callback(child.process.close)
+            players.children.append(child)
+        stack.callback(players.end)
         yield players
 
 
@@ -149,18 +141,9 @@ def _ranges(first: int, episodes: int, children: int) -> list[tuple[int, int]]:
     return [(low, high - low) for low, high in pairwise(bounds) if high > low]
 
 
-def _started(said: IO[str]) -> _Child:
-    """A child in a session of its own: a Ctrl-C in the terminal is meant for us."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rl_orch.worker.assess"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=said,
-        text=True,
-        start_new_session=True,
-        env=of_ours(os.environ) | dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
-    )
-    return _Child(process, said)
+def _started() -> _Child:
+    variables = of_ours(os.environ) | dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES
+    return _Child(ContainedProcess(("rl_orch.worker.assess",), variables))
 
 
 def _ask(
@@ -170,9 +153,6 @@ def _ask(
     episodes: int,
     heard: Callable[[_Child, float], None],
 ) -> Answer:
-    process = child.process
-    assert process.stdin is not None
-    assert process.stdout is not None
     document = {
         "challenger": dict(question.challenger),
         "champion": None if question.champion is None else dict(question.champion),
@@ -183,13 +163,11 @@ def _ask(
         "first": first,
         "episodes": episodes,
     }
-    with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(document) + "\n")
-        process.stdin.flush()
-    for line in process.stdout:
+    child.process.send(json.dumps(document) + "\n")
+    for line in child.process.lines():
         try:
             told = json.loads(line)
-        except ValueError:  # An environment may print what it likes.
+        except ValueError:  # A blank line, or half of one.
             continue
         match told:
             case {"doing": _, "done": done}:
@@ -199,11 +177,11 @@ def _ask(
                 return _answer(told)
             case {"error": _}:
                 raise refusal(told)
-    raise _ended(process.wait(), child.said)
+    raise _ended(child.process)
 
 
-def _ended(code: int, said: IO[str]) -> RlctlError:
-    return RlctlError(f"the evaluation ended with exit code {code}: {last_line(said)}")
+def _ended(child: ContainedProcess) -> RlctlError:
+    return RlctlError(f"the evaluation ended with exit code {child.wait()}: {child.last_line}")
 
 
 def joined(parts: Sequence[Answer], seed: int) -> Answer:

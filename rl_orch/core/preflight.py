@@ -27,6 +27,7 @@ from rl_orch.core.footprint import footprint
 from rl_orch.core.tables import HEAD
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import folder, machine, place
+from rl_orch.io.asking import ask
 from rl_orch.spec.model import Spec
 
 DATABASE = "rlctl.db"
@@ -124,14 +125,7 @@ def settled(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, list[Findin
 def ask_torch() -> Devices:
     """What torch says of itself, asked in a process of its own."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "rl_orch.worker.device"],
-            capture_output=True,
-            text=True,
-            timeout=TORCH_TIMEOUT_S,
-            check=False,
-            start_new_session=True,
-        )
+        done = ask(("rl_orch.worker.device",), "", timeout_s=TORCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         problem = f"torch did not load within {TORCH_TIMEOUT_S:.0f} s"
         return Devices(_version("torch"), problem=problem)

@@ -3,8 +3,6 @@
 What to make of it is decided in `advice.py`.
 """
 
-import sys
-
 from pydantic import BaseModel, ConfigDict
 
 from rl_orch.errors import BadInput
@@ -84,11 +82,11 @@ def refuse_unless_local(spec: Spec) -> None:
 
 def profile(spec: Spec, *, seconds: float | None, steps: int | None, watch: Watch) -> Profile:
     """Let a child train what the spec says, with nothing left open, until one of the limits is
-    reached. When this is interrupted, the child's whole session is ended."""
+    reached. When this is interrupted, nothing is left of the child."""
     limits = {"seconds": seconds, "steps": steps}
     question = {"spec": spec.model_dump(mode="json"), "limits": limits}
     child = Child(
-        (sys.executable, "-m", "rl_orch.worker.profile"),
+        ("rl_orch.worker.profile",),
         variables=dict.fromkeys(THREAD_VARIABLES, str(spec.resources.threads)) | FIXED_VARIABLES,
         doing="the training",
         hint="`rlctl launch` with the same spec keeps the whole log.",

@@ -2,14 +2,13 @@
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from rl_orch.errors import BadInput, Problem
 from rl_orch.io import modules
+from rl_orch.io.contained import ENDS_WITHIN_S, ContainedProcess
 from rl_orch.spec.model import Spec
 
 KEYS = (
@@ -31,20 +30,12 @@ def of_ours(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class Listener:
-    """A child that waits for one question, in a session of its own: a Ctrl-C in the terminal is
-    meant for us. It ends without an answer when this process does."""
+    """A child that waits for one question: a module of ours and its arguments. It ends without an
+    answer when this process does."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = list(command)
-        self._child = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=of_ours(os.environ),
-        )
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = list(words)
+        self._child = ContainedProcess(self._words, of_ours(os.environ))
 
     @property
     def lives(self) -> bool:
@@ -52,31 +43,40 @@ class Listener:
         return self._child.poll() is None
 
     def ask(self, question: str, *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """What it says. When the time is over, or this is interrupted, its session is ended."""
-        with self._child as child:
-            try:
-                out, err = child.communicate(question, timeout=timeout_s)
-            except BaseException:
-                self._kill()
-                raise
-        return subprocess.CompletedProcess(self._command, child.returncode, out, err)
+        """What it says. However this ends, nothing is left of the child and what it started."""
+        try:
+            self._child.send(question, last=True)
+            answer = self._answer(timeout_s)
+            code = self._child.wait()
+            errors = self._child.last_words
+        finally:
+            self.end()
+        return subprocess.CompletedProcess(self._words, code, answer, errors)
 
     def end(self) -> None:
-        """End it unasked."""
-        with self._child:
-            self._kill()
+        """End it, with all that it has started."""
+        self._child.close()
 
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            # Processes that an environment started would keep the pipes open.
-            os.killpg(self._child.pid, signal.SIGKILL)
+    def _answer(self, timeout_s: float) -> str:
+        """All that it answers. Once it has, it may take a while to end by itself, and no longer: it
+        may wait for processes that do not."""
+        lines: list[str] = []
+        for line in self._child.lines(timeout_s=timeout_s):
+            lines.append(line)
+            if line:
+                break
+        try:
+            lines += self._child.lines(timeout_s=ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._child.end()
+        return "\n".join(lines)
 
 
 def ask(
-    command: Sequence[str], question: str, *, timeout_s: float
+    words: Sequence[str], question: str, *, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
     """What a child says that is started for one question."""
-    return Listener(command).ask(question, timeout_s=timeout_s)
+    return Listener(words).ask(question, timeout_s=timeout_s)
 
 
 def check_question(spec: Spec, module_path: Sequence[str]) -> str:

@@ -1,10 +1,9 @@
 """Who a process is: pid and start time together, so that a reused pid is never taken for it.
 
 Every process of a run carries a cookie in its environment, which its children inherit, so that
-those that left its session are found as well.
+those that left its session are found as well; so does every child that is asked something.
 """
 
-import ctypes
 import getpass
 import hashlib
 import os
@@ -13,7 +12,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,16 +22,11 @@ import psutil
 COOKIE = "RLCTL_ROOT"
 """The variable that says which attempt at which run a process belongs to."""
 
+ASKED = "RLCTL_ASKED"
+"""The variable that says of which children that were asked something a process is a part: one's
+cookie, behind those of the children that it was started by."""
+
 DIES_WITHIN_S = 5.0
-SET_DEATH_SIGNAL = 1
-"""The number of this request to Linux's `prctl`."""
-
-
-def end_with_parent(parent: int | None) -> None:
-    """Be killed when the parent ends, however it does, also if it has by now; never, for None."""
-    ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, 0 if parent is None else signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)
 
 
 def somebody() -> str:
@@ -149,34 +143,31 @@ def is_of(directory: Path) -> bool:
 def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
     """The processes of some of a run's attempts, wherever they have gone; never this one."""
     place = os.path.realpath(directory)
-    for pid in psutil.pids():
-        value = None if pid == os.getpid() else _variable(pid, COOKIE)
-        if value is None:
-            continue
+
+    def is_meant(value: str) -> bool:
         attempt, _, at = value.partition(":")
-        if at == place and attempt.isdigit() and since <= int(attempt) <= through:
-            known = identity(pid)
-            if known is not None:
-                yield known
+        return at == place and attempt.isdigit() and since <= int(attempt) <= through
+
+    return _carriers(COOKIE, is_meant)
 
 
 def sweep(directory: Path, *, through: int, but: int | None = None) -> int:
-    """Kill what is left of a run's attempts up to one, and return how many processes that was.
+    """Kill what is left of a run's attempts up to one, and return how many processes that was."""
+    return _kill_all(
+        lambda: [known for known in marked(directory, through=through) if pid_of(known) != but]
+    )
 
-    A process may fork while it is looked for, so it is looked for until none is found.
-    """
-    hit: set[str] = set()
-    deadline = time.monotonic() + DIES_WITHIN_S
-    while time.monotonic() < deadline:
-        found = [known for known in marked(directory, through=through) if pid_of(known) != but]
-        if not found:
-            break
-        for known in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid_of(known), signal.SIGKILL)
-        hit.update(found)
-        time.sleep(0.01)
-    return len(hit)
+
+def marked_as_asked(variables: Mapping[str, str], cookie: str) -> dict[str, str]:
+    """The variables of a child that is asked something, with its cookie among them."""
+    outer = variables.get(ASKED)
+    return {**variables, ASKED: cookie if outer is None else f"{outer}/{cookie}"}
+
+
+def sweep_asked(cookie: str) -> int:
+    """Kill what carries the cookie of a child that was asked something, and return how many
+    processes that was."""
+    return _kill_all(lambda: list(_carriers(ASKED, lambda value: cookie in value.split("/"))))
 
 
 def kill_session(leader: int) -> None:
@@ -186,6 +177,34 @@ def kill_session(leader: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == leader:
                 os.kill(pid, signal.SIGKILL)
+
+
+def _carriers(variable: str, is_meant: Callable[[str], bool]) -> Iterator[str]:
+    """The processes that were started with such a value of a variable; never this one."""
+    for pid in psutil.pids():
+        value = None if pid == os.getpid() else _variable(pid, variable)
+        known = identity(pid) if value is not None and is_meant(value) else None
+        if known is not None:
+            yield known
+
+
+def _kill_all(look: Callable[[], list[str]]) -> int:
+    """Kill the processes that are seen, and return how many these were.
+
+    A process may fork while it is looked for, so it is looked for until none is seen.
+    """
+    hit: set[str] = set()
+    deadline = time.monotonic() + DIES_WITHIN_S
+    while time.monotonic() < deadline:
+        seen = look()
+        if not seen:
+            break
+        for known in seen:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid_of(known), signal.SIGKILL)
+        hit.update(seen)
+        time.sleep(0.01)
+    return len(hit)
 
 
 def _machine() -> str:

@@ -5,7 +5,6 @@ like every other.
 """
 
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from rl_orch.core.roots import Roots
@@ -34,9 +33,9 @@ class ExternalRunner(Roots):
 
 def _environment_problems(spec: Spec, module_path: Sequence[str]) -> list[Problem]:
     """What a child that makes the environment says against it."""
-    command = [sys.executable, "-m", "rl_orch.worker.check_served"]
+    words = ["rl_orch.worker.check_served"]
     try:
-        reply = ask(command, check_question(spec, module_path), timeout_s=CHECK_TIMEOUT_S)
+        reply = ask(words, check_question(spec, module_path), timeout_s=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise BadInput(
             f"making {spec.env.id} took longer than {CHECK_TIMEOUT_S:.0f} s",

@@ -32,6 +32,7 @@ from rl_orch.worker.loaded import OUTDATED
 from rl_orch.worker.spare import MESSAGE_BYTES, READY, ROOM, TAKEN
 
 LOG = logging.getLogger(__name__)
+CHECK, DEVICE = ("rl_orch.worker.check",), ("rl_orch.worker.device",)
 CHECK_TIMEOUT_S = 120.0
 LOOK_EVERY_S = 0.25
 REST_S = 2.0
@@ -96,7 +97,7 @@ class LocalRunner(Roots):
         question, prepared = check_question(spec, module_path), self.spares.take_check()
         reply = None if prepared is None else _answer(prepared, "check", question)
         if reply is None or reply.returncode == OUTDATED:
-            reply = _answer(Listener(program("check")), "check", question)
+            reply = _answer(Listener(CHECK), "check", question)
         found = problems_in(reply, spec.env.id)
         found += self._device_problems(spec.resources.device)
         if found:
@@ -106,16 +107,11 @@ class LocalRunner(Roots):
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
             return []
-        reply = _answer(Listener(program("device", device)), "device", "")
+        reply = _answer(Listener((*DEVICE, device)), "device", "")
         if reply.returncode == 0:
             return []
         hint = "Use cpu, or install a torch build for your device (see the README)."
         return [Problem("resources.device", device, reply.stderr.strip(), hint)]
-
-
-def program(name: str, *arguments: str) -> list[str]:
-    """The command of a program of the worker."""
-    return modules.program(f"rl_orch.worker.{name}", *arguments)
 
 
 def _answer(listener: Listener, name: str, question: str) -> subprocess.CompletedProcess[str]:
@@ -151,7 +147,7 @@ class Spare:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             child = subprocess.Popen(
-                [*program("spare", str(os.getpid())), " " * ROOM],
+                modules.program("rl_orch.worker.spare", str(os.getpid()), " " * ROOM),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -306,7 +302,7 @@ class Spares:
         if len(self._spares) < self.count:
             self._spares.append(Spare.start(self._wanted))
         elif self._check is None:
-            self._check = Listener(program("check"))
+            self._check = Listener(CHECK)
 
     def _let_go_of_check(self) -> None:
         """Let go of a process that was to check a spec, if it has ended."""

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io.signals import hear_signals
 from rl_orch.rl.evaluate import Evaluator, extras_of, report
 from rl_orch.rl.policy import Actor
 from rl_orch.spec.model import Spec
@@ -111,7 +110,6 @@ class Assessor:
 
 def main() -> None:
     """Answer questions until there are no more."""
-    hear_signals()
     torch.set_num_threads(1)
     real = sys.stdout
     with contextlib.redirect_stdout(sys.stderr), ExitStack() as stack:

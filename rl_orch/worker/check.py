@@ -6,7 +6,6 @@ and has then loaded what it needs; it ends with `OUTDATED` if that has changed m
 """
 
 import contextlib
-import json
 import sys
 from importlib.util import find_spec
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
 from rl_orch.io.asking import asked_spec
 from rl_orch.io.bundles import ONNX_PACKAGES
-from rl_orch.io.signals import hear_signals
 from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
+from rl_orch.worker.answering import write
 from rl_orch.worker.loaded import OUTDATED, Loaded
 
 
@@ -63,14 +62,13 @@ def unexportable(spec: Spec) -> list[Problem]:
 
 def main() -> int:
     """Answer one question."""
-    hear_signals()
     loaded = Loaded.now()
     question = sys.stdin.read()
     if not question or not loaded.is_current:
         return OUTDATED
     with contextlib.redirect_stdout(sys.stderr):
         reply = answer(asked_spec(question))
-    sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")
+    write(sys.stdout, reply)
     return 0
 
 

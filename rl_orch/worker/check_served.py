@@ -6,15 +6,14 @@ our business: only what goes over its standard input and output is.
 """
 
 import contextlib
-import json
 import sys
 from typing import Any
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
 from rl_orch.io.asking import asked_spec
-from rl_orch.io.signals import hear_signals
 from rl_orch.rl.envs.describe import EnvDescription, describe, try_out
 from rl_orch.spec.model import Spec
+from rl_orch.worker.answering import write
 
 ARRAYS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 """The spaces whose elements are arrays of numbers, which a line of JSON can hold."""
@@ -52,7 +51,6 @@ def problems(env: EnvDescription) -> list[Problem]:
 
 
 if __name__ == "__main__":
-    hear_signals()
     with contextlib.redirect_stdout(sys.stderr):
         reply = answer(asked_spec(sys.stdin.read()))
-    sys.stdout.write("\n" + json.dumps(reply, default=str) + "\n")
+    write(sys.stdout, reply)

@@ -5,7 +5,6 @@ Only torch can tell, so it is asked in a process of its own, and only where a de
 CPU is meant. Standard error says why not.
 """
 
-import json
 import sys
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 
 from rl_orch.errors import BadInput
 from rl_orch.rl.policy import usable_device
+from rl_orch.worker.answering import write
 
 
 def devices() -> dict[str, Any]:
@@ -28,7 +28,7 @@ def devices() -> dict[str, Any]:
 def main(name: str | None = None) -> int:
     """0 if a policy could live on the device; any could on `auto`."""
     if name is None:
-        sys.stdout.write("\n" + json.dumps(devices()) + "\n")
+        write(sys.stdout, devices())
         return 0
     try:
         if name != "auto":

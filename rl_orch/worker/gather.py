@@ -91,7 +91,7 @@ def bundle(judged: Judged, tell: Tell) -> Bundled:
         "report": judged.report.model_dump(mode="json"),
     }
     child = Child(
-        (sys.executable, "-m", "rl_orch.worker.export"),
+        ("rl_orch.worker.export",),
         variables=dict.fromkeys(THREAD_VARIABLES, "1") | FIXED_VARIABLES,
         doing="the export",
         hint="`rlctl export` tries it again by hand.",

@@ -23,7 +23,7 @@ WORK = "work"
 """The folder in a run's directory that its program starts in, where the spec names no other."""
 
 OURS = "RLCTL_"
-"""How the names of variables begin that are ours: none is handed on, but for the cookie."""
+"""How the names of variables begin that are ours: none is handed on, but for cookies."""
 
 REFERENCE = "env:"
 """How a value begins that only names a variable: a secret, which is written down nowhere."""
@@ -140,7 +140,8 @@ def _descendants(program: "subprocess.Popen[bytes]") -> set[str]:
 
 
 def _is_handed_on(name: str) -> bool:
-    return name == processes.COOKIE or not (name in LEAKS or name.startswith(OURS))
+    is_cookie = name in (processes.COOKIE, processes.ASKED)
+    return is_cookie or not (name in LEAKS or name.startswith(OURS))
 
 
 def _resolved(name: str, value: str, mine: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.io import machine
-from rl_orch.io.processes import end_with_parent
+from rl_orch.io.subreaper import end_with_parent
 from rl_orch.rl.kernels import compile_layers, compiled_note
 from rl_orch.spec.model import Spec
 

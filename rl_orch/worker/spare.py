@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.io import modules
-from rl_orch.io.processes import COOKIE, end_with_parent
+from rl_orch.io.processes import COOKIE
 from rl_orch.io.signals import hear_signals
+from rl_orch.io.subreaper import end_with_parent
 from rl_orch.worker.loaded import Loaded
 
 ALL_OF = "rl_orch.rl"

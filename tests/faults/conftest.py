@@ -1,4 +1,4 @@
-"""A lab for each test, a real PostgreSQL, and homes with a queued run."""
+"""A lab for each test, a real PostgreSQL, homes with a queued run, and the command in one."""
 
 import itertools
 import shutil
@@ -16,9 +16,10 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.testing import a_spec
 from tests.faults.lab import Lab
 from tests.faults.moments import Runner
+from tests.integration.conftest import shell
 from tests.postgres import postgres, postgres_url
 
-__all__ = ["postgres", "postgres_url"]
+__all__ = ["postgres", "postgres_url", "shell"]
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_an_interrupted_evaluation_leaves_no_process_and_no_file(
 
 def at_work(pid: int) -> list[psutil.Process]:
     """The two children of an evaluation, once both have worked for a while."""
-    found = psutil.Process(pid).children()
+    found = psutil.Process(pid).children(recursive=True)
     ready = [child for child in found if child.cpu_times().user > 2.0]
     return ready if len(ready) == 2 else []
 

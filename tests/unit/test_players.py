@@ -1,7 +1,7 @@
 """Children that play, and what is left when one of them dies."""
 
+import signal
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,6 @@ import pytest
 from rl_orch.core import players
 from rl_orch.core.players import Players, Question
 from rl_orch.errors import RlctlError
-from rl_orch.io import watched
 
 
 def program(path: Path, lines: str) -> str:
@@ -27,29 +26,21 @@ def test_children_that_end_at_once_are_told_of_by_what_they_said(
         children = list(both.children)
         with pytest.raises(RlctlError, match="ended with exit code 3: no room"):
             both.play(Question(long, seed=1), 0, 10, lambda done: None)
-    assert [child.process.returncode for child in children] == [3, 3]
+    assert [child.process.poll() for child in children] == [3, 3]
 
 
 def test_all_children_are_ended_though_the_first_has_died_with_text_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = Players()
-    with tempfile.TemporaryFile("w+") as said:
-        for name, lines in (("dead", "exit 3"), ("alive", "exec sleep 60")):
-            monkeypatch.setattr(sys, "executable", program(tmp_path / name, lines))
-            both.children.append(players._started(said))
-        dead, alive = (child.process for child in both.children)
-        dead.wait()
-        assert dead.stdin is not None
-        dead.stdin.write("nobody reads this")
-        both.end()
-    assert (dead.returncode, alive.returncode) == (3, -9)
+    for name, lines in (("dead", "exit 3"), ("alive", "exec sleep 60")):
+        monkeypatch.setattr(sys, "executable", program(tmp_path / name, lines))
+        both.children.append(players._started())
+    dead, alive = (child.process for child in both.children)
+    dead.wait()
+    dead.send("nobody reads this")
+    both.end()
+    assert (dead.poll(), alive.poll()) == (3, -signal.SIGTERM)
     assert both.children == []
-
-
-def test_of_all_that_a_child_has_said_its_last_line_is_told() -> None:
-    with tempfile.TemporaryFile("w+") as said:
-        assert watched.last_line(said) == "it said nothing"
-        said.write("é" * watched.LAST_BYTES + "\nthe last\n\n")
-        said.flush()
-        assert watched.last_line(said) == "the last"
+    for child in (dead, alive):
+        child.close()
