@@ -18,16 +18,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import sealed
+from rl_orch.io import room, sealed
 from rl_orch.records import Record
 
 DEPOSIT = "deposit.json"
 NOUN = "checkpoint"
 FILES = 100_000
 """The most files and folders that one checkpoint may have."""
-
-SPARE_BYTES = 64 << 20
-"""What stays free on the disk."""
 
 _FOLDER = re.compile(r"files_step_[0-9]{12}_[0-9a-f]{8}")
 _CHUNK_BYTES = 1 << 20
@@ -206,13 +203,10 @@ def _refuse_other(path: Path) -> None:
 
 
 def _refuse_without_room(source: Path, found: list[Path], folder: Path) -> None:
+    """Raise if a copy, which has no holes, does not fit."""
     needed = sum(path.lstat().st_size for path in found)
-    free = shutil.disk_usage(folder).free
-    if needed + SPARE_BYTES > free:
-        raise RlctlError(
-            f"cannot keep {source.name!r}: it takes {needed >> 20:,} MiB, and the disk has "
-            f"{free >> 20:,} MiB left"
-        )
+    hint = "Free space on that disk, then resume; what was kept before is whole."
+    room.refuse_without(folder, f"checkpoint {source.name!r}", needed, files=len(found), hint=hint)
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:
