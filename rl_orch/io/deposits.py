@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import room, sealed
+from rl_orch.io import regular, room, sealed
 from rl_orch.records import Record
 
 DEPOSIT = "deposit.json"
@@ -62,7 +62,7 @@ class Deposit(Record):
 
 def is_deposit(path: Path) -> bool:
     """Whether a checkpoint was written by a program of somebody else's."""
-    return (path / DEPOSIT).is_file()
+    return os.path.lexists(path / DEPOSIT)  # To read it says whether it is a file.
 
 
 def save(path: Path, source: Path, facts: Mapping[str, Any]) -> Deposit:
@@ -76,7 +76,8 @@ def save(path: Path, source: Path, facts: Mapping[str, Any]) -> Deposit:
         folder.mkdir(parents=True)
         named = {"folder": folder.name, "name": source.name, "files": _copied(source, folder)}
         deposit = Deposit.model_validate({**facts, **named})
-        sealed.write(path, {DEPOSIT: deposit.model_dump_json().encode()}, noun=NOUN)
+        data = deposit.model_dump_json().encode()
+        sealed.write(path, {DEPOSIT: data}, noun=NOUN, most=regular.JSON_BYTES)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -115,7 +116,7 @@ def sweep(root: Path) -> None:
     for path in sealed.present(root):
         if is_deposit(path):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                named.add(json.loads((path / DEPOSIT).read_bytes())["folder"])
+                named.add(json.loads(regular.read(path / DEPOSIT))["folder"])
                 continue
             return
     for path in copies:
@@ -124,7 +125,7 @@ def sweep(root: Path) -> None:
 
 
 def _read(path: Path) -> Deposit:
-    data = sealed.read(path, (DEPOSIT,), noun=NOUN)[DEPOSIT]
+    data = sealed.read(path, (DEPOSIT,), noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
     try:
         deposit = Deposit.model_validate_json(data)
     except ValueError:

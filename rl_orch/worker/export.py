@@ -79,7 +79,7 @@ def _bundle(
     subject = Subject(loaded.policy, loaded.spec, report, lineage)
     files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)
     tell("sealing", 0.95)
-    sealed.write(out, files, noun=bundles.NOUN, then=AGAIN)
+    sealed.write(out, files, noun=bundles.NOUN, then=AGAIN, most=bundles.MOST_BYTES)
     bundle = bundles.read(out)
     policy = bundle.policy.model_dump(mode="json")
     return {
