@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked, Unavailable
 
+SOCKET = "control.sock"
 COMMANDS = ("stop", "checkpoint", "pause", "unpause", "set", "load", "render")
 REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 1 << 20
@@ -95,7 +96,7 @@ def address(run_dir: Path) -> Path:
     name that follows from the run directory.
     """
     if _THROUGH_PROC:
-        return run_dir / "control.sock"
+        return run_dir / SOCKET
     digest = hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()
     return _RUNTIME / f"rlctl-{os.getuid()}" / f"{digest[:32]}.sock"
 

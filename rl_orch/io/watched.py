@@ -17,8 +17,13 @@ from rl_orch.io.asking import harmless
 Watch = Callable[[str, float], None]
 """Takes what the child is doing, and the part of it that is done."""
 
+
 LAST_BYTES = 4096
 """Of what a child has said, where its last line is looked for."""
+
+
+def unwatched(_doing: str, _done: float) -> None:
+    """Nobody waits to hear how far it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,18 +79,22 @@ def test_every_command_that_needs_it_says_that_it_is_a_fifo(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_with_odd_files_all_over_is_listed_shown_and_removed(
-    shell: Shell, imported: RunDir, kind: str
+def test_a_run_with_odd_files_all_over_is_listed_shown_refused_elsewhere_and_removed(
+    shell: Shell, imported: RunDir, tmp_path: Path, kind: str
 ) -> None:
     for name in ("attempt", "gpus", "pinned", "stop", "heartbeat", "control.sock", "index/lock"):
         in_place(imported.path / name, kind)
     for name in ("index/note.json", "sinks/tensorboard.json", "tensorboard/x", "evals/odd.json"):
         in_place(imported.path / name, kind)
     run = imported.path.name
+    elsewhere = ["import-run", str(imported.path), "--home", str(tmp_path / "elsewhere")]
     looking = [["ls"], ["show", run], ["logs", run], ["compare", run, run], [*VERIFY]]
-    found = answers(shell, [*looking, ["rm", run, "--yes"]])
-    *looked, (removed, _) = found
+    found = answers(shell, [*looking, elsewhere, ["rm", run, "--yes"]])
+    *looked, (refused, said), (removed, _) = found
     assert [code for code, _ in looked] == [0] * len(looking), looked
+    assert refused == 2
+    assert f"is {kind}; only files and folders can be copied" in said
+    assert not (tmp_path / "elsewhere" / "runs").exists()
     assert removed == 0
     assert not imported.path.exists()
     assert not any("Traceback" in said for _, said in found)
