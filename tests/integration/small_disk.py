@@ -1,4 +1,4 @@
-"""Imports to a small disk: `python -m tests.integration.small_disk FOLDER RUN_PATH`.
+"""Imports to a small disk: `python -m tests.integration.small_disk FOLDER RUN_PATH POLICY`.
 
 Started in a mount namespace of its own (`unshare`), so that the disk is there for nobody else and
 goes with the process. Asserts; exits 0 if all held.
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch import orchestrator
+from rl_orch.core.adoption import Wish, import_policy
 from rl_orch.errors import RlctlError
 from rl_orch.io.rundir import RunDir
 from tests.integration.full_disk import NO_SPACE, fill
@@ -36,7 +37,7 @@ def left(home: Path) -> list[str]:
     return sorted(os.listdir(home / "runs")) if (home / "runs").exists() else []
 
 
-def main(disk: Path, whole: Path) -> None:
+def main(disk: Path, whole: Path, policy: Path) -> None:
     """A run that is too large, one that seems to be, and a disk that fills up meanwhile."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", disk], check=True)
     source = Path(shutil.copytree(whole, disk.parent / "source"))
@@ -60,6 +61,8 @@ def main(disk: Path, whole: Path) -> None:
 
     refused(lambda: here.import_run(source, watch=fills), "cannot be brought here", NO_SPACE)
     assert left(home) == []
+    refused(lambda: import_policy(here, policy, Wish(env="CartPole-v1")), "MiB stay free")
+    assert left(home) == []
     (disk / "full").unlink()
 
     ballast.unlink()
@@ -71,4 +74,4 @@ def main(disk: Path, whole: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3]))
+    main(*map(Path, sys.argv[1:4]))

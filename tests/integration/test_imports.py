@@ -1,4 +1,4 @@
-"""Runs that are brought in: killed in the middle, side by side, and onto disks that
+"""Runs and policies that are brought in: killed in the middle, side by side, and onto disks that
 are too small. The disk is a real one, small and in memory.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch.io.rundir import RunDir
+from tests.foreign import FOLDER
 from tests.integration.conftest import RLCTL, Shell
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,7 @@ def test_a_disk_that_is_too_small_is_told_before_a_byte_and_one_that_fills_up_ha
     disk = tmp_path / "disk"
     disk.mkdir()
     own = ["--mount"] if os.geteuid() == 0 else ["--mount", "--user", "--map-root-user"]
-    words = [str(disk), str(whole.path)]
+    words = [str(disk), str(whole.path), str(FOLDER / "sb3-dqn.zip")]
     done = subprocess.run(
         ["unshare", *own, sys.executable, "-m", "tests.integration.small_disk", *words],
         cwd=ROOT,

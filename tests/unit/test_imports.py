@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from rl_orch.cli import import_run
-from rl_orch.core import imports
+from rl_orch.cli import import_policy, import_run
+from rl_orch.core import adoption, imports
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
-from rl_orch.io import regular, room, sealed, trees
+from rl_orch.foreign import archive
+from rl_orch.io import bundles, regular, room, sealed, trees
 from rl_orch.io.room import Room
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run, State
@@ -219,6 +220,9 @@ def test_help_and_pages_state_the_limits_that_hold() -> None:
     assert f"{trees.MOST_ENTRIES:,}, and {trees.DEEPEST} folders inside each other" in page
     documents = f"{MAX_BYTES:,} bytes, {regular.JSON_BYTES >> 20} MiB"
     assert f"{documents}, {sealed.MOST_BYTES >> 30} GiB" in page
+    help = str(import_policy.command.__doc__)
+    assert f"{archive.MOST_BYTES >> 30} GiB and a bundle {bundles.MOST_BYTES >> 30} GiB" in help
+    assert (spare in help, adoption.COPIES) == (True, 4)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
