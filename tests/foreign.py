@@ -15,6 +15,7 @@ import torch
 from rl_orch.core import adoption
 from rl_orch.core.adoption import Wish
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.watched import unwatched
 from rl_orch.records import EvalReport
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.spec.model import Spec
@@ -42,14 +43,14 @@ def taken_in(path: Path, wish: Wish, home: Path) -> tuple[Spec, Path]:
     that reads for users; fitted in this process, to save the time that torch takes to load."""
     scratch = home / f"scratch-{path.name}"
     scratch.mkdir(parents=True)
-    arrival = adoption.read(path, wish, scratch, adoption.unwatched)
+    arrival = adoption.read(path, wish, scratch, unwatched)
     question = {
         "spec": arrival.spec.model_dump(mode="json"),
         "tensors": str(scratch / adoption.TENSORS),
         "out": str(scratch / adoption.FITTED),
         "stretched": arrival.stretched,
     }
-    told = adopt.adopt(question, adoption.unwatched)
+    told = adopt.adopt(question, unwatched)
     arrival = adoption.fitted(arrival, told)
     drafted = adoption.draft(home, arrival, "a test")
     drafted.publish()

@@ -18,7 +18,8 @@ from pathlib import Path
 from anyio import to_thread
 
 from rl_orch.errors import NotFound, RlctlError
-from rl_orch.io.events import is_start, parse
+from rl_orch.io import regular
+from rl_orch.io.events import after_endless, is_start, tail
 from rl_orch.records import Run
 
 PART_BYTES = 64 << 10
@@ -64,16 +65,14 @@ class Starts:
         return Place(offset, self._found[index - 1].attempt)
 
     def _scan(self, until: int) -> None:
-        with self._path.open("rb") as file:
-            file.seek(self._scanned)
-            for line in file:
-                if self._scanned >= until:
-                    break
-                self._scanned += len(line)
-                event = parse(line) if b'"started"' in line else None
-                if event is not None and is_start(event):
-                    newest = max(event.attempt, self._found[-1].attempt)
-                    self._found.append(Place(self._scanned, newest))
+        while self._scanned < until:
+            part = tail(self._path, self._scanned, count=1, words=[b'"started"'])
+            if part.offset == self._scanned:
+                break
+            self._scanned = part.offset
+            if part.events and is_start(part.events[0]):
+                newest = max(part.events[0].attempt, self._found[-1].attempt)
+                self._found.append(Place(self._scanned, newest))
 
 
 Key = tuple[Path, int, int]
@@ -232,25 +231,16 @@ def read(path: Path, place: Place, end: int, encode: Encode) -> Part:
 
     A line without an end is left for later, or passed over where it is longer than a line may be.
     """
-    data = _bytes(path, place.offset, end)
+    data = regular.part(path, place.offset, end - place.offset)
     whole = data.rfind(b"\n") + 1
     if whole:
         return encode(data[: whole - 1].split(b"\n"), place)
-    passed = len(data) if len(data) >= LONGEST_LINE else 0
-    return Part(b"", Place(place.offset + passed, place.attempt))
+    after = after_endless(path, place.offset, len(data), longest=LONGEST_LINE)
+    return Part(b"", Place(after, place.attempt))
 
 
 async def _read_aside(feed: Feed, place: Place, end: int) -> Part:
     return await to_thread.run_sync(read, feed.path, place, end, feed.encode)
-
-
-def _bytes(path: Path, start: int, end: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read(end - start)
-    except FileNotFoundError:
-        return b""
 
 
 def _size(path: Path) -> int:

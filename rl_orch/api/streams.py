@@ -20,7 +20,7 @@ from rl_orch.api.feeds import Encode, Hub, Part, Place
 from rl_orch.api.operations import Here, Parts, Reference, operation, router
 from rl_orch.api.problems import WHOLE_NUMBER
 from rl_orch.errors import BadInput
-from rl_orch.io import logs
+from rl_orch.io import logs, regular
 from rl_orch.io.events import is_start, parse
 from rl_orch.io.text import clean
 from rl_orch.records import Run
@@ -197,7 +197,7 @@ def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> R
 def _offset(path: Path, header: str | None, parameter: int | None) -> int:
     """Where to go on, which must be in the file."""
     offset = int(header) if header is not None else parameter or 0
-    size = path.stat().st_size if path.exists() else 0
+    size = regular.size(path)
     if offset > size:
         raise BadInput(
             f"Last-Event-ID is {offset}, but there are {size} bytes",

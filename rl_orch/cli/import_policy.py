@@ -58,6 +58,9 @@ def command(
     is never loaded, and one that wants more than tensors is refused by name. Every shape is held
     against the environment. Nothing is played: what the file's makers measured is not believed.
 
+    A file may have 1 GiB and a bundle 4 GiB, of which the disk must have room for four times as
+    much with 64 MiB to spare. An import that does not come to its end leaves nothing.
+
     Examples:
 
       rlctl registry import ppo_cartpole.zip --env CartPole-v1

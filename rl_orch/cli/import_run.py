@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json
+from rl_orch.cli.arguments import Database, Home, Json, Quiet
 from rl_orch.cli.connection import place_flags
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.watching import watching
 from rl_orch.cli.words import plain, short, state_text
 from rl_orch.core.resumption import RESUMABLE
 
@@ -19,13 +20,20 @@ def command(
     home: Home = None,
     database: Database = None,
     json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Take in a run directory from another home.
 
     It is copied into this home, unless it lies there already or --move is given. All that is known
     of the run comes from its files; it can be shown, compared and resumed like any other.
+
+    Before a byte is copied, all of it is measured: at most 250,000 files and folders, 32 inside
+    each other, no links, FIFOs, sockets or devices; and the disk must have room for it with 64 MiB
+    to spare. Holes in files stay holes. An import that does not come to its end leaves nothing.
     """
-    run = orchestrator.connect(home, database=database).import_run(path, move=move)
+    with watching(quiet=quiet or json) as watch:
+        here = orchestrator.connect(home, database=database)
+        run = here.import_run(path, move=move, watch=watch)
     if json:
         print_json(plain(run))
         return

@@ -5,27 +5,37 @@ put where those of runs are, and registered.
 import errno
 import hashlib
 import os
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from rl_orch.core import creation
 from rl_orch.core.creation import Draft
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.errors import BadInput, NotFound
+from rl_orch.errors import BadInput, NotFound, RlctlError
 from rl_orch.foreign.archive import MOST_BYTES
-from rl_orch.io import bundles, checkpoints, modules, processes, shelf
+from rl_orch.io import (
+    bundles,
+    checkpoints,
+    modules,
+    processes,
+    regular,
+    room,
+    shelf,
+    workspaces,
+)
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.processes import somebody
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.sealed import advice
 from rl_orch.io.tensors import decode, encode
-from rl_orch.io.watched import Child, Watch
+from rl_orch.io.watched import Child, Watch, unwatched
 from rl_orch.records import EvalReport, ModelVersion, State
 from rl_orch.spec.engine import settle
 from rl_orch.spec.model import ALIKE, Spec
@@ -35,6 +45,9 @@ from rl_orch.spec.resolve import resolve
 TENSORS, FITTED = "tensors.safetensors", "fitted.safetensors"
 LEARNED = ("env", "obs", "feature", "agent", "train", "eval")
 """The groups of a bundle's spec that say what its policy is; others are of its old home."""
+
+COPIES = 4
+"""Of a policy while it is taken in: as it came, under our names, fitted, and as a checkpoint."""
 
 NEW = "these begin as in a new policy"
 NOT_BELIEVED = (
@@ -69,50 +82,33 @@ class Arrival:
     report: EvalReport | None = None
 
 
-def unwatched(_doing: str, _done: float) -> None:
-    """Nobody waits to hear how far it is."""
-
-
 def import_policy(
     here: Orchestrator, path: Path, wish: Wish, *, watch: Watch = unwatched
 ) -> ModelVersion:
     """Take in a policy that another library, or another home, has saved.
 
-    It becomes a checkpoint in a run directory of its own, and a model that nobody has judged.
+    It becomes a checkpoint in a run directory of its own, and a model that nobody has judged. If
+    this does not come to its end, nothing stays.
     """
-    with tempfile.TemporaryDirectory(prefix="rlctl-import-") as scratch:
-        arrival = fit(read(path, wish, Path(scratch), watch), watch)
-        drafted = draft(here.home, arrival, somebody())
-    (run,), lease = drafted.runs, processes.lease()
+    size = _size_of(path) + (0 if wish.normalizer is None else _size_of_file(wish.normalizer))
+    _refuse_without_room(here.home, path, size)
     try:
-        here.store.submit((run,), key=None, digest="", lease=lease, ready=drafted.publish)
-    except BaseException:
-        drafted.discard()
-        raise
-    try:
-        (checkpoint,) = shelf.listing(RunDir.of(run).checkpoints)
-        model_id = here.registry.enter(
-            run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
-        )
-        run = here.store.get(run.id).model_copy(update={"model_id": model_id})
-        here.store.save(run, lease=lease)
-    finally:
-        here.store.release(run.id, lease=lease)
-    return here.registry.get(model_id)
+        with workspaces.workspace(here.home / "runs") as scratch:
+            arrival = fit(read(path, wish, scratch, watch), watch)
+            return _registered(here, arrival, draft(here.home, arrival, somebody()))
+    except OSError as error:
+        raise RlctlError(
+            f"{_called(path)} cannot be taken in: {error.strerror or error}",
+            path=str(path),
+            hint=advice(error, then="import it again"),
+        ) from error
 
 
 def read(path: Path, wish: Wish, scratch: Path, watch: Watch) -> Arrival:
     """The policy at a path: the file of another library, or a bundle of ours."""
-    if path.is_symlink():
-        raise _link(path)
+    _refuse_other(path)
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path), wish, scratch)
-    if path.is_dir():
-        raise BadInput(
-            f"{str(path)!r} is a folder, and no bundle",
-            path=str(path),
-            hint="Name a file, or a bundle. A whole run: rlctl import-run DIRECTORY.",
-        )
     return _from_file(path, wish, scratch, watch)
 
 
@@ -137,7 +133,8 @@ def fitted(arrival: Arrival, told: Mapping[str, Any]) -> Arrival:
 
 def draft(home: Path, arrival: Arrival, who: str) -> Draft:
     """The run that stands for a policy, its directory whole under a name that nobody looks at."""
-    (run,) = creation.draft(home, arrival.spec).runs
+    drafted = creation.draft(home, arrival.spec, folder=arrival.scratch)
+    (run,) = drafted.runs
     run = run.model_copy(
         update={
             "state": State.SUCCEEDED,
@@ -146,7 +143,7 @@ def draft(home: Path, arrival: Arrival, who: str) -> Draft:
             "total_timesteps": max(arrival.step, 1),
         }
     )
-    drafted, directory = Draft((run,)), RunDir(creation.unfinished(run))
+    drafted, directory = replace(drafted, runs=(run,)), RunDir(drafted.unfinished(run))
     try:
         tensors = decode(
             (arrival.scratch / FITTED).read_bytes(), arrival.scratch, FITTED, noun="import"
@@ -250,29 +247,91 @@ def _nested(options: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
+def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVersion:
+    """The model of a policy whose run was drafted, once both are known."""
+    (run,), lease = drafted.runs, processes.lease()
+    try:
+        here.store.submit((run,), key=None, digest="", lease=lease, ready=drafted.publish)
+    except BaseException:
+        drafted.discard()
+        raise
+    try:
+        (checkpoint,) = shelf.listing(RunDir.of(run).checkpoints)
+        model_id = here.registry.enter(
+            run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
+        )
+        run = here.store.get(run.id).model_copy(update={"model_id": model_id})
+        here.store.save(run, lease=lease)
+        return here.registry.get(model_id)
+    except BaseException:
+        with suppress(RlctlError):
+            here.registry.forget_run(run.id)
+            here.store.remove(run.id)
+        drafted.discard()
+        raise
+    finally:
+        here.store.release(run.id, lease=lease)
+
+
+def _size_of(path: Path) -> int:
+    """The bytes of the policy at a path, before any is read; an error if there can be none, or if
+    they are too many."""
+    _refuse_other(path)
+    if bundles.is_bundle(path):  # One with more bytes is refused when it is read.
+        return min(sum(each.lstat().st_size for each in path.iterdir()), bundles.MOST_BYTES)
+    return _size_of_file(path)
+
+
+def _refuse_other(path: Path) -> None:
+    """Raise if there is a link at a path, or a folder that is no bundle."""
+    if path.is_symlink():
+        raise _link(path)
+    if path.is_dir() and not bundles.is_bundle(path):
+        raise BadInput(
+            f"{str(path)!r} is a folder, and no bundle",
+            path=str(path),
+            hint="Name a file, or a bundle. A whole run: rlctl import-run DIRECTORY.",
+        )
+
+
+def _size_of_file(path: Path) -> int:
+    with _opened(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _refuse_without_room(home: Path, path: Path, size: int) -> None:
+    room.refuse_without(
+        home / "runs",
+        _called(path),
+        COPIES * size,
+        hint="Free space on that disk, or name a home on another one with --home.",
+    )
+
+
 def _taken(path: Path, copy: Path) -> tuple[str, int]:
     """Copy a file to where a child may read it; returns its digest and its size."""
+    digest, size = hashlib.sha256(), 0
+    with _opened(path) as source, copy.open("xb") as target:
+        while size <= MOST_BYTES and (part := source.read(1 << 20)):
+            digest.update(part)
+            size += target.write(part)
+    return digest.hexdigest(), size
+
+
+def _opened(path: Path) -> BufferedReader:
+    """A file of at most so many bytes as are read, itself and no link."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.fdopen(regular.opened(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if path.is_symlink():
             raise _link(path) from None
         kind = NotFound if error.errno == errno.ENOENT else BadInput
         raise kind(f"{str(path)!r} cannot be read: {error.strerror}", path=str(path)) from None
-    with os.fdopen(fd, "rb") as source:
-        known = os.fstat(fd)
-        if not stat.S_ISREG(known.st_mode):
-            raise BadInput(f"{str(path)!r} is no file", path=str(path))
-        if known.st_size > MOST_BYTES:
-            raise BadInput(
-                f"{_called(path)} has {known.st_size:,} bytes; at most {MOST_BYTES:,} are read"
-            )
-        digest, size = hashlib.sha256(), 0
-        with copy.open("xb") as target:
-            while size <= MOST_BYTES and (part := source.read(1 << 20)):
-                digest.update(part)
-                size += target.write(part)
-    return digest.hexdigest(), size
+    size = os.fstat(file.fileno()).st_size
+    if size > MOST_BYTES:
+        file.close()
+        raise BadInput(f"{_called(path)} has {size:,} bytes; at most {MOST_BYTES:,} are read")
+    return file
 
 
 def _called(path: Path) -> str:

@@ -56,27 +56,40 @@ def record(
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Runs that are not known yet, their directories made under names that nobody looks at."""
+    """Runs that are not known yet, their directories made under names that nobody looks at, in a
+    folder of their own or beside where they will be."""
 
     runs: tuple[Run, ...]
+    folder: Path | None = None
+
+    def unfinished(self, run: Run) -> Path:
+        """Where the directory of a run is made before the run is known."""
+        path = Path(run.path)
+        return (self.folder or path.parent) / f"{UNFINISHED}{path.name}"
 
     def publish(self) -> None:
         """Give the directories their names."""
         for run in self.runs:
-            unfinished(run).rename(run.path)
+            Path(run.path).parent.mkdir(parents=True, exist_ok=True)
+            self.unfinished(run).rename(run.path)
         for folder in {Path(run.path).parent for run in self.runs}:
             sync_directory(folder)
 
     def discard(self, *, only_unpublished: bool = False) -> None:
         """Remove the directories, whichever name they have, or those that have yet to get one."""
         for run in self.runs:
-            shutil.rmtree(unfinished(run), ignore_errors=True)
+            shutil.rmtree(self.unfinished(run), ignore_errors=True)
             if not only_unpublished:
                 shutil.rmtree(run.path, ignore_errors=True)
 
 
 def draft(
-    home: Path, spec: Spec, *, after: Sequence[str] = (), module_path: Sequence[str] = ()
+    home: Path,
+    spec: Spec,
+    *,
+    after: Sequence[str] = (),
+    folder: Path | None = None,
+    module_path: Sequence[str] = (),
 ) -> Draft:
     """The run that a spec asks for, or one for each of its seeds, in directories of their own."""
     now, first = time.time(), new_id(spec.label)
@@ -89,13 +102,13 @@ def draft(
             member, run_id=run_id, path=path, group=group, made_at=now, after=tuple(after)
         )
         runs.append(made)
-    drafted = Draft(tuple(runs))
+    drafted = Draft(tuple(runs), folder)
     try:
         for member, run in zip(spec.members or [spec], runs, strict=True):
             facts = manifest.describe(
                 member, run_id=run.id, group=group, created_at=now, module_path=module_path
             )
-            RunDir(unfinished(run)).create(member, facts)
+            RunDir(drafted.unfinished(run)).create(member, facts)
     except (OSError, RlctlError) as error:
         drafted.discard()
         why = error.strerror if isinstance(error, OSError) else error
@@ -104,9 +117,3 @@ def draft(
             hint="Set RLCTL_HOME to a folder that can be written to.",
         ) from None
     return drafted
-
-
-def unfinished(run: Run) -> Path:
-    """Where the directory of a run is made before the run is known."""
-    path = Path(run.path)
-    return path.with_name(f"{UNFINISHED}{path.name}")

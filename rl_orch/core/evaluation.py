@@ -134,7 +134,7 @@ def run_directory(source: PolicySource) -> RunDir | None:
     if source.kind == "bundle" and source.path.parent.name != EXPORTS:
         return None
     directory = RunDir(source.path.parents[1])
-    return directory if directory.spec_file.is_file() else None
+    return directory if directory.is_run else None
 
 
 def name_of_newest(source: PolicySource) -> str | None:

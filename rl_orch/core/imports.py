@@ -3,34 +3,38 @@
 import errno
 import os
 import re
-import secrets
-import shutil
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rl_orch.core.creation import record
 from rl_orch.core.registry import Registry
-from rl_orch.errors import BadInput, Conflict, Damaged, RlctlError, RunLocked
-from rl_orch.io import shelf
+from rl_orch.errors import Conflict, Damaged, RlctlError, RunLocked
+from rl_orch.io import commands, room, shelf, trees, workspaces
 from rl_orch.io.events import newest_attempt, read
+from rl_orch.io.machine import nearest
 from rl_orch.io.rundir import RunDir
-from rl_orch.io.sealed import sync_directory
-from rl_orch.records import Attempt, Event, EventKind, Run, State
+from rl_orch.io.sealed import advice, sync_directory
+from rl_orch.io.watched import Watch
+from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State
 
 LATEST = 1e11
 """Seconds since 1970; the year 5138."""
 
+FINAL, ELSEWHERE = "final", "final-elsewhere"
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-LEFT_OUT = ("control.sock", "lock", "stop", "attempt", "heartbeat", "gpus", "pinned", ".reserve")
+LEFT_OUT = (commands.SOCKET, "lock", "stop", "attempt", "heartbeat", "gpus", "pinned", ".reserve")
 """Files that say something about a process, not about the run."""
 
 
 def identify(source: RunDir) -> str:
-    """The id of the run in a directory that can be taken in."""
-    run_id = run_in(source).id
+    """The id of the run in a directory that can be taken in, as its manifest gives it."""
+    if not source.is_run:
+        raise source.not_a_run()
+    run_id = _run_id(source, source.manifest())
     if (holder := source.lock_holder()) is not None:
         raise RunLocked(
             f"run directory {str(source.path)!r} is in use by process {holder.partition(':')[0]}",
@@ -39,31 +43,73 @@ def identify(source: RunDir) -> str:
     return run_id
 
 
-def bring(source: RunDir, target: RunDir, *, move: bool) -> None:
-    """Put the directory, or a copy of it, where runs of this home live, on the disk for good.
-
-    To move is to rename where that can be done. Elsewhere it is to copy: the caller removes the
-    source once the run is known here.
+@dataclass(slots=True)
+class Coming:
+    """A run directory on its way in. `run` is what its files tell; `place` is where they are until
+    `publish` gives them their name in this home, and `withdraw` takes that back.
     """
-    if target.path.exists() and source.path.samefile(target.path):
-        return
-    if target.path.exists():
-        raise Conflict(
-            f"there is a directory {str(target.path)!r} already",
-            hint=f"If that is the run: rlctl import-run {str(target.path)!r}",
-        )
-    _refuse_links(source.path)
+
+    source: RunDir
+    target: RunDir
+    run: Run
+    place: Path
+    renamed: bool = False
+    workspace: Path | None = None
+    set_aside: bool = False
+    module_path: Sequence[str] = ()
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the source is still where it was."""
+        return self.workspace is not None
+
+    def publish(self) -> None:
+        """Give the directory its name, on the disk for good."""
+        if self.place != self.target.path:
+            self.place.rename(self.target.path)
+            self.place = self.target.path
+        sync_directory(self.target.path.parent)
+
+    def withdraw(self) -> None:
+        """Leave all as it was before: no copy, and what was renamed where it came from."""
+        there = RunDir(self.place)
+        if self.module_path:
+            there.write_manifest(there.manifest() | {"module_path": list(self.module_path)})
+        if self.set_aside:
+            there.report_file(ELSEWHERE).replace(there.report_file(FINAL))
+        if self.renamed:
+            self.target.path.rename(self.source.path)
+        elif self.workspace is not None and self.place == self.target.path:
+            self.place.rename(self.workspace / "withdrawn")
+
+
+@contextmanager
+def bringing(source: RunDir, target: RunDir, *, move: bool, watch: Watch) -> Iterator[Coming]:
+    """A run directory, or a copy of it, on its way to where runs of this home live.
+
+    Nothing is copied before all of it was measured and found to fit. To move is to rename where
+    that can be done. Elsewhere it is to copy: the caller removes the source once the run is known
+    here. Whatever is raised meanwhile, nothing stays.
+    """
     try:
-        target.path.parent.mkdir(parents=True, exist_ok=True)
-        if not (move and _renamed(source.path, target.path)):
-            _copy(source.path, target.path)
-        sync_directory(target.path.parent)
-    except (OSError, shutil.Error) as error:
-        raise RlctlError(f"{str(source.path)!r} cannot be brought here: {error}") from error
+        with ExitStack() as stack:
+            coming = _brought(source, target, stack, move=move, watch=watch)
+            try:
+                coming.module_path = RunDir(coming.place).module_path()
+                coming.set_aside = forget_processes(RunDir(coming.place))
+                yield coming
+            except BaseException:
+                with suppress(OSError):
+                    coming.withdraw()
+                raise
+    except OSError as error:
+        said = f"{str(source.path)!r} cannot be brought here: {error.strerror or error}"
+        raise RlctlError(said, hint=advice(error, then="import it again")) from error
 
 
-def forget_processes(directory: RunDir) -> None:
-    """Remove what speaks of processes and folders elsewhere, and set the final evaluation aside.
+def forget_processes(directory: RunDir) -> bool:
+    """Remove what speaks of processes and folders elsewhere, and set their final evaluation aside,
+    if there is one; whether there is.
 
     Only what was evaluated here is judged here: nobody vouches for a report from elsewhere, nor for
     the modules that lie in a folder which it names.
@@ -71,19 +117,20 @@ def forget_processes(directory: RunDir) -> None:
     if directory.module_path():
         directory.write_manifest(directory.manifest() | {"module_path": []})
     for name in LEFT_OUT:
-        (directory.path / name).unlink(missing_ok=True)
-    final = directory.report_file("final")
-    if final.exists():
-        final.replace(directory.report_file("final-elsewhere"))
+        if not (directory.path / name).is_dir():
+            (directory.path / name).unlink(missing_ok=True)
+    final = directory.report_file(FINAL)
+    if not os.path.lexists(final):
+        return False
+    final.replace(directory.report_file(ELSEWHERE))
+    return True
 
 
 def run_in(directory: RunDir) -> Run:
     """The run as its files tell of it, up to where its last attempt ended."""
     spec, facts = directory.spec(), directory.manifest()
     attempt = newest_attempt(directory.events)
-    run_id, made_at, group = (facts.get(name) for name in ("run_id", "created_at", "group"))
-    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
-        raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
+    run_id, made_at, group = _run_id(directory, facts), facts.get("created_at"), facts.get("group")
     if not isinstance(made_at, int | float) or not 0 <= made_at < LATEST:
         raise Damaged(f"{str(directory.manifest_file)!r} has no created_at: {made_at!r} is none")
     if spec.config_hash != directory.noted_hash():
@@ -121,23 +168,80 @@ def attempts_in(directory: RunDir) -> list[Attempt]:
     return [Attempt(run_id=run_id, number=n, **known) for n, known in sorted(found.items())]
 
 
-def register_models(registry: Registry, run: Run, *, lease: str) -> None:
-    """Enter every intact checkpoint that was evaluated."""
-    directory = RunDir(Path(run.path))
-    spec, commit = directory.spec(), directory.manifest().get("git_commit")
-    if not spec.registry.enable:
-        return
+def models_in(directory: RunDir) -> dict[str, EvalReport]:
+    """The reports on all intact checkpoints that were evaluated, by name. Reads every byte."""
+    if not directory.spec().registry.enable:
+        return {}
+    found = {}
     for entry in shelf.listing(directory.checkpoints):
-        if not entry.intact:
-            continue
         with suppress(Damaged):
-            report = directory.read_report(entry.path.name)
+            report = directory.read_report(entry.path.name) if entry.intact else None
             if report is not None:
-                registry.register(run, spec, entry.path, report, lease=lease, git_commit=commit)
+                found[entry.path.name] = report
+    return found
+
+
+def register_models(
+    registry: Registry, run: Run, models: Mapping[str, EvalReport], *, lease: str
+) -> None:
+    """Enter checkpoints of a run, by name, with the reports on them."""
+    directory = RunDir.of(run)
+    spec, commit = directory.spec(), directory.manifest().get("git_commit")
+    for name, report in models.items():
+        path = directory.checkpoints / name
+        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+
+
+def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
+    run_id = facts.get("run_id")
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
+    return run_id
+
+
+def _brought(
+    source: RunDir, target: RunDir, stack: ExitStack, *, move: bool, watch: Watch
+) -> Coming:
+    """The directory where it can be published from; a copy is in a workspace of the stack."""
+    if target.path.exists() and source.path.samefile(target.path):
+        return Coming(source, target, run_in(target), target.path)
+    if os.path.lexists(target.path):
+        raise Conflict(
+            f"there is a directory {str(target.path)!r} already",
+            hint=f"If that is the run: rlctl import-run {str(target.path)!r}",
+        )
+    watch("measuring", 0.0)
+    tree = trees.survey(source.path, _is_left_out)
+    if not (move and _is_on_same_disk(source.path, target.path)):
+        _refuse_without_room(tree, tree.data, target)  # Before its events are read.
+    run = run_in(source).model_copy(update={"path": str(target.path)})
+    if move and _renamed(source.path, target.path):
+        return Coming(source, target, run, target.path, renamed=True)
+    space = stack.enter_context(workspaces.workspace(target.path.parent))
+    holes = tree.filled == tree.data or trees.keeps_holes(space)
+    _refuse_without_room(tree, tree.data if holes else tree.filled, target)
+    trees.copy(tree, space / target.path.name, lambda done: watch("copying", done))
+    return Coming(source, target, run, space / target.path.name, workspace=space)
+
+
+def _refuse_without_room(tree: trees.Tree, needed: int, target: RunDir) -> None:
+    room.refuse_without(
+        target.path.parent,
+        f"run {target.path.name}",
+        needed,
+        files=len(tree.entries),
+        hint="Free space on that disk, or name a home on another one with --home. Nothing was "
+        "copied.",
+    )
+
+
+def _is_on_same_disk(source: Path, target: Path) -> bool:
+    return source.stat().st_dev == nearest(target).stat().st_dev
 
 
 def _renamed(source: Path, target: Path) -> bool:
     """Whether a directory now has another name; not where that is on another disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         source.rename(target)
     except OSError as error:
@@ -147,34 +251,15 @@ def _renamed(source: Path, target: Path) -> bool:
     return True
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a directory; it gets its name once all of it is on the disk."""
-    temporary = target.with_name(f".importing-{target.name}-{secrets.token_hex(8)}")
-    try:
-        shutil.copytree(source, temporary, ignore=_not_copied)
-        os.sync()
-        temporary.rename(target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
 def _reason(event: Event) -> str:
     return str(event.tags.get("reason", ""))
 
 
-def _refuse_links(root: Path) -> None:
-    """Raise if the directory has anything that leads out of it."""
-    for folder, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            path = Path(folder, name)
-            if stat.S_ISLNK(path.lstat().st_mode):
-                raise BadInput(
-                    f"{str(path)!r} is a link; a run directory has files and folders only",
-                    path=str(path),
-                    hint="Put what it points to in its place, or remove it.",
-                )
-
-
-def _not_copied(_folder: str, names: Iterable[str]) -> set[str]:
-    return {name for name in names if name in LEFT_OUT or name.startswith(".tmp-")}
+def _is_left_out(parts: tuple[str, ...], mode: int) -> bool:
+    """Whether something in a run directory is of a process, or half-written, and stays behind."""
+    name, depth = parts[-1], len(parts)
+    if name.startswith(".tmp-"):
+        return depth <= 2 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    if depth > 1 or name not in LEFT_OUT:
+        return False
+    return stat.S_ISREG(mode) or (name == commands.SOCKET and stat.S_ISSOCK(mode))

@@ -7,6 +7,7 @@ It knows the store and runners, and nothing of terminals, HTTP or torch.
 import logging
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -26,6 +27,8 @@ from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io import processes
 from rl_orch.io.rundir import RunDir
+from rl_orch.io.watched import Watch as CopyWatch
+from rl_orch.io.watched import unwatched
 from rl_orch.records import EvalReport, Event, Group, Run, RunView, State, Verdict
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
@@ -122,10 +125,11 @@ class Orchestrator(Verbs):
         self._carried_out(supervisors, watch, stop_requests)
         return _group_result([self._result(run.id) for run in self.store.group_runs(found.id)])
 
-    def import_run(self, path: Path, *, move: bool = False) -> Run:
+    def import_run(self, path: Path, *, move: bool = False, watch: CopyWatch = unwatched) -> Run:
         """Take in a run directory from another home: a copy of it, or the directory itself.
 
-        What was trained elsewhere is evaluated here, by `resume`, before any gate believes it.
+        What was trained elsewhere is evaluated here, by `resume`, before any gate believes it. If
+        this does not come to its end, nothing stays.
         """
         source = RunDir(path.resolve())
         run_id = imports.identify(source)
@@ -135,24 +139,35 @@ class Orchestrator(Verbs):
             )
         if run_id in self.store:
             self.registry.refuse_named(run_id)
-        directory, lease = RunDir(self.home / "runs" / run_id), processes.lease()
-        imports.bring(source, directory, move=move)
-        imports.forget_processes(directory)
-        run = imports.run_in(directory)
-        if run_id in self.store:  # It was moved, and is no longer where it was known to be.
-            self.registry.forget_run(run_id)
-            self.store.remove(run_id)
-        self.store.add(run, lease=lease)
-        try:
-            for attempt in imports.attempts_in(directory):
-                self.store.put_attempt(attempt, lease=lease)
-            imports.register_models(self.registry, run, lease=lease)
-            run = self._looked_at(run, lease)
-        finally:
-            self.store.release(run_id, lease=lease)
-        if move and source.path.exists() and not source.path.samefile(directory.path):
+        target = RunDir(self.home / "runs" / run_id)
+        with imports.bringing(source, target, move=move, watch=watch) as coming:
+            if run_id in self.store:  # It was moved, and is no longer where it was known to be.
+                self.registry.forget_run(run_id)
+                self.store.remove(run_id)
+            run = self._taken_in(coming, watch)
+        if move and coming.is_copy:
             shutil.rmtree(source.path)
         return run
+
+    def _taken_in(self, coming: imports.Coming, watch: CopyWatch) -> Run:
+        """A run that is on its way in, with its attempts and models, once all of it is known."""
+        run, lease = coming.run, processes.lease()
+        watch("verifying", 0.0)
+        models = imports.models_in(RunDir(coming.place))
+        self.store.add(run, lease=lease, ready=coming.publish)
+        try:
+            for attempt in imports.attempts_in(coming.target):
+                self.store.put_attempt(attempt, lease=lease)
+            imports.register_models(self.registry, run, models, lease=lease)
+            return self._looked_at(run, lease)
+        except BaseException:
+            self._orphans.pop(run.id, None)
+            with suppress(RlctlError):
+                self.registry.forget_run(run.id)
+                self.store.remove(run.id)
+            raise
+        finally:
+            self.store.release(run.id, lease=lease)
 
     def kill(self, run_id: str) -> None:
         """End a run's root at once and tell nobody, as a power cut would."""

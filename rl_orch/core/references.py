@@ -258,9 +258,10 @@ def kind_of(path: Path) -> Kind:
         )
     if deposits.is_deposit(path):
         return "deposit"
-    if (path / bundles.DOCUMENT).is_file():
+    names = os.listdir(path)
+    if bundles.DOCUMENT in names:
         return "bundle"
-    if (path / MANIFEST).is_file() and (path / shelf.STATE).is_file():
+    if MANIFEST in names and shelf.STATE in names:
         return "checkpoint"
     raise BadInput(
         f"{str(path)!r} is no policy: it has neither {shelf.STATE} nor {bundles.DOCUMENT}",

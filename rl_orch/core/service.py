@@ -22,7 +22,7 @@ from rl_orch.core.scheduler import Capacity, Claim, Placement
 from rl_orch.core.state import advance
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import BadInput, LeaseLost, RlctlError
-from rl_orch.io import processes, series
+from rl_orch.io import processes, series, workspaces
 from rl_orch.io.heartbeat import last_beat
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.telemetry import Sink
@@ -45,7 +45,7 @@ SWEEP_S = 60.0
 FOREIGN_S = 30.0
 """How long a root on another host must have been silent before its run is taken over."""
 
-LEFT_BEHIND = (".new-*", ".removing-*", ".importing-*")
+LEFT_BEHIND = (".new-*", ".removing-*")
 STALE_S = 3600.0
 
 
@@ -311,7 +311,9 @@ def _elsewhere(run: Run, lease: str) -> list[Claim]:
 
 
 def _sweep_leftovers(folder: Path) -> None:
-    """Remove what was being made, moved or deleted when a process died, long ago."""
+    """Remove what was being made or deleted when a process died, long ago, and what was being taken
+    in by one that is dead."""
+    workspaces.sweep(folder)
     for pattern in LEFT_BEHIND:
         for path in folder.glob(pattern):
             try:

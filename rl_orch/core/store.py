@@ -77,10 +77,13 @@ class Store:
                 raise LeaseLost(f"run {run_id} is supervised by another process now")
             yield connection
 
-    def add(self, run: Run, *, lease: str | None = None) -> None:
-        """Record a new run."""
+    def add(
+        self, run: Run, *, lease: str | None = None, ready: Callable[[], None] = nothing
+    ) -> None:
+        """Record a new run. `ready` is as for `submit`."""
         with self.writing() as connection:
             connection.execute(RUNS.insert().values(**_run_row(run), lease=lease))
+            ready()
 
     def submit(
         self,

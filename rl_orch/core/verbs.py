@@ -201,7 +201,7 @@ class Verbs:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.ask_to_stop(reference, force=force)
         directory, asked_at = RunDir.of(run), time.monotonic()
-        if not directory.spec_file.is_file():
+        if not directory.is_run:
             return run  # Its supervisor sees that as well, and ends it.
         # Whoever supervises it kills it a moment before we would, and says so.
         grace_s = directory.spec().runner.stop_grace_s + 2 * LAST_WORDS_S
@@ -474,7 +474,7 @@ def _location(database: Path | str | None, home: Path) -> Path | str:
 def _delete(directory: RunDir) -> None:
     """Delete a run directory, or the rest of it; its name goes first, all at once."""
     doomed = directory.path.with_name(f".removing-{directory.path.name}")
-    if directory.spec_file.is_file():
+    if directory.is_run:
         shutil.rmtree(doomed, ignore_errors=True)
         with directory.locked(note=False):
             directory.path.rename(doomed)

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from rl_orch.core.tables import VERDICTS
 from rl_orch.errors import Damaged
 from rl_orch.gate import Rule
+from rl_orch.io import regular
 from rl_orch.records import ModelVersion, StoredVerdict, Verdict
 
 
@@ -83,7 +84,7 @@ def against(
 def digest(file: Path) -> str:
     """The digest of a report's file."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(regular.read(file)).hexdigest()
     except OSError as error:
         raise Damaged(f"report {str(file)!r} cannot be read: {error.strerror}") from None
 

@@ -87,6 +87,7 @@ def check_question(spec: Spec, module_path: Sequence[str]) -> str:
 def asked_spec(question: str) -> Spec:
     """The spec that such a question is about, whose modules are found from here on."""
     document = json.loads(question)
+    modules.search()
     modules.search(document["module_path"])
     return Spec.model_validate(document["spec"])
 

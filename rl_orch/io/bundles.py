@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.io import onnx_files, sealed
+from rl_orch.io import onnx_files, regular, sealed
 from rl_orch.records import EvalReport, Record
 from rl_orch.spec.model import Spec
-from rl_orch.spec.reader import parse
+from rl_orch.spec.reader import MAX_BYTES, parse
 from rl_orch.spec.upgrade import upgraded
 
 NOUN = "bundle"
@@ -38,7 +38,11 @@ ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 """What writes and runs ONNX: the extra `export`."""
 
 POLICY = "default"
-_JSON_BYTES = 64 << 20
+MOST_BYTES = 4 << 30
+"""Of all files of a bundle together, which are in memory at once."""
+
+_BOUNDS = {DOCUMENT: regular.JSON_BYTES, REPORT: regular.JSON_BYTES, SPEC: MAX_BYTES}
+"""Bytes of the documents in a bundle, which are parsed."""
 
 
 class Port(Record):
@@ -152,12 +156,13 @@ def verify(path: Path, *, digest: str | None = None) -> None:
 def read(path: Path, *, digest: str | None = None) -> Bundle:
     """As `verify`, and what is in it."""
     names = _names(path)
-    files = sealed.read(path, names, noun=NOUN)
+    files = sealed.read(path, names, noun=NOUN, most=MOST_BYTES)
     found = sealed.manifest_digest(path)
     if found is None:
         raise _damaged(path, f"cannot be read: {sealed.MANIFEST}")
     if digest is not None and found != digest:
         raise _damaged(path, f"is not the one that was meant: its digest is {found}, not {digest}")
+    _refuse_long(path, files)
     document = _document(path, files[DOCUMENT])
     _compare_digests(path, document, files)
     for name in GRAPHS:
@@ -187,10 +192,16 @@ def _names(path: Path) -> tuple[str, ...]:
     return tuple(sorted(listed))
 
 
+def _refuse_long(path: Path, files: Mapping[str, bytes]) -> None:
+    for name, most in _BOUNDS.items():
+        if len(files[name]) > most:
+            size = len(files[name])
+            problem = f"cannot be read: {name}: it has {size:,} bytes; at most {most:,} are read"
+            raise _damaged(path, problem)
+
+
 def _document(path: Path, data: bytes) -> Document:
     try:
-        if len(data) > _JSON_BYTES:
-            raise ValueError(f"it has {len(data)} bytes, at most {_JSON_BYTES} are read")
         document = Document.model_validate_json(data)
     except (ValidationError, ValueError, RecursionError) as error:
         raise _damaged(path, f"cannot be read: {DOCUMENT}: {_first_line(error)}") from None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_orch.io import processes
+from rl_orch.io import processes, regular
 from rl_orch.io.asking import of_ours
 from rl_orch.io.rundir import RunDir
 
@@ -46,7 +46,7 @@ class Children:
     ) -> str:
         """Start a root in a session of its own, its output appended to the run's log."""
         run = RunDir(directory)
-        with run.log.open("ab") as log:
+        with regular.appender(run.log) as log:
             child = subprocess.Popen(
                 list(arguments),
                 stdin=subprocess.DEVNULL,

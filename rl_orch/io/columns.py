@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from rl_orch.errors import Unavailable
+from rl_orch.io import regular
 from rl_orch.io.points import Batch, Floats, Lineage
 from rl_orch.records import Record
 
@@ -125,7 +126,7 @@ class Files:
     def book(self) -> Book | None:
         """The book that was kept last; None if there is none that can be read."""
         try:
-            return Book.model_validate_json(self._note.read_bytes())
+            return Book.model_validate_json(regular.read(self._note))
         except (OSError, ValueError):
             return None
 
@@ -136,12 +137,15 @@ class Files:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
         self._folder.mkdir(exist_ok=True)
         deadline = time.monotonic() + patience_s
-        with (self._folder / "lock").open("ab") as file:
-            while not _locks(file.fileno()):
+        fd = regular.opened(self._folder / "lock", os.O_WRONLY | os.O_CREAT)
+        try:
+            while not _locks(fd):
                 if time.monotonic() >= deadline:
                     raise self._busy()
                 time.sleep(_LOOK_EVERY_S)
             yield
+        finally:
+            os.close(fd)
 
     def begin(self) -> Book:
         """A book to begin with; what earlier generations left is removed."""
@@ -168,7 +172,7 @@ class Files:
             )
         kept = _after(book, batch, seal, columns)
         temporary = self._note.with_suffix(".new")
-        temporary.write_text(kept.model_dump_json(), "utf-8")
+        regular.write(temporary, kept.model_dump_json().encode())
         temporary.replace(self._note)
         return kept
 
@@ -226,7 +230,7 @@ def _locks(fd: int) -> bool:
 
 def _write_at(path: Path, offset: int, data: bytes) -> None:
     """Write bytes into a file at an offset, over whatever a crash has left there."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    fd = regular.opened(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
     try:
         while data:
             written = os.pwrite(fd, data, offset)
@@ -237,7 +241,7 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
 
 def _read(path: Path, count: int, width: int, checksum: int) -> Floats:
     """The first rows of a column, or `Stale` if they are not those that were written."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), regular.reader(path) as file:
         size = 8 * width * count
         if os.fstat(file.fileno()).st_size >= size:
             data = file.read(size)

@@ -18,16 +18,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import sealed
+from rl_orch.io import regular, room, sealed
 from rl_orch.records import Record
 
 DEPOSIT = "deposit.json"
 NOUN = "checkpoint"
 FILES = 100_000
 """The most files and folders that one checkpoint may have."""
-
-SPARE_BYTES = 64 << 20
-"""What stays free on the disk."""
 
 _FOLDER = re.compile(r"files_step_[0-9]{12}_[0-9a-f]{8}")
 _CHUNK_BYTES = 1 << 20
@@ -65,7 +62,7 @@ class Deposit(Record):
 
 def is_deposit(path: Path) -> bool:
     """Whether a checkpoint was written by a program of somebody else's."""
-    return (path / DEPOSIT).is_file()
+    return os.path.lexists(path / DEPOSIT)  # To read it says whether it is a file.
 
 
 def save(path: Path, source: Path, facts: Mapping[str, Any]) -> Deposit:
@@ -79,7 +76,8 @@ def save(path: Path, source: Path, facts: Mapping[str, Any]) -> Deposit:
         folder.mkdir(parents=True)
         named = {"folder": folder.name, "name": source.name, "files": _copied(source, folder)}
         deposit = Deposit.model_validate({**facts, **named})
-        sealed.write(path, {DEPOSIT: deposit.model_dump_json().encode()}, noun=NOUN)
+        data = deposit.model_dump_json().encode()
+        sealed.write(path, {DEPOSIT: data}, noun=NOUN, most=regular.JSON_BYTES)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -118,7 +116,7 @@ def sweep(root: Path) -> None:
     for path in sealed.present(root):
         if is_deposit(path):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                named.add(json.loads((path / DEPOSIT).read_bytes())["folder"])
+                named.add(json.loads(regular.read(path / DEPOSIT))["folder"])
                 continue
             return
     for path in copies:
@@ -127,7 +125,7 @@ def sweep(root: Path) -> None:
 
 
 def _read(path: Path) -> Deposit:
-    data = sealed.read(path, (DEPOSIT,), noun=NOUN)[DEPOSIT]
+    data = sealed.read(path, (DEPOSIT,), noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
     try:
         deposit = Deposit.model_validate_json(data)
     except ValueError:
@@ -206,13 +204,10 @@ def _refuse_other(path: Path) -> None:
 
 
 def _refuse_without_room(source: Path, found: list[Path], folder: Path) -> None:
+    """Raise if a copy, which has no holes, does not fit."""
     needed = sum(path.lstat().st_size for path in found)
-    free = shutil.disk_usage(folder).free
-    if needed + SPARE_BYTES > free:
-        raise RlctlError(
-            f"cannot keep {source.name!r}: it takes {needed >> 20:,} MiB, and the disk has "
-            f"{free >> 20:,} MiB left"
-        )
+    hint = "Free space on that disk, then resume; what was kept before is whole."
+    room.refuse_without(folder, f"checkpoint {source.name!r}", needed, files=len(found), hint=hint)
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rl_orch.errors import Damaged
+from rl_orch.io import regular
 from rl_orch.io.rundir import write_text
 
 RECORDS = ".episodes.json"
@@ -34,7 +35,7 @@ def write_records(path: Path, episodes: dict[str, Recorded]) -> None:
 def read_records(path: Path) -> dict[str, Recorded]:
     """What `write_records` wrote; nothing where there is no such file."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(regular.read_text(path))
         return {name: Recorded.model_validate(each) for name, each in document.items()}
     except FileNotFoundError:
         return {}

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rl_orch.errors import RlctlError
+from rl_orch.io import regular
 from rl_orch.records import Event, EventKind
 
 LINE_BYTES = 1 << 20
@@ -47,7 +48,7 @@ class EventWriter:
         self._seq = 0
         self._pending = bytearray()
         self._lock = threading.RLock()
-        self._fd: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        self._fd: int | None = regular.appendable(path)
         if _is_torn(self._fd):
             self._pending += b"\n"
 
@@ -172,13 +173,13 @@ def tail(
     """The complete lines after a byte offset, as far as 4 MiB and `count` events go.
 
     A line that is still being written is left for later. A line without an end in 4 MiB is no
-    event, and is passed over. A file that does not exist is empty. Where `words` are given, lines
-    that have none of them are passed over unread.
+    event, and is passed over, at once if it is a hole. A file that does not exist is empty. Where
+    `words` are given, lines that have none of them are passed over unread.
     """
-    chunk = _chunk(path, offset)
+    chunk = regular.part(path, offset, TAIL_BYTES)
     end = chunk.rfind(b"\n") + 1
     if end == 0:
-        return Tail((), offset + (len(chunk) if len(chunk) == TAIL_BYTES else 0))
+        return Tail((), after_endless(path, offset, len(chunk), longest=TAIL_BYTES))
     events: list[Event] = []
     skipped = 0
     start = 0
@@ -195,6 +196,16 @@ def tail(
             skipped += 1
         start = stop + 1
     return Tail(tuple(events), offset + start, skipped)
+
+
+def after_endless(path: Path, offset: int, seen: int, *, longest: int) -> int:
+    """Where to read on after `seen` bytes without the end of a line: here, if that may still come,
+    or after them, where that is more than a line can have; holes in the file have no line ends.
+    """
+    if seen < longest:
+        return offset
+    # The byte before the data stays: what follows a hole is the rest of a line, and no event.
+    return max(offset + seen, regular.next_data(path, offset + seen) - 1)
 
 
 class Reader(Iterator[Event]):
@@ -311,15 +322,6 @@ def _is_torn(fd: int) -> bool:
     """Whether a file ends within a line, because its writer died there."""
     size = os.fstat(fd).st_size
     return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-
-
-def _chunk(path: Path, offset: int) -> bytes:
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(TAIL_BYTES) or b""
-    except FileNotFoundError:
-        return b""
 
 
 def parse(line: bytes) -> Event | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rl_orch.io import regular
 from rl_orch.io.rundir import RunDir, write_text
 from rl_orch.records import EvalReport, Evaluation, Parity, Record
 
@@ -110,7 +111,7 @@ def ask(directory: RunDir, wanted: Wanted) -> None:
 def asked(directory: RunDir, checkpoint: str) -> Wanted:
     """What is wanted of a checkpoint: nothing, where that was not noted or is of another one."""
     try:
-        found = Wanted.model_validate_json(directory.report_file(WANTED).read_text("utf-8"))
+        found = Wanted.model_validate_json(regular.read_text(directory.report_file(WANTED)))
     except (OSError, ValueError):
         return Wanted(checkpoint=checkpoint)
     return found if found.checkpoint == checkpoint else Wanted(checkpoint=checkpoint)
@@ -128,7 +129,7 @@ def say(directory: RunDir, doing: str | None) -> None:
 def said(directory: RunDir) -> str | None:
     """What is being gathered."""
     try:
-        return _doing_file(directory).read_text("utf-8").strip()[:LONGEST] or None
+        return regular.read_text(_doing_file(directory)).strip()[:LONGEST] or None
     except (OSError, ValueError):
         return None
 
@@ -136,7 +137,7 @@ def said(directory: RunDir) -> str | None:
 def read(directory: RunDir, name: str, digest: str | None) -> Gathered | None:
     """What was gathered with a report, if it was of files with this digest and can be read."""
     try:
-        document = json.loads(directory.report_file(name).read_text("utf-8"))
+        document = json.loads(regular.read_text(directory.report_file(name)))
         found = Gathered.model_validate(document[GATHERED])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -4,7 +4,6 @@ It is derived from the event file and kept in `index/` of the run directory. Wha
 it, it is built anew; where it cannot be written, answers come from the event file itself.
 """
 
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.errors import BadInput, RlctlError, Unavailable
-from rl_orch.io import points
+from rl_orch.errors import BadInput, Damaged, RlctlError, Unavailable
+from rl_orch.io import points, regular
 from rl_orch.io.columns import PATIENCE_S, Book, Files, Memory, Shelf, Stale, empty_book
 from rl_orch.io.decimate import LEAST_POINTS, decimate
 from rl_orch.io.points import Floats
@@ -53,7 +52,7 @@ class Index:
         """
         try:
             return self._catch_up(most_bytes, patience_s=0.0)
-        except (OSError, Unavailable):
+        except (OSError, Unavailable, Damaged):
             return False
 
     def query(
@@ -244,7 +243,5 @@ def _stamp(path: Path) -> _Stamp | None:
 
 def _seal(path: Path, offset: int) -> int:
     """A checksum of what is before an offset, which no other event file has there."""
-    with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-        before = max(0, offset - _SEAL_BYTES)
-        return zlib.crc32(os.pread(file.fileno(), offset - before, before))
-    return 0
+    before = max(0, offset - _SEAL_BYTES)
+    return zlib.crc32(regular.part(path, before, offset - before))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rl_orch.io import regular
 from rl_orch.io.text import clean
 from rl_orch.records import Record
 
@@ -20,13 +21,11 @@ def part(path: Path, offset: int = 0, *, ended: bool = False) -> LogPart:
 
     A line that is still being written is left for later, unless all writers have ended.
     """
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            data = file.read(PART_BYTES) or b""
-    except FileNotFoundError:
-        data = b""
+    data = regular.part(path, offset, PART_BYTES)
     full = len(data) == PART_BYTES
+    if full and not data.strip(b"\0"):  # A hole, in which there is nothing to show.
+        after = offset + len(data)
+        return LogPart(text="", offset=max(after, regular.next_data(path, after)))
     end = len(data) if ended and not full else data.rfind(b"\n") + 1
     end = len(data) if full and end == 0 else end
     return LogPart(text=clean(data[:end].decode("utf-8", "replace")), offset=offset + end)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import processes
+from rl_orch.io import processes, regular
 
 FILE = "service.json"
 SOCKET = "service.sock"
@@ -45,7 +45,7 @@ def write(home: Path, place: Place) -> None:
 def read(home: Path) -> Place | None:
     """The place that was noted, if it can be read."""
     with suppress(OSError, ValueError, TypeError, RecursionError):
-        return Place(**json.loads((home / FILE).read_text()))
+        return Place(**json.loads(regular.read_text(home / FILE)))
     return None
 
 
@@ -83,7 +83,7 @@ def noted_database(home: Path) -> str | None:
     """The database that a home has noted, if it has noted one."""
     file = home / DATABASE_FILE
     try:
-        noted = file.read_text().strip()
+        noted = regular.read_text(file).strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pydantic_core import from_json
 
-from rl_orch.io import events, scalars
+from rl_orch.io import events, regular, scalars
 from rl_orch.records import Event, EventKind, Record
 
 Floats = NDArray[np.float64]
@@ -77,11 +77,11 @@ class Batch:
 
 def read(path: Path, offset: int, lineage: Lineage) -> Batch:
     """The rows in the complete lines after a byte offset, as far as 4 MiB go: see `events.tail`."""
-    chunk = _chunk(path, offset)
+    chunk = regular.part(path, offset, events.TAIL_BYTES)
     end = chunk.rfind(b"\n") + 1
     if end == 0:
-        passed_over = len(chunk) if len(chunk) == events.TAIL_BYTES else 0
-        return Batch({}, lineage, offset + passed_over)
+        after = events.after_endless(path, offset, len(chunk), longest=events.TAIL_BYTES)
+        return Batch({}, lineage, after)
     lines = chunk[:end].split(b"\n")
     sorter = _Sorter(lineage)
     for start in range(0, len(lines), _SLICE):
@@ -91,7 +91,7 @@ def read(path: Path, offset: int, lineage: Lineage) -> Batch:
 
 def has_more(path: Path, offset: int) -> bool:
     """Whether there is anything to read after a byte offset."""
-    chunk = _chunk(path, offset)
+    chunk = regular.part(path, offset, events.TAIL_BYTES)
     return b"\n" in chunk or len(chunk) == events.TAIL_BYTES
 
 
@@ -150,15 +150,6 @@ def _numbers(kind: str, key: str, value: Any, tags: dict[str, Any]) -> Iterable[
         return scalars.of_fields(kind, key, value, tags).items()
     name = scalars.name_of(kind, key)
     return () if name is None else ((name, value),)
-
-
-def _chunk(path: Path, offset: int) -> bytes:
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(events.TAIL_BYTES) or b""
-    except FileNotFoundError:
-        return b""
 
 
 def _rows(lines: Sequence[bytes]) -> Iterable[Row]:

@@ -81,7 +81,7 @@ def refuse_unloadable(path: Path) -> None:
 def run_of(path: Path) -> RunDir:
     """The run directory that a checkpoint is in."""
     directory = RunDir(path.absolute().parent.parent)
-    if not directory.spec_file.is_file():
+    if not directory.is_run:
         raise BadInput(
             f"{str(path)!r} is no checkpoint of a run: {directory.spec_file} is not there",
             hint="Name a run, a checkpoint inside its run directory, or a bundle.",

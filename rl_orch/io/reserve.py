@@ -5,6 +5,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_orch.io import regular
+
 RESERVE_BYTES = 256 << 10
 """Room for an attempt's last events, and for what a database on the same disk must write."""
 
@@ -34,4 +36,4 @@ def reserved(folder: Path) -> Iterator[Reserve]:
 
 
 def _take(path: Path) -> None:
-    path.write_bytes(bytes(RESERVE_BYTES))
+    regular.write(path, bytes(RESERVE_BYTES))

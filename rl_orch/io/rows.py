@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, NotFound, RlctlError
+from rl_orch.io import regular
 from rl_orch.io.bundles import Port
 from rl_orch.io.sealed import advice
 
@@ -28,7 +29,11 @@ OBSERVATION = "observation"
 FIRST = "first"
 BATCH = 1024
 MOST_UNPACKED = 4 << 30
-"""Bytes of all arrays in an .npz file, which are in memory at once."""
+"""Bytes of all arrays in an .npz file, or of a row group of a Parquet file, which are in memory at
+once; and of the .npz file itself."""
+
+LONGEST_LINE = 64 << 20
+"""Bytes of one line of JSON."""
 
 
 class Sink(Protocol):
@@ -56,9 +61,19 @@ def read(path: Path, ports: Sequence[Port]) -> Iterator[tuple[Table, float]]:
 
 def refuse_unreadable(path: Path) -> None:
     """Raise if there is no file of a kind that is known."""
-    kind_of(path)
-    if not path.is_file():
-        raise NotFound(f"there is no file {str(path)!r}")
+    kind = kind_of(path)
+    try:
+        with regular.reader(path) as file:
+            size = os.fstat(file.fileno()).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no file {str(path)!r}") from None
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be read: {error.strerror}") from None
+    if kind == ".npz" and size > MOST_UNPACKED:
+        raise BadInput(
+            f"{path.name} has {size:,} bytes; of .npz at most {MOST_UNPACKED:,} are read, since it "
+            "is in memory at once; .npy, .parquet and .jsonl may be of any size"
+        )
 
 
 def fitted(columns: Mapping[str, Any], ports: Sequence[Port], *, source: str, row: int) -> Table:
@@ -201,7 +216,7 @@ def _numpy_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         columns = {OBSERVATION: loaded} if isinstance(loaded, np.ndarray) else _unpacked(loaded)
         total = min((len(values) for values in columns.values()), default=0)
-    except (ValueError, OSError, EOFError, TypeError, BadZipFile) as error:
+    except (ValueError, OSError, EOFError, TypeError, BadZipFile, MemoryError) as error:
         raise BadInput(f"{path.name} cannot be read: {error}") from None
     for start in range(0, total, BATCH):
         stop = min(start + BATCH, total)
@@ -226,6 +241,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
 
     try:
         with parquet.ParquetFile(path) as file:
+            _refuse_large_groups(file.metadata, path.name)
             total, done = file.metadata.num_rows, 0
             for batch in file.iter_batches(BATCH):
                 done += len(batch)
@@ -233,6 +249,18 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
                 yield {name: _values(batch.column(name)) for name in names}, done / total
     except (pyarrow.ArrowException, OSError) as error:
         raise BadInput(f"{path.name} cannot be read: {error}") from None
+
+
+def _refuse_large_groups(metadata: Any, source: str) -> None:
+    """Raise if a part of a Parquet file that is read at once is too many bytes."""
+    for number in range(metadata.num_row_groups):
+        size = metadata.row_group(number).total_byte_size
+        if size > MOST_UNPACKED:
+            raise BadInput(
+                f"row group {number + 1} of {source} has {size:,} bytes; at most "
+                f"{MOST_UNPACKED:,} are read, since it is in memory at once",
+                hint="Write it with smaller row groups; the file may be of any size.",
+            )
 
 
 def _values(column: Any) -> Any:
@@ -246,8 +274,13 @@ def _values(column: Any) -> Any:
 
 def _json_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
     size, gathered = max(path.stat().st_size, 1), []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with regular.reader(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+            if len(line) > LONGEST_LINE:
+                raise BadInput(
+                    f"line {number} of {path.name} has more than {LONGEST_LINE:,} bytes; an "
+                    "observation has fewer"
+                )
             if not line.strip():
                 continue
             try:

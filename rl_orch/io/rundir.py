@@ -16,12 +16,12 @@ from typing import Any, TextIO
 import yaml
 
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
-from rl_orch.io import processes
+from rl_orch.io import processes, regular
 from rl_orch.io.sealed import sync_directory
 from rl_orch.io.segment_files import REPLAY
 from rl_orch.records import Certificate, EvalReport, Run
 from rl_orch.spec.model import Spec
-from rl_orch.spec.reader import read_spec
+from rl_orch.spec.reader import MAX_BYTES, parse
 from rl_orch.spec.upgrade import upgraded
 
 LOOK_EVERY_S = 0.05
@@ -110,17 +110,27 @@ class RunDir:
 
     def spec(self) -> Spec:
         """The resolved spec, as it was written."""
-        if not self.spec_file.is_file():
-            raise NotFound(f"{str(self.path)!r} is not a run directory: no spec.yaml")
         try:
-            return Spec.model_validate(upgraded(read_spec(self.spec_file)))
-        except (BadInput, ValueError) as error:
+            data = regular.read(self.spec_file, MAX_BYTES)
+            return Spec.model_validate(upgraded(parse(data, source=str(self.spec_file))))
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.not_a_run() from None
+        except (OSError, BadInput, ValueError) as error:
             raise Damaged(f"{str(self.spec_file)!r} cannot be read: {error}") from None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether there is a spec, or what has its name: to read it says which."""
+        return os.path.lexists(self.spec_file)
+
+    def not_a_run(self) -> NotFound:
+        """The error that there is no run in this directory."""
+        return NotFound(f"{str(self.path)!r} is not a run directory: no {self.spec_file.name}")
 
     def manifest(self) -> dict[str, Any]:
         """The manifest, as it was written."""
         try:
-            document = json.loads(self.manifest_file.read_text("utf-8"))
+            document = json.loads(regular.read_text(self.manifest_file))
         except (OSError, ValueError, RecursionError) as error:
             raise Damaged(f"{str(self.manifest_file)!r} cannot be read: {error}") from None
         return document if isinstance(document, dict) else {}
@@ -156,7 +166,7 @@ class RunDir:
     def read_report(self, name: str, policy: str = "default") -> EvalReport | None:
         """An evaluation report, if there is one."""
         try:
-            document = json.loads(self.report_file(name).read_text("utf-8"))
+            document = json.loads(regular.read_text(self.report_file(name)))
             return EvalReport.model_validate(document[policy])
         except FileNotFoundError:
             return None
@@ -166,7 +176,7 @@ class RunDir:
     def evaluation_problem(self) -> str | None:
         """Why the final evaluation failed, in a sentence, if it came to say so."""
         try:
-            return (self.path / "evals" / "problem.txt").read_text("utf-8").strip()[:2000] or None
+            return regular.read_text(self.path / "evals" / "problem.txt").strip()[:2000] or None
         except (OSError, ValueError):
             return None
 
@@ -178,10 +188,10 @@ class RunDir:
         """What was certified about the run, if anything."""
         file = self.path / "certificate.json"
         try:
-            return Certificate.model_validate_json(file.read_text("utf-8"))
+            return Certificate.model_validate_json(regular.read_text(file))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
 
     @property
@@ -204,9 +214,8 @@ class RunDir:
 
     def request_stop(self, *, force: bool = False) -> None:
         """Note that the run was asked to end, for whoever watches over it and for later."""
-        (self.path / "stop").touch()
-        if force:
-            (self.path / "stop").write_text("now\n")
+        with regular.appender(self.path / "stop") as file:
+            file.write(b"now\n" if force else b"")
 
     def forget_stop(self) -> None:
         """A new attempt begins without the request that ended the last one."""
@@ -219,8 +228,8 @@ class RunDir:
     def gpus(self) -> tuple[str, ...]:
         """The GPUs that were set aside for the run."""
         try:
-            return tuple((self.path / "gpus").read_text().split())
-        except OSError:
+            return tuple(regular.read_text(self.path / "gpus").split())
+        except (OSError, ValueError):
             return ()
 
     def pin(self, names: Collection[str]) -> None:
@@ -231,8 +240,11 @@ class RunDir:
 
     def pinned(self) -> frozenset[str]:
         """The checkpoints that stay whatever training keeps."""
+        file = self.path / "pinned"
         try:
-            return frozenset((self.path / "pinned").read_text().split())
+            return frozenset(regular.read_text(file).split())
+        except regular.NotRegular as error:  # Not none: what the registry needs would be pruned.
+            raise regular.damaged(file, error) from None
         except OSError:
             return frozenset()
 
@@ -243,15 +255,18 @@ class RunDir:
     def noted_attempt(self) -> int:
         """The attempt whose turn it is; 0 where none was noted."""
         try:
-            return int((self.path / "attempt").read_text())
+            return int(regular.read_text(self.path / "attempt"))
         except (OSError, ValueError):
             return 0
 
     def lock_holder(self) -> str | None:
         """The identity of the root that works in this directory, if one does."""
+        file = self.path / "lock"
         try:
-            known = (self.path / "lock").read_text().strip()
-        except OSError:
+            known = regular.read_text(file).strip()
+        except regular.NotRegular as error:
+            raise regular.damaged(file, error) from None
+        except (OSError, ValueError):
             return None
         return known if processes.is_identity(known) and processes.alive(known) else None
 
@@ -262,7 +277,7 @@ class RunDir:
         A root notes who it is. Whoever only looks or tidies up must not be taken for one.
         """
         deadline = time.monotonic() + patience_s
-        with (self.path / "lock").open("a+") as file:
+        with os.fdopen(regular.appendable(self.path / "lock"), "a+") as file:
             while not _locks(file):
                 if time.monotonic() >= deadline:
                     raise RunLocked(self._in_use())
@@ -303,7 +318,8 @@ def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename, and fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        fd = regular.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -21,17 +21,31 @@ from typing import Any
 from rl_orch.errors import Damaged, NotFound, RlctlError
 
 MANIFEST = "MANIFEST.json"
+MOST_BYTES = 16 << 30
+"""Of all files of a directory together, unless there is a smaller bound: they are in memory at
+once when they are written, and when they are loaded."""
+
 _VERSION = 1
 _MANIFEST_BYTES = 1 << 20
 _REPLACED = ".replaced"
 
 
-def write(path: Path, files: Mapping[str, bytes], *, noun: str, then: str = "resume") -> None:
-    """Write a directory and return once it is whole and on the disk.
+def write(
+    path: Path,
+    files: Mapping[str, bytes],
+    *,
+    noun: str,
+    then: str = "resume",
+    most: int = MOST_BYTES,
+) -> None:
+    """Write a directory of at most so many bytes; returns once it is whole and on the disk.
 
     One that has the name already is replaced; at every moment the old one or the new one can be
     read. If the disk refuses, nothing is left behind and the error says why, and what to do `then`.
     """
+    total = sum(map(len, files.values()))
+    if total > most:
+        raise RlctlError(f"{noun} {path.name} would have {_bytes(total, most)} allowed")
     manifest = _manifest({name: _digest(data) for name, data in files.items()})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,15 +66,22 @@ def write(path: Path, files: Mapping[str, bytes], *, noun: str, then: str = "res
         discard(_aside(path))
 
 
-def read(path: Path, names: Collection[str], *, noun: str) -> dict[str, bytes]:
-    """The files of a directory that has exactly these, or `Damaged` with the name at fault."""
+def read(
+    path: Path, names: Collection[str], *, noun: str, most: int = MOST_BYTES
+) -> dict[str, bytes]:
+    """The files of a directory that has exactly these, or `Damaged` with the name at fault.
+
+    One with more than so many bytes in all is refused before any is read.
+    """
     manifest = _read_manifest(path, names, noun)
+    _refuse_large(path, names, noun, most)
     return {name: _verified(path, name, manifest[name], noun, keep=True) for name in names}
 
 
 def verify(path: Path, names: Collection[str], *, noun: str) -> None:
     """As `read`, without holding the files in memory."""
     manifest = _read_manifest(path, names, noun)
+    _refuse_large(path, names, noun, MOST_BYTES)
     for name in names:
         _verified(path, name, manifest[name], noun, keep=False)
 
@@ -242,6 +263,18 @@ def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, d
     return files
 
 
+def _refuse_large(path: Path, names: Collection[str], noun: str, most: int) -> None:
+    """Raise if a directory has more bytes than are read, by the sizes of its files alone."""
+    with suppress(FileNotFoundError):  # Whoever reads it says so.
+        total = sum(os.lstat(path / name).st_size for name in names)
+        if total > most:
+            raise damaged(path, f"has {_bytes(total, most)} read", noun=noun)
+
+
+def _bytes(total: int, most: int) -> str:
+    return f"{total:,} bytes; at most {most:,} are"
+
+
 def _refuse_unless_directory(path: Path, noun: str) -> None:
     if not os.path.lexists(path):
         raise NotFound(f"there is no {noun} at {path}", path=str(path))
@@ -265,9 +298,10 @@ def _verified(
 ) -> bytes:
     """The bytes of a file whose size and digest are right; none if they are not to be kept."""
     with _opened(path, name, noun) as file:
-        if os.fstat(file.fileno()).st_size != expected["size"]:
+        size = os.fstat(file.fileno()).st_size
+        if size != expected["size"]:
             raise damaged(path, f"has a file of the wrong size: {name}", noun=noun)
-        data = file.read() if keep else b""
+        data = file.read(size) if keep else b""
         digest = hashlib.sha256(data) if keep else hashlib.file_digest(file, "sha256")
     if digest.hexdigest() != expected["sha256"]:
         raise damaged(path, f"fails its digest: {name}", noun=noun)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.errors import Damaged, NotFound
-from rl_orch.io import deposits, sealed, segment_files
+from rl_orch.io import deposits, regular, sealed, segment_files
 
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
@@ -49,7 +49,7 @@ def verify(path: Path, *, deep: bool = True) -> None:
 def segments_of(path: Path) -> tuple[segment_files.Entry, ...]:
     """The replay segments that a checkpoint needs; none if it does not say so in our format."""
     try:
-        return segment_files.entries(json.loads((path / STATE).read_bytes())["replay_meta"])
+        return segment_files.entries(json.loads(regular.read(path / STATE))["replay_meta"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ()
 

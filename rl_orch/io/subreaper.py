@@ -17,7 +17,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from rl_orch.io import modules
 from rl_orch.io.signals import hear_signals
 
 SET_DEATH_SIGNAL = 1
@@ -42,7 +41,6 @@ def main() -> None:
         contain(int(asker))
     hear_signals()
     keep_answers_apart()
-    modules.search()
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from rl_orch.errors import BadInput
-from rl_orch.io import events
+from rl_orch.errors import BadInput, Damaged
+from rl_orch.io import events, regular
 from rl_orch.records import Event
 
 _SLICE = 256
@@ -142,7 +142,7 @@ class Pump:
     def _next_batch(self) -> events.Tail:
         try:
             return events.tail(self._events, self._progress.offset, count=_SLICE)
-        except OSError as error:
+        except (OSError, Damaged) as error:
             self._error = str(error)
             return events.Tail((), self._progress.offset)
 
@@ -206,7 +206,7 @@ def _timely(batch: tuple[Event, ...], newest: int) -> tuple[int, list[Event]]:
 def _read_note(path: Path) -> _Progress:
     """The progress that was noted; the beginning if there is no note, or none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
-        match json.loads(path.read_bytes()):
+        match json.loads(regular.read(path)):
             case {"offset": int(offset), "attempt": int(attempt)} if offset >= 0:
                 return _Progress(offset, attempt)
     return _Progress(0, 0)
@@ -215,13 +215,14 @@ def _read_note(path: Path) -> _Progress:
 def _write_note(path: Path, progress: _Progress) -> None:
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps({"offset": progress.offset, "attempt": progress.attempt}))
+    note = {"offset": progress.offset, "attempt": progress.attempt}
+    regular.write(temporary, json.dumps(note).encode())
     os.replace(temporary, path)
 
 
 def _count_lines(path: Path, offset: int) -> int:
     """The complete lines after an offset, counted without a look at what they say."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), regular.reader(path) as file:
         file.seek(offset)
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
     return 0

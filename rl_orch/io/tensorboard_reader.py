@@ -17,6 +17,8 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, types_pb2  # type: ignore[import-untyped]
 
+from rl_orch.io import regular
+
 RECORD_BYTES = 64 << 10
 """A record of scalars takes far less; pictures and histograms that take more are not looked at."""
 
@@ -93,7 +95,7 @@ class _File:
     damaged: bool = field(default=False)
 
     def read(self) -> Iterator[Scalar]:
-        with suppress(OSError), self.path.open("rb") as file:
+        with suppress(OSError), regular.reader(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             while not self.damaged and size - self.offset >= _HEADER.size + _CRC.size:
                 file.seek(self.offset)

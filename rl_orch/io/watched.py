@@ -16,6 +16,10 @@ Watch = Callable[[str, float], None]
 """Takes what the child is doing, and the part of it that is done."""
 
 
+def unwatched(_doing: str, _done: float) -> None:
+    """Nobody waits to hear how far it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """A program that reads one question and writes lines of JSON, the last of them its answer: a

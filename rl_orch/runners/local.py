@@ -21,7 +21,7 @@ from pathlib import Path
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io import modules, processes
+from rl_orch.io import modules, processes, regular
 from rl_orch.io.asking import Listener, answer_in, check_question, of_ours, problems_in
 from rl_orch.io.children import DEVICES, FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.rundir import RunDir
@@ -89,7 +89,7 @@ class LocalRunner(Roots):
             "cookie": processes.cookie(directory, task.attempt)[processes.COOKIE],
         }
         wanted = variables(run.spec().resources.threads, task.gpus)
-        with run.log.open("ab") as log:
+        with regular.appender(run.log) as log:
             return self.spares.take(json.dumps(order).encode(), log.fileno(), wanted)
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load as decode_tensors
 from safetensors.numpy import save as encode_tensors
 
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.sealed import advice
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seen import flat_space
 from rl_orch.rl.learner import algorithm, load_policy
@@ -48,7 +49,13 @@ def adopt(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     given = dict(decode_tensors(Path(question["tensors"]).read_bytes()))
     whole, missing = fitted(given, setup)
     load_policy(setup, whole)
-    Path(question["out"]).write_bytes(encode_tensors(whole))
+    try:
+        Path(question["out"]).write_bytes(encode_tensors(whole))
+    except OSError as error:
+        raise RlctlError(
+            f"the fitted policy cannot be written: {error.strerror}",
+            hint=advice(error, then="import it again"),
+        ) from None
     return {"settled": settled, "missing": missing}
 
 

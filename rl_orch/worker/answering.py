@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import modules
 
 Tell = Callable[[str, float], None]
 TELL_EVERY_S = 0.1
@@ -20,6 +21,7 @@ def answer_one(
     work: Callable[[Mapping[str, Any], Tell], dict[str, Any]], question: Mapping[str, Any]
 ) -> int:
     """Do the work and write what came of it."""
+    modules.search()
     real = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         reply = replied(work, question, teller(real))

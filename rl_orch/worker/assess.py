@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import modules
 from rl_orch.rl.evaluate import Evaluator, extras_of, report
 from rl_orch.rl.policy import Actor
 from rl_orch.spec.model import Spec
@@ -111,6 +112,7 @@ class Assessor:
 def main() -> None:
     """Answer questions until there are no more."""
     torch.set_num_threads(1)
+    modules.search()
     real = sys.stdout
     with contextlib.redirect_stdout(sys.stderr), ExitStack() as stack:
         assessor = Assessor(stack)

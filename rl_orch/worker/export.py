@@ -18,7 +18,7 @@ import torch
 import rl_orch
 from rl_orch.errors import RlctlError
 from rl_orch.export.bundle import ROWS, Export, Subject, Tell, bundle_files
-from rl_orch.io import bundles, portable, sealed
+from rl_orch.io import bundles, portable, room, sealed
 from rl_orch.io.portable import BUNDLE
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport
@@ -51,6 +51,7 @@ def _graph(
     if int8:
         episodes = loaded.spec.eval.final_episodes
         data, told = exported.quantize(checked.written, episodes=episodes)
+    _refuse_without_room(out, len(data))
     _write_file(out, data)
     return {
         "path": str(out),
@@ -79,7 +80,8 @@ def _bundle(
     subject = Subject(loaded.policy, loaded.spec, report, lineage)
     files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)
     tell("sealing", 0.95)
-    sealed.write(out, files, noun=bundles.NOUN, then=AGAIN)
+    _refuse_without_room(out, sum(map(len, files.values())))
+    sealed.write(out, files, noun=bundles.NOUN, then=AGAIN, most=bundles.MOST_BYTES)
     bundle = bundles.read(out)
     policy = bundle.policy.model_dump(mode="json")
     return {
@@ -133,6 +135,11 @@ def _manifest(directory: RunDir) -> dict[str, Any]:
     with suppress(RlctlError):
         return directory.manifest()
     return {}
+
+
+def _refuse_without_room(out: Path, size: int) -> None:
+    hint = f"Free space on that disk, then {AGAIN}; nothing was written."
+    room.refuse_without(out.parent, f"the export {out.name}", size, spare=0, hint=hint)
 
 
 def _write_file(path: Path, data: bytes) -> None:

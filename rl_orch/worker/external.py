@@ -15,7 +15,7 @@ from signal import Signals
 from typing import Any
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import deposits, shelf
+from rl_orch.io import deposits, regular, shelf
 from rl_orch.io.commands import Request
 from rl_orch.io.deposits import Deposit
 from rl_orch.io.events import EventWriter, folded
@@ -150,7 +150,7 @@ class Attempt:
             stock=self._stock(scratch),
         )
         environment = program.variables(self.spec, self._variables(scratch))
-        with self.directory.log.open("ab") as output:
+        with regular.appender(self.directory.log) as output:
             child = program.start(
                 self.spec.runner.command, at, environment, output=output, errors=output
             )

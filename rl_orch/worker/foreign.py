@@ -15,10 +15,11 @@ from typing import Any
 
 from safetensors.numpy import save as encode_tensors
 
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.foreign import reading
 from rl_orch.foreign.archive import MOST_BYTES
 from rl_orch.io.confinement import confine
+from rl_orch.io.sealed import advice
 from rl_orch.worker.answering import Tell, answer_one
 
 SPARE_BYTES = 1 << 30
@@ -42,13 +43,22 @@ def read(question: Mapping[str, Any], _tell: Tell) -> dict[str, Any]:
                 called = str(question["normalizer_called"])
                 found = reading.normalized(found, Path(normalizer).read_bytes(), called)
             tensors.write(encode_tensors(found.placed.tensors))
+            os.fsync(tensors.fileno())
         except MemoryError:
             raise BadInput(
                 f"{what} takes more than {memory >> 20:,} MiB of memory to read, which no policy "
                 f"of {size:,} bytes does",
             ) from None
-        os.fsync(tensors.fileno())
+        except OSError as error:
+            raise _unwritable(what, error) from None
     return _told(found) | {"confined": kept}
+
+
+def _unwritable(what: str, error: OSError) -> RlctlError:
+    return RlctlError(
+        f"the tensors of {what} cannot be written: {error.strerror}",
+        hint=advice(error, then="import it again"),
+    )
 
 
 def _told(found: reading.Policy) -> dict[str, Any]:

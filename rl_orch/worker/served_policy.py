@@ -16,7 +16,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
-from rl_orch.io import processes
+from rl_orch.io import processes, regular
 from rl_orch.io.events import newest_attempt
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.batch import Column
@@ -77,7 +77,7 @@ def serving(
     apart = RunDir(directory.path / f"served-{secrets.token_hex(8)}")
     place = directory if processes.is_of(directory.path) else apart
     arguments = [word.replace(PLACE, str(checkpoint)) for word in spec.runner.policy]
-    with directory.log.open("ab") as errors:
+    with regular.appender(directory.log) as errors:
         child = program.start(
             arguments,
             program.folder(spec, directory),

@@ -17,6 +17,7 @@ from rl_orch.errors import BadInput, NotFound
 from rl_orch.records import Run
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
+from tests.odd_files import KINDS, in_place
 
 SECRET = "nobody may read this"
 
@@ -256,6 +257,28 @@ def test_links_are_refused_and_not_listed(api: Api, run: Run) -> None:
     listed = {a["path"] for a in client.get(f"/runs/{run.id}/artifacts").json()["artifacts"]}
     assert not listed & {"soft.txt", "dangling.txt", "inside.txt", "hard.txt", "pipe"}
     assert not [path for path in listed if path.startswith("folder")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["x", "spec.yaml", "log.txt", "events.jsonl"])
+def test_what_is_no_file_is_refused_and_not_listed(
+    api: Api, run: Run, kind: str, name: str
+) -> None:
+    in_place(Path(run.path) / name, kind)
+    client = api.client()
+    assert client.get(f"/runs/{run.id}/artifacts/{name}").status_code == 400
+    listed = {a["path"] for a in client.get(f"/runs/{run.id}/artifacts").json()["artifacts"]}
+    assert name not in listed
+    for asked, file in (
+        ("log", "log.txt"),
+        ("events", "events.jsonl"),
+        ("metrics", "events.jsonl"),
+    ):
+        answer = client.get(f"/runs/{run.id}/{asked}")
+        assert answer.status_code == (500 if name == file else 200), asked
+    for asked, file in (("log", "log.txt"), ("events", "events.jsonl")):
+        if name == file:
+            assert client.get(f"/runs/{run.id}/{asked}/stream").status_code == 500
 
 
 @pytest.mark.parametrize("name", ["lock", "control.sock", ".reserve", ".spec.yaml.12", "x/.y/z"])

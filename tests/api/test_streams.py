@@ -17,6 +17,7 @@ from benchmarks.stream_clients import Load, measure
 from rl_orch.api.feeds import LONGEST_LINE, PART_BYTES, Hub, Place, Starts
 from rl_orch.api.streams import event_frames, log_frames
 from rl_orch.core.tokens import Tokens
+from rl_orch.errors import Damaged
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind, Run, State
@@ -396,7 +397,7 @@ class TestHub:
         async def work(hub: Hub, feed: Any) -> None:
             feed.size = 10
             for _ in range(2):
-                with pytest.raises(IsADirectoryError):
+                with pytest.raises(Damaged):
                     await hub.part(feed, Place(0))
             assert not hub._parts
 

@@ -11,7 +11,7 @@ import pytest
 
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.io import processes
-from rl_orch.io.asking import Listener
+from rl_orch.io.asking import Listener, check_question
 from rl_orch.io.contained import ContainedProcess
 from rl_orch.runners import local
 from rl_orch.runners.external import ExternalRunner
@@ -204,7 +204,7 @@ def test_a_child_lives_on_when_the_thread_that_started_it_has_ended(here: Path) 
     thread = threading.Thread(target=lambda: children.append(Listener(local.CHECK)))
     thread.start()
     thread.join()
-    reply = children[0].ask(a_spec("goes on").model_dump_json(), timeout_s=SECONDS)
+    reply = children[0].ask(check_question(a_spec("goes on"), ()), timeout_s=SECONDS)
     assert reply.returncode == 0, reply.stderr
     assert_all_ended(here)
 

@@ -14,12 +14,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rl_orch.core.adoption import Wish
+from rl_orch import orchestrator
+from rl_orch.core.adoption import Wish, import_policy
+from rl_orch.core.registry import Registry
 from rl_orch.errors import BadInput
+from rl_orch.io import room
+from rl_orch.io.room import Room
 from rl_orch.io.rundir import RunDir
 from tests.conftest import Ran
 from tests.foreign import CLOSE, FOLDER, played, reported, taken_in, torch_file, zipped
+from tests.odd_files import KINDS, a_hole, in_place
 from tests.unit.test_foreign import Hostile
+from tests.unit.test_io_trees import holder
 
 CONFINED = """
 import fcntl, os, resource, signal, socket, subprocess, sys
@@ -158,8 +164,72 @@ def test_a_link_and_a_folder_are_refused(tmp_path: Path) -> None:
     link.symlink_to(FOLDER / "sb3-ppo.zip")
     assert "is a link" in refusal(link, tmp_path / "a", env="CartPole-v1").message
     assert "no bundle" in refusal(FOLDER, tmp_path / "b", env="CartPole-v1").message
-    os.mkfifo(tmp_path / "pipe")
-    assert "is no file" in refusal(tmp_path / "pipe", tmp_path / "c", env="CartPole-v1").message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_or_too_large_is_refused_at_once_and_leaves_nothing(
+    rlctl: Callable[..., Ran], tmp_path: Path, kind: str
+) -> None:
+    words = ("registry", "import", "--env", "CartPole-v1", "--json")
+    policy, good = in_place(tmp_path / "odd.zip", kind), str(FOLDER / "sb3-ppo.zip")
+    large = a_hole(tmp_path / "large.zip")
+    for given in ([str(policy)], [good, "--normalizer", str(policy)]):
+        done = rlctl(*words, *given)
+        assert done.code == 2
+        assert f"odd.zip' cannot be read: it is {kind}, not a file" in done.out
+    for given in ([str(large)], [good, "--normalizer", str(large)]):
+        done = rlctl(*words, *given)
+        assert done.code == 2
+        assert "large.zip has 500,000,000,000 bytes; at most 1,073,741,824 are read" in done.out
+    bundle = shutil.copytree(FOLDER / "cartpole.bundle", tmp_path / "cartpole.bundle")
+    a_hole(bundle / "policy.onnx")
+    done = rlctl(*words, str(bundle))
+    assert done.code == 1
+    assert "bytes; at most 4,294,967,296 are read" in done.out
+    assert not (tmp_path / "rlruns").exists()
+
+
+def test_a_policy_that_does_not_fit_on_the_disk_is_refused(
+    rlctl: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "left", lambda _path: Room(room.SPARE_BYTES, None))
+    done = rlctl("registry", "import", str(FOLDER / "sb3-ppo.zip"), "--env", "CartPole-v1")
+    assert done.code == 1
+    assert "takes 1 MiB of disk, and 64 MiB stay free; there are 64 MiB left" in done.err
+    assert not (tmp_path / "rlruns").exists()
+
+
+@pytest.mark.parametrize("moment", ["reading", "fitting", "known"])
+def test_an_import_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    here = orchestrator.connect(tmp_path / "home")
+
+    def watch(doing: str, _done: float) -> None:
+        if doing == moment:
+            raise KeyboardInterrupt
+
+    def interrupt(*_given: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    if moment == "known":
+        monkeypatch.setattr(Registry, "enter", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        import_policy(here, FOLDER / "sb3-ppo.zip", Wish(env="CartPole-v1"), watch=watch)
+    runs = tmp_path / "home" / "runs"
+    assert not runs.exists() or os.listdir(runs) == []
+    assert here.ls().runs == ()
+
+
+def test_what_a_killed_import_left_is_swept_by_the_next(tmp_path: Path) -> None:
+    child, left = holder(tmp_path / "home" / "runs")
+    child.kill()
+    child.communicate()
+    assert left.is_dir()
+    here = orchestrator.connect(tmp_path / "home")
+    with pytest.raises(BadInput, match="does not say which environment"):
+        import_policy(here, FOLDER / "sb3-ppo.zip", Wish())
+    assert not left.exists()
 
 
 def test_a_file_needs_its_environment_and_one_that_fits(tmp_path: Path) -> None:

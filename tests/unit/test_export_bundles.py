@@ -24,6 +24,7 @@ from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policy import policy_tensors
 from rl_orch.worker import stored
 from tests.exported import CASES, made
+from tests.odd_files import HUGE, KINDS, a_hole, in_place
 
 Tamper = Callable[[Path], None]
 
@@ -148,6 +149,29 @@ def weights_gone(path: Path) -> None:
     (path / bundles.WEIGHTS).unlink()
 
 
+def huge(path: Path) -> None:
+    """A hole of 500 GB, of which a manifest by a forger tells."""
+    manifest = json.loads((path / sealed.MANIFEST).read_text())
+    manifest["files"][bundles.WEIGHTS]["size"] = HUGE
+    (path / sealed.MANIFEST).write_bytes(sealed._manifest(manifest["files"]))
+    a_hole(path / bundles.WEIGHTS)
+
+
+def long_spec(path: Path) -> None:
+    with (path / bundles.SPEC).open("a") as file:
+        file.write("# more\n" * 20_000)
+    reseal(path)
+
+
+def odd(kind: str) -> Tamper:
+    """Puts something else in place of a file."""
+
+    def tamper(path: Path) -> None:
+        in_place(path / bundles.ONNX, kind)
+
+    return tamper
+
+
 def nonsense(path: Path) -> None:
     (path / bundles.DOCUMENT).write_text('{"format_version": 9}')
     reseal(path)
@@ -168,6 +192,9 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "extra file": (foreign_file, r"does not belong to it: evil\.pkl"),
     "extra file, listed": (foreign_file_that_is_listed, r"does not belong to it: evil\.pkl"),
     "missing file": (weights_gone, r"lacks policy\.safetensors"),
+    "500 GB": (huge, r"has 500,[0-9,]+ bytes; at most 4,294,967,296 are read"),
+    "a long spec": (long_spec, r"cannot be read: spec\.yaml: it has .* at most 100,000 are read"),
+    **{kind: (odd(kind), r"policy\.onnx") for kind in KINDS},
     "another version": (nonsense, r"cannot be read: bundle\.json"),
 }
 

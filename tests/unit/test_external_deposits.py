@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
-from rl_orch.io import deposits, sealed, shelf
+from rl_orch.io import deposits, room, sealed, shelf
 from rl_orch.io.events import EventWriter, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.worker.protocol import Saved
@@ -157,9 +157,8 @@ def test_what_is_no_file_or_folder_is_refused_and_leaves_nothing(root: Path, sou
 def test_a_disk_without_room_is_an_error_and_leaves_nothing(
     root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = type("Usage", (), {"free": deposits.SPARE_BYTES + 10})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
-    with pytest.raises(RlctlError, match="the disk has 64 MiB left"):
+    monkeypatch.setattr(room, "left", lambda _path: room.Room(room.SPARE_BYTES + 10, None))
+    with pytest.raises(RlctlError, match="there are 64 MiB left"):
         save(root, source)
     assert list(root.iterdir()) == []
 
@@ -282,12 +281,12 @@ def test_empty_folders_are_kept(root: Path, source: Path) -> None:
 def test_a_pipe_that_takes_the_place_of_a_file_is_refused(
     root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meanwhile(_path: Path) -> Any:
+    def meanwhile(_path: Path) -> room.Room:
         (source / "model.pt").unlink()
         os.mkfifo(source / "model.pt")
-        return type("Usage", (), {"free": 1 << 40})
+        return room.Room(None, None)
 
-    monkeypatch.setattr(shutil, "disk_usage", meanwhile)
+    monkeypatch.setattr(room, "left", meanwhile)
     with pytest.raises(BadInput, match=r"'model.pt' is neither a file nor a folder"):
         save(root, source)
     assert list(root.iterdir()) == []

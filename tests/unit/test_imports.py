@@ -10,13 +10,22 @@ from typing import Any
 
 import pytest
 
+from rl_orch.cli import import_policy, import_run
+from rl_orch.core import adoption, imports
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
+from rl_orch.foreign import archive
+from rl_orch.io import bundles, regular, room, sealed, trees
+from rl_orch.io.room import Room
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run, State
+from rl_orch.spec.reader import MAX_BYTES
 from rl_orch.testing import FakeRunner, a_spec, trains_to
+from tests.odd_files import HUGE, KINDS, a_hole, in_place
+from tests.unit.test_io_trees import holder
 
+DOCS = Path(__file__).parents[2] / "docs"
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
     for before, name in pairwise("abcdefghij")
@@ -91,8 +100,10 @@ def test_a_move_to_another_disk_keeps_the_source_until_the_run_is_known_here(
         with pytest.raises(RlctlError, match="the disk is full"):
             here.import_run(Path(there.path), move=True)
     assert RunDir(Path(there.path)).spec_file.exists()
-    here.import_run(here.home / "runs" / there.id)
+    assert list(here.home.glob("runs/*")) == list(here.home.glob("runs/.*")) == []
+    here.import_run(Path(there.path), move=True)
     assert [path.name for path in (here.home / "runs").iterdir()] == [there.id]
+    assert not Path(there.path).exists()
 
 
 def test_a_directory_that_lies_here_already_stays_where_it_is(
@@ -131,6 +142,162 @@ def test_a_link_in_it_is_refused_by_name(there: Run, here: Orchestrator) -> None
     with pytest.raises(BadInput, match=r"secret.json' is a link"):
         here.import_run(Path(there.path))
     assert list(here.home.glob("runs/*")) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["events.jsonl", "spec.yaml", "lock", "stop", "evals/odd", "odd"])
+@pytest.mark.parametrize("move", [False, True])
+def test_what_is_no_file_in_it_is_refused_by_name(
+    there: Run, here: Orchestrator, kind: str, name: str, move: bool
+) -> None:
+    in_place(Path(there.path) / name, kind)
+    with pytest.raises(RlctlError, match=rf"{name}' .*is {kind}"):
+        here.import_run(Path(there.path), move=move)
+    assert not here.home.exists() or not list(here.home.glob("runs/*"))
+    assert Path(there.path).is_dir()
+
+
+def test_the_socket_of_its_last_process_stays_behind(there: Run, here: Orchestrator) -> None:
+    in_place(Path(there.path) / "control.sock", "a socket")
+    run = here.import_run(Path(there.path))
+    assert not os.path.lexists(Path(run.path) / "control.sock")
+
+
+def test_files_of_a_program_that_are_named_like_ours_come_along(
+    there: Run, here: Orchestrator
+) -> None:
+    theirs = Path(there.path) / "checkpoints" / "files_step_000000000100_0123abcd" / "model"
+    theirs.mkdir(parents=True)
+    for name in ("lock", "stop", ".tmp-x"):
+        (theirs / name).write_text("weights")
+    half = Path(there.path) / "checkpoints" / ".tmp-step_000000000100-0123"
+    half.mkdir()
+    run = here.import_run(Path(there.path))
+    copy = Path(run.path) / theirs.relative_to(there.path)
+    assert sorted(os.listdir(copy)) == [".tmp-x", "lock", "stop"]
+    assert not (Path(run.path) / half.relative_to(there.path)).exists()
+
+
+def test_a_hole_of_500_gb_takes_no_room_here(there: Run, here: Orchestrator) -> None:
+    a_hole(Path(there.path) / "evals" / "sparse")
+    run = here.import_run(Path(there.path))
+    copy = (Path(run.path) / "evals" / "sparse").stat()
+    assert (copy.st_size, copy.st_blocks) == (HUGE, 0)
+
+
+def test_a_hole_is_counted_in_full_where_the_disk_keeps_none(
+    there: Run, here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_hole(Path(there.path) / "evals" / "sparse")
+    monkeypatch.setattr(trees, "keeps_holes", lambda _folder: False)
+    monkeypatch.setattr(room, "left", lambda _path: Room(HUGE, None))
+    with pytest.raises(RlctlError, match=r"takes 476,83. MiB of disk"):
+        here.import_run(Path(there.path))
+    assert not (here.home / "runs").exists()
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_a_run_that_does_not_fit_is_refused_before_a_byte_is_copied(
+    there: Run, here: Orchestrator, monkeypatch: pytest.MonkeyPatch, move: bool
+) -> None:
+    if move:
+        monkeypatch.setattr(imports, "_is_on_same_disk", lambda *_paths: False)
+    told: list[str] = []
+    monkeypatch.setattr(room, "left", lambda _path: Room(room.SPARE_BYTES + 4096, None))
+    with pytest.raises(RlctlError, match=rf"run {there.id} takes 1 MiB of disk, and 64 MiB stay"):
+        here.import_run(Path(there.path), move=move, watch=lambda doing, _done: told.append(doing))
+    assert told == ["measuring"]
+    assert not (here.home / "runs").exists()
+    assert RunDir(Path(there.path)).spec().env.id == there.env
+
+
+def test_help_and_pages_state_the_limits_that_hold() -> None:
+    help, page = str(import_run.command.__doc__), (DOCS / "resume.md").read_text("utf-8")
+    most, spare = f"{trees.MOST_ENTRIES:,} files and folders", f"{room.SPARE_BYTES >> 20} MiB"
+    assert most in help
+    assert f"{trees.DEEPEST} inside" in help
+    assert spare in help
+    assert f"{trees.MOST_ENTRIES:,}, and {trees.DEEPEST} folders inside each other" in page
+    documents = f"{MAX_BYTES:,} bytes, {regular.JSON_BYTES >> 20} MiB"
+    assert f"{documents}, {sealed.MOST_BYTES >> 30} GiB" in page
+    help = str(import_policy.command.__doc__)
+    assert f"{archive.MOST_BYTES >> 30} GiB and a bundle {bundles.MOST_BYTES >> 30} GiB" in help
+    assert (spare in help, adoption.COPIES) == (True, 4)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """The files below a folder, but for the database and notes of processes that are gone."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(("rlctl.db", *imports.LEFT_OUT))
+    }
+
+
+MOMENTS = ("copying", "verifying", "known", "looked at")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("how", [KeyboardInterrupt, OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize("move", [False, True])
+def test_an_import_that_does_not_come_to_its_end_leaves_nothing(
+    there: Run,
+    here: Orchestrator,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    how: BaseException | type[BaseException],
+    move: bool,
+) -> None:
+    source = Path(there.path)
+    before = everything(source)
+
+    def watch(doing: str, _done: float) -> None:
+        if doing == moment:
+            raise how
+
+    def fail(*_given: Any, **_options: Any) -> None:
+        raise how
+
+    with monkeypatch.context() as patch:
+        if moment == "known":
+            patch.setattr(imports, "register_models", fail)
+        if moment == "looked at":
+            patch.setattr(Orchestrator, "_looked_at", fail)
+        if move and moment == "copying":
+            patch.setattr(imports, "_renamed", lambda *_paths: False)
+        with pytest.raises((KeyboardInterrupt, RlctlError)):
+            here.import_run(source, move=move, watch=watch)
+    assert everything(source) == before
+    assert everything(here.home) == {}
+    assert list(here.home.glob("runs/*")) + list(here.home.glob("runs/.*")) == []
+    assert here.ls().runs == ()
+    assert here.registry.of_run(there.id) == []
+    run = here.import_run(source, move=move)
+    assert (run.state, run.attempt) == (State.LOST, 1)
+    assert source.exists() is not move
+
+
+def test_one_that_was_killed_is_swept_by_the_next(there: Run, here: Orchestrator) -> None:
+    child, left = holder(here.home / "runs")
+    child.kill()
+    child.communicate()
+    assert left.is_dir()
+    run = here.import_run(Path(there.path))
+    assert os.listdir(here.home / "runs") == [run.id]
+
+
+def test_two_imports_of_one_run_at_once_make_one_run(there: Run, here: Orchestrator) -> None:
+    other = Orchestrator(here.home, FakeRunner(trains_to([500.0] * 10)))
+
+    def meanwhile(doing: str, _done: float) -> None:
+        if doing == "verifying":
+            other.import_run(Path(there.path))
+
+    with pytest.raises(Conflict):
+        here.import_run(Path(there.path), watch=meanwhile)
+    assert os.listdir(here.home / "runs") == [there.id]
+    assert [run.state for run in here.ls().runs] == [State.LOST]
+    assert [model.run_id for model in here.registry.of_run(there.id)] == [there.id]
 
 
 def test_a_run_that_is_at_work_is_refused_with_its_process(there: Run, here: Orchestrator) -> None:

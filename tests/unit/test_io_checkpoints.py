@@ -16,6 +16,7 @@ import pytest
 
 from rl_orch.errors import Damaged, NotFound, RlctlError
 from rl_orch.io import checkpoints, sealed, shelf
+from tests.odd_files import HUGE, a_hole
 
 FILES = ("tensors.safetensors", "state.json", "MANIFEST.json")
 
@@ -228,6 +229,23 @@ def test_a_link_or_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path, name: st
     os.mkfifo(path / name)
     with pytest.raises(Damaged, match=name):
         checkpoints.load(path)
+
+
+def test_more_bytes_than_are_read_are_refused_before_any_is(tmp_path: Path) -> None:
+    path = save(tmp_path)
+    listed = json.loads((path / "MANIFEST.json").read_text())["files"]
+    listed["tensors.safetensors"]["size"] = HUGE
+    (path / "MANIFEST.json").write_bytes(sealed._manifest(listed))
+    a_hole(path / "tensors.safetensors")
+    for use in (checkpoints.load, shelf.verify):
+        with pytest.raises(Damaged, match=r"has 500,[0-9,]+ bytes; at most 17,179,869,184 are"):
+            use(path)
+
+
+def test_more_bytes_than_are_read_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(RlctlError, match="checkpoint x would have 7 bytes; at most 6 are allowed"):
+        sealed.write(tmp_path / "x", {"a": b"1234", "b": b"567"}, noun="checkpoint", most=6)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_in_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:

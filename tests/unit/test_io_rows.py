@@ -1,6 +1,7 @@
 """Observations out of files, and actions into them, in every kind."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyarrow import parquet
 from rl_orch.errors import BadInput, NotFound, RlctlError
 from rl_orch.io import rows
 from rl_orch.io.bundles import Port
+from tests.odd_files import KINDS, a_hole, in_place
 
 PLAIN = (Port(name="observation", dtype="float32", shape=(2,)),)
 PARTS = (
@@ -140,6 +142,51 @@ def test_a_file_that_is_none_is_refused(kind: str, tmp_path: Path) -> None:
         read(tmp_path / f"in{kind}")
     with pytest.raises(NotFound):
         read(tmp_path / f"nowhere{kind}")
+
+
+@pytest.mark.parametrize("odd", KINDS)
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_what_is_no_file_is_refused_and_not_waited_for(kind: str, odd: str, tmp_path: Path) -> None:
+    in_place(tmp_path / f"in{kind}", odd)
+    with pytest.raises(BadInput, match=f"in{kind}' cannot be read: it is {odd}, not a file"):
+        read(tmp_path / f"in{kind}")
+
+
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_a_hole_of_500_gb_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    a_hole(tmp_path / f"in{kind}")
+    with pytest.raises(BadInput, match=rf"in{kind} (cannot be read|has (500,|more than))"):
+        read(tmp_path / f"in{kind}")
+
+
+def test_what_is_in_memory_at_once_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"observation": OBSERVATIONS}
+    for kind, problem in ((".npz", "of .npz at most 100 are read"), (".parquet", "row group 1 of")):
+        path = written(tmp_path / f"in{kind}", columns)
+        read(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(rows, "MOST_UNPACKED", 100)
+            with pytest.raises(BadInput, match=problem):
+                read(path)
+    path = written(tmp_path / "in.jsonl", columns)
+    monkeypatch.setattr(rows, "LONGEST_LINE", 20)
+    with pytest.raises(BadInput, match=r"line 1 of in\.jsonl has more than 20 bytes"):
+        read(path)
+
+
+def test_an_array_that_claims_more_than_there_is_memory_is_refused(tmp_path: Path) -> None:
+    name = tmp_path / "in.npz"
+    np.savez(name, observation=np.zeros((3, 2), np.float32))
+    with zipfile.ZipFile(name) as archive:
+        header = archive.read("observation.npy")
+    claimed = header.replace(b"(3, 2), }             ", b"(999999999999, 2), }  ")
+    assert claimed != header
+    with zipfile.ZipFile(name, "w") as archive:
+        archive.writestr("observation.npy", claimed)
+    with pytest.raises(BadInput, match=r"in\.npz cannot be read"):
+        read(name)
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) -> None:

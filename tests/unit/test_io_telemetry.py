@@ -177,7 +177,7 @@ def test_an_event_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").mkdir()
     delivered = pump(tmp_path, Memory()).stop()
     assert delivered.error is not None
-    assert "Is a directory" in delivered.error
+    assert "it is a folder, not a file" in delivered.error
 
 
 def test_late_events_of_a_superseded_attempt_are_left_out_even_by_the_next_pump(

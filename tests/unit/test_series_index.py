@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_orch.errors import RlctlError, Unavailable
+from rl_orch.errors import Damaged, Unavailable
 from rl_orch.io import columns, events, points, scalars
 from rl_orch.io.events import EventWriter, fold, read
 from rl_orch.io.index import Index
@@ -387,7 +387,7 @@ def test_a_whole_index_is_read_where_nothing_can_be_written(
 def test_an_event_file_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").mkdir()
     assert not Index(tmp_path).catch_up()
-    with pytest.raises(RlctlError, match=r"cannot read the event file .*: Is a directory"):
+    with pytest.raises(Damaged, match=r"events.jsonl' cannot be used: it is a folder, not a file"):
         Index(tmp_path).query()
 
 

@@ -12,7 +12,7 @@ from rl_orch.core.loop import APPEARS_WITHIN_S
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import FOREIGN_S, Service
+from rl_orch.core.service import FOREIGN_S, Service, _sweep_leftovers
 from rl_orch.core.tables import RUNS
 from rl_orch.errors import BadInput, Conflict, NotFound, Unavailable
 from rl_orch.io import processes
@@ -20,6 +20,7 @@ from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind, Run, State
 from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
+from tests.unit.test_io_trees import holder
 
 GOOD = trains_to([500.0] * 10)
 DEAD = f"{processes.host()}/999999999:1/token"
@@ -529,3 +530,18 @@ def test_a_root_on_another_host_must_have_been_silent_before_its_run_is_taken_ov
 def _made(path: Path) -> Path:
     path.touch()
     return path
+
+
+def test_a_service_sweeps_what_dead_imports_left_and_no_living_one_however_old(
+    tmp_path: Path,
+) -> None:
+    (dead, left), (living, held) = holder(tmp_path), holder(tmp_path)
+    try:
+        dead.kill()
+        dead.communicate()
+        os.utime(held, (0, 0))
+        _sweep_leftovers(tmp_path)
+        assert not left.exists()
+        assert (held / "half").exists()
+    finally:
+        living.communicate("done\n")

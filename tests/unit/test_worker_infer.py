@@ -14,6 +14,8 @@ from rl_orch.cli import policies as references
 from rl_orch.core.exporting import default_out
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.export import parity
+from rl_orch.io import room
+from rl_orch.io.room import Room
 from rl_orch.io.rundir import RunDir
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.worker import export as exporting
@@ -146,6 +148,19 @@ def test_a_place_that_cannot_be_written_to_is_no_reason_to_resume(
     with pytest.raises(RlctlError) as refusal:
         policy.ask(input=str(tmp_path / "in.jsonl"), output=str(file / "out.npy"))
     assert str(refusal.value.hint).endswith("then try again.")
+
+
+@pytest.mark.parametrize("form", ["torchscript", "bundle"])
+def test_an_export_that_does_not_fit_is_refused_before_a_byte_is_written(
+    kept: Callable[..., Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    policy, out = kept(CASES["dqn"]), tmp_path / "elsewhere" / "policy"
+    monkeypatch.setattr(room, "left", lambda _path: Room(1000, None))
+    monkeypatch.setattr(exporting, "bundle_files", lambda *_given, **_options: {"a": bytes(2000)})
+    question = {"source": str(policy.path), "format": form, "rows": 8, "out": str(out)}
+    with pytest.raises(RlctlError, match="the export policy takes 1 MiB of disk; there are 0 MiB"):
+        export(question, silent)
+    assert not out.parent.exists()
 
 
 def test_a_graph_that_differs_is_not_written(
