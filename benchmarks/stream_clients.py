@@ -47,13 +47,20 @@ EVENT_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is done to the server."""
+    """What is done to the server. At the end it has at most `settles_s` until every client that
+    reads has read all, and the others are cut off."""
 
     clients: int = 200
     stalled: int = 20
     seconds: float = 20.0
     events_per_s: int = 50
     stall_timeout_s: float = 60.0
+    settles_s: float = 1.5
+
+    @property
+    def events(self) -> int:
+        """How many events are appended."""
+        return int(self.seconds * self.events_per_s)
 
 
 def main() -> None:
@@ -159,29 +166,37 @@ async def _measured(
     for reader in readers:
         reader.delays.clear()
     memory = [_memory_mb(process)]
-    count = int(load.seconds * load.events_per_s)
-    for step in range(1, count + 1):
+    for step in range(1, load.events + 1):
         writer.emit(EventKind.METRIC, "live", 1.0, step=step, tags={"pad": "x" * EVENT_BYTES})
         writer.flush()
         await asyncio.sleep(1 / load.events_per_s)
         if step % load.events_per_s == 0:
             memory.append(_memory_mb(process))
-    await asyncio.sleep(1.5)
+    over_at = time.monotonic() + load.settles_s
+    while time.monotonic() < over_at and not _is_over(load, readers, process):
+        await asyncio.sleep(0.05)
     memory.append(_memory_mb(process))
     return _row(load, readers, stalled, memory) | {"caught_up_s": caught_up_s}
+
+
+def _is_over(load: Load, readers: list[_Client], process: psutil.Process) -> bool:
+    """Whether every client that reads has all, and the server has connections to no others."""
+    if not all(reader.steps[-1] == load.events for reader in readers):
+        return False
+    connections = process.net_connections("tcp")
+    return sum(each.status == psutil.CONN_ESTABLISHED for each in connections) <= len(readers)
 
 
 def _row(
     load: Load, readers: list[_Client], stalled: list[socket.socket], memory: list[float]
 ) -> dict[str, Any]:
-    count = int(load.seconds * load.events_per_s)
-    whole = [reader for reader in readers if reader.steps == list(range(count + 1))]
+    whole = [reader for reader in readers if reader.steps == list(range(load.events + 1))]
     delays = sorted(delay for reader in readers for delay in reader.delays)
     return {
         "clients": load.clients,
         "stalled": load.stalled,
         "stalled_cut_off": sum(map(_is_cut_off, stalled)),
-        "events": count,
+        "events": load.events,
         "complete": len(whole),
         "delay_p50_s": statistics.median(delays),
         "delay_p99_s": delays[int(0.99 * len(delays))],

@@ -12,12 +12,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rl_orch.cli.rlctl import run
 from rl_orch.runners.local import LocalRunner
 from tests.signals import hear_signals
 
 hear_signals()
+settings.register_profile(
+    "as long as it takes", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("as long as it takes")
 
 pytest_plugins = ["tests.postgres", "tests.stores"]
 

@@ -22,6 +22,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 VERSION = "pginstall18"
 """The folder of PostgreSQL 18 in the package that brings it."""
 
@@ -35,8 +37,6 @@ SETTINGS = {
     "dynamic_shared_memory_type": "mmap",
 }
 """It survives its own death, not that of the machine; it is reached by a socket in its folder."""
-
-STARTS_WITHIN_S = 30.0
 
 
 class Postgres:
@@ -99,7 +99,7 @@ class Postgres:
                 stderr=log,
                 **self._owner,
             )
-        deadline, pause = time.monotonic() + STARTS_WITHIN_S, threading.Event()
+        deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
         while not self._answers():
             assert time.monotonic() < deadline, (self.folder / "log").read_text()
             pause.wait(0.05)
@@ -108,7 +108,7 @@ class Postgres:
         """Stop the server: connections are cut; `immediate` is how a crash leaves it."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=PATIENCE_S)
         self._process = None
 
     def restart(self, *, immediate: bool = False) -> None:

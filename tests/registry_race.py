@@ -36,12 +36,22 @@ LOOK_EVERY_S = 0.02
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
+@dataclass(frozen=True)
+class Least:
+    """How much must have happened before a race is over, whatever time that takes."""
+
+    seconds: float
+    kills: int
+    changes: int
+
+
 @dataclass
 class Figures:
     """What happened, for people."""
 
-    seconds: float
     database: str
+    least: Least
+    seconds: float = 0.0
     done: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     kills: int = 0
@@ -153,10 +163,9 @@ class Actor:
         return self.chance.choice(ENVIRONMENTS)
 
 
-def race(home: Path, location: Path | str, *, seconds: float, seed: int = 0) -> Figures:
+def race(home: Path, location: Path | str, least: Least, *, seed: int = 0) -> Figures:
     """Let actors act for so long, kill some now and then, and hold what is left to its promises."""
-    kind = "PostgreSQL" if isinstance(location, str) else "SQLite"
-    figures = Figures(seconds, kind)
+    figures = Figures("PostgreSQL" if isinstance(location, str) else "SQLite", least)
     shop = Shop(home, Store(location))
     for number in range(START):
         shop.a_model(f"first-{number}", 300.0, env_id=ENVIRONMENTS[number % 2], at=time.time())
@@ -201,7 +210,11 @@ def _begin(home: Path, location: Path | str, seed: int, notes: Path) -> BaseProc
 
 
 def _watch(
-    shop: Shop, location: Path | str, actors: list[BaseProcess], figures: Figures, seed: int
+    shop: Shop,
+    location: Path | str,
+    actors: list[BaseProcess],
+    figures: Figures,
+    seed: int,
 ) -> None:
     """Look at the aliases again and again, and kill an actor now and then."""
     notes, chance = shop.home / "notes", random.Random(seed)
@@ -209,7 +222,8 @@ def _watch(
         time.sleep(LOOK_EVERY_S)
     began = time.monotonic()
     kill_at = began + chance.uniform(0.1, 0.6)
-    while time.monotonic() - began < figures.seconds:
+    while not _is_over(shop, figures):
+        figures.seconds = time.monotonic() - began
         _look(shop)
         figures.looks += 1
         if time.monotonic() > kill_at:
@@ -221,6 +235,13 @@ def _watch(
             figures.kills += 1
             kill_at = time.monotonic() + chance.uniform(0.1, 0.6)
         time.sleep(LOOK_EVERY_S)
+
+
+def _is_over(shop: Shop, figures: Figures) -> bool:
+    least = figures.least
+    if figures.seconds < least.seconds or figures.kills < least.kills:
+        return False
+    return len(Aliases(shop.store).history()) >= least.changes
 
 
 def _look(shop: Shop) -> None:

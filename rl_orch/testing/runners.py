@@ -15,6 +15,9 @@ from rl_orch.testing.fakes import a_spec
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9")
 """Overrides of a training that somebody else has to end."""
 
+PATIENCE_S = 300.0
+"""How long to wait for what must happen; no verdict on speed."""
+
 
 class RunnerContract(ABC):
     """What every runner does. `make_runner` says what is tested, `make_directory` on what."""
@@ -39,14 +42,14 @@ class RunnerContract(ABC):
         directory.create(spec, {"run_id": "run"})
         return directory.path
 
-    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S) -> None:
         """Return once the condition holds."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"it did not happen within {timeout_s} s"
             time.sleep(0.02)
 
-    def wait(self, runner: Runner, handle: str, *, timeout_s: float = 60.0) -> Exit:
+    def wait(self, runner: Runner, handle: str, *, timeout_s: float = PATIENCE_S) -> Exit:
         """How the root ends."""
         self.wait_for(lambda: runner.poll(handle) is not None, timeout_s=timeout_s)
         ended = runner.poll(handle)

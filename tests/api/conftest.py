@@ -25,6 +25,8 @@ from rl_orch.io.commands import Handler
 from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, trains_to
+from tests.integration.conftest import until
+from tests.waiting import PATIENCE_S
 
 OWN = "own-0123"
 """The token of the service itself."""
@@ -34,8 +36,14 @@ OWNER = {"Authorization": f"Bearer {OWN}"}
 
 OWNER_LINE = f"Authorization: Bearer {OWN}\r\n"
 
-GENEROUS = Settings(requests_per_s=1e6, burst=10**6, own_token=OWN)
-"""Settings under which no test is refused for asking too often."""
+GENEROUS = Settings(
+    requests_per_s=1e6,
+    burst=10**6,
+    request_timeout_s=PATIENCE_S,
+    stall_timeout_s=PATIENCE_S,
+    own_token=OWN,
+)
+"""Settings under which no test is refused for asking too often, or for being slow."""
 
 
 class InProcess(httpx.BaseTransport):
@@ -96,11 +104,11 @@ class Api:
         thread = threading.Thread(target=serve, args=(app, "127.0.0.1", 0), kwargs=arguments)
         thread.start()
         try:
-            assert started.wait(10)
+            assert started.wait(PATIENCE_S)
             yield Server(urls[0], until, thread, app)
         finally:
             until.set()
-            thread.join(10)
+            thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
     def carried_out(self, spec: Spec) -> Run:
@@ -161,13 +169,8 @@ def api(tmp_path: Path, runner: FakeRunner) -> Api:
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], bool]], None]:
     """Wait until a condition holds."""
-    pause = threading.Event()
 
     def wait(condition: Callable[[], bool]) -> None:
-        for _ in range(1000):
-            if condition():
-                return
-            pause.wait(0.01)
-        raise AssertionError("it did not happen within 10 s")
+        until(condition)
 
     return wait

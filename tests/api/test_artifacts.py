@@ -18,6 +18,7 @@ from rl_orch.records import Run
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
 from tests.odd_files import KINDS, in_place
+from tests.waiting import PATIENCE_S
 
 SECRET = "nobody may read this"
 
@@ -32,7 +33,7 @@ def run(api: Api) -> Run:
 
 def raw(server: Server, path: str) -> bytes:
     """The answer to a path exactly as it is written, which clients would tidy up."""
-    with socket.create_connection(server.address, timeout=5) as connection:
+    with socket.create_connection(server.address, timeout=PATIENCE_S) as connection:
         head = f"GET {path} HTTP/1.1\r\nHost: localhost:{server.address[1]}\r\n{OWNER_LINE}"
         connection.sendall(f"{head}Connection: close\r\n\r\n".encode("latin-1"))
         return b"".join(iter(lambda: connection.recv(65536), b""))
@@ -215,7 +216,10 @@ def test_a_page_of_an_allowed_origin_may_ask_for_parts_and_changes(
 
 
 def test_a_connection_goes_on_after_a_file_that_is_not_sent_again(api: Api, run: Run) -> None:
-    with api.served() as server, httpx.Client(base_url=server.url, headers=OWNER) as client:
+    with (
+        api.served() as server,
+        httpx.Client(base_url=server.url, headers=OWNER, timeout=PATIENCE_S) as client,
+    ):
         url = f"/runs/{run.id}/artifacts/spec.yaml"
         whole = client.get(url)
         for _ in range(3):
@@ -361,8 +365,11 @@ def test_a_large_file_is_sent_whole_over_a_socket(api: Api, run: Run) -> None:
     (Path(run.path) / "large").write_bytes(data)
     with api.served() as server:
         url = f"{server.url}/runs/{run.id}/artifacts/large"
-        assert httpx.get(url, headers=OWNER).content == data
-        assert httpx.get(url, headers=OWNER | {"Range": "bytes=2999990-"}).content == data[-10:]
+        assert httpx.get(url, headers=OWNER, timeout=PATIENCE_S).content == data
+        assert (
+            httpx.get(url, headers=OWNER | {"Range": "bytes=2999990-"}, timeout=PATIENCE_S).content
+            == data[-10:]
+        )
 
 
 def test_the_parts_of_a_path_are_checked_before_anything_is_opened() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rl_orch.api.connections import HEAD_BYTES, MOST_HEADERS
 from rl_orch.api.framing import END, Framing
 from tests.api.conftest import Api, Server
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 60
 CLOSE = b"Connection: close\r\n"
 JSON = b"Content-Type: application/json\r\n"
 CHUNKED = JSON + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -184,7 +184,7 @@ def test_a_head_without_an_end_is_refused_and_the_refusal_arrives(
     server: Server, size: int
 ) -> None:
     assert statuses(server, (opening(server) + b"X-Long: ").ljust(size, b"a")) == [431]
-    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_a_head_that_goes_on_for_ever_ends_its_connection(server: Server) -> None:

@@ -3,8 +3,9 @@
 import contextlib
 import json
 import re
+import select
 import socket
-import time
+import threading
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -13,18 +14,49 @@ import pytest
 from rl_orch.api.limits import Buckets
 from rl_orch.testing import FakeClock
 from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
+from tests.counting import calls
+from tests.waiting import PATIENCE_S
 
 JSON = {"Content-Type": "application/json"}
+ODD_JSON = [
+    pytest.param("[" * 100_000 + "]" * 100_000, id="100,000 deep list"),
+    pytest.param('{"a":' * 100_000 + "1" + "}" * 100_000, id="100,000 deep map"),
+    pytest.param('{"spec": {}, "spec": {}}', id="duplicate key"),
+    pytest.param('{"spec": {"env": {"id": "a", "id": "b"}}}', id="duplicate key inside"),
+    pytest.param('{"spec": {"train": {"lr": NaN}}}', id="NaN"),
+    pytest.param('{"spec": {"train": {"lr": Infinity}}}', id="Infinity"),
+    pytest.param('{"spec": {"train": {"lr": -Infinity}}}', id="-Infinity"),
+    pytest.param('{"spec": {"train": {"lr": 1e400}}}', id="1e400"),
+    pytest.param('{"spec": {"a": ' + "9" * 10_000 + "}}", id="10,000 digits"),
+    pytest.param('{"spec": {"name": "\\ud800"}}', id="half a surrogate pair"),
+    pytest.param(f'{{"name": "{"ä" * 500_000}\\ud800"}}', id="half a pair after much text"),
+    pytest.param('{"spec": {"\\udfff": 1}}', id="half a surrogate pair as a key"),
+    pytest.param("[" + "{}," * 300_000 + "{}]", id="300,000 maps"),
+    pytest.param("[" + "[]," * 300_000 + "[]]", id="300,000 lists"),
+    pytest.param("[" + "1," * 500_000 + "1]", id="500,000 numbers"),
+    pytest.param("", id="nothing"),
+    pytest.param("{", id="half of it"),
+    pytest.param("[]", id="a list"),
+    pytest.param("null", id="null"),
+    pytest.param('{"spec": []}', id="a spec that is no map"),
+    pytest.param('{"spec": {}, "force": true}', id="an unknown key"),
+    pytest.param('{"spec": {}, "consent": "yes"}', id="a word for a switch"),
+    pytest.param('{"spec": {}, "overrides": [1]}', id="a number for an override"),
+]
 HEAD = b"POST /experiments HTTP/1.1\r\nHost: localhost:%d\r\nContent-Type: application/json\r\n"
 
 
 def connected(server: Server, source: str = "127.0.0.1") -> socket.socket:
     """A connection from an address; all that begin with 127 are this machine."""
-    return socket.create_connection(server.address, timeout=5, source_address=(source, 0))
+    return socket.create_connection(server.address, timeout=PATIENCE_S, source_address=(source, 0))
 
 
 def head(server: Server, *, owner: bool = True) -> bytes:
     return HEAD % server.address[1] + (OWNER_LINE.encode() if owner else b"")
+
+
+def opening(server: Server) -> bytes:
+    return b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n" % server.address[1]
 
 
 def answer(connection: socket.socket) -> bytes:
@@ -69,11 +101,14 @@ def test_a_chunked_body_that_is_too_large_is_refused_before_all_of_it_is_sent(ap
     with api.served(max_body_bytes=1000) as server:
         with contextlib.suppress(httpx.TransportError):
             refused = httpx.post(
-                f"{server.url}/experiments", content=endless(), headers=JSON | OWNER
+                f"{server.url}/experiments",
+                content=endless(),
+                headers=JSON | OWNER,
+                timeout=PATIENCE_S,
             )
             assert refused.status_code == 413
         assert sent < 100_000_000
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_a_length_of_ten_gigabytes_is_refused_at_once(api: Api) -> None:
@@ -86,7 +121,7 @@ def test_a_body_that_is_longer_than_it_says_is_no_body(api: Api) -> None:
     with api.served() as server, connected(server) as connection:
         connection.sendall(head(server) + b"Content-Length: 2\r\n\r\n{}" + b"x" * 5000)
         assert b" 400 " in answer(connection)
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_two_lengths_are_refused(api: Api) -> None:
@@ -98,44 +133,17 @@ def test_two_lengths_are_refused(api: Api) -> None:
         assert b"application/problem+json" in refused
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param("[" * 100_000 + "]" * 100_000, id="100,000 deep list"),
-        pytest.param('{"a":' * 100_000 + "1" + "}" * 100_000, id="100,000 deep map"),
-        pytest.param('{"spec": {}, "spec": {}}', id="duplicate key"),
-        pytest.param('{"spec": {"env": {"id": "a", "id": "b"}}}', id="duplicate key inside"),
-        pytest.param('{"spec": {"train": {"lr": NaN}}}', id="NaN"),
-        pytest.param('{"spec": {"train": {"lr": Infinity}}}', id="Infinity"),
-        pytest.param('{"spec": {"train": {"lr": -Infinity}}}', id="-Infinity"),
-        pytest.param('{"spec": {"train": {"lr": 1e400}}}', id="1e400"),
-        pytest.param('{"spec": {"a": ' + "9" * 10_000 + "}}", id="10,000 digits"),
-        pytest.param('{"spec": {"name": "\\ud800"}}', id="half a surrogate pair"),
-        pytest.param(f'{{"name": "{"ä" * 500_000}\\ud800"}}', id="half a pair after much text"),
-        pytest.param('{"spec": {"\\udfff": 1}}', id="half a surrogate pair as a key"),
-        pytest.param("[" + "{}," * 300_000 + "{}]", id="300,000 maps"),
-        pytest.param("[" + "[]," * 300_000 + "[]]", id="300,000 lists"),
-        pytest.param("[" + "1," * 500_000 + "1]", id="500,000 numbers"),
-        pytest.param("", id="nothing"),
-        pytest.param("{", id="half of it"),
-        pytest.param("[]", id="a list"),
-        pytest.param("null", id="null"),
-        pytest.param('{"spec": []}', id="a spec that is no map"),
-        pytest.param('{"spec": {}, "force": true}', id="an unknown key"),
-        pytest.param('{"spec": {}, "consent": "yes"}', id="a word for a switch"),
-        pytest.param('{"spec": {}, "overrides": [1]}', id="a number for an override"),
-    ],
-)
-def test_odd_json_is_refused_within_a_tenth_of_a_second(api: Api, body: str) -> None:
-    client = api.client()
-    took_s = []
-    for _ in range(3):
-        began = time.perf_counter()
-        refused = client.post("/experiments", content=body, headers=JSON)
-        took_s.append(time.perf_counter() - began)
-        assert refused.status_code == 400
-        assert refused.json()["code"] == "bad_input"
-    assert min(took_s) < 0.1
+@pytest.mark.parametrize("body", ODD_JSON)
+def test_odd_json_is_refused_and_is_no_more_work_than_any(api: Api, body: str) -> None:
+    client, answers = api.client(), list[httpx.Response]()
+
+    def post(content: str) -> None:
+        answers.append(client.post("/experiments", content=content, headers=JSON))
+
+    post(body)
+    assert calls(lambda: post(body)) < 2 * calls(lambda: post("{}"))
+    assert [answer.status_code for answer in answers] == [400] * 3
+    assert {answer.json()["code"] for answer in answers[:2]} == {"bad_input"}
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "a/b/c"])
@@ -154,47 +162,50 @@ def test_text_that_is_not_utf_8_is_refused(api: Api) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET /he", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"])
 def test_a_head_that_does_not_arrive_in_time_ends_the_connection(api: Api, sent: bytes) -> None:
     with api.served(request_timeout_s=0.2) as server, connected(server) as connection:
-        connection.sendall(sent)
-        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
         assert is_closed(connection)
-        assert time.monotonic() - began < 2
 
 
 def test_a_head_that_trickles_in_does_not_buy_time(api: Api) -> None:
+    """If it did, it could go on for the better part of an hour."""
+    pause = threading.Event()
     with api.served(request_timeout_s=0.4) as server, connected(server) as connection:
-        began = time.monotonic()
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n" % server.address[1])
-        connection.settimeout(0.05)
-        answered = b""
         with contextlib.suppress(ConnectionError):
-            while time.monotonic() - began < 3:
-                connection.sendall(b"X-A: b\r\n")
-                with contextlib.suppress(TimeoutError):
-                    answered = connection.recv(1)
-                    break
-        assert 0.3 < time.monotonic() - began < 2
-        assert answered == b""
+            connection.sendall(opening(server) + b"X-Slow: ")
+            while not select.select([connection], [], [], 0)[0]:
+                connection.sendall(b"a")
+                pause.wait(0.05)
+        assert is_closed(connection)
 
 
 def test_a_body_that_does_not_arrive_in_time_ends_the_connection(api: Api) -> None:
     with api.served(request_timeout_s=0.2) as server, connected(server) as connection:
-        connection.sendall(head(server) + b"Content-Length: 100\r\n\r\n{")
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(head(server) + b"Content-Length: 100\r\n\r\n{")
         assert is_closed(connection)
 
 
-def test_a_connection_stays_open_between_requests(api: Api) -> None:
-    with (
-        api.served(request_timeout_s=0.2, idle_timeout_s=5) as server,
-        connected(server) as connection,
-    ):
-        request = b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % server.address[1]
-        for _ in range(2):
-            connection.sendall(request)
-            assert b" 200 " in answer(connection)
-            connection.settimeout(0.5)
-            with pytest.raises(TimeoutError):
-                connection.recv(1)
-            connection.settimeout(5)
+def test_a_connection_stays_open_between_requests(
+    api: Api, wait_for: Callable[[Callable[[], bool]], None]
+) -> None:
+    """For longer than a request may take to arrive."""
+    timeout_s = 0.2
+    with api.served(request_timeout_s=timeout_s, idle_timeout_s=3600) as server:
+        request = opening(server) + b"\r\n"
+
+        def is_kept() -> bool:
+            with connected(server) as connection:
+                connection.sendall(request)
+                if b" 200 " not in answer(connection):
+                    return False  # Here it took longer to ask than there is time for.
+                for _ in range(2):
+                    assert select.select([connection], [], [], 3 * timeout_s)[0] == []
+                    connection.sendall(request)
+                    assert b" 200 " in answer(connection)
+            return True
+
+        wait_for(is_kept)
 
 
 @pytest.mark.parametrize(
@@ -203,10 +214,9 @@ def test_a_connection_stays_open_between_requests(api: Api) -> None:
 def test_a_head_that_is_too_long_is_refused(api: Api, header: bytes) -> None:
     ended = b"" if b"Never" in header else b"\r\n\r\n"
     with api.served() as server, connected(server) as connection:
-        request = b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n" % server.address[1]
-        connection.sendall(request + header + ended)
+        connection.sendall(opening(server) + header + ended)
         assert b" 431 " in answer(connection)
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -229,7 +239,7 @@ def test_what_never_ends_around_a_body_ends_the_connection(
                 connection.sendall(more)
                 sent += len(more)
         assert sent < 50_000_000
-        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_a_body_in_small_chunks_and_a_few_trailers_are_taken(api: Api) -> None:
@@ -255,10 +265,11 @@ def test_a_thousand_idle_connections_do_not_hinder_others(api: Api) -> None:
         idle = [stack.enter_context(connected(server, source)) for source in near]
         for connection in idle[::2]:
             connection.sendall(b"GET /health HT")
-        began = time.monotonic()
         for _ in range(20):
-            assert httpx.get(f"{server.url}/runs", headers=OWNER).status_code == 200
-        assert time.monotonic() - began < 5
+            assert (
+                httpx.get(f"{server.url}/runs", headers=OWNER, timeout=PATIENCE_S).status_code
+                == 200
+            )
 
 
 def test_one_connection_too_many_is_told_so(
@@ -275,7 +286,7 @@ def test_one_connection_too_many_is_told_so(
             assert b"there are 3 connections already; try again later" in refused
 
         def is_free() -> bool:
-            return httpx.get(f"{server.url}/health").status_code == 200
+            return httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
         wait_for(is_free)
 
@@ -291,13 +302,11 @@ def test_one_address_has_only_so_many_connections_and_others_have_theirs(
                 refused = answer(fourth)
             assert b" 503 " in refused
             assert b"there are 3 connections from your address already" in refused
-            assert httpx.get(f"{server.url}/health").status_code == 200
+            assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
 
         def is_free() -> bool:
             with connected(server, "127.0.0.2") as again:
-                again.sendall(
-                    b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % server.address[1]
-                )
+                again.sendall(opening(server) + b"\r\n")
                 return b" 200 " in answer(again)
 
         wait_for(is_free)

@@ -2,9 +2,10 @@
 
 import contextlib
 import itertools
+import select
 import socket
 import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind, Run, RunView, State
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -136,8 +138,11 @@ def test_a_command_reaches_a_run_at_work_with_whatever_arguments(api: Api) -> No
         assert RunDir.of(run).stop_requested
 
 
-def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(api: Api) -> None:
+def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on = threading.Event()
+    monkeypatch.setattr(commands, "send", partial(commands.send, timeout_s=PATIENCE_S))
 
     def handle(_: Request) -> dict[str, Any]:
         go_on.wait()
@@ -152,17 +157,17 @@ def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(api
             f"{OWNER_LINE}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
+        waiting: list[socket.socket] = []
         for _ in range(60):
-            client = stack.enter_context(socket.create_connection(server.address, timeout=5))
+            client = stack.enter_context(socket.create_connection(server.address))
             client.sendall(head.encode() + body)
-        began = time.monotonic()
+            waiting.append(client)
         for path in ("/ready", "/runs", f"/runs/{run.id}", f"/runs/{run.id}/log"):
-            assert httpx.get(f"{server.url}{path}", headers=OWNER, timeout=4).status_code == 200
-        assert (
-            httpx.post(f"{server.url}/runs/{run.id}/stop", headers=OWNER, timeout=4).status_code
-            == 202
-        )
-        assert time.monotonic() - began < 4
+            answer = httpx.get(f"{server.url}{path}", headers=OWNER, timeout=PATIENCE_S)
+            assert answer.status_code == 200
+        stopped = httpx.post(f"{server.url}/runs/{run.id}/stop", headers=OWNER, timeout=PATIENCE_S)
+        assert stopped.status_code == 202
+        assert select.select(waiting, [], [], 0)[0] == [], "a command was answered before"
 
 
 def test_a_history_of_very_many_episodes_is_thinned_evenly() -> None:

@@ -14,6 +14,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.testing import ModelsContract, OrchestratorContract, a_spec
 from rl_orch.testing.verbs import Connected
+from tests.waiting import PATIENCE_S
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def served(local: Orchestrator) -> Iterator[Connected]:
     )
     thread.start()
     try:
-        with Client(urls.get(timeout=10.0), "own") as client:
+        with Client(urls.get(timeout=PATIENCE_S), "own") as client:
             yield client
     finally:
         until.set()

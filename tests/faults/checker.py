@@ -18,8 +18,7 @@ from rl_orch.io.events import first_gap, fold, is_start, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Event, EventKind, Run, State
 from tests.faults.lab import Lab
-
-SETTLED_WITHIN_S = 5.0
+from tests.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def all_runs(store: Store) -> list[Run]:
 def _settled(lab: Lab) -> None:
     """Return once no process of any run is left and no run is leased: the last of them had only
     just ended."""
-    deadline, pause = time.monotonic() + SETTLED_WITHIN_S, threading.Event()
+    deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
     while left := [*lab.watcher.marked(), *filter(None, _leases(lab.store))]:
         assert time.monotonic() < deadline, f"left behind: {left}"
         pause.wait(0.1)

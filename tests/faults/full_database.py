@@ -37,9 +37,10 @@ def main(folder: Path) -> None:
 
 
 def meets_a_full_disk(lab: Lab, ballast: Path) -> None:
-    long, spec = (programs.a_count(lab.program, lasts_s=seconds) for seconds in (2.0, 0.5))
+    gate = programs.Gate(lab.folder / "gate")
+    held, spec = programs.a_count(lab.program, gate=gate), programs.a_count(lab.program)
     client = lab.client()
-    first = client.submit(long, consent=True).runs[0]
+    first = client.submit(held, consent=True).runs[0]
     until(lambda: client.get(first.id).state is State.RUNNING)
     fill(ballast)
     with pytest.raises(Unavailable, match="database or disk is full"):
@@ -49,11 +50,12 @@ def meets_a_full_disk(lab: Lab, ballast: Path) -> None:
     assert [run.id for run in client.ls().runs] == [first.id]
     assert client.get(first.id).active
     assert client.ready()
+    gate.open()
     until(lambda: not lab.watcher.marked())
     assert client.get(first.id).active, "nobody could have noted its end"
     assert "database or disk is full" in lab.service.told()
     ballast.unlink()
-    until(lambda: client.get(first.id).state is State.SUCCEEDED, timeout_s=10.0)
+    until(lambda: client.get(first.id).state is State.SUCCEEDED)
     second = client.submit(spec, consent=True).runs[0]
     until(lambda: client.get(second.id).state is State.SUCCEEDED)
 

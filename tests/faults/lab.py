@@ -23,9 +23,9 @@ from rl_orch.io.place import Place
 from tests.faults import programs
 from tests.faults.watcher import Watcher
 from tests.integration.conftest import RLCTL
+from tests.waiting import PATIENCE_S
 
 READY_WITHIN_S = 5.0
-GIVE_UP_S = 30.0
 LOOK_EVERY_S = 0.02
 CPUS = 8
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Up:
         """Return once the service is ready, and note how long that took."""
         while not self.is_ready():
             assert self.process.poll() is None, self.told()
-            assert time.monotonic() - began < GIVE_UP_S, self.told()
+            assert time.monotonic() - began < PATIENCE_S, self.told()
             time.sleep(LOOK_EVERY_S)
         self.ready_s.append(time.monotonic() - began)
 
@@ -141,7 +141,7 @@ class Up:
         """The end of the service's log."""
         return self.log.read_text("utf-8", "replace")[-4000:]
 
-    def run(self, *words: str, timeout_s: float = 60.0) -> "subprocess.CompletedProcess[str]":
+    def run(self, *words: str, timeout_s: float = PATIENCE_S) -> "subprocess.CompletedProcess[str]":
         """Carry a command of this home out."""
         return subprocess.run(
             [*RLCTL, *words],
@@ -195,10 +195,10 @@ class Lab:
         found = places[next(self._turns) % len(places)]
         key = (found.url, found.token)
         if key not in self._clients:
-            self._clients[key] = Client(*key, timeout_s=30.0, patience_s=0.0)
+            self._clients[key] = Client(*key, timeout_s=PATIENCE_S, patience_s=0.0)
         return self._clients[key]
 
-    def ask(self, question: Callable[[Client], T], *, patience_s: float = 60.0) -> T:
+    def ask(self, question: Callable[[Client], T], *, patience_s: float = PATIENCE_S) -> T:
         """What a service answers, asked again until one does."""
         deadline, pause = time.monotonic() + patience_s, threading.Event()
         while True:
@@ -209,7 +209,7 @@ class Lab:
                     raise
             pause.wait(0.1)
 
-    def await_end(self, *, timeout_s: float = 60.0) -> None:
+    def await_end(self, *, timeout_s: float = PATIENCE_S) -> None:
         """Return once no run is left that has yet to end."""
         deadline, pause = time.monotonic() + timeout_s, threading.Event()
         while rest := [run for run, _ in self.store.active()]:

@@ -23,10 +23,10 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind
 from rl_orch.testing import FakeClock, FakeRunner, a_report
 from rl_orch.worker.attempt import refuse_superseded
+from tests.waiting import PATIENCE_S
 
 CAPACITY = Capacity(cpus=2, memory_mb=4096)
 TICKS = 40
-PATIENCE_S = 60.0
 CHECKPOINT = "step_000000000100"
 REPORT = a_report([500.0] * 10, checkpoint=CHECKPOINT)
 TOO_LATE = 4

@@ -4,6 +4,7 @@ Python's own is loaded, so that a run is little more than its root.
 
 import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.spec.model import Spec
@@ -12,6 +13,7 @@ from rl_orch.spec.resolve import resolve
 COUNTS = """
 import json, os, pathlib, sys, time
 steps, pause_s = int(sys.argv[1]), float(sys.argv[2])
+held_at, gate = (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 3 else (0, "")
 folder, begin = pathlib.Path(os.environ["RLCTL_CHECKPOINTS"]), 0
 if "RLCTL_RESUME" in os.environ:
     begin = int(pathlib.Path(os.environ["RLCTL_RESUME"]).read_text())
@@ -20,13 +22,16 @@ def say(**what):
         events.write(json.dumps(what) + "\\n")
 for step in range(begin + 1, steps + 1):
     time.sleep(pause_s)
+    while step == held_at and not os.path.exists(gate):
+        time.sleep(0.02)
     print("step", step, "of attempt", os.environ["RLCTL_ATTEMPT"], flush=True)
     say(step=step, key="losses/count", value=step)
     if step % 4 == 0:
         (folder / f"at_{step}").write_text(str(step))
         say(step=step, checkpoint=f"at_{step}")
 """
-"""Counts to a number, a step after every pause, and goes on from its own checkpoints."""
+"""Counts to a number, a step after every pause, and goes on from its own checkpoints. It may be
+held before a step until a file is there."""
 
 STUBBORN = """
 import os, signal, sys, time
@@ -62,14 +67,24 @@ def stubborn(folder: Path) -> Path:
     return _written(folder / "stubborn.py", STUBBORN)
 
 
-def a_count(
-    program: Path, *overrides: str, steps: int = STEPS, lasts_s: float = 1.0, name: str = "count"
-) -> Spec:
-    """A run of the program that counts; it lasts that long, once it has begun."""
-    pause_s = round(lasts_s / steps, 3)
-    words = [sys.executable, "-S", str(program), str(steps), str(pause_s)]
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Holds programs before a step until it is opened, however long that takes."""
+
+    path: Path
+    step: int = STEPS
+
+    def open(self) -> None:
+        """Let them go on."""
+        self.path.touch()
+
+
+def a_count(program: Path, *overrides: str, lasts_s: float = 1.0, gate: Gate | None = None) -> Spec:
+    """A run of the program that counts; it lasts that long, once it has begun, and is not held."""
+    words = [sys.executable, "-S", str(program), str(STEPS), str(round(lasts_s / STEPS, 3))]
+    words += [] if gate is None else [str(gate.step), str(gate.path)]
     return external(
-        words, "runner.resume=approximate", "schedule.backoff_s=0", *overrides, name=name
+        words, "runner.resume=approximate", "schedule.backoff_s=0", *overrides, name="count"
     )
 
 

@@ -25,6 +25,7 @@ from rl_orch.records import Run, State
 from tests.faults import programs
 from tests.faults.checker import Figures, check
 from tests.faults.lab import Lab
+from tests.faults.programs import Gate
 from tests.faults.watcher import Marked
 from tests.faults.workload import Submitter
 from tests.integration.conftest import until
@@ -53,14 +54,14 @@ class Scene:
         )
         return self.chance.choice(sorted(found, key=lambda process: process.identity))
 
-    def submitted(self, *overrides: str, lasts_s: float = 2.0) -> Run:
-        """A further run."""
-        spec = programs.a_count(self.lab.program, *overrides, lasts_s=lasts_s)
+    def submitted(self, *overrides: str, gate: Gate | None = None) -> Run:
+        """A further run, which may be held."""
+        spec = programs.a_count(self.lab.program, *overrides, lasts_s=2.0, gate=gate)
         return self.lab.ask(lambda client: client.submit(spec, consent=True)).runs[0]
 
     def ended(self, run: Run) -> Run:
         """The run, once it has ended."""
-        until(lambda: not self.lab.store.get(run.id).active, timeout_s=60.0)
+        until(lambda: not self.lab.store.get(run.id).active)
         return self.lab.store.get(run.id)
 
 
@@ -121,7 +122,8 @@ def root_halted(scene: Scene) -> None:
 
 def checkpoint_damaged(scene: Scene) -> None:
     """The newest checkpoint is damaged as its root dies: the one before it is used."""
-    run = scene.submitted(lasts_s=4.0)
+    gate = Gate(scene.lab.folder / "damaged", step=9)
+    run = scene.submitted(gate=gate)
     directory = RunDir.of(run)
     until(lambda: len(shelf.listing(directory.checkpoints)) >= 2)
     root = next(r for r in scene.lab.watcher.roots() if r.directory == directory.path)
@@ -129,6 +131,7 @@ def checkpoint_damaged(scene: Scene) -> None:
     newest = max(shelf.listing(directory.checkpoints), key=lambda entry: entry.step)
     _damage(newest.path, scene.chance)
     _send(root, signal.SIGKILL)
+    gate.open()
     ended = scene.ended(run)
     assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2), ended.reason
 
@@ -145,7 +148,8 @@ def stopped_as_it_starts(scene: Scene) -> None:
 
 def resumed_twice_at_once(scene: Scene) -> None:
     """A stopped run is resumed by two at once: one of them does it, the other is told so."""
-    run = scene.submitted()
+    gate = Gate(scene.lab.folder / "resumed")
+    run = scene.submitted(gate=gate)
     scene.pause(most_s=1.0)
     scene.lab.ask(lambda client: client.stop(run.id))
     scene.lab.watcher.may_go_on(run.id)
@@ -162,6 +166,7 @@ def resumed_twice_at_once(scene: Scene) -> None:
     with ThreadPoolExecutor(2) as pool:
         answers = sorted(future.result() for future in [pool.submit(resume) for _ in range(2)])
     assert answers == ["queued", "refused"], answers
+    gate.open()
     assert scene.ended(run).state is State.SUCCEEDED
 
 
@@ -239,10 +244,16 @@ def _played(scene: Scene, fault: Fault) -> Figures:
     for up in lab.services:
         up.await_ready(began)
     lab.watcher.start()
+    gate = Gate(lab.folder / "gate")
     own = random.Random(scene.chance.random())
-    submitter = Submitter(lab, lambda _: programs.by_chance(lab.program, own), load=RUNS)
+    # One of the runs is held: whenever the fault comes, there is something that it can hit.
+    held = iter([programs.a_count(lab.program, gate=gate)])
+    submitter = Submitter(
+        lab, lambda _: next(held, None) or programs.by_chance(lab.program, own), load=RUNS
+    )
     submitter.start(at_most=RUNS + 1)
     fault(scene)
+    gate.open()
     submitter.join()
     lab.await_end()
     return check(lab, submitter.acknowledged)

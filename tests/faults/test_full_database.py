@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -18,7 +20,7 @@ def test_a_full_disk_of_the_database_is_told_clearly_and_survived(tmp_path: Path
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

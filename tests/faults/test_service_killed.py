@@ -3,11 +3,10 @@
 import random
 import threading
 from functools import partial
-from statistics import median
 
 from tests.faults import programs
 from tests.faults.checker import Figures, check
-from tests.faults.lab import READY_WITHIN_S, Lab
+from tests.faults.lab import Lab
 from tests.faults.workload import Make, Submitter
 
 KILLS = 4
@@ -34,7 +33,7 @@ def killed_again_and_again(
         lab.service.kill()
         lab.service.start()
     submitter.finish()
-    lab.await_end(timeout_s=90.0)
+    lab.await_end()
     return check(lab, submitter.acknowledged)
 
 
@@ -45,5 +44,4 @@ def test_a_service_that_is_killed_again_and_again_loses_nothing_and_doubles_noth
     figures = killed_again_and_again(lab, make, seed=1, kills=KILLS, lives_s=1.5)
     assert figures.states == {"succeeded": figures.runs}, str(figures)
     assert figures.attempts == figures.runs, str(figures)
-    assert median(figures.ready_s) <= READY_WITHIN_S, str(figures)
-    assert max(figures.ready_s) <= 2 * READY_WITHIN_S, str(figures)  # Other tests run beside it.
+    assert len(figures.ready_s) == KILLS + 1, str(figures)  # `make soak` holds how soon.

@@ -25,8 +25,13 @@ DEAD = f"{processes.host()}/999999999:1/token"
 @pytest.fixture
 def stranger() -> Iterator["subprocess.Popen[bytes]"]:
     """A process that has nothing to do with any run, and leads a group of its own."""
-    command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-    with subprocess.Popen(command, start_new_session=True) as child:
+    echo = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", echo],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
         yield child
         child.kill()
 
@@ -45,12 +50,15 @@ def a_run_at_work(verbs: Orchestrator, folder: Path, handle: str, *, lease: str)
 
 
 def lives_on(stranger: "subprocess.Popen[bytes]") -> bool:
-    """Whether the stranger is there after the moment that a signal takes."""
+    """Whether the stranger still answers: a signal that was sent before would have ended it."""
+    assert stranger.stdin is not None
+    assert stranger.stdout is not None
     try:
-        stranger.wait(timeout=0.2)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
+        stranger.stdin.write(b"there?\n")
+        stranger.stdin.flush()
+    except BrokenPipeError:
+        return False
+    return stranger.stdout.readline() == b"there?\n"
 
 
 def forged(stranger: "subprocess.Popen[bytes]") -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rl_orch.errors import RlctlError
 from rl_orch.spec.model import Spec
 from tests.faults.lab import Lab
+from tests.waiting import PATIENCE_S
 
 LEAST_S = 0.02
 
@@ -40,7 +41,7 @@ class Submitter:
         self._most = at_most
         self._thread.start()
 
-    def reach(self, count: int, *, timeout_s: float = 60.0) -> None:
+    def reach(self, count: int, *, timeout_s: float = PATIENCE_S) -> None:
         """Return once so many are acknowledged."""
         deadline = time.monotonic() + timeout_s
         while len(self.acknowledged) < count:
@@ -51,7 +52,7 @@ class Submitter:
     def finish(self) -> None:
         """Return once what was begun is acknowledged; begin no more."""
         self._enough.set()
-        self._thread.join(timeout=90.0)
+        self._thread.join(timeout=PATIENCE_S)
         assert not self._thread.is_alive(), "a submission is not acknowledged"
         self.complain()
 
@@ -62,7 +63,7 @@ class Submitter:
 
     def join(self) -> None:
         """Return once all is acknowledged."""
-        self._thread.join(timeout=90.0)
+        self._thread.join(timeout=PATIENCE_S)
         self.finish()
 
     def _work(self) -> None:

@@ -20,6 +20,7 @@ import pytest
 from rl_orch.cli import rlctl
 from rl_orch.io.rundir import RunDir
 from tests.conftest import python_path
+from tests.waiting import PATIENCE_S
 
 RLCTL = [sys.executable, "-c", "from rl_orch.cli.rlctl import main; main()"]
 
@@ -74,7 +75,9 @@ class Shell:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RL_", "RLCTL_"))}
         return inherited | {"RLCTL_HOME": str(self.home), "PYTHONPATH": python_path(self.folder)}
 
-    def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, timeout_s: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
         """Carry a command out."""
         if arguments[0] in HERE:
             return self._run_here(arguments)
@@ -88,7 +91,7 @@ class Shell:
             check=False,
         )
 
-    def json(self, *arguments: str, code: int = 0, timeout_s: float = 90.0) -> dict[str, Any]:
+    def json(self, *arguments: str, code: int = 0, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The document that a command prints; its exit code must be the given one."""
         done = self.run(*arguments, "--json", timeout_s=timeout_s)
         assert done.returncode == code, done.stderr + done.stdout
@@ -164,7 +167,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
     made.close()
 
 
-def until(condition: Callable[[], Any], *, timeout_s: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], *, timeout_s: float = PATIENCE_S) -> Any:
     """What the condition says as soon as it says something true."""
     deadline = time.monotonic() + timeout_s
     pause = threading.Event()

@@ -14,6 +14,7 @@ from pathlib import Path
 from rl_orch.io import chain, commands, shelf
 from rl_orch.io.rundir import RunDir
 from tests.integration.conftest import RESUMED, Shell, until
+from tests.waiting import PATIENCE_S
 
 SIZE = "24m"
 NO_SPACE = "No space left on device"
@@ -50,7 +51,7 @@ def main(home: Path, whole: RunDir, what: str) -> None:
     if what == "checkpoint":
         # Room for some events, and for half a checkpoint.
         os.truncate(ballast, ballast.stat().st_size - 48 * 1024)
-    printed, errors = child.communicate(timeout=60)
+    printed, errors = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 1, errors
     run = json.loads(printed)
     assert run["state"] == "failed", run

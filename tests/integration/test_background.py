@@ -18,8 +18,8 @@ from rl_orch.io.signals import OF_PYTHON
 from rl_orch.records import Run
 from tests.integration.conftest import RLCTL, SMALL, Shell, until
 from tests.signals import ignored_by, ignoring
+from tests.waiting import PATIENCE_S
 
-PATIENCE_S = 240.0
 LONG = ("launch", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=1e9", "eval.every=1e9")
 WAITING = """
 import sys, time
@@ -34,10 +34,7 @@ ALL = "SIGINT SIGHUP SIGQUIT SIGTERM SIGCHLD"
 def run_of(shell: Shell) -> Run:
     """The run of a home, once it has been trained for a while."""
     watched = orchestrator.connect(shell.home)
-    found: Run = until(
-        lambda: next((run for run in watched.ls().runs if run.env_steps > 0), None),
-        timeout_s=PATIENCE_S,
-    )
+    found: Run = until(lambda: next((run for run in watched.ls().runs if run.env_steps > 0), None))
     return found
 
 
@@ -72,7 +69,7 @@ def test_a_launch_under_nohup_outlives_its_terminal(shell: Shell) -> None:
         run = run_of(shell)
         os.close(terminal)
         watched = orchestrator.connect(shell.home)
-        until(lambda: watched.get(run.id).env_steps > run.env_steps, timeout_s=PATIENCE_S)
+        until(lambda: watched.get(run.id).env_steps > run.env_steps)
         assert child.poll() is None
         assert ignored_by(child.pid) == OF_PYTHON | {signal.SIGHUP}
         assert ignored_by(root_of(run.path)) == OF_PYTHON
@@ -98,10 +95,8 @@ def test_a_service_and_its_runs_hear_what_their_starter_ignores(shell: Shell) ->
     )
     try:
         shell.json(*external(shell, WAITING), "--detach", "runner.stop_grace_s=3600", "name=waits")
-        path: Path = until(
-            lambda: next((shell.home / "runs").glob("waits-*"), None), timeout_s=PATIENCE_S
-        )
-        until(lambda: "SigCgt" in (path / "log.txt").read_text(), timeout_s=PATIENCE_S)
+        path: Path = until(lambda: next((shell.home / "runs").glob("waits-*"), None))
+        until(lambda: "SigCgt" in (path / "log.txt").read_text())
         log = (path / "log.txt").read_text()
         (root,) = [p for p in shell.processes() if "rl_orch.worker.external" in p.cmdline()]
         assert ignored_by(root.pid) == OF_PYTHON

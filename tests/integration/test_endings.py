@@ -11,6 +11,7 @@ import pytest
 from rl_orch import orchestrator
 from rl_orch.io import commands, processes, shelf
 from tests.integration.conftest import SMALL, Shell, until
+from tests.waiting import PATIENCE_S
 
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9", *SMALL)
 
@@ -40,7 +41,7 @@ def test_a_signal_stops_the_run_after_a_last_checkpoint(
 ) -> None:
     child, run = launched(shell)
     child.send_signal(number)
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 4
     shown = shell.json("show", run["id"])
     assert shown["state"] == "stopped"
@@ -54,7 +55,7 @@ def test_stop_from_elsewhere_ends_the_run_and_the_launch(shell: Shell) -> None:
     child, run = launched(shell)
     stopped = shell.json("stop", run["id"])
     assert stopped["state"] == "stopped"
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 4
     assert shell.processes() == []
 
@@ -65,7 +66,7 @@ def test_a_forced_stop_ends_a_run_that_does_not_listen(shell: Shell) -> None:
     stopped = shell.json("stop", run["id"], "--force")
     assert stopped["state"] == "stopped"
     assert "killed" in stopped["reason"]
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 4
     assert shell.processes() == []
 
@@ -73,7 +74,7 @@ def test_a_forced_stop_ends_a_run_that_does_not_listen(shell: Shell) -> None:
 def test_a_killed_worker_is_a_failed_run_that_says_so(shell: Shell) -> None:
     child, run = launched(shell)
     os.kill(worker_pid(run), signal.SIGKILL)
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 1
     shown = shell.json("show", run["id"])
     assert shown["state"] == "failed"
@@ -84,7 +85,7 @@ def test_a_killed_worker_is_a_failed_run_that_says_so(shell: Shell) -> None:
 def test_a_run_outlives_its_killed_supervisor_and_can_still_be_talked_to(shell: Shell) -> None:
     child, run = launched(shell)
     child.kill()
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     before = shell.json("show", run["id"])
     assert before["state"] == "running"
     folder = Path(run["path"])

@@ -14,6 +14,7 @@ import pytest
 from rl_orch.cli import rlctl
 from tests.exported import CASES, bundled, made
 from tests.integration.conftest import SMALL, Shell, until
+from tests.waiting import PATIENCE_S
 
 GOOD = (
     "launch",
@@ -151,9 +152,9 @@ def test_an_interrupted_evaluation_leaves_no_process_and_no_file(
 ) -> None:
     before = sorted((Path(good["path"]) / "evals").iterdir())
     child = home.start("eval", "good", "-n", "200000", "--jobs", "2")
-    players: list[psutil.Process] = until(lambda: at_work(child.pid), timeout_s=90.0)
+    players: list[psutil.Process] = until(lambda: at_work(child.pid))
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, said.strip()) == (130, "interrupted")
     assert not any(map(psutil.Process.is_running, players))
     assert sorted((Path(good["path"]) / "evals").iterdir()) == before

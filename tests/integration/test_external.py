@@ -17,6 +17,7 @@ from rl_orch import orchestrator
 from rl_orch.io import processes
 from rl_orch.io.events import first_gap, fold, read
 from tests.integration.conftest import Shell, until
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "bring-your-own-trainer.md"
@@ -188,7 +189,7 @@ def test_a_stop_ends_it(desk: Desk) -> None:
     stopped = desk.shell.json("stop", path.name)
     assert stopped["state"] == "stopped"
     assert stopped["reason"].endswith("as it was asked to")
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 4
     assert left_of(path) == []
 
@@ -196,7 +197,7 @@ def test_a_stop_ends_it(desk: Desk) -> None:
 def test_a_kill_fails_it_and_the_next_attempt_goes_on_to_the_gate(desk: Desk) -> None:
     child, path = desk.launched("train.total_timesteps=1e12", "name=killed")
     program_of(path).send_signal(signal.SIGKILL)
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 1
     failed = desk.shell.json("show", path.name)
     assert failed["state"] == "failed"
@@ -229,14 +230,14 @@ def test_one_that_ignores_the_signal_is_killed_with_its_children_and_that_is_sai
         "its program ignored SIGTERM for 1 s and was killed at step 0; "
         "killed with it: 2 processes that it had started"
     )
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     assert left_of(path) == []
 
 
 def test_a_root_that_is_killed_takes_its_program_with_it(desk: Desk) -> None:
     child, path = desk.launched("train.total_timesteps=1e12", "name=rootless")
     os.kill(processes.pid_of((path / "lock").read_text()), signal.SIGKILL)
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
     run = orchestrator.connect(desk.shell.home).get(path.name)
     assert run.state == "failed"
     assert "killed with it: 1 process that it had started" in run.reason

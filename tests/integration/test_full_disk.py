@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch.io.rundir import RunDir
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +28,7 @@ def test_a_full_disk_is_a_clear_end_that_is_resumed_once_there_is_room(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=2 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,12 +6,13 @@ from pathlib import Path
 from rl_orch import orchestrator
 from rl_orch.records import State
 from tests.integration.conftest import SMALL, Shell, until
+from tests.waiting import PATIENCE_S
 
-BUDGET = (*SMALL, "train.total_timesteps=4096", "eval.every=2048", "checkpoint.every=512")
+LONG = (*SMALL, "train.total_timesteps=1e7", "eval.every=2048", "checkpoint.every=512")
 
 
 def test_a_group_runs_side_by_side_and_goes_on_after_an_interruption(shell: Shell) -> None:
-    launch = ("launch", "--env", "CartPole-v1", "--name", "walk", "--seeds", "2", *BUDGET)
+    launch = ("launch", "--env", "CartPole-v1", "--name", "walk", "--seeds", "2", *LONG)
     child = shell.start(*launch, "--json")
     watched = orchestrator.connect(shell.home)
     both: set[str] = set()
@@ -21,13 +22,14 @@ def test_a_group_runs_side_by_side_and_goes_on_after_an_interruption(shell: Shel
         saved = list(shell.home.glob("runs/*/checkpoints/step_*"))
         return len(both) == 2 and len(saved) >= 2
 
-    until(under_way, timeout_s=60.0)
+    until(under_way)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 4
     assert shell.json("show", "walk")["state"] == "stopped"
 
-    resumed = shell.json("resume", "walk")
+    steps = max(run.env_steps for run in watched.ls().runs)
+    resumed = shell.json("resume", "walk", "--set", f"train.total_timesteps={steps + 2048}")
     assert [run["state"] for run in resumed["runs"]] == ["succeeded", "succeeded"]
     assert [run["attempt"] for run in resumed["runs"]] == [2, 2]
     assert resumed["eval"]["unit"] == "training runs"

@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from tests.integration.conftest import SMALL, Shell, until
+from tests.waiting import PATIENCE_S
 
 SHORT = (*SMALL, "--steps", "2048")
 
@@ -39,7 +40,7 @@ def breaking(shell: Shell) -> str:
 
 
 def test_where_the_time_goes_is_told_and_no_run_is_made(shell: Shell) -> None:
-    told = shell.json("profile", "--env", "CartPole-v1", *SHORT, timeout_s=110.0)
+    told = shell.json("profile", "--env", "CartPole-v1", *SHORT)
     assert told["settled"]["train.engine"]["value"] == "kernels"
     assert told["settled"]["env.backend"]["value"] == "native"
     assert [*told["parts"]] == ["env", "policy", "learner", "other"]
@@ -99,9 +100,9 @@ def test_whoever_ends_the_command_ends_the_training_too(
         both = [one for one in started if "rl_orch.worker.profile" in one.cmdline()]
         return both if len(both) == 2 else []
 
-    both: list[psutil.Process] = until(training, timeout_s=60.0)
+    both: list[psutil.Process] = until(training)
     child.send_signal(number)
-    _, said = child.communicate(timeout=30.0)
+    _, said = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == code
     assert "Traceback" not in said
     assert until(lambda: not any(map(psutil.Process.is_running, both)))

@@ -1,11 +1,8 @@
-"""How soon the command answers, and what it does not load to do so.
-
-Time is that of the processor, the least of five, or of fifteen while the machine is busy: what
-`rlctl` takes where it has nothing to wait for.
+"""How much the command does before it answers, and what it does not load to do so. How soon it
+answers is for `make soak` to tell.
 """
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +14,8 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.orchestrator import connect, to_spec
 from rl_orch.records import Run, State
 
+ROOT = Path(__file__).parents[2]
+MAIN = "from rl_orch.cli.rlctl import main; main()"
 HEAVY = ("torch", "numba", "tensorboard", "gymnasium")
 """Nothing in the control plane needs these."""
 
@@ -48,25 +47,34 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_help_takes_less_than_0_4_s(empty_home: Path) -> None:
-    assert least_seconds(empty_home, "--help", bar=0.4) < 0.4
-
-
 LIBRARIES = (
     "import sqlalchemy.dialects.sqlite, pydantic.main, typer.main, rich.table, rich.console, yaml,"
     "psutil"
 )
 """What a listing is made with, and nothing of ours."""
 
+COUNTED = """
+import sys
+from tests.counting import calls
+def carry_out():
+    try:
+        exec(sys.argv.pop(1))
+    except SystemExit as end:
+        assert not end.code
+sys.stderr.write(str(calls(carry_out)))
+"""
 
-def test_ls_takes_little_more_than_its_libraries_and_a_thousand_runs_add_at_most_0_2_s(
+
+def test_help_is_little_work(empty_home: Path) -> None:
+    assert calls_of(MAIN, empty_home, "--help") < 400_000
+
+
+def test_ls_is_little_more_work_than_its_libraries_and_a_thousand_runs_add_little(
     empty_home: Path, home: Path
 ) -> None:
-    """0.7 s where the libraries take 0.45; how fast the machine is at the moment cancels out."""
-    bar = 1.55 * least_seconds_of(LIBRARIES, empty_home, bar=0.0)
-    none = least_seconds(empty_home, "ls", bar=bar)
-    assert none < bar
-    assert least_seconds(home, "ls", bar=none + 0.2) < none + 0.2
+    none = calls_of(MAIN, empty_home, "ls")
+    assert none < 2 * calls_of(LIBRARIES, empty_home)
+    assert calls_of(MAIN, home, "ls") < none + 400 * RUNS
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def test_a_command_loads_only_what_it_needs(
     )
     done = subprocess.run(
         [sys.executable, "-c", program, " ".join(unwanted), *words],
-        env=_environment(home),
+        env=environment(home),
         capture_output=True,
         text=True,
         check=True,
@@ -106,24 +114,16 @@ def test_a_command_loads_only_what_it_needs(
     assert done.stdout.splitlines()[-1] == "loaded:", done.stdout
 
 
-def least_seconds(home: Path, *words: str, bar: float) -> float:
-    """The least processor time that a command takes."""
-    return least_seconds_of("from rl_orch.cli.rlctl import main; main()", home, *words, bar=bar)
+def calls_of(code: str, home: Path, *words: str) -> int:
+    """How many functions are called where a program begins and ends."""
+    program = [sys.executable, "-c", COUNTED, code, *words]
+    done = subprocess.run(
+        program, cwd=ROOT, env=environment(home), capture_output=True, text=True, check=True
+    )
+    return int(done.stderr.splitlines()[-1])
 
 
-def least_seconds_of(code: str, home: Path, *words: str, bar: float) -> float:
-    """The least processor time that a program takes, tried again while that is over the bar."""
-    program = [sys.executable, "-c", code, *words]
-    seconds: list[float] = []
-    while len(seconds) < 5 or (len(seconds) < 15 and min(seconds) >= bar):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(program, env=_environment(home), stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(seconds)
-
-
-def _environment(home: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     """As users have it: with compiled modules kept from one start to the next."""
     unlike = ("RL", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(unlike)}

@@ -17,6 +17,7 @@ from rl_orch.client import Client
 from rl_orch.io import place, processes
 from rl_orch.records import Run
 from tests.integration.conftest import SMALL, Shell, until
+from tests.waiting import PATIENCE_S
 
 LONG = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=1e9")
 
@@ -32,7 +33,7 @@ def training(shell: Shell) -> Run:
     """A run that the service has begun, and that goes on for ever."""
     run_id = shell.json(*LONG)["id"]
     with Client.of_home(shell.home) as client:
-        until(lambda: client.get(run_id).env_steps > 0, timeout_s=60.0)
+        until(lambda: client.get(run_id).env_steps > 0)
         return client.get(run_id)
 
 
@@ -86,9 +87,9 @@ def test_whoever_waits_does_not_mind_a_service_that_is_killed(
     said = shell.run("stop", run.id)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.startswith(f"{run.id}  stopped: ")
-    out, _ = waiting.communicate(timeout=30)
+    out, _ = waiting.communicate(timeout=PATIENCE_S)
     assert (waiting.returncode, json.loads(out)["state"]) == (4, "stopped")
-    log, _ = following.communicate(timeout=30)
+    log, _ = following.communicate(timeout=PATIENCE_S)
     assert log == (Path(run.path) / "log.txt").read_text()
 
 
@@ -108,7 +109,7 @@ def test_a_service_in_the_foreground_ends_when_it_is_asked_to(shell: Shell) -> N
     refused = shell.json(*LONG, "resources.memory_mb=901", code=2)["error"]
     assert "900" in refused["message"]
     service.send_signal(signal.SIGTERM)
-    _, told = service.communicate(timeout=20)
+    _, told = service.communicate(timeout=PATIENCE_S)
     assert (service.returncode, told.splitlines()[-1]) == (0, "service ended")
     assert place.read(shell.home) is None
 

@@ -20,6 +20,7 @@ from rl_orch.errors import SpecInvalid
 from rl_orch.io import chain, processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run
+from rl_orch.runners import local
 from rl_orch.runners.local import LocalRunner, Spare, variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -27,10 +28,16 @@ from rl_orch.testing import BackgroundRunnerContract
 from rl_orch.worker import check
 from rl_orch.worker.loaded import OUTDATED
 from tests.integration.conftest import SMALL, Shell, until
+from tests.waiting import PATIENCE_S
 
 SHORT = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=2048")
 LONG = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=1e9")
-PREPARED_WITHIN_S = 90.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runners of this process wait for a spare as long as a busy machine needs to load it."""
+    monkeypatch.setattr(local, "LOADS_WITHIN_S", PATIENCE_S)
 
 
 class Warm(LocalRunner):
@@ -71,12 +78,12 @@ class TestWarmRunner(BackgroundRunnerContract):
         """The next spare is prepared for it."""
         runner = LocalRunner(spares=1)
         try:
-            (spare,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            (spare,) = until(lambda: runner.spares.ready)
             directory = self.make_directory(tmp_path, "resources.threads=2")
             handle = runner.start(directory, Task(attempt=1))
             assert processes.pid_of(handle) != spare
             self.wait(runner, handle)
-            (other,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            (other,) = until(lambda: runner.spares.ready)
             assert psutil.Process(other).environ()["OMP_NUM_THREADS"] == "2"
             assert not psutil.pid_exists(spare)
         finally:
@@ -86,7 +93,7 @@ class TestWarmRunner(BackgroundRunnerContract):
         """Limits that the service has raised are those of its runs, but not of its spares."""
         runner, directory = LocalRunner(spares=1), self.make_directory(tmp_path)
         try:
-            (spare,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            (spare,) = until(lambda: runner.spares.ready)
             soft, hard = psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE)
             psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE, (soft - 1, hard))
             handle = runner.start(directory, Task(attempt=1))
@@ -99,7 +106,7 @@ class TestWarmRunner(BackgroundRunnerContract):
         """It is killed first, so that there are never two roots."""
         runner, directory = LocalRunner(spares=1), self.make_directory(tmp_path)
         try:
-            (spare,) = until(lambda: runner.spares.ready, timeout_s=PREPARED_WITHIN_S)
+            (spare,) = until(lambda: runner.spares.ready)
             os.kill(spare, signal.SIGSTOP)
             handle = runner.start(directory, Task(attempt=1))
             assert not psutil.pid_exists(spare)
@@ -113,7 +120,7 @@ def up(shell: Shell) -> Iterator[int]:
     """The pid of a service that has a spare ready."""
     (shell.folder / "sitecustomize.py").write_text("VALUE = 1\n")
     pid = shell.json("up", "--detach", "--port", "0")["pid"]
-    until(lambda: spares(pid), timeout_s=PREPARED_WITHIN_S)
+    until(lambda: spares(pid))
     yield pid
     shell.run("down", "--stop-runs")
 
@@ -141,7 +148,7 @@ def test_a_spare_ends_with_its_service_and_a_run_that_was_one_does_not(
     (spare,) = spares(up)
     run, root = launched(shell, *LONG)
     assert root == spare
-    (other,) = until(lambda: spares(up), timeout_s=PREPARED_WITHIN_S)
+    (other,) = until(lambda: spares(up))
     os.kill(up, signal.SIGKILL)
     until(lambda: not lives(other))
     assert lives(root)
@@ -187,15 +194,15 @@ def test_a_check_is_prepared_too(tmp_path: Path) -> None:
         return None if check is None else check._child.pid
 
     try:
-        waiting = until(prepared, timeout_s=PREPARED_WITHIN_S)
+        waiting = until(prepared)
         with pytest.raises(SpecInvalid, match="NoSuchEnv-v0"):
             runner.check(resolve({"env": {"id": "NoSuchEnv-v0"}}))
         assert not lives(waiting)
-        another = until(prepared, timeout_s=PREPARED_WITHIN_S)
+        another = until(prepared)
         os.kill(another, signal.SIGKILL)
         until(lambda: not lives(another))
         assert runner.check(resolve({"env": {"id": "CartPole-v1"}})).env.backend == "native"
-        last = until(prepared, timeout_s=PREPARED_WITHIN_S)
+        last = until(prepared)
     finally:
         runner.spares.close()
     assert not lives(last)
@@ -233,7 +240,7 @@ class TestAhead:
         (loading,) = begun(runner, self.SPEC)
         handle = runner.start(directory(tmp_path, self.SPEC), Task(attempt=1))
         assert processes.pid_of(handle) == loading
-        until(lambda: runner.poll(handle), timeout_s=PREPARED_WITHIN_S)
+        until(lambda: runner.poll(handle))
         assert not runner.spares.expected
 
     def test_a_run_that_needs_something_else_starts_cold(self, tmp_path: Path) -> None:
@@ -295,7 +302,7 @@ def living(runner: Runner, directory: Path) -> Iterator[int]:
     handle = runner.start(directory, Task(attempt=1))
     try:
         events = RunDir(directory).events
-        until(lambda: b'"kind":"metric"' in events.read_bytes(), timeout_s=60.0)
+        until(lambda: b'"kind":"metric"' in events.read_bytes())
         yield processes.pid_of(handle)
     finally:
         runner.stop(handle, force=True)

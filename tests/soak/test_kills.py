@@ -14,6 +14,7 @@ from rl_orch.io.events import fold, read
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EventKind, State
 from tests.integration.conftest import RESUMED, Shell, until
+from tests.waiting import PATIENCE_S
 
 KILLS = 50
 LAUNCH = (*RESUMED, "train.total_timesteps=307200")
@@ -28,7 +29,7 @@ def worker(shell: Shell) -> int | None:
 
 def kill_by_chance(shell: Shell, directory: RunDir, chance: random.Random) -> bool:
     """Kill the root while it starts, trains or saves; False if it had ended before."""
-    pid: Any = until(lambda: worker(shell), timeout_s=60.0)
+    pid: Any = until(lambda: worker(shell))
     if chance.random() < 0.3:
         deadline = time.monotonic() + 10.0
         while time.monotonic() < deadline and not any(directory.checkpoints.glob(".tmp-*")):
@@ -50,7 +51,7 @@ def test_fifty_kills_are_told_truly_and_change_nothing(shell: Shell) -> None:
     directory = RunDir(found[0])
     while kills < KILLS and kill_by_chance(shell, directory, chance):
         kills += 1
-        child.communicate(timeout=60)
+        child.communicate(timeout=PATIENCE_S)
         connected, asked_at = orchestrator.connect(shell.home), time.monotonic()
         shown = connected.show(directory.path.name).run
         assert time.monotonic() - asked_at < 1.0

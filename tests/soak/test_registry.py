@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry_race import race
+from tests.registry_race import Least, race
 
+LEAST = Least(seconds=60.0, kills=50, changes=50)
 Tell = Callable[[str, object], None]
 
 
@@ -14,7 +15,7 @@ Tell = Callable[[str, object], None]
 def test_a_minute_of_eight_processes_loses_nothing_in_sqlite(
     tmp_path: Path, record_property: Tell, seed: int
 ) -> None:
-    figures = race(tmp_path / "home", tmp_path / "rlctl.db", seconds=60.0, seed=seed)
+    figures = race(tmp_path / "home", tmp_path / "rlctl.db", LEAST, seed=seed)
     record_property("figures", str(figures))
     assert figures.changes >= 50, str(figures)
 
@@ -23,6 +24,6 @@ def test_a_minute_of_eight_processes_loses_nothing_in_sqlite(
 def test_a_minute_of_eight_processes_loses_nothing_in_postgresql(
     tmp_path: Path, postgres_url: str, record_property: Tell, seed: int
 ) -> None:
-    figures = race(tmp_path / "home", postgres_url, seconds=60.0, seed=seed)
+    figures = race(tmp_path / "home", postgres_url, LEAST, seed=seed)
     record_property("figures", str(figures))
     assert figures.changes >= 50, str(figures)

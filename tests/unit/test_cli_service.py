@@ -32,6 +32,7 @@ from rl_orch.io.rundir import RunDir
 from rl_orch.records import Run
 from rl_orch.testing import FakeRunner, Script, a_spec, trains_to
 from tests.conftest import Ran
+from tests.waiting import PATIENCE_S
 
 Rlctl = Callable[..., Ran]
 LAUNCH = ("launch", "--env", "x")
@@ -51,7 +52,7 @@ def a_service(home: Path, script: Script, *, at_once: bool = True) -> Iterator[O
     scheduling = threading.Thread(target=service.run, args=(until,))
     serving.start()
     noted = Place(
-        url=urls.get(timeout=10.0),
+        url=urls.get(timeout=PATIENCE_S),
         identity=processes.identity(os.getpid()) or "",
         host=processes.host(),
         token=token,

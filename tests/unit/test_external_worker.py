@@ -19,6 +19,7 @@ from rl_orch.orchestrator import to_spec
 from rl_orch.records import Event
 from rl_orch.worker.external import run_attempt
 from tests.integration.conftest import until
+from tests.waiting import PATIENCE_S
 
 TELL = """
 import json, os, pathlib, signal, subprocess, sys, time
@@ -67,10 +68,10 @@ def going_on(directory: RunDir) -> Iterator[None]:
     try:
         until(lambda: events(directory, "metric"))
         yield
-        thread.join(20)
+        thread.join(PATIENCE_S)
     finally:
         processes.sweep(directory.path, through=100)
-        thread.join(20)
+        thread.join(PATIENCE_S)
 
 
 def test_what_a_program_says_becomes_events_and_its_end_the_last_of_them(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_ot
     found, report = gathered.read(run, "final", digest), run.read_report("final")
     assert found is not None
     assert found.latency is not None
-    assert 0.0 < found.latency.p99_ms < 1000.0
+    assert found.latency.p99_ms > 0.0
     assert found.latency.n >= FEWEST
     assert report is not None
     played = found.baselines["production"].report

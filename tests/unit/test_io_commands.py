@@ -20,6 +20,8 @@ from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked
 from rl_orch.io import commands, socket_path
 from rl_orch.io.commands import Request, send, serve
 from rl_orch.io.socket_path import SocketPath
+from tests.integration.conftest import until
+from tests.waiting import PATIENCE_S
 
 
 def echo(request: Request) -> dict[str, Any]:
@@ -224,7 +226,7 @@ def test_a_slow_client_is_sent_away_when_its_time_is_over(
     monkeypatch.setattr(commands, "_CLIENT_S", 0.05)
     with closing(serve(run_dir, echo)):
         place = SocketPath.open(run_dir, commands.SOCKET)
-        with commands._connected(place, 5.0) as slow:
+        with commands._connected(place, PATIENCE_S) as slow:
             slow.sendall(b'{"comm')
             reply = json.loads(slow.makefile("rb").readline())
         assert reply == {"ok": False, "error": "no complete line within 0.05 s"}
@@ -237,7 +239,7 @@ def test_the_handler_is_called_by_one_thread_at_a_time(run_dir: Path) -> None:
 
     def handle(request: Request) -> dict[str, Any]:
         calls.append(request)
-        release.wait(5.0)
+        release.wait(PATIENCE_S)
         return {}
 
     with closing(serve(run_dir, handle)):
@@ -246,6 +248,7 @@ def test_the_handler_is_called_by_one_thread_at_a_time(run_dir: Path) -> None:
                 RlctlError, match="run r1 did not answer the command 'pause': no complete line"
             ):
                 send(run_dir, "pause", timeout_s=0.05)
+            until(lambda: calls)
         assert len(calls) == 1
         release.set()
         assert send(run_dir, "pause") == {"ok": True}

@@ -24,6 +24,7 @@ from rl_orch.errors import Damaged, RlctlError
 from rl_orch.io import machine, segment_files, segments
 from rl_orch.io.segment_files import Entry
 from rl_orch.io.segments import SegmentStore
+from tests.waiting import PATIENCE_S
 
 NAMES = [f"{10 * i:015d}-{10 * i + 9:015d}" for i in range(6)]
 KINDS = "?bBhHiIqQefd"
@@ -176,7 +177,7 @@ def test_whoever_brings_a_third_segment_waits(
 
     def slow(folder: Path, segment: segments.Segment) -> Entry:
         begun.release()
-        go_on.wait(20)
+        go_on.wait(PATIENCE_S)
         return write(folder, segment)
 
     monkeypatch.setattr(segments, "write", slow)
@@ -194,7 +195,7 @@ def test_whoever_brings_a_third_segment_waits(
     assert not third.wait(0.2)
     assert not folder.exists()
     go_on.set()
-    bringer.join(20)
+    bringer.join(PATIENCE_S)
     assert third.is_set()
     assert sorted(store.settle()) == NAMES[:3]
     store.close()

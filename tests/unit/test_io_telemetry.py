@@ -11,8 +11,8 @@ from rl_orch.errors import BadInput
 from rl_orch.io.events import EventWriter
 from rl_orch.io.telemetry import Delivered, Pump, Sink
 from rl_orch.records import Event
-
-PATIENCE_S = 10.0
+from tests.integration.conftest import until
+from tests.waiting import PATIENCE_S
 
 
 class Memory:
@@ -70,7 +70,7 @@ def pump(run_dir: Path, sink: Sink, **options: Any) -> Pump:
 def test_every_event_reaches_the_sink_in_order(tmp_path: Path) -> None:
     sink = Memory()
     emit(tmp_path, *range(1000))
-    assert pump(tmp_path, sink).stop() == Delivered(written=1000, dropped=0)
+    assert pump(tmp_path, sink).stop(PATIENCE_S) == Delivered(written=1000, dropped=0)
     assert sink.taken == list(range(1000))
     assert sink.closed == 1
 
@@ -81,15 +81,15 @@ def test_events_are_delivered_while_the_run_goes_on(tmp_path: Path) -> None:
     emit(tmp_path, 1)
     assert sink.flushed.wait(PATIENCE_S)
     assert sink.taken == [1]
-    assert running.stop().written == 1
+    assert running.stop(PATIENCE_S).written == 1
 
 
 def test_the_next_pump_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     first, second = Memory(), Memory()
     emit(tmp_path, 1, 2)
-    pump(tmp_path, first).stop()
+    pump(tmp_path, first).stop(PATIENCE_S)
     emit(tmp_path, 3)
-    assert pump(tmp_path, second).stop() == Delivered(written=1, dropped=0)
+    assert pump(tmp_path, second).stop(PATIENCE_S) == Delivered(written=1, dropped=0)
     assert (first.taken, second.taken) == ([1, 2], [3])
 
 
@@ -98,7 +98,7 @@ def test_a_note_that_cannot_be_read_means_from_the_beginning(tmp_path: Path, not
     (tmp_path / "sinks").mkdir()
     (tmp_path / "sinks" / "memory.json").write_bytes(note)
     emit(tmp_path, 1)
-    assert pump(tmp_path, Memory()).stop().written == 1
+    assert pump(tmp_path, Memory()).stop(PATIENCE_S).written == 1
 
 
 def test_the_position_is_noted_only_after_a_flush(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_position_is_noted_only_after_a_flush(tmp_path: Path) -> None:
     emit(tmp_path, 1)
     pump(tmp_path, Memory(failing_flushes=10**9)).stop(0.05)
     assert not note.exists()
-    pump(tmp_path, Memory()).stop()
+    pump(tmp_path, Memory()).stop(PATIENCE_S)
     assert json.loads(note.read_text())["offset"] == (tmp_path / "events.jsonl").stat().st_size
 
 
@@ -115,7 +115,7 @@ def test_a_sink_that_fails_for_a_while_loses_nothing_and_repeats_nothing(tmp_pat
     emit(tmp_path, 1, 2, 3)
     running = pump(tmp_path, sink)
     assert sink.flushed.wait(PATIENCE_S)
-    assert running.stop() == Delivered(written=3, dropped=0)
+    assert running.stop(PATIENCE_S) == Delivered(written=3, dropped=0)
     assert sink.taken == [1, 2, 3]
     assert running.failures == 5
     assert running.error is None
@@ -125,7 +125,7 @@ def test_a_sink_that_always_fails_is_given_up_and_the_loss_counted(tmp_path: Pat
     sink = Memory(failing_writes=10**9)
     emit(tmp_path, *range(1000))
     running = pump(tmp_path, sink, longest_retry_s=60.0)
-    assert sink.failed.wait(PATIENCE_S)
+    until(lambda: running.error)
     delivered = running.stop(0.05)
     assert delivered == Delivered(0, 1000, "ConnectionError: backend is down")
 
@@ -135,7 +135,7 @@ def test_a_long_wait_before_the_next_try_does_not_delay_the_end(tmp_path: Path) 
     emit(tmp_path, 1)
     running = pump(tmp_path, sink, retry_s=3600.0)
     assert sink.failed.wait(PATIENCE_S)
-    assert running.stop() == Delivered(written=1, dropped=0)
+    assert running.stop(PATIENCE_S) == Delivered(written=1, dropped=0)
 
 
 def test_a_sink_that_hangs_is_left_behind_and_the_loss_counted(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_sink_that_exits_the_program_is_a_failing_sink(tmp_path: Path) -> None
     sink = Exiting()
     emit(tmp_path, 1)
     running = pump(tmp_path, sink)
-    assert sink.failed.wait(PATIENCE_S)
+    until(lambda: running.error)
     assert running.stop(0.05) == Delivered(0, 1, "SystemExit: 3")
 
 
@@ -166,16 +166,16 @@ def test_a_sink_that_cannot_close_is_an_error_without_a_loss(tmp_path: Path) -> 
             raise OSError("cannot close")
 
     emit(tmp_path, 1)
-    assert pump(tmp_path, Stuck()).stop() == Delivered(1, 0, "OSError: cannot close")
+    assert pump(tmp_path, Stuck()).stop(PATIENCE_S) == Delivered(1, 0, "OSError: cannot close")
 
 
 def test_a_run_without_events_delivers_nothing(tmp_path: Path) -> None:
-    assert pump(tmp_path, Memory()).stop() == Delivered(0, 0)
+    assert pump(tmp_path, Memory()).stop(PATIENCE_S) == Delivered(0, 0)
 
 
 def test_an_event_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").mkdir()
-    delivered = pump(tmp_path, Memory()).stop()
+    delivered = pump(tmp_path, Memory()).stop(PATIENCE_S)
     assert delivered.error is not None
     assert "it is a folder, not a file" in delivered.error
 
@@ -188,9 +188,9 @@ def test_late_events_of_a_superseded_attempt_are_left_out_even_by_the_next_pump(
     with EventWriter(tmp_path / "events.jsonl", run="r1", attempt=2) as log:
         log.emit("state", "started", step=0, tags={"after": None})
         log.emit("metric", "k", "second", step=1)
-    pump(tmp_path, first).stop()
+    pump(tmp_path, first).stop(PATIENCE_S)
     emit(tmp_path, "late", attempt=1)
-    assert pump(tmp_path, second).stop() == Delivered(written=0, dropped=0)
+    assert pump(tmp_path, second).stop(PATIENCE_S) == Delivered(written=0, dropped=0)
     assert first.taken == ["first", None, "second"]
     assert second.taken == []
 

@@ -1,7 +1,6 @@
 """What a machine has: read from control groups, from what `nvidia-smi` prints, from this system."""
 
 import os
-import time
 from pathlib import Path
 
 import psutil
@@ -113,10 +112,8 @@ def test_a_driver_that_fails_or_hangs_has_no_gpus(
     write_program(smi, "echo NVIDIA-SMI has failed >&2", "exit 9")
     assert machine.gpus() == []
     monkeypatch.setattr(machine, "SMI_TIMEOUT_S", 0.2)
-    write_program(smi, "exec sleep 60")
-    began = time.monotonic()
+    write_program(smi, "exec sleep 3600")  # Nobody waits that long.
     assert machine.gpus() == []
-    assert time.monotonic() - began < 5
 
 
 def test_a_machine_without_the_program_has_no_gpus(

@@ -11,6 +11,7 @@ import pytest
 
 from rl_orch.io import place, processes
 from rl_orch.io.place import Place
+from tests.waiting import PATIENCE_S
 
 FAMILY = """
 import os, signal, sys, time
@@ -44,7 +45,7 @@ def a_family(directory: Path, attempt: int) -> list[str]:
 
 def soon(condition: Callable[[], bool]) -> None:
     """Return once the condition holds."""
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -24,6 +24,7 @@ from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import NATIVE, why_not_native
 from rl_orch.testing import a_spec
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*out of date")
 
@@ -362,4 +363,4 @@ def test_somebody_elses_environment_of_that_name_is_refused(
 def test_nothing_that_looks_at_environments_loads_numba() -> None:
     looked = "rl_orch.worker.check, rl_orch.rl.envs.state, rl_orch.spec.native"
     program = f"import sys, {looked}; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S).returncode == 0

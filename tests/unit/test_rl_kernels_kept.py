@@ -3,10 +3,9 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import numba
@@ -15,6 +14,7 @@ from numba.core.caching import FunctionCache
 
 from rl_orch.rl.kernels import compile
 from rl_orch.rl.kernels.compile import Kept
+from tests.waiting import PATIENCE_S
 
 PROGRAM = """
 import sys
@@ -55,7 +55,7 @@ def answers(*processes: subprocess.Popen[str]) -> list[tuple[int, int]]:
         process.stdin.flush()
     found = []
     for process in processes:
-        out, problem = process.communicate(timeout=120)
+        out, problem = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, problem
         hits, misses = out.split()
         found.append((int(hits), int(misses)))
@@ -119,16 +119,25 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_who_comes_second_waits_for_the_code_of_the_first(
-    kept: Callable[[], Any], loading: list[str]
+    kept: Callable[[], Any], loading: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, found = kept(), kept(), []
+    locked, turned_away = compile._locked, Event()
+
+    def noted(lock: int) -> bool:
+        if not (is_ours := locked(lock)):
+            turned_away.set()
+        return is_ours
+
+    monkeypatch.setattr(compile, "_locked", noted)
+    monkeypatch.setattr(compile, "COMPILED_WITHIN_S", PATIENCE_S)
     assert first.load_overload("one", None) is None
     waiting = Thread(target=lambda: found.append(second.load_overload("one", None)))
     waiting.start()
-    time.sleep(0.2)
+    assert turned_away.wait(PATIENCE_S)
     assert waiting.is_alive()
     first.save_overload("one", "code")
-    waiting.join(timeout=10.0)
+    waiting.join(timeout=PATIENCE_S)
     assert found == ["code"]
     assert loading == ["code"]
     assert kept().load_overload("one", None) == "code"  # And nobody holds it any more.

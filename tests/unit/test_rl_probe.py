@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -19,7 +20,7 @@ from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.probe import Proof, probe
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.testing import a_spec
+from rl_orch.testing import FakeClock, a_spec
 from tests.learning import known_envs
 from tests.unit import test_rl_env_state as toys
 from tests.unit.test_rl_env_state import Toy
@@ -28,6 +29,12 @@ MODULE = __name__
 
 CAPTURED = Proof("captured", "bitwise", None, pure_reset=True)
 REDRIVEN = Proof("redriven", "bitwise", None, pure_reset=True)
+
+
+@pytest.fixture(autouse=True)
+def all_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much is looked at does not depend on how fast this machine is."""
+    monkeypatch.setattr(probes, "BUDGET_S", 1e9)
 
 
 class Clock(Toy):
@@ -277,13 +284,14 @@ def test_a_slow_environment_is_proven_in_fewer_steps(monkeypatch: pytest.MonkeyP
 def test_what_it_takes_to_make_an_environment_is_no_reason_to_look_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = vector.make
+    made, clock = vector.make, FakeClock()
 
     def slowly(*given: Any, **more: Any) -> Any:
-        time.sleep(0.5)
+        clock.advance(0.5)
         return made(*given, **more)
 
     monkeypatch.setattr(vector, "make", slowly)
+    monkeypatch.setattr(probes, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(probes, "BUDGET_S", 0.4)
     assert probe(a_spec()).pure_reset
 

@@ -21,6 +21,8 @@ from rl_orch.runners.local import LocalRunner
 from rl_orch.worker import spare
 from rl_orch.worker.loaded import Loaded
 from rl_orch.worker.spare import ROOM
+from tests.conftest import python_path
+from tests.integration.conftest import until
 
 NAMED = """
 import os, sys
@@ -160,7 +162,11 @@ def test_a_spare_ends_when_nobody_is_there_to_give_it_orders(module: Path) -> No
         assert spare._ordered(theirs, Loaded.now()) is None
 
 
-def test_a_spare_does_not_go_on_loading_for_one_who_was_killed() -> None:
+def test_a_spare_does_not_go_on_loading_for_one_who_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(3600)\n")  # It is never loaded.
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     starter = _started(
         "import sys\n"
         "from rl_orch.runners.local import Spare, variables\n"
@@ -171,10 +177,7 @@ def test_a_spare_does_not_go_on_loading_for_one_who_was_killed() -> None:
     spare = int(starter.stdout.readline())
     starter.kill()
     starter.communicate()
-    deadline = time.monotonic() + 1.5  # To load takes longer.
-    while processes.identity(spare) is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: processes.identity(spare) is None)
 
 
 def test_only_a_service_keeps_spares(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from rl_orch.io.signals import OF_PYTHON
 from tests.signals import ignoring, signals_in, unheeded_signals
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 SIGNALS = "print(open('/proc/self/status').read())"
-PATIENCE_S = 600
 
 
 def test_processes_that_tests_start_ignore_nothing_but_what_python_does() -> None:

@@ -22,6 +22,7 @@ from rl_orch.testing import a_spec
 from rl_orch.worker import attempt
 from rl_orch.worker import train as worker
 from rl_orch.worker.train import run_attempt
+from tests.waiting import PATIENCE_S
 
 Patch = pytest.MonkeyPatch
 
@@ -193,6 +194,6 @@ def test_a_root_waits_for_one_that_is_about_to_give_way(directory: RunDir) -> No
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert held.wait(5.0)
+    assert held.wait(PATIENCE_S)
     assert run_attempt(directory, 1) == 0
     thread.join()
