@@ -97,6 +97,12 @@ def brief_pauses() -> Iterator[None]:
         yield
 
 
+def python_path(folder: Path) -> str:
+    """A path of modules that begins with a folder. What is on it already stays, such as the very
+    package that is tested."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a command did: its exit code, and what it printed where."""

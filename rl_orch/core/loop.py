@@ -443,7 +443,10 @@ class Supervisor:
         if self._handle is not None:
             self.runner.stop(self._handle, force=True)
         self.runner.sweep(Path(self.run.path), through=self.run.attempt)
-        self._become(State.FAILED, error.message)
+        if self._stopping:
+            self._become(State.STOPPED, f"stopped; {error.message}")
+        else:
+            self._become(State.FAILED, error.message)
         self._keep(force=True)
 
     def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:

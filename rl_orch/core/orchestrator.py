@@ -21,6 +21,7 @@ from rl_orch.core.resumption import (
     refuse_changes,
     refuse_final,
     requeued,
+    spec_of,
 )
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
@@ -203,7 +204,6 @@ class Orchestrator(Verbs):
         self, supervisors: Sequence[Supervisor], watch: Watch, stop_requests: StopRequests
     ) -> list[RunResult]:
         """What became of each run."""
-        threads = supervisors[0].directory.spec().resources.threads
         pumps = Pumps()
 
         def watched(run: Run, events: Sequence[Event]) -> None:
@@ -211,7 +211,8 @@ class Orchestrator(Verbs):
             watch(run, events)
 
         try:
-            carry_out(supervisors, slots=room(threads), watch=watched, stop_requests=stop_requests)
+            slots = room(spec_of(supervisors[0].run).resources.threads)
+            carry_out(supervisors, slots=slots, watch=watched, stop_requests=stop_requests)
         finally:
             pumps.close()
             self._release(supervisors)

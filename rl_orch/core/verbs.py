@@ -4,6 +4,7 @@ Those of the registry are in `models.py`.
 `client.Client` has the same ones over HTTP; one contract suite holds the two together.
 """
 
+import errno
 import hashlib
 import importlib
 import logging
@@ -32,6 +33,8 @@ from rl_orch.core.resumption import (
     refuse_final,
     refuse_gone,
     requeued,
+    spec_of,
+    stop_grace_s,
 )
 from rl_orch.core.services import Services
 from rl_orch.core.store import Page, Query, Rows, Store
@@ -87,6 +90,7 @@ class Verbs:
         self._opening = threading.Lock()
         self._opened: tuple[Store, Services] | None = None
         self._orphans: dict[str, Supervisor] = {}
+        self._unnoted: set[str] = set()
 
     @property
     def store(self) -> Store:
@@ -168,7 +172,7 @@ class Verbs:
         run, directory = self.there(reference)
         return RunView(
             run=run,
-            spec=directory.spec(),
+            spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
             checkpoints=tuple(map(_checkpoint, shelf.listing(directory.checkpoints))),
             models=tuple(self.registry.of_run(run.id)),
@@ -198,10 +202,8 @@ class Verbs:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.ask_to_stop(reference, force=force)
         directory, asked_at = RunDir.of(run), time.monotonic()
-        if not directory.spec_file.is_file():
-            return run  # Its supervisor sees that as well, and ends it.
         # Whoever supervises it kills it a moment before we would, and says so.
-        grace_s = directory.spec().runner.stop_grace_s + 2 * LAST_WORDS_S
+        grace_s = stop_grace_s(run) + 2 * LAST_WORDS_S
         while (run := self.get(run.id)).active or directory.lock_holder() is not None:
             waited_s = time.monotonic() - asked_at
             if waited_s > grace_s and not force:
@@ -218,8 +220,8 @@ class Verbs:
         directory = RunDir.of(run)
         if not run.active and directory.lock_holder() is None:
             raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
-        if run.active and directory.path.is_dir():
-            directory.request_stop(force=force)
+        if run.active:
+            self._note_stop(run, force=force)
         self._signal(run, force=force)
         return self._refreshed(self.store.get(run.id))
 
@@ -390,6 +392,18 @@ class Verbs:
         finally:
             processes.let_go(lease)
 
+    def _note_stop(self, run: Run, *, force: bool) -> None:
+        """Note in the run's directory that it is to end; where that is gone or full, only here."""
+        try:
+            RunDir.of(run).request_stop(force=force)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOSPC, errno.EDQUOT):
+                raise RlctlError(
+                    f"run {run.id} cannot be asked to stop in {run.path!r}: {error.strerror}",
+                    hint="Do it as somebody who may write there.",
+                ) from None
+            self._unnoted.add(run.id)
+
     def _signal(self, run: Run, *, force: bool) -> None:
         runner = self._runner_of(run.runner)
         attempts = self.store.attempts(run.id)
@@ -412,7 +426,7 @@ class Verbs:
 
     def _is_left_alone(self, run: Run, held_by: str | None) -> bool:
         """Whether the run has somebody who looks after it, or waits for a service that will."""
-        asked_to_stop = RunDir.of(run).stop_requested
+        asked_to_stop = run.id in self._unnoted or RunDir.of(run).stop_requested
         if held_by is None:
             return run.state is State.QUEUED and not asked_to_stop
         if self.services.alive(held_by, run):
@@ -453,7 +467,10 @@ class Verbs:
             known = self.supervisor(run, lease, may_start=False)
         self._orphans[run.id] = known
         known.look_again(run, lease)
-        known.tick()
+        if run.id in self._unnoted:
+            known.ask_to_stop()
+        if known.run.active:
+            known.tick()
         if not known.run.active:
             del self._orphans[run.id]
         return known.run
@@ -469,7 +486,7 @@ def _location(database: Path | str | None, home: Path) -> Path | str:
 def _delete(directory: RunDir) -> None:
     """Delete a run directory, or the rest of it; its name goes first, all at once."""
     doomed = directory.path.with_name(f".removing-{directory.path.name}")
-    if directory.spec_file.is_file():
+    if directory.path.is_dir():
         shutil.rmtree(doomed, ignore_errors=True)
         with directory.locked(note=False):
             directory.path.rename(doomed)

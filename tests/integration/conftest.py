@@ -19,6 +19,7 @@ import pytest
 
 from rl_orch.cli import rlctl
 from rl_orch.io.rundir import RunDir
+from tests.conftest import python_path
 
 RLCTL = [sys.executable, "-c", "from rl_orch.cli.rlctl import main; main()"]
 
@@ -71,7 +72,7 @@ class Shell:
     def environment(self) -> dict[str, str]:
         """The variables that `rlctl` is started with."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RL_", "RLCTL_"))}
-        return inherited | {"RLCTL_HOME": str(self.home), "PYTHONPATH": str(self.folder)}
+        return inherited | {"RLCTL_HOME": str(self.home), "PYTHONPATH": python_path(self.folder)}
 
     def run(self, *arguments: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
         """Carry a command out."""
