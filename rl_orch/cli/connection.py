@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
-from rl_orch.io import place
+from rl_orch.io import folder, place, private
 from rl_orch.io.place import Place
 from rl_orch.records import Run
 
@@ -58,14 +58,17 @@ def home_folder(home: Path | None) -> Path:
 
 
 def make_home(home: Path) -> None:
-    """Make a home, if there is none yet."""
+    """Make a home, if there is none yet; raise if nothing can be written there."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        private.own_folder(home)
+        why = folder.obstacle(home)
     except OSError as error:
         raise RlctlError(
             f"home {str(home)!r} cannot be made: {error.strerror}",
             hint="Set RLCTL_HOME to a folder that can be written to.",
         ) from None
+    if why is not None:
+        raise folder.refusal(home, why)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from rl_orch.cli.models import (
     verdict_lines,
 )
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.unlisted import warn_of_unlisted
 from rl_orch.cli.words import counted, plain
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.references import best as best_of
@@ -56,13 +57,16 @@ def list_(
       rlctl registry list --validated --top-n 5
     """
     query = ModelQuery(validated, top_n, env, algo, alias, None, limit)
-    found = connect(home, database, server).models.list(query)
+    connected = connect(home, database, server)
+    found = connected.models.list(query)
     if json:
         print_json({"models": [plain(model) for model in found]})
     elif found:
         print_models(found)
     else:
         out().print("no such models; a run registers the checkpoints that it evaluates and keeps")
+    if not found:
+        warn_of_unlisted(connected, home, database, server)
 
 
 def show(

@@ -80,6 +80,7 @@ def import_policy(
 
     It becomes a checkpoint in a run directory of its own, and a model that nobody has judged.
     """
+    here.refuse_unwritable()
     with tempfile.TemporaryDirectory(prefix="rlctl-import-") as scratch:
         arrival = fit(read(path, wish, Path(scratch), watch), watch)
         drafted = draft(here.home, arrival, somebody())

@@ -128,6 +128,7 @@ class Orchestrator(Verbs):
 
         What was trained elsewhere is evaluated here, by `resume`, before any gate believes it.
         """
+        self.refuse_unwritable()
         source = RunDir(path.resolve())
         run_id = imports.identify(source)
         if run_id in self.store and Path(self.store.get(run_id).path).is_dir():
@@ -148,7 +149,7 @@ class Orchestrator(Verbs):
             for attempt in imports.attempts_in(directory):
                 self.store.put_attempt(attempt, lease=lease)
             imports.register_models(self.registry, run, lease=lease)
-            run = self._looked_at(run, lease)
+            run = self.orphans.looked_at(run, lease)
         finally:
             self.store.release(run_id, lease=lease)
         if move and source.path.exists() and not source.path.samefile(directory.path):
