@@ -48,7 +48,7 @@ def command(
 
     With --json: every run, and the groups that those on the page belong to.
     """
-    connected = connect(home, database, server)
+    connected = connect(home, database, server, reading=True)
     query = Query(limit=limit, after=after, states=tuple(state or ()))
     if json:
         page = connected.ls(query)
