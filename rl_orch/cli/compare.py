@@ -66,7 +66,7 @@ def command(
         raise BadInput("compare needs two runs or more", hint="rlctl compare RUN RUN")
     for path in files or ():
         picture.check_name(path)
-    connected = connect(home, database, server)
+    connected = connect(home, database, server, reading=True)
     found = [subjects.find(connected, reference) for reference in runs]
     specs = [connected.show(subject.runs[0].id).spec for subject in found]
     difference = differences(specs)

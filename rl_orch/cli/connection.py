@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from rl_orch.cli.output import warn
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
-from rl_orch.io import modules, place
+from rl_orch.io import folder, modules, place, private
 from rl_orch.io.place import Place
 from rl_orch.records import Run
 
@@ -26,22 +27,35 @@ Connected: TypeAlias = "Orchestrator | Client"
 T = TypeVar("T")
 
 GONE_FOR_S = 60.0
-"""For how long a command that waits puts up with a service that does not answer."""
+"""For how long a command that waits, or changes something, puts up with a service that does not
+answer."""
+
+ANSWERS_WITHIN_S = 3.0
+"""How long a service may say nothing before who only reads goes on without it."""
 
 TRY_EVERY_S = 0.5
 
 
-def connect(home: Path | None, database: str | None, server: str | None = None) -> Connected:
-    """The verbs, by way of whoever has them."""
+def connect(
+    home: Path | None, database: str | None, server: str | None = None, *, reading: bool = False
+) -> Connected:
+    """The verbs, by way of whoever has them.
+
+    Beside a service of the home that does not answer, who is only `reading` does so from the
+    database. What changes anything waits for the service, which may be in the middle of it.
+    """
     if server is not None:
         return _client(server, os.environ.get("RLCTL_TOKEN"), ())
     found = service_of(home, database)
-    if found is not None:
-        return _client(found.url, found.token, modules.typed_in())
-    made: Orchestrator = importlib.import_module("rl_orch.orchestrator").connect(
-        home, database=database
-    )
-    return made
+    if found is None:
+        return _store(home, database)
+    if _answers(found):
+        return _own_client(found)
+    if not reading:
+        return _awaited(home, database, found)
+    name, seconds = f"the service at {found.url} (pid {found.pid})", f"{ANSWERS_WITHIN_S:g} s"
+    warn(f"{name} has not answered for {seconds}; the database was read without it")
+    return _store(home, database or found.database)
 
 
 def service_of(home: Path | None, database: str | None = None) -> Place | None:
@@ -58,14 +72,17 @@ def home_folder(home: Path | None) -> Path:
 
 
 def make_home(home: Path) -> None:
-    """Make a home, if there is none yet."""
+    """Make a home, if there is none yet; raise if nothing can be written there."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        private.own_folder(home)
+        why = folder.obstacle(home)
     except OSError as error:
         raise RlctlError(
             f"home {str(home)!r} cannot be made: {error.strerror}",
             hint="Set RLCTL_HOME to a folder that can be written to.",
         ) from None
+    if why is not None:
+        raise folder.refusal(home, why)
 
 
 @dataclass(slots=True)
@@ -107,11 +124,13 @@ class Lasting:
         return self.ask(lambda connected: connected.get(reference))
 
 
-def lasting(home: Path | None, database: str | None, server: str | None = None) -> Lasting:
+def lasting(
+    home: Path | None, database: str | None, server: str | None = None, *, reading: bool = False
+) -> Lasting:
     """A connection for long waits."""
 
     def renew() -> Connected:
-        return connect(home, database, server)
+        return connect(home, database, server, reading=reading)
 
     return Lasting(renew, renew(), keeps_token=server is not None)
 
@@ -150,6 +169,42 @@ def same_database(asked: str, kept: str) -> bool:
     if is_url(asked) or is_url(kept):
         return masked(asked) == masked(kept)
     return Path(asked).absolute() == Path(kept)
+
+
+def _store(home: Path | None, database: str | None) -> "Orchestrator":
+    made: Orchestrator = importlib.import_module("rl_orch.orchestrator").connect(
+        home, database=database
+    )
+    return made
+
+
+def _answers(found: Place) -> bool:
+    probe = importlib.import_module("rl_orch.client.probe")
+    return bool(probe.answers(found.url, within_s=ANSWERS_WITHIN_S))
+
+
+def _awaited(home: Path | None, database: str | None, found: Place) -> Connected:
+    """The verbs once the service answers or has died; if neither happens, nothing is changed."""
+    name = f"the service at {found.url} (pid {found.pid})"
+    warn(f"{name} does not answer; what changes anything goes through it, so this waits")
+    deadline = time.monotonic() + GONE_FOR_S
+    while time.monotonic() < deadline:
+        now = service_of(home, database)
+        if now is None:
+            return _store(home, database)
+        if _answers(now):
+            return _own_client(now)
+        time.sleep(TRY_EVERY_S)
+    raise Unavailable(
+        f"{name} is up and does not answer; nothing was changed",
+        hint=f"If it was halted: kill -CONT {found.pid}. To do without it: kill -KILL {found.pid}; "
+        "its runs go on, and the next `rlctl up` takes them over.",
+    )
+
+
+def _own_client(found: Place) -> "Client":
+    """The client of the home's own service, which may be told where modules are."""
+    return _client(found.url, found.token, modules.typed_in())
 
 
 def _client(url: str, token: str | None, module_path: Sequence[str]) -> "Client":

@@ -110,7 +110,7 @@ def command(
         using=using.value,
     )
     folder = None if out_folder is None else out_folder.absolute()
-    connected = connect(home, database, server)
+    connected = connect(home, database, server, reading=True)
     runs = _runs_of_group(connected, word)
     if against is not None:
         _refuse_group(word, runs)

@@ -66,7 +66,7 @@ def command(
 
       rlctl export last --format onnx --out policy.onnx
     """
-    source = source_of(policy, lambda: connect(home, database, server))
+    source = source_of(policy, lambda: connect(home, database, server, reading=True))
     question = {
         "source": str(source.path),
         "format": format.value,

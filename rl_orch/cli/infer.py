@@ -72,7 +72,7 @@ def command(
         raise BadInput("--output goes with --input; one observation is answered right here")
     best = BEST if env is None else f"{BEST}@{env}"
     word = only_one({"POLICY": policy, "--load-best": best if load_best else None})
-    source = source_of(word, lambda: connect(home, database, server), env, "infer")
+    source = source_of(word, lambda: connect(home, database, server, reading=True), env, "infer")
     question = {
         "source": str(source.path),
         "input": _absolute(input),

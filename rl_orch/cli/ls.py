@@ -9,6 +9,7 @@ from rich.table import Table
 from rl_orch.cli.arguments import Database, Home, Json, Server
 from rl_orch.cli.connection import Connected, connect, home_folder
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.unlisted import warn_of_unlisted
 from rl_orch.cli.words import (
     age_text,
     evaluation_text,
@@ -47,10 +48,13 @@ def command(
 
     With --json: every run, and the groups that those on the page belong to.
     """
-    connected = connect(home, database, server)
+    connected = connect(home, database, server, reading=True)
     query = Query(limit=limit, after=after, states=tuple(state or ()))
     if json:
-        print_json(_document(connected, connected.ls(query)))
+        page = connected.ls(query)
+        print_json(_document(connected, page))
+        if not page.runs:
+            warn_of_unlisted(connected, home, database, server)
         return
     rows: tuple[Run | Group, ...]
     if every_run or state:
@@ -61,6 +65,8 @@ def command(
         rows, cursor, flags = tuple(map(_whole, folded.rows)), folded.next, ""
     if rows:
         _print(rows, cursor, flags)
+        return
+    if warn_of_unlisted(connected, home, database, server):
         return
     where = safe(server or short(str(home_folder(home))))
     out().print(f"no runs in {where} yet; start one with: rlctl launch --env CartPole-v1")

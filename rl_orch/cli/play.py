@@ -65,7 +65,7 @@ def command(
 
       rlctl play 12 --episode 3 --seed 7
     """
-    source = source_of(policy, lambda: connect(home, database, server))
+    source = source_of(policy, lambda: connect(home, database, server, reading=True))
     question: dict[str, Any] = {
         "policy": evaluation.named(source),
         "film": None if video is None else str(video.absolute()),

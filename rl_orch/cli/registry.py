@@ -18,6 +18,7 @@ from rl_orch.cli.models import (
     verdict_lines,
 )
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.unlisted import warn_of_unlisted
 from rl_orch.cli.words import counted, plain
 from rl_orch.core.pages import ModelQuery
 from rl_orch.core.references import best as best_of
@@ -56,13 +57,16 @@ def list_(
       rlctl registry list --validated --top-n 5
     """
     query = ModelQuery(validated, top_n, env, algo, alias, None, limit)
-    found = connect(home, database, server).models.list(query)
+    connected = connect(home, database, server, reading=True)
+    found = connected.models.list(query)
     if json:
         print_json({"models": [plain(model) for model in found]})
     elif found:
         print_models(found)
     else:
         out().print("no such models; a run registers the checkpoints that it evaluates and keeps")
+    if not found:
+        warn_of_unlisted(connected, home, database, server)
 
 
 def show(
@@ -73,7 +77,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one model: numbers, lineage, verdicts, aliases and their history."""
-    view = connect(home, database, server).models.show(model)
+    view = connect(home, database, server, reading=True).models.show(model)
     if json:
         print_json(plain(view))
         return
@@ -93,7 +97,7 @@ def best(
 
       rlctl registry best --env CartPole-v1
     """
-    found = best_of(connect(home, database, server).models, env)
+    found = best_of(connect(home, database, server, reading=True).models, env)
     if json:
         print_json(plain(found))
     else:
@@ -147,7 +151,7 @@ def verify(
 
     Exits with 1 if anything is.
     """
-    found = connect(home, database, server).models.verify(env=env)
+    found = connect(home, database, server, reading=True).models.verify(env=env)
     if json:
         print_json(plain(found) | {"ok": found.ok})
     else:
@@ -216,7 +220,7 @@ def history(
 ) -> None:
     """List every change of an alias, newest first: which model, by whom, why, forced or not."""
     name, env_id = (None, env) if alias is None else place_of(alias, env)
-    found = connect(home, database, server).models.history(env=env_id, alias=name)
+    found = connect(home, database, server, reading=True).models.history(env=env_id, alias=name)
     if json:
         print_json({"history": [plain(change) for change in found]})
     elif found:

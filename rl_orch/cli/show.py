@@ -28,7 +28,7 @@ def command(
     A group is shown folded: the mean curve with its band, the statistics over its runs, and a row
     for each of them.
     """
-    connected = connect(home, database, server)
+    connected = connect(home, database, server, reading=True)
     subject = subjects.find(connected, run)
     flags = place_flags(home, database, server)
     if subject.group is None:

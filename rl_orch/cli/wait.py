@@ -32,7 +32,7 @@ def command(
     any was stopped, else 3 if any was rejected, else 0. A service that is started anew in the
     meantime is waited for.
     """
-    line = lasting(home, database, server)
+    line = lasting(home, database, server, reading=True)
     meant = line.ask(lambda connected: subjects.find(connected, run))
     ended = until_ended(line, meant, timeout_s=timeout)
     if json:

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from rl_orch.client.link import Link, Parameters, refusal_from
 from rl_orch.client.models import Models
 from rl_orch.core.pages import Page, Query, Rows
-from rl_orch.errors import NotFound, RlctlError, Unavailable
+from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
 from rl_orch.io import modules, place
 from rl_orch.io.events import Tail
 from rl_orch.io.logs import LogPart
@@ -27,6 +27,7 @@ from rl_orch.io.series import POINTS, Series
 from rl_orch.records import Event, Group, History, Run, RunView, Submission
 from rl_orch.spec.engine import settle
 from rl_orch.spec.model import Spec
+from rl_orch.spec.operations import RunnerGroup
 
 TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 150.0
@@ -172,7 +173,7 @@ class Client:
     def stop(self, reference: str, *, force: bool = False) -> Run:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.ask_to_stop(reference, force=force)
-        grace_s = 0.0 if force else self.show(run.id).spec.runner.stop_grace_s
+        grace_s = 0.0 if force else self._grace_s(run.id)
         asked_at = time.monotonic()
         while (run := self.get(run.id)).active:
             waited_s = time.monotonic() - asked_at
@@ -239,6 +240,13 @@ class Client:
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
         return Run.model_validate(self._link.delete(self._run(reference)))
+
+    def _grace_s(self, run_id: str) -> float:
+        """Seconds that a run may take to end; the usual ones, where its spec cannot be read."""
+        try:
+            return self.show(run_id).spec.runner.stop_grace_s
+        except (NotFound, Damaged):
+            return RunnerGroup().stop_grace_s
 
     def _run(self, reference: str) -> str:
         return f"/runs/{self._segment(reference)}"

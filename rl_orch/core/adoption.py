@@ -90,6 +90,7 @@ def import_policy(
     It becomes a checkpoint in a run directory of its own, and a model that nobody has judged. If
     this does not come to its end, nothing stays.
     """
+    here.refuse_unwritable()
     size = _size_of(path) + (0 if wish.normalizer is None else _size_of_file(wish.normalizer))
     _refuse_without_room(here.home, path, size)
     try:

@@ -4,15 +4,18 @@ What the tables mean is in `store.py`; nobody else asks which of the two it is.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
+from rl_orch.core import snapshot
 from rl_orch.errors import BadInput, Conflict, MissingExtra, RlctlError, Unavailable
+from rl_orch.io import private
 
 BUSY_TIMEOUT_S = 30.0
 """How long a write waits for another one."""
@@ -66,7 +69,8 @@ class Lock(IntEnum):
 class Database:
     """A SQLite file, made where there is none, or a PostgreSQL database that others share.
 
-    `location` is for messages: the path, or the URL with `***` for its password.
+    `location` is for messages: the path, or the URL with `***` for its password. A file that cannot
+    be written is read from a copy in memory, as it was when this was made.
     """
 
     def __init__(self, location: Path | str) -> None:
@@ -74,10 +78,13 @@ class Database:
         if url is None:
             path = Path(location)
             self.location = str(path)
-            self._engine = _sqlite(path)
+            self._snapshot = snapshot.of(path, timeout_s=BUSY_TIMEOUT_S)
+            copy = self._snapshot and self._snapshot.copy
+            self._engine = _sqlite(copy or _connections(path))
             self._reader = self._engine.execution_options(reading=True)
         else:
             self.location = _shown(url)
+            self._snapshot = None
             self._engine = _postgres(url)
             self._reader = self._engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -93,8 +100,35 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction, durable when it is left. In SQLite it is the only one from the start."""
+        self.refuse_unwritable()
         with self._explained(), self._engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def adapting(self) -> Iterator[sa.Connection]:
+        """A transaction that brings the database up to date, or the copy that is read instead."""
+        if self._snapshot is None:
+            with self.writing() as connection:
+                yield connection
+            return
+        with self._explained(), _sqlite(self._snapshot.original).begin() as connection:
+            yield connection
+        self._engine.dispose()
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nothing can be written, in words that follow the name of the file."""
+        return None if self._snapshot is None else self._snapshot.obstacle
+
+    @property
+    def outdated(self) -> bool:
+        """Whether what is read is a copy of what has changed since."""
+        return self._snapshot is not None and self._snapshot.outdated
+
+    def refuse_unwritable(self) -> None:
+        """Raise if nothing can be written."""
+        if self._snapshot is not None:
+            raise self._snapshot.refusal()
 
     def lock(self, connection: sa.Connection, what: Lock) -> None:
         """Wait until no other transaction does that, and let none until this one has ended."""
@@ -145,25 +179,35 @@ def hide_password(location: Path | str) -> str:
     return str(location) if url is None else _shown(url)
 
 
-def _sqlite(path: Path) -> sa.Engine:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RlctlError(
-            f"folder {str(path.parent)!r} cannot be made: {error.strerror}",
-            hint="Set RLCTL_HOME to a folder that can be written to.",
-        ) from None
+def _sqlite(connect: Callable[[], sqlite3.Connection]) -> sa.Engine:
     engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
+        "sqlite://",
+        creator=connect,
         poolclass=sa.QueuePool,
         pool_size=8,
         max_overflow=-1,
-        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
         hide_parameters=True,
     )
     sa.event.listen(engine, "connect", _configure_sqlite)
     sa.event.listen(engine, "begin", _begin)
     return engine
+
+
+def _connections(path: Path) -> Callable[[], sqlite3.Connection]:
+    """What connects to a file, which is made if there is none yet, and never again later on."""
+    try:
+        private.own_folder(path.parent)
+        with open(path, "ab", opener=private.own_file):
+            pass
+    except OSError as error:
+        raise RlctlError(
+            f"database {str(path)!r} cannot be made: {error.strerror}",
+            hint="Set RLCTL_HOME to a folder that can be written to.",
+        ) from None
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"
+    return lambda: sqlite3.connect(
+        address, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+    )
 
 
 def _configure_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

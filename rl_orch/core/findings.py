@@ -182,12 +182,12 @@ def disk(free_mb: int, needed_mb: int, home: str) -> Finding:
     return Finding("disk", "ok", detail)
 
 
-def home(path: str, writable: bool) -> Finding:
-    """Whether runs can be written where they are to be."""
-    if writable:
+def home(path: str, obstacle: str | None) -> Finding:
+    """Whether runs can be written where they are to be; the obstacle follows the path."""
+    if obstacle is None:
         return Finding("home", "ok", path)
     fix = "Set RLCTL_HOME to a folder that you may write to."
-    return Finding("home", "fail", f"{path!r} cannot be written to", fix)
+    return Finding("home", "fail", f"{path!r} {obstacle}", fix)
 
 
 def kernels(cache: str, writable: bool) -> Finding:

@@ -18,7 +18,9 @@ from rl_orch.core.progress import (
     Progress,
     after_training,
     began,
+    idle_attempts,
     retry_delay_s,
+    was_interrupted,
     worth_a_retry,
 )
 from rl_orch.core.registering import FINAL, judge, keep_models, report_on
@@ -28,7 +30,7 @@ from rl_orch.core.state import advance
 from rl_orch.core.store import Store
 from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
 from rl_orch.io import gathered
-from rl_orch.io.events import folded, is_start, tail
+from rl_orch.io.events import Reader, folded, is_start, tail
 from rl_orch.io.heartbeat import last_beat
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
@@ -81,6 +83,7 @@ class Supervisor:
     _handle: str | None = None
     _spec: Spec | None = None
     _unseen_since: float = 0.0
+    _watched: bool = False
     _beat: int | None = None
     _silent_s: float = 0.0
     _listened_at: float = 0.0
@@ -215,6 +218,7 @@ class Supervisor:
             return None if self._may_still_appear() else Exit(None)
         gone = self.runner.poll(self._handle)
         if gone is None:
+            self._watched = True
             self._listen()
         return gone
 
@@ -324,7 +328,7 @@ class Supervisor:
         """Start a root and note its handle; if we die in between, its handle is found again."""
         self._handle = None
         self._note_attempt(handle=None)
-        self._handle = self.runner.start(Path(self.run.path), task)
+        self._handle, self._watched = self.runner.start(Path(self.run.path), task), True
         self._unseen_since = self._listened_at = self.timer()
         self._silent_s = 0.0
         self._note_attempt(handle=self._handle)
@@ -392,43 +396,62 @@ class Supervisor:
             if self._handle is None and self.may_start and not self._stopping and best is not None:
                 self._begin_evaluation(best)
             else:
-                to, why = self._without_report()
+                to, why = self._without_report(gone)
                 self._end_or_retry(to, self._with_what_was_done(why), gone)
             return
         self._sweep()
         self.run, self.verdict = judge(self.registry, self.run, self.spec, report, lease=self.lease)
         self._become(*self._conclusion(self.verdict))
 
-    def _without_report(self) -> tuple[State, str]:
+    def _without_report(self, gone: Exit) -> tuple[State, str]:
         if self._stopping:
             return State.STOPPED, "the final evaluation was stopped"
         if self._handle is None:
             return State.LOST, "its supervisor died as the final evaluation was to start"
         said = self.directory.evaluation_problem()
+        if said is None and gone.code is None and not self._watched:
+            return State.LOST, "the process of its final evaluation vanished"
         why = "the final evaluation failed"
         return State.FAILED, f"{why}: {said}" if said else f"{why}; see its log"
 
     def _end_or_retry(self, to: State, why: str, gone: Exit) -> None:
         """End the run, or queue it again if it crashed and may have another attempt."""
-        used, allowed = self.run.retries, self.spec.schedule.retries
+        used, schedule = self.run.retries, self.spec.schedule
         crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
-        if self._stopping or not (self.retries and crashed and used < allowed):
+        again = self.retries and crashed and not self._stopping
+        if again and to is State.LOST and (idle := self._idle_if_interrupted(gone)) is not None:
+            delay_s = retry_delay_s(idle - 1, schedule.backoff_s) if idle else 0.0
+            when = f"; it goes on in {delay_s:g} s" if delay_s else ""
+            self._requeue(f"{why}; nobody saw it end, so no retry is spent{when}", delay_s)
+        elif again and used < schedule.retries:
+            delay_s = retry_delay_s(used, schedule.backoff_s)
+            self.run = self.run.model_copy(update={"retries": used + 1})
+            count = f"retry {used + 1} of {schedule.retries}"
+            self._requeue(f"{why}; {count} in {delay_s:g} s", delay_s)
+        else:
             times = "once" if used == 1 else f"{used} times"
-            spent = f"; it was retried {times}" if crashed and used else ""
-            self._become(to, why + spent)
-            return
-        delay_s = retry_delay_s(used, self.spec.schedule.backoff_s)
+            self._become(to, f"{why}; it was retried {times}" if crashed and used else why)
+
+    def _idle_if_interrupted(self, gone: Exit) -> int | None:
+        """How many idle attempts there were in a row, if this one was interrupted."""
+        told = Reader(self.directory.events, [b'"saved"'])
+        idle = idle_attempts(self.run.attempt, told)
+        return idle if was_interrupted(gone, watched=self._watched, idle=idle) else None
+
+    def _requeue(self, why: str, delay_s: float) -> None:
         self._not_before, self.waiting = self.timer() + delay_s, True
         self._forced, self._why_forced = False, ""
-        self.run = self.run.model_copy(update={"retries": used + 1})
-        self._become(State.QUEUED, f"{why}; retry {used + 1} of {allowed} in {delay_s:g} s")
+        self._become(State.QUEUED, why)
 
     def _give_up(self, error: RlctlError) -> None:
         """End a run that cannot be carried out, and whatever is left of it."""
         if self._handle is not None:
             self.runner.stop(self._handle, force=True)
         self.runner.sweep(Path(self.run.path), through=self.run.attempt)
-        self._become(State.FAILED, error.message)
+        if self._stopping:
+            self._become(State.STOPPED, f"stopped; {error.message}")
+        else:
+            self._become(State.FAILED, error.message)
         self._keep(force=True)
 
     def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:

@@ -117,6 +117,7 @@ class Models:
         """
         _refuse_few(episodes)
         model = self._sound(self.get(reference))
+        self._home.store.refuse_unwritable()
         wish = Wish(min_return, episodes, fresh)
         return judging.validate(self._registry, self._assess, model, wish)
 
@@ -159,6 +160,7 @@ class Models:
         if seen == model.id:
             raise Conflict(f"model {model.id} is {place} already")
         self._sound(model)
+        self._home.store.refuse_unwritable()
         asked = Change(place, model.id, seen, "promote", who or somebody(), reason, forced=force)
         if not force:
             verdict_id = self._deserved(model, place, seen, demand, episodes)

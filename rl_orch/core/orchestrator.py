@@ -22,6 +22,7 @@ from rl_orch.core.resumption import (
     refuse_changes,
     refuse_final,
     requeued,
+    spec_of,
 )
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
@@ -131,6 +132,7 @@ class Orchestrator(Verbs):
         What was trained elsewhere is evaluated here, by `resume`, before any gate believes it. If
         this does not come to its end, nothing stays.
         """
+        self.refuse_unwritable()
         source = RunDir(path.resolve())
         run_id = imports.identify(source)
         if run_id in self.store and Path(self.store.get(run_id).path).is_dir():
@@ -159,9 +161,9 @@ class Orchestrator(Verbs):
             for attempt in imports.attempts_in(coming.target):
                 self.store.put_attempt(attempt, lease=lease)
             imports.register_models(self.registry, run, models, lease=lease)
-            return self._looked_at(run, lease)
+            return self.orphans.looked_at(run, lease)
         except BaseException:
-            self._orphans.pop(run.id, None)
+            self.orphans.forget(run.id)
             with suppress(RlctlError):
                 self.registry.forget_run(run.id)
                 self.store.remove(run.id)
@@ -218,7 +220,6 @@ class Orchestrator(Verbs):
         self, supervisors: Sequence[Supervisor], watch: Watch, stop_requests: StopRequests
     ) -> list[RunResult]:
         """What became of each run."""
-        threads = supervisors[0].directory.spec().resources.threads
         pumps = Pumps()
 
         def watched(run: Run, events: Sequence[Event]) -> None:
@@ -226,7 +227,8 @@ class Orchestrator(Verbs):
             watch(run, events)
 
         try:
-            carry_out(supervisors, slots=room(threads), watch=watched, stop_requests=stop_requests)
+            slots = room(spec_of(supervisors[0].run).resources.threads)
+            carry_out(supervisors, slots=slots, watch=watched, stop_requests=stop_requests)
         finally:
             pumps.close()
             self._release(supervisors)

@@ -39,7 +39,7 @@ def quick(home: Path, spec: Spec) -> list[Finding]:
     return [
         findings.cores(machine.cores(), spec),
         findings.memory(machine.memory_mb(), machine.memory_free_mb(), spec),
-        findings.home(str(home), folder.writable(home)),
+        findings.home(str(home), folder.unwritable(home)),
         findings.disk(machine.disk_free_mb(home), needed_mb(spec), str(home)),
         findings.extras(spec, is_installed),
         *([_kernels()] if spec.runner.name != "external" and spec.train.engine != "torch" else []),

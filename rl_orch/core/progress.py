@@ -3,6 +3,7 @@
 Anything may append to an event file, so what cannot be read here is passed over.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -15,6 +16,8 @@ from rl_orch.records import Evaluation, Event, EventKind, State
 
 BAD_INPUT = 2
 LONGEST_DELAY_S = 600.0
+SUSPECT = 10
+"""As many attempts in a row that got no checkpoint further may themselves be why all came down."""
 
 Exactness: TypeAlias = Literal["bitwise", "approximate"]
 EXACT: dict[Any, Exactness] = {"bitwise": "bitwise", "approximate": "approximate"}
@@ -106,6 +109,25 @@ def worth_a_retry(progress: Progress, gone: Exit) -> bool:
     """
     last = progress.ended
     return last is None or (gone.code != BAD_INPUT and not last.tags.get("final"))
+
+
+def was_interrupted(gone: Exit, *, watched: bool, idle: int) -> bool:
+    """Whether a root that ended without a word did so by no fault of its run, as in a power cut.
+
+    Its supervisor died as well, before it saw that end. After so many idle attempts in a row, the
+    run itself may be what brings all down, and it is no longer taken for that.
+    """
+    return gone.code is None and not watched and idle < SUSPECT
+
+
+def idle_attempts(attempt: int, events: Iterable[Event]) -> int:
+    """How many attempts in a row, up to the given one, have got no checkpoint any further."""
+    furthest, advanced = 0, 0
+    for event in events:
+        saved = event.kind is EventKind.CHECKPOINT and event.key == "saved"
+        if saved and event.step > furthest:
+            furthest, advanced = event.step, max(advanced, event.attempt)
+    return max(0, attempt - advanced)
 
 
 def retry_delay_s(retries: int, backoff_s: float) -> float:

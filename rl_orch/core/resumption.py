@@ -8,7 +8,7 @@ from typing import Any
 from rl_orch.core.services import Services
 from rl_orch.core.state import advance
 from rl_orch.core.store import Store
-from rl_orch.errors import BadInput, Conflict, NotFound, RunLocked
+from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RunLocked
 from rl_orch.io import processes
 from rl_orch.io.resumable import newest_checkpoint
 from rl_orch.io.rundir import RunDir
@@ -16,6 +16,7 @@ from rl_orch.records import Run, State
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
+from rl_orch.spec.operations import RunnerGroup
 from rl_orch.spec.resolve import resolve
 
 RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
@@ -60,6 +61,28 @@ def refuse_gone(run: Run) -> None:
             f"the directory of run {run.id} is gone: {run.path!r}",
             hint=f"If it was moved: rlctl import-run NEW_PATH. To forget it: rlctl rm {run.id}",
         )
+
+
+def spec_of(run: Run) -> Spec:
+    """The run's spec; where it is gone or damaged, the error says what can still be done."""
+    refuse_gone(run)
+    act = "stop" if run.active else "rm"
+    hint = f"Put it back as it was, from a copy. Without it: rlctl {act} {run.id}"
+    try:
+        return RunDir.of(run).spec()
+    except NotFound:
+        file = str(RunDir.of(run).spec_file)
+        raise NotFound(f"spec.yaml of run {run.id} is gone: {file!r}", hint=hint) from None
+    except Damaged as error:
+        raise Damaged(f"run {run.id}: {error.message}", hint=hint) from None
+
+
+def stop_grace_s(run: Run) -> float:
+    """Seconds that a run may take to end; the usual ones, where its spec cannot be read."""
+    try:
+        return spec_of(run).runner.stop_grace_s
+    except (NotFound, Damaged):
+        return RunnerGroup().stop_grace_s
 
 
 def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
@@ -108,7 +131,7 @@ def requeued(
 def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
     """The run's spec after overrides, and what they change: path → [before, after]."""
     directory = RunDir.of(run)
-    spec = directory.spec()
+    spec = spec_of(run)
     # A process that died between the files and the row has noted the hash, and changed no more.
     if spec.config_hash not in (run.config_hash, directory.noted_hash()):
         raise Conflict(

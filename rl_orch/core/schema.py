@@ -23,7 +23,7 @@ def migrate(database: Database) -> None:
 
     config = Config()
     config.set_main_option("script_location", "rl_orch.core:migrations")
-    with database.writing() as connection:
+    with database.adapting() as connection:
         database.lock(connection, Lock.MIGRATE)
         config.attributes["connection"] = connection
         command.upgrade(config, HEAD)

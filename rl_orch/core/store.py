@@ -47,6 +47,20 @@ class Store:
         """Where the database is, for messages: a path, or a URL without its password."""
         return self._database.location
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why nothing can be written, in words that follow the name of the file; None if it can."""
+        return self._database.obstacle
+
+    @property
+    def outdated(self) -> bool:
+        """Whether what is read is a copy of what has changed since."""
+        return self._database.outdated
+
+    def refuse_unwritable(self) -> None:
+        """Raise if nothing can be written."""
+        self._database.refuse_unwritable()
+
     def close(self) -> None:
         """Let go of the connections that are kept for later use."""
         self._database.close()
@@ -299,7 +313,7 @@ class Store:
             old: str | None = known.scalar_one_or_none()
         if old == str(home):
             return
-        with self.writing() as connection:
+        with self._database.adapting() as connection:
             connection.execute(META.delete().where(META.c.key == "home"))
             connection.execute(META.insert().values(key="home", value=str(home)))
             columns = (RUNS.c.path, MODELS.c.model_path, VERDICTS.c.report_path)

@@ -6,7 +6,7 @@ Those of the registry are in `models.py`.
 
 import hashlib
 import importlib
-import logging
+import shlex
 import shutil
 import threading
 import time
@@ -16,12 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_orch.core import creation, scheduler
+from rl_orch.core import creation, scheduler, unlisted
 from rl_orch.core.assessing import Played
 from rl_orch.core.forecast import forecast
 from rl_orch.core.groups import fold
 from rl_orch.core.loop import LAST_WORDS_S, Supervisor
 from rl_orch.core.models import Models
+from rl_orch.core.orphans import Orphans
 from rl_orch.core.ports import Assess, Runner
 from rl_orch.core.registry import Registry
 from rl_orch.core.resumption import (
@@ -32,11 +33,13 @@ from rl_orch.core.resumption import (
     refuse_final,
     refuse_gone,
     requeued,
+    spec_of,
+    stop_grace_s,
 )
 from rl_orch.core.services import Services
 from rl_orch.core.store import Page, Query, Rows, Store
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
-from rl_orch.io import commands, history, logs, machine, modules, processes, shelf
+from rl_orch.io import commands, folder, history, logs, machine, modules, processes, shelf
 from rl_orch.io.events import Tail, tail
 from rl_orch.io.logs import LogPart
 from rl_orch.io.rundir import RunDir
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
 DATABASE = "rlctl.db"
 TICK_S = 0.1
-LOG = logging.getLogger(__name__)
 
 Runners = Callable[[str], Runner]
 """The runner of a name."""
@@ -86,7 +88,7 @@ class Verbs:
         self.models = Models(self, assess or Played())
         self._opening = threading.Lock()
         self._opened: tuple[Store, Services] | None = None
-        self._orphans: dict[str, Supervisor] = {}
+        self.orphans = Orphans(self)
 
     @property
     def store(self) -> Store:
@@ -105,8 +107,17 @@ class Verbs:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a database yet."""
-        return isinstance(self.location, str) or self.location.exists()
+        """Whether there is a database yet. Who only reads makes none."""
+        if isinstance(self.location, str):
+            return True
+        try:
+            return self.location.stat().st_size > 0
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise RlctlError(
+                f"database {str(self.location)!r} cannot be read: {error.strerror}"
+            ) from None
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
@@ -136,24 +147,22 @@ class Verbs:
         """Runs, each as it really is at this moment."""
         if not self.exists:
             return Page((), None)
-        self._look_after_orphans()
+        self.orphans.look_after()
         return self.store.page(query or Query())
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
         """Runs, newest first, those of a group in one row."""
         if not self.exists:
             return Rows((), None)
-        self._look_after_orphans()
+        self.orphans.look_after()
         return self.store.rows(limit=limit, after=after)
 
     def get(self, reference: str) -> Run:
         """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
-        if not self.exists:
-            raise NotFound(
-                f"no run {reference!r}: there are no runs in {str(self.home)!r} yet",
-                hint="`rlctl launch --env CartPole-v1` makes one; RLCTL_HOME says where to look.",
-            )
-        return self._refreshed(self.store.find(reference))
+        try:
+            return self.orphans.refreshed(self._found(reference))
+        except NotFound as error:
+            raise self._not_found(reference) or error from None
 
     def group(self, reference: str) -> Group | None:
         """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
@@ -164,21 +173,21 @@ class Verbs:
 
     def group_runs(self, group: str) -> tuple[Run, ...]:
         """The runs of a group, by seed, as they really are."""
-        return tuple(map(self._refreshed, self.store.group_runs(group)))
+        return tuple(map(self.orphans.refreshed, self.store.group_runs(group)))
 
     def show(self, reference: str) -> RunView:
         """A run with its attempts, checkpoints, models and final report."""
         run, directory = self.there(reference)
         return RunView(
             run=run,
-            spec=directory.spec(),
+            spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
             checkpoints=tuple(map(_checkpoint, shelf.listing(directory.checkpoints))),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(directory.events),
             passed_over=history.passed_over(directory.events),
-            watched=run.active and self._is_watched(run.id),
+            watched=run.active and self.orphans.is_watched(run.id),
             certificate=directory.read_certificate(),
             changes=tuple(directory.changes()),
             forecast=self._forecast(run),
@@ -201,10 +210,8 @@ class Verbs:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
         run = self.ask_to_stop(reference, force=force)
         directory, asked_at = RunDir.of(run), time.monotonic()
-        if not directory.is_run:
-            return run  # Its supervisor sees that as well, and ends it.
         # Whoever supervises it kills it a moment before we would, and says so.
-        grace_s = directory.spec().runner.stop_grace_s + 2 * LAST_WORDS_S
+        grace_s = stop_grace_s(run) + 2 * LAST_WORDS_S
         while (run := self.get(run.id)).active or directory.lock_holder() is not None:
             waited_s = time.monotonic() - asked_at
             if waited_s > grace_s and not force:
@@ -221,10 +228,10 @@ class Verbs:
         directory = RunDir.of(run)
         if not run.active and directory.lock_holder() is None:
             raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
-        if run.active and directory.path.is_dir():
-            directory.request_stop(force=force)
+        if run.active:
+            self.orphans.note_stop(run, force=force)
         self._signal(run, force=force)
-        return self._refreshed(self.store.get(run.id))
+        return self.orphans.refreshed(self.store.get(run.id))
 
     def requeue(self, reference: str, *, overrides: Sequence[str] = ()) -> Submission:
         """A run that has stopped, failed or was lost, queued to go on; of a group, all of those."""
@@ -277,12 +284,38 @@ class Verbs:
 
     def _open(self) -> tuple[Store, Services]:
         with self._opening:
-            if self._opened is None:
+            if self._opened is None or self._opened[0].outdated:
                 store = Store(self.location)
                 if isinstance(self.location, Path) and self.location.is_relative_to(self.home):
                     store.relocate(self.home)
                 self._opened = store, Services(store)
             return self._opened
+
+    def _found(self, reference: str) -> Run:
+        if not self.exists:
+            raise NotFound(
+                f"no run {reference!r}: there are no runs in {str(self.home)!r} yet",
+                hint="`rlctl launch --env CartPole-v1` makes one; RLCTL_HOME says where to look.",
+            )
+        return self.store.find(reference)
+
+    def _not_found(self, reference: str) -> NotFound | None:
+        """The error where no run is known at all, though there are directories of some."""
+        there = unlisted.directories(self.home)
+        if not there or (self.exists and self.store.page(Query(limit=1)).runs):
+            return None
+        meant = [path for path in there if path.name == reference] or there
+        return NotFound(
+            f"no run {reference!r}: {unlisted.sentence(self.home, there)}",
+            hint=unlisted.remedy(self.home, meant, flags=f" --home {shlex.quote(str(self.home))}"),
+        )
+
+    def refuse_unwritable(self) -> None:
+        """Raise if nothing can be written in this home, before anything is done for it."""
+        if (why := folder.unwritable(self.home)) is not None:
+            raise folder.refusal(self.home, why)
+        if self.exists:
+            self.store.refuse_unwritable()
 
     def _created(
         self,
@@ -373,7 +406,7 @@ class Verbs:
     def _requeued(self, run: Run, overrides: Sequence[str]) -> Run:
         """The run, queued and let go of; one that has yet to end goes on as it is."""
         refuse_final(run)
-        if run.active and (overrides or self._is_watched(run.id)):
+        if run.active and (overrides or self.orphans.is_watched(run.id)):
             raise Conflict(f"run {run.id} is {run.state} already", hint=f"rlctl wait {run.id}")
         with self._claimed(run) as lease:
             run = self.store.get(run.id)
@@ -403,66 +436,6 @@ class Verbs:
         if handle is not None:
             runner.stop(handle, force=force)
 
-    def _look_after_orphans(self) -> None:
-        """Look at the runs whose supervisor has died."""
-        if self.resident:
-            return
-        for run, held_by in self.store.active():
-            if self._is_left_alone(run, held_by):
-                continue
-            try:
-                self._refreshed(run)
-            except RlctlError as error:
-                LOG.warning("run not looked at: %s: %s", run.id, error)
-
-    def _is_left_alone(self, run: Run, held_by: str | None) -> bool:
-        """Whether the run has somebody who looks after it, or waits for a service that will."""
-        asked_to_stop = RunDir.of(run).stop_requested
-        if held_by is None:
-            return run.state is State.QUEUED and not asked_to_stop
-        if self.services.alive(held_by, run):
-            return True
-        return not asked_to_stop and (self.resident or self.services.knows(held_by))
-
-    def _refreshed(self, run: Run) -> Run:
-        """The run as it really is: a run whose supervisor died is looked at by whoever asks."""
-        if not run.active:
-            return run
-        held_by = self.store.lease_of(run.id)
-        lease = processes.lease()
-        try:
-            if self._is_left_alone(run, held_by) or not self.store.take_lease(
-                run.id, held_by=held_by, lease=lease
-            ):
-                return self.store.get(run.id)
-        except RlctlError as error:  # On a full disk, what was known can still be read.
-            processes.let_go(lease)
-            LOG.warning("run not looked at: %s: %s", run.id, error)
-            return run
-        try:
-            return self._looked_at(self.store.get(run.id), lease)
-        finally:
-            processes.let_go(lease)
-            self.store.release(run.id, lease=lease)
-
-    def _is_watched(self, run_id: str) -> bool:
-        held_by = self.store.lease_of(run_id)
-        return held_by is not None and self.services.alive(held_by, self.store.get(run_id))
-
-    def _looked_at(self, run: Run, lease: str) -> Run:
-        """A run after one tick that starts nothing. What is known of it is kept for the next."""
-        if not run.active:
-            return run
-        known = self._orphans.get(run.id)
-        if known is None or known.run.attempt != run.attempt:
-            known = self.supervisor(run, lease, may_start=False)
-        self._orphans[run.id] = known
-        known.look_again(run, lease)
-        known.tick()
-        if not known.run.active:
-            del self._orphans[run.id]
-        return known.run
-
 
 def _location(database: Path | str | None, home: Path) -> Path | str:
     """Where the database is: a file, or the address of a server."""
@@ -474,7 +447,7 @@ def _location(database: Path | str | None, home: Path) -> Path | str:
 def _delete(directory: RunDir) -> None:
     """Delete a run directory, or the rest of it; its name goes first, all at once."""
     doomed = directory.path.with_name(f".removing-{directory.path.name}")
-    if directory.is_run:
+    if directory.path.is_dir():
         shutil.rmtree(doomed, ignore_errors=True)
         with directory.locked(note=False):
             directory.path.rename(doomed)

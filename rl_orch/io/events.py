@@ -258,18 +258,38 @@ def fold(events: Iterable[Event]) -> list[Event]:
 
 def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
     """The events of some kinds in the one history that `fold` would give, not held in memory."""
-    starts: dict[int, tuple[int, int] | None] = {}
+    history = OneHistory()
     for event in Reader(path, [b'"started"']):
-        if is_start(event):
-            starts.setdefault(event.attempt, continued(event))
-    lasts = limits(max(starts), starts) if starts else None
-    newest = 0
+        history.expect(event)
     for event in Reader(path, [f'"{kind}"'.encode() for kind in {*kinds, EventKind.STATE}]):
-        if is_start(event):
-            newest = max(newest, event.attempt)
-        counts = lasts is None or event.seq <= lasts.get(event.attempt, 0)
-        if event.kind in kinds and event.attempt >= newest and counts:
+        if history.counts(event) and event.kind in kinds:
             yield event
+
+
+class OneHistory:
+    """Which events still count, as `fold` would keep them, for a reader who hears one at a time.
+
+    What is superseded is left out as far as starts were heard of, now or beforehand.
+    """
+
+    def __init__(self) -> None:
+        self._starts: dict[int, tuple[int, int] | None] = {}
+        self._lasts: dict[int, float] = {}
+        self._newest = 0
+
+    def expect(self, event: Event) -> None:
+        """Know of a start before it is heard; any other event says nothing."""
+        if is_start(event) and event.attempt not in self._starts:
+            self._starts[event.attempt] = continued(event)
+            self._lasts = limits(max(self._starts), self._starts)
+
+    def counts(self, event: Event) -> bool:
+        """Whether the next event of the file still counts."""
+        self.expect(event)
+        if is_start(event):
+            self._newest = max(self._newest, event.attempt)
+        late = event.attempt < self._newest
+        return not late and (not self._lasts or event.seq <= self._lasts.get(event.attempt, 0))
 
 
 def newest_attempt(path: Path) -> int:

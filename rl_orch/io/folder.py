@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pwd
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from pathlib import Path
 from rl_orch.errors import RlctlError
 from rl_orch.io import commands
 from rl_orch.io.machine import nearest
+
+MOUNTED = "is mounted read-only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,39 @@ def abilities(path: Path) -> Abilities:
 
 def writable(path: Path) -> bool:
     """Whether the folder may be written to, or made; nothing is."""
+    return unwritable(path) is None
+
+
+def unwritable(path: Path) -> str | None:
+    """Why a folder can neither be written to nor made, in words that follow its name."""
     there = nearest(path)
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    if not there.is_dir():
+        return f"cannot be written to: {str(there)!r} is no folder"
+    return obstacle(there)
+
+
+def obstacle(path: Path) -> str | None:
+    """Why a file or folder that is there cannot be written to, in words that follow its name."""
+    if os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
+        return None
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return MOUNTED
+    who, owner = _name_of(os.geteuid()), _name_of(path.stat().st_uid)
+    return f"cannot be written to by {who}; it belongs to {owner}"
+
+
+def refusal(path: Path, why: str) -> RlctlError:
+    """The error that a folder cannot be written to, and what to do about it."""
+    other = "or copy it to another disk and set RLCTL_HOME to the copy."
+    mend = "Mount it writable" if why == MOUNTED else "Do it as a user who may"
+    return RlctlError(f"{str(path)!r} {why}", path=str(path), hint=f"{mend}, {other}")
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _tried(folder: Path) -> Abilities:

@@ -79,12 +79,18 @@ class Gate:
         self.path.touch()
 
 
-def a_count(program: Path, *overrides: str, lasts_s: float = 1.0, gate: Gate | None = None) -> Spec:
+def a_count(
+    program: Path,
+    *overrides: str,
+    lasts_s: float = 1.0,
+    gate: Gate | None = None,
+    name: str = "count",
+) -> Spec:
     """A run of the program that counts; it lasts that long, once it has begun, and is not held."""
     words = [sys.executable, "-S", str(program), str(STEPS), str(round(lasts_s / STEPS, 3))]
     words += [] if gate is None else [str(gate.step), str(gate.path)]
     return external(
-        words, "runner.resume=approximate", "schedule.backoff_s=0", *overrides, name="count"
+        words, "runner.resume=approximate", "schedule.backoff_s=0", *overrides, name=name
     )
 
 

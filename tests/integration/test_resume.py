@@ -15,7 +15,9 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.io import chain, checkpoints, shelf
+from rl_orch.io.events import fold, read
 from rl_orch.io.rundir import RunDir
+from rl_orch.records import Event
 from tests.integration.conftest import RESUMED, Shell, until
 from tests.integration.test_endings import worker_pid
 from tests.waiting import PATIENCE_S
@@ -75,6 +77,8 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
         assert digests[0] == digests[1]
     else:
         assert chain.compare(whole, directory).difference is None
+    events = shell.run("logs", "last", "--events").stdout.splitlines()
+    assert [Event.model_validate_json(line) for line in events] == fold(read(directory.events))
     assert shell.processes() == []
 
 

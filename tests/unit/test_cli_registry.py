@@ -271,7 +271,8 @@ def test_a_folder_that_nobody_may_write_to_is_refused_before_an_episode_is_playe
     rlctl: Rlctl, models: list[ModelVersion], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation, "playing", lambda _jobs: pytest.fail("somebody plays"))
-    monkeypatch.setattr(os, "access", lambda _path, _mode: False)  # Root may write anywhere.
+    # Root may write anywhere.
+    monkeypatch.setattr(os, "access", lambda _path, mode: not mode & os.W_OK)
     ran = rlctl("eval", "r-0")
     assert (ran.code, ran.out) == (2, "")
     assert "runs/r-0/evals': Permission denied" in ran.err

@@ -27,9 +27,10 @@ from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import place, processes
+from rl_orch.io.events import EventWriter, read
 from rl_orch.io.place import Place
 from rl_orch.io.rundir import RunDir
-from rl_orch.records import Run
+from rl_orch.records import EventKind, Run
 from rl_orch.testing import FakeRunner, Script, a_spec, trains_to
 from tests.conftest import Ran
 from tests.waiting import PATIENCE_S
@@ -105,6 +106,20 @@ def trained(home: Path) -> None:
     made.launch_group(a_spec("name=good", "seeds=2", "gates.min_return=1"))
     made.launch(a_spec("name=one"))
     made.launch(a_spec("name=two", "train.lr=1e-3"))
+    superseding(made)
+
+
+def superseding(made: Orchestrator) -> Run:
+    """A run whose third attempt began anew, after a second that had gone on from the first."""
+    run = made.launch(a_spec("name=again")).run
+    for attempt, after in ((2, {"attempt": 1, "seq": 2}), (3, None)):
+        with EventWriter(RunDir.of(run).events, run=run.id, attempt=attempt) as writer:
+            writer.emit(EventKind.STATE, "started", step=0, tags={"after": after})
+            writer.emit(EventKind.METRIC, "losses/value_loss", 0.5, step=attempt)
+    made.store.take_lease(run.id, held_by=None, lease="mine")
+    made.store.save(run.model_copy(update={"attempt": 3}), lease="mine")
+    made.store.release(run.id, lease="mine")
+    return run
 
 
 def _noisy(script: Script) -> Script:
@@ -140,6 +155,9 @@ def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         ["show", "good", "--json"],
         ["logs", "one"],
         ["logs", "-f", "one", "--events"],
+        ["logs", "again", "--events"],
+        ["logs", "again", "--json", "--all"],
+        ["logs", "again", "--all"],
         ["compare", "one", "two"],
         ["compare", "good", "two", "--json"],
         ["wait", "good", "--json"],
@@ -303,6 +321,55 @@ def test_a_log_is_followed_as_it_grows_until_the_run_has_ended(
 
     monkeypatch.setattr("rl_orch.cli.logs.time.sleep", next_line)
     assert rlctl("logs", "-f", "talks").out == "one\ntwo\nthree\nrest"
+
+
+def test_events_that_a_later_attempt_has_superseded_are_left_out_unless_all_are_asked_for(
+    rlctl: Rlctl, home: Path
+) -> None:
+    run = superseding(Orchestrator(home, FakeRunner(trains_to([1.0]))))
+    written = list(read(RunDir.of(run).events))
+    kept = [(3, 1), (3, 2)]
+    for words in (["--events"], ["--json"], ["--events", "-f"]):
+        assert positions(rlctl("logs", "again", *words)) == kept
+    every = positions(rlctl("logs", "again", "--events", "--all"))
+    assert every == positions(rlctl("logs", "again", "--json", "--all", "-f"))
+    assert every == [(event.attempt, event.seq) for event in written]
+    assert len(every) > len(kept)
+    refused = rlctl("logs", "again", "--all")
+    assert (refused.code, refused.out, "--all is about events" in refused.err) == (2, "", True)
+
+
+def test_who_follows_events_hears_no_late_word_of_an_earlier_attempt(
+    rlctl: Rlctl, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Orchestrator(home, FakeRunner(trains_to([1.0])))
+    (run,) = made.submit(a_spec("name=talks")).runs
+    first, second = (EventWriter(RunDir.of(run).events, run=run.id, attempt=n) for n in (1, 2))
+
+    def told(_seconds: float) -> None:
+        if first.seq == 0:
+            first.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+            first.emit(EventKind.METRIC, "k", 1.0, step=1)
+        elif second.seq == 0:
+            second.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+            second.flush()
+            first.emit(EventKind.METRIC, "k", 2.0, step=2)
+        else:
+            second.emit(EventKind.METRIC, "k", 3.0, step=1)
+            made.stop(run.id)
+        first.flush()
+        second.flush()
+
+    monkeypatch.setattr("rl_orch.cli.logs.time.sleep", told)
+    followed = positions(rlctl("logs", "-f", "talks", "--events"))
+    assert followed == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def positions(ran: Ran) -> list[tuple[int, int]]:
+    """Attempt and number of each event that was printed."""
+    assert ran.code == 0, ran.err
+    events = map(json.loads, ran.out.splitlines())
+    return [(event["attempt"], event["seq"]) for event in events]
 
 
 def test_a_program_of_somebodys_own_needs_a_yes(

@@ -3,6 +3,7 @@
 import http.server
 import json
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rl_orch.api.problems import respond
 from rl_orch.client import Client
 from rl_orch.client.link import checked, is_loopback
 from rl_orch.client.models import ASSESS_TIMEOUT_S
+from rl_orch.client.probe import answers
 from rl_orch.errors import (
     BadInput,
     Conflict,
@@ -308,3 +310,26 @@ def test_what_reads_or_removes_many_files_is_waited_for_as_long_as_a_judgement()
             with pytest.raises(RlctlError):
                 ask()
     assert seen == dict.fromkeys(("faults", "prune"), ASSESS_TIMEOUT_S)
+
+
+def test_who_takes_connections_and_says_nothing_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert not answers(url, within_s=0.05)
+    assert not answers(url, within_s=60.0)  # Nobody is there: that is known at once.
+    assert not answers("http://[::1", within_s=60.0)
+
+
+def test_any_word_is_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reply() -> None:
+            with listener.accept()[0] as line:
+                line.recv(1 << 16)
+                line.sendall(b"HTTP/1.1 503 \r\n\r\n")
+
+        speaking = threading.Thread(target=reply)
+        speaking.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert answers(url, within_s=60.0)
+        speaking.join()

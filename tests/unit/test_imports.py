@@ -13,6 +13,7 @@ import pytest
 from rl_orch.cli import import_policy, import_run
 from rl_orch.core import adoption, imports
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.orphans import Orphans
 from rl_orch.core.store import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.foreign import archive
@@ -262,7 +263,7 @@ def test_an_import_that_does_not_come_to_its_end_leaves_nothing(
         if moment == "known":
             patch.setattr(imports, "register_models", fail)
         if moment == "looked at":
-            patch.setattr(Orchestrator, "_looked_at", fail)
+            patch.setattr(Orphans, "looked_at", fail)
         if move and moment == "copying":
             patch.setattr(imports, "_renamed", lambda *_paths: False)
         with pytest.raises((KeyboardInterrupt, RlctlError)):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rl_orch.errors import RlctlError
 from rl_orch.io import events
-from rl_orch.io.events import EventWriter, fold, folded, read, tail
+from rl_orch.io.events import EventWriter, OneHistory, fold, folded, read, tail
 from rl_orch.records import Event, EventKind
 
 
@@ -397,6 +397,24 @@ def test_folding_agrees_with_a_history_that_is_cut_at_each_resume(
 ) -> None:
     file, history = case
     assert [position(kept) for kept in fold(file)] == history
+
+
+@given(histories())
+def test_who_hears_of_every_start_beforehand_hears_what_folding_gives(
+    case: tuple[list[Event], list[tuple[int, int]]],
+) -> None:
+    file, history = case
+    heard = OneHistory()
+    for each in file:
+        heard.expect(each)
+    assert [position(each) for each in file if heard.counts(each)] == history
+
+
+def test_who_follows_leaves_out_what_comes_late_and_cannot_take_back_what_came_before() -> None:
+    first, second = attempt_of(1, 4), attempt_of(2, 2, {"attempt": 1, "seq": 3})
+    heard = OneHistory()
+    file = [*first, *second, event(1, 2), event(1, 9)]
+    assert [each for each in file if heard.counts(each)] == [*first, *second]
 
 
 def test_folding_from_a_file_gives_what_folding_a_list_gives(tmp_path: Path) -> None:

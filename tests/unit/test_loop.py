@@ -624,7 +624,7 @@ def test_a_run_that_ended_in_the_meantime_is_not_overwritten_by_an_older_look(
     stale = made.create(a_spec(), lease="999999999:1/dead")
     ended = stale.model_copy(update={"state": State.FAILED, "reason": "the truth"})
     made.store.save(ended, lease="999999999:1/dead")
-    assert made._refreshed(stale).reason == "the truth"
+    assert made.orphans.refreshed(stale).reason == "the truth"
 
 
 def test_a_tracker_that_cannot_be_opened_is_done_without(

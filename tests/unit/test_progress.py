@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from rl_orch.core.progress import Progress, checkpoint_name
+from rl_orch.core.ports import Exit
+from rl_orch.core.progress import (
+    SUSPECT,
+    Progress,
+    checkpoint_name,
+    idle_attempts,
+    was_interrupted,
+)
 from rl_orch.records import Event, EventKind
 
 
@@ -48,3 +55,23 @@ def test_the_newest_best_checkpoint_is_remembered() -> None:
     for name, best in ((first, True), (second, False)):
         seen = seen.after(an_event(EventKind.CHECKPOINT, "saved", 1, name, best=best))
     assert seen.best == first
+
+
+def test_only_an_end_that_nobody_saw_is_an_interruption_and_not_for_ever() -> None:
+    unseen, idle = Exit(None), SUSPECT - 1
+    assert was_interrupted(unseen, watched=False, idle=idle)
+    assert not was_interrupted(unseen, watched=True, idle=0)
+    assert not was_interrupted(Exit(-9), watched=False, idle=0)
+    assert not was_interrupted(unseen, watched=False, idle=SUSPECT)
+
+
+def test_attempts_are_idle_since_the_last_that_saved_a_checkpoint_further_on() -> None:
+    def saved(attempt: int, step: int) -> Event:
+        event = an_event(EventKind.CHECKPOINT, "saved", step)
+        return event.model_copy(update={"attempt": attempt})
+
+    assert [idle_attempts(attempt, []) for attempt in (0, 1, 5)] == [0, 1, 5]
+    assert idle_attempts(3, [saved(1, 512), saved(3, 1024)]) == 0
+    assert idle_attempts(4, [saved(1, 512), saved(2, 1024)]) == 2
+    assert idle_attempts(4, [saved(1, 512), saved(3, 512), saved(4, 256)]) == 3
+    assert idle_attempts(1, [an_event(EventKind.METRIC, "saved", 512)]) == 1

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from rl_orch.core.loop import APPEARS_WITHIN_S
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.ports import Task
+from rl_orch.core.ports import Exit, Task
+from rl_orch.core.progress import SUSPECT
 from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import FOREIGN_S, Service, _sweep_leftovers
 from rl_orch.core.tables import RUNS
@@ -183,6 +184,95 @@ def test_a_crashed_run_is_retried_with_longer_and_longer_waits(tmp_path: Path) -
     machine.tick()
     ended = machine.verbs.store.get(run.id)
     assert (ended.state, ended.attempt, ended.retries) == (State.SUCCEEDED, 3, 2)
+
+
+def power_cut(machine: Machine) -> None:
+    """End the service and every root at once; then a service is started that has seen neither."""
+    for path in (machine.verbs.home / "runs").iterdir():
+        machine.runner.sweep(path, through=1_000)
+    machine.runner = FakeRunner(machine.runner.script, at_once=False)
+    machine.verbs = Orchestrator(machine.verbs.home, machine.runner, resident=True)
+    with machine.verbs.store.writing() as connection:
+        connection.execute(sa.update(RUNS).where(RUNS.c.lease.is_not(None)).values(lease=DEAD))
+    machine.service = machine.another()
+
+
+def at_work(machine: Machine, run: Run, attempt: int) -> None:
+    """Let that attempt begin."""
+
+    def begun() -> bool:
+        seen = machine.verbs.store.get(run.id)
+        return (seen.state, seen.attempt) == (State.STARTING, attempt)
+
+    until(begun, machine.tick, times=2_000)
+
+
+def saved_at(run: Run, attempt: int, step: int) -> None:
+    """Let an attempt tell of a checkpoint."""
+    with EventWriter(RunDir.of(run).events, run=run.id, attempt=attempt) as writer:
+        writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+        name = f"step_{step:012}"
+        writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags={"best": True})
+
+
+def test_power_cuts_spend_no_retry_however_many_as_long_as_the_run_gets_further(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("schedule.retries=0")
+    for attempt in range(1, 2 * SUSPECT):
+        at_work(machine, run, attempt)
+        saved_at(run, attempt, attempt)
+        power_cut(machine)
+        machine.tick()
+        seen = machine.verbs.store.get(run.id)
+        assert (seen.state, seen.retries) == (State.QUEUED, 0), seen.reason
+        assert "no retry is spent" in seen.reason
+    until(lambda: machine.state(run) is State.SUCCEEDED, machine.go_on)
+
+
+def test_a_run_that_may_itself_bring_all_down_is_ended_in_the_end(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("schedule.retries=2", "schedule.backoff_s=1")
+    for attempt in range(1, SUSPECT + 3):
+        at_work(machine, run, attempt)
+        power_cut(machine)
+        machine.tick()
+        seen = machine.verbs.store.get(run.id)
+        assert seen.retries == min(2, max(0, attempt - SUSPECT + 1))
+    assert (seen.state, seen.attempt, seen.retries) == (State.LOST, SUSPECT + 2, 2)
+    assert "retried 2 times" in seen.reason
+
+
+def test_a_root_that_crashes_under_a_service_that_has_adopted_it_spends_a_retry(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("schedule.backoff_s=0")
+    at_work(machine, run, 1)
+    handle = str(machine.verbs.store.attempts(run.id)[0].handle)
+    with machine.verbs.store.writing() as connection:
+        connection.execute(sa.update(RUNS).values(lease=DEAD))
+    machine.service = machine.another()
+    machine.tick()
+    machine.runner._exits[handle] = Exit(None)
+    machine.tick()
+    seen = machine.verbs.store.get(run.id)
+    assert seen.retries == 1
+    assert "its process vanished" in seen.reason
+
+
+def test_a_power_cut_during_the_final_evaluation_spends_no_retry(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("gates.min_return=400", "schedule.retries=0")
+    at_work(machine, run, 1)
+    machine.go_on()
+    assert machine.state(run) is State.EVALUATING
+    power_cut(machine)
+    machine.tick()
+    seen = machine.verbs.store.get(run.id)
+    assert (seen.state, seen.retries) == (State.QUEUED, 0), seen.reason
+    until(lambda: machine.state(run) is State.SUCCEEDED, machine.go_on)
 
 
 def test_a_run_whose_retries_are_spent_fails_and_says_so(tmp_path: Path) -> None:

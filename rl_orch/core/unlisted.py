@@ -1,0 +1,27 @@
+"""Run directories beside a database that knows no run: it was lost, or another one is named."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def directories(home: Path) -> list[Path]:
+    """The run directories of a home, whether or not its database knows them."""
+    try:
+        return sorted(path.parent for path in (home / "runs").glob("[!.]*/spec.yaml"))
+    except OSError:
+        return []
+
+
+def sentence(home: Path, found: Sequence[Path]) -> str:
+    """What is strange about that."""
+    count = "1 run directory" if len(found) == 1 else f"{len(found)} run directories"
+    return f"the database has no runs, but {str(home / 'runs')!r} has {count}"
+
+
+def remedy(home: Path, found: Sequence[Path], *, flags: str) -> str:
+    """The command that takes the directory in, or each of them; flags say where."""
+    if len(found) == 1:
+        return f"Take it in: rlctl import-run {shlex.quote(str(found[0]))}{flags}"
+    folders = f"{shlex.quote(str(home / 'runs'))}/*/"
+    return f'Take them in: for run in {folders}; do rlctl import-run "$run"{flags}; done'
