@@ -4,9 +4,12 @@ As root, its processes have another uid. Elsewhere they have ours, but use nothi
 address, and who may read a file is told by its mode.
 """
 
+import contextlib
 import http.client
 import json
 import os
+import pty
+import re
 import stat
 import subprocess
 import tempfile
@@ -22,6 +25,7 @@ from rl_orch.api.app import description
 from rl_orch.cli.up import INSECURE
 from rl_orch.io.place import Place
 from tests.faults.lab import Up
+from tests.integration.conftest import RLCTL
 
 NOBODY = 65534
 IS_ROOT = os.geteuid() == 0
@@ -158,6 +162,35 @@ def test_the_socket_knows_its_user_and_asks_others_for_a_token(up: Up) -> None:
     wrong = [*curl, "-H", "Authorization: Bearer wrong"]
     refused = subprocess.run(wrong, capture_output=True, text=True, check=True)
     assert json.loads(refused.stdout)["status"] == 401
+
+
+def on_a_terminal(service: Up, *words: str) -> str:
+    """What a command shows on a terminal of its own."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*RLCTL, *words], env=service.environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as command:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # The end of a terminal that nobody has open any more.
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+    assert command.returncode == 0, shown
+    return shown.decode()
+
+
+def test_a_code_that_its_user_was_shown_opens_once_and_is_in_no_log(up: Up) -> None:
+    piped = up.run("token", "code")
+    assert piped.returncode == 2
+    shown = re.search(r"[0-9A-Z]{4}(-[0-9A-Z]{4}){2}", on_a_terminal(up, "token", "code"))
+    assert shown is not None
+    address, code = endpoint(up).url, {"code": shown[0]}
+    exchange = partial(status, address, "POST", "/sessions", code)
+    assert [as_another_account(exchange) for _ in range(2)] == [201, 401]
+    (made,) = json.loads(up.run("token", "ls", "--json").stdout)["tokens"]
+    assert (made["scope"], made["name"][:8]) == ("operate", "browser-")
+    assert shown[0] not in up.told()
 
 
 def test_the_old_way_is_there_for_those_who_ask_and_says_what_it_means(open_folder: Path) -> None:

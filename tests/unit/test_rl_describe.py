@@ -90,7 +90,8 @@ def test_what_cannot_be_an_id_is_told_what_ids_look_like(written: str) -> None:
 def test_a_missing_module_is_named() -> None:
     _, message, hint = refusal("no_such_module_here:Foo-v0")
     assert message.endswith("there is no module 'no_such_module_here'")
-    assert hint == "Run from the directory that holds it, or install it."
+    assert hint is not None
+    assert "--module-path" in hint
 
 
 def test_a_module_that_fails_to_import_is_told_by_its_error(
