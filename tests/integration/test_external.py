@@ -118,7 +118,7 @@ def test_the_trainer_has_thirty_lines() -> None:
 
 def test_its_environment_knows_nothing_of_us(desk: Desk) -> None:
     python = desk.shell.folder / "bare" / "bin" / "python"
-    command = [str(python), "-c", "import rl_orch"]
+    command = [str(python), "-E", "-c", "import rl_orch"]
     done = subprocess.run(command, cwd=desk.shell.folder, capture_output=True, check=False)
     assert b"No module named 'rl_orch'" in done.stderr
 
