@@ -25,7 +25,7 @@ from rl_orch.core.resumption import (
 )
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
-from rl_orch.io import processes
+from rl_orch.io import private, processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport, Event, Group, Run, RunView, State, Verdict
 from rl_orch.spec.checks import refuse_pending
@@ -138,7 +138,9 @@ class Orchestrator(Verbs):
         if run_id in self.store:
             self.registry.refuse_named(run_id)
         directory, lease = RunDir(self.home / "runs" / run_id), processes.lease()
+        private.own_folder(directory.path.parent)
         imports.bring(source, directory, move=move)
+        private.close_tree(directory.path)
         imports.forget_processes(directory)
         run = imports.run_in(directory)
         if run_id in self.store:  # It was moved, and is no longer where it was known to be.

@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from rl_orch.errors import Unavailable
+from rl_orch.io import private
 from rl_orch.io.points import Batch, Floats, Lineage
 from rl_orch.records import Record
 
@@ -134,9 +135,9 @@ class Files:
         """Be the one that adds. An OSError where nothing can be written."""
         if shutil.disk_usage(self._folder.parent).free < FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
-        self._folder.mkdir(exist_ok=True)
+        private.inner_folder(self._folder)
         deadline = time.monotonic() + patience_s
-        with (self._folder / "lock").open("ab") as file:
+        with open(self._folder / "lock", "ab", opener=private.inner_file) as file:
             while not _locks(file.fileno()):
                 if time.monotonic() >= deadline:
                     raise self._busy()
@@ -168,7 +169,8 @@ class Files:
             )
         kept = _after(book, batch, seal, columns)
         temporary = self._note.with_suffix(".new")
-        temporary.write_text(kept.model_dump_json(), "utf-8")
+        with open(temporary, "w", encoding="utf-8", opener=private.inner_file) as file:
+            file.write(kept.model_dump_json())
         temporary.replace(self._note)
         return kept
 
@@ -226,7 +228,7 @@ def _locks(fd: int) -> bool:
 
 def _write_at(path: Path, offset: int, data: bytes) -> None:
     """Write bytes into a file at an offset, over whatever a crash has left there."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    fd = private.inner_file(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
     try:
         while data:
             written = os.pwrite(fd, data, offset)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rl_orch.errors import RlctlError
+from rl_orch.io import private
 from rl_orch.records import Event, EventKind
 
 LINE_BYTES = 1 << 20
@@ -47,7 +48,7 @@ class EventWriter:
         self._seq = 0
         self._pending = bytearray()
         self._lock = threading.RLock()
-        self._fd: int | None = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        self._fd: int | None = private.inner_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if _is_torn(self._fd):
             self._pending += b"\n"
 

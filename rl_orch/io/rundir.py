@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import yaml
 
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
-from rl_orch.io import processes
+from rl_orch.io import private, processes
 from rl_orch.io.sealed import sync_directory
 from rl_orch.io.segment_files import REPLAY
 from rl_orch.records import Certificate, EvalReport, Run
@@ -91,12 +91,15 @@ class RunDir:
 
     def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
         """Make the directory, with the spec and the manifest in it."""
+        private.own_folder(self.path.parent)
+        private.own_folder(self.path, exist_ok=False)
         for folder in (self.checkpoints, self.path / "evals"):
-            folder.mkdir(parents=True)
+            private.inner_folder(folder)
         self.write_spec(spec)
         self.write_manifest(manifest)
-        self.log.touch()
-        self.events.touch()
+        for file in (self.log, self.events):
+            with open(file, "ab", opener=private.inner_file):
+                pass
         for folder in (self.path, self.path.parent):
             sync_directory(folder)
 
@@ -197,9 +200,8 @@ class RunDir:
 
     def request_stop(self, *, force: bool = False) -> None:
         """Note that the run was asked to end, for whoever watches over it and for later."""
-        (self.path / "stop").touch()
-        if force:
-            (self.path / "stop").write_text("now\n")
+        with open(self.path / "stop", "a", opener=private.inner_file) as file:
+            file.write("now\n" if force else "")
 
     def forget_stop(self) -> None:
         """A new attempt begins without the request that ended the last one."""
@@ -255,7 +257,7 @@ class RunDir:
         A root notes who it is. Whoever only looks or tidies up must not be taken for one.
         """
         deadline = time.monotonic() + patience_s
-        with (self.path / "lock").open("a+") as file:
+        with open(self.path / "lock", "a+", opener=private.inner_file) as file:
             while not _locks(file):
                 if time.monotonic() >= deadline:
                     raise RunLocked(self._in_use())
@@ -296,7 +298,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename, and fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=private.inner_file) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

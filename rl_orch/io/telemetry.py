@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_orch.errors import BadInput
-from rl_orch.io import events
+from rl_orch.io import events, private
 from rl_orch.records import Event
 
 _SLICE = 256
@@ -213,9 +213,10 @@ def _read_note(path: Path) -> _Progress:
 
 
 def _write_note(path: Path, progress: _Progress) -> None:
-    path.parent.mkdir(exist_ok=True)
+    private.inner_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps({"offset": progress.offset, "attempt": progress.attempt}))
+    with open(temporary, "w", opener=private.inner_file) as file:
+        json.dump({"offset": progress.offset, "attempt": progress.attempt}, file)
     os.replace(temporary, path)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import gathered, sealed
+from rl_orch.io import gathered, private, sealed
 from rl_orch.io.episode_records import read_records, write_records
 from rl_orch.io.episode_tables import write_table
 from rl_orch.io.heartbeat import beating
@@ -98,8 +98,10 @@ def _film(directory: RunDir, spec: Spec) -> None:
 
 def main() -> int:
     """Evaluate, or say in the log why not."""
+    directory = RunDir(Path(sys.argv[1]))
     try:
-        return run_evaluation(RunDir(Path(sys.argv[1])), sys.argv[2])
+        private.keep_within(directory.path)
+        return run_evaluation(directory, sys.argv[2])
     except RlctlError as error:
         log.error(error.message, **({"hint": error.hint} if error.hint else {}))
         return error.exit_code

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
+from rl_orch.io import private
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.segments import SegmentStore, allocator
@@ -89,6 +90,7 @@ def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
     directory = RunDir(Path(sys.argv[1]))
     try:
+        private.keep_within(directory.path)
         with _rehearsed(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
