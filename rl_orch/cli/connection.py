@@ -74,7 +74,7 @@ def home_folder(home: Path | None) -> Path:
 def make_home(home: Path) -> None:
     """Make a home, if there is none yet; raise if nothing can be written there."""
     try:
-        private.own_folder(home)
+        private.home_folder(home)
         why = folder.obstacle(home)
     except OSError as error:
         raise RlctlError(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rl_orch.cli.curves import Curve, Line
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import private
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,8 +48,9 @@ def save(path: Path, curves: Sequence[Curve], *, title: str, target: float | Non
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, format=path.suffix[1:].lower(), metadata=metadata)
+            private.inner_folder(path.parent)
+            with open(path, "wb", opener=private.inner_file) as file:
+                figure.savefig(file, format=path.suffix[1:].lower(), metadata=metadata)
         except OSError as error:
             raise RlctlError(
                 f"picture {str(path)!r} cannot be written: {error.strerror}",

@@ -31,7 +31,7 @@ from rl_orch.core.scheduler import Capacity
 from rl_orch.core.service import Service
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.errors import BadInput, Conflict, RlctlError
-from rl_orch.io import machine, modules, place, processes
+from rl_orch.io import machine, modules, place, private, processes
 from rl_orch.io.place import Place
 from rl_orch.io.socket_path import SocketPath, location
 from rl_orch.records import Record
@@ -201,7 +201,7 @@ class _Running:
 def _alone(home: Path) -> Iterator[None]:
     """Hold the home against another service; the kernel lets go of it when this process dies."""
     make_home(home)
-    with (home / LOCK_FILE).open("a") as file:
+    with open(home / LOCK_FILE, "a", opener=private.own_file) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,7 +22,7 @@ from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.client import Client
 from rl_orch.client.link import error_from
 from rl_orch.errors import BadInput, Conflict, MissingExtra, RlctlError
-from rl_orch.io import place
+from rl_orch.io import place, private
 from rl_orch.io.place import Place
 
 LOG_FILE = "service.log"
@@ -257,7 +257,7 @@ def _started(wanted: Wanted) -> Place:
     log = wanted.home / LOG_FILE
     # By a variable, since everybody can read the command lines of a machine.
     database = {} if wanted.database is None else {"RL_REGISTRY_DB": wanted.database}
-    with log.open("ab") as opened:
+    with open(log, "ab", opener=private.own_file) as opened:
         begin = opened.tell()
         child = subprocess.Popen(
             [sys.executable, "-P", "-c", PROGRAM, *wanted.words()],

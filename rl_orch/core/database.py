@@ -196,7 +196,7 @@ def _sqlite(connect: Callable[[], sqlite3.Connection]) -> sa.Engine:
 def _connections(path: Path) -> Callable[[], sqlite3.Connection]:
     """What connects to a file, which is made if there is none yet, and never again later on."""
     try:
-        private.own_folder(path.parent)
+        private.home_folder(path.parent)
         with open(path, "ab", opener=private.own_file):
             pass
     except OSError as error:

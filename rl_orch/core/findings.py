@@ -3,7 +3,8 @@ of ok, warn or fail, with what to do about it. Pure; `preflight.py` gathers the 
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -188,6 +189,17 @@ def home(path: str, obstacle: str | None) -> Finding:
         return Finding("home", "ok", path)
     fix = "Set RLCTL_HOME to a folder that you may write to."
     return Finding("home", "fail", f"{path!r} {obstacle}", fix)
+
+
+def privacy(open_to: Mapping[str, str]) -> Finding:
+    """Whether others on this machine can get at the home, or at a database elsewhere: path → to
+    whom it is open."""
+    if not open_to:
+        return Finding("privacy", "ok", "nobody else on this machine can read it")
+    detail = "; ".join(f"{path!r} is open to {whom}" for path, whom in open_to.items())
+    paths = " ".join(map(shlex.quote, open_to))
+    fix = f"If that is not meant: chmod -R go= {paths}"
+    return Finding("privacy", "warn", detail, fix)
 
 
 def kernels(cache: str, writable: bool) -> Finding:

@@ -13,7 +13,7 @@ from typing import Any
 from rl_orch.core.creation import record
 from rl_orch.core.registry import Registry
 from rl_orch.errors import Conflict, Damaged, RlctlError, RunLocked
-from rl_orch.io import commands, room, shelf, trees, workspaces
+from rl_orch.io import commands, private, room, shelf, trees, workspaces
 from rl_orch.io.events import newest_attempt, read
 from rl_orch.io.machine import nearest
 from rl_orch.io.rundir import RunDir
@@ -241,7 +241,7 @@ def _is_on_same_disk(source: Path, target: Path) -> bool:
 
 def _renamed(source: Path, target: Path) -> bool:
     """Whether a directory now has another name; not where that is on another disk."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    private.own_folder(target.parent)
     try:
         source.rename(target)
     except OSError as error:

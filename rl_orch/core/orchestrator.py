@@ -26,7 +26,7 @@ from rl_orch.core.resumption import (
 )
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
-from rl_orch.io import processes
+from rl_orch.io import private, processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.watched import Watch as CopyWatch
 from rl_orch.io.watched import unwatched
@@ -147,6 +147,7 @@ class Orchestrator(Verbs):
                 self.registry.forget_run(run_id)
                 self.store.remove(run_id)
             run = self._taken_in(coming, watch)
+        private.close_tree(target.path)
         if move and coming.is_copy:
             shutil.rmtree(source.path)
         return run

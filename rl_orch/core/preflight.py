@@ -26,7 +26,7 @@ from rl_orch.core.findings import Devices, Finding, failures
 from rl_orch.core.footprint import footprint
 from rl_orch.core.tables import HEAD
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import folder, machine, place
+from rl_orch.io import folder, machine, place, private
 from rl_orch.io.asking import ask
 from rl_orch.spec.model import Spec
 
@@ -67,6 +67,7 @@ def examine(
         findings.cores(cores, spec),
         findings.memory(machine.memory_mb(), machine.memory_free_mb(), spec),
         findings.file_system(tried),
+        findings.privacy(_open_to(home, wanted)),
         findings.disk(machine.disk_free_mb(home), needed_mb(spec), str(home)),
         findings.sqlite(sqlite3.sqlite_version_info),
         reach(wanted),
@@ -175,6 +176,14 @@ def _damage(database: Database) -> tuple[str, str] | None:
     if known is not None and known > HEAD:
         return f"is at schema {known}, this rlctl knows {HEAD}", "Use the newer rlctl."
     return None
+
+
+def _open_to(home: Path, database: str) -> dict[str, str]:
+    """To whom the home, and a database that is a file elsewhere, are open besides their user."""
+    elsewhere = not is_url(database) and not Path(database).absolute().is_relative_to(home)
+    paths = [home, Path(database)] if elsewhere else [home]
+    seen = ((path, private.open_to(path)) for path in paths if path.exists())
+    return {str(path): whom for path, whom in seen if whom is not None}
 
 
 def _devices_of(spec: Spec, devices: Devices | None) -> Devices:

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from rl_orch.errors import Unavailable
-from rl_orch.io import regular
+from rl_orch.io import private, regular
 from rl_orch.io.points import Batch, Floats, Lineage
 from rl_orch.records import Record
 
@@ -135,7 +135,7 @@ class Files:
         """Be the one that adds. An OSError where nothing can be written."""
         if shutil.disk_usage(self._folder.parent).free < FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
-        self._folder.mkdir(exist_ok=True)
+        private.inner_folder(self._folder)
         deadline = time.monotonic() + patience_s
         fd = regular.opened(self._folder / "lock", os.O_WRONLY | os.O_CREAT)
         try:

@@ -227,7 +227,7 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
         after = os.fstat(fd)
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise BadInput(f"{source.name!r} changed while it was copied")
-    target.chmod(0o444)
+    target.chmod(0o444 & stat.S_IMODE(target.stat().st_mode))
     return {"sha256": digest.hexdigest(), "size": size}
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rl_orch.errors import RlctlError
+from rl_orch.io import private
 from rl_orch.records import EvalReport
 
 
@@ -26,8 +27,9 @@ def write_table(path: Path, report: EvalReport) -> None:
     table = pa.table(columns)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, temporary)
+        private.inner_folder(path.parent)
+        with open(temporary, "wb", opener=private.inner_file) as file:
+            pq.write_table(table, file)
         temporary.replace(path)
     except OSError as error:
         raise RlctlError(

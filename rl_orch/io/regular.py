@@ -12,6 +12,7 @@ from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from rl_orch.errors import Damaged
+from rl_orch.io import private
 
 JSON_BYTES = 64 << 20
 """The most that is read of a document; ours have some hundred kilobytes."""
@@ -55,7 +56,7 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> int:
     """
     with suppress(FileNotFoundError):
         _refuse_other(os.stat(path, follow_symlinks=not flags & os.O_NOFOLLOW), path)
-    fd = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    fd = private.inner_file(path, flags | os.O_NONBLOCK)
     try:
         _refuse_other(os.fstat(fd), path)
         os.set_blocking(fd, True)

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import yaml
 
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
-from rl_orch.io import processes, regular
+from rl_orch.io import private, processes, regular
 from rl_orch.io.sealed import sync_directory
 from rl_orch.io.segment_files import REPLAY
 from rl_orch.records import Certificate, EvalReport, Run
@@ -91,12 +91,15 @@ class RunDir:
 
     def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
         """Make the directory, with the spec and the manifest in it."""
+        private.own_folder(self.path.parent)
+        private.own_folder(self.path, exist_ok=False)
         for folder in (self.checkpoints, self.path / "evals"):
-            folder.mkdir(parents=True)
+            private.inner_folder(folder)
         self.write_spec(spec)
         self.write_manifest(manifest)
-        self.log.touch()
-        self.events.touch()
+        for file in (self.log, self.events):
+            with open(file, "ab", opener=private.inner_file):
+                pass
         for folder in (self.path, self.path.parent):
             sync_directory(folder)
 

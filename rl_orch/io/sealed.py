@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import Damaged, NotFound, RlctlError
+from rl_orch.io import private
 
 MANIFEST = "MANIFEST.json"
 MOST_BYTES = 16 << 30
@@ -48,7 +49,7 @@ def write(
         raise RlctlError(f"{noun} {path.name} would have {_bytes(total, most)} allowed")
     manifest = _manifest({name: _digest(data) for name, data in files.items()})
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.inner_folder(path.parent)
         with _temporary(path) as temporary:
             for name, data in files.items():
                 _write_file(temporary / name, data)
@@ -177,7 +178,7 @@ def advice(error: OSError, *, then: str = "resume") -> str:
 def _temporary(path: Path) -> Iterator[Path]:
     """A new directory beside the path, locked while its writer lives, removed if the disk fails."""
     temporary = _temporary_name(path)
-    temporary.mkdir()
+    private.inner_folder(temporary, exist_ok=False)
     try:
         fd = os.open(temporary, os.O_RDONLY)
         try:
@@ -211,7 +212,7 @@ def _is_abandoned(temporary: Path) -> bool:
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+    with open(path, "xb", opener=private.inner_file) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.io import events, regular
+from rl_orch.io import events, private, regular
 from rl_orch.records import Event
 
 _SLICE = 256
@@ -213,7 +213,7 @@ def _read_note(path: Path) -> _Progress:
 
 
 def _write_note(path: Path, progress: _Progress) -> None:
-    path.parent.mkdir(exist_ok=True)
+    private.inner_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     note = {"offset": progress.offset, "attempt": progress.attempt}
     regular.write(temporary, json.dumps(note).encode())

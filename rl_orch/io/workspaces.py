@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rl_orch.io import regular
+from rl_orch.io import private, regular
 
 PREFIX = ".importing-"
 LOCK = "lock"
@@ -25,7 +25,7 @@ def workspace(folder: Path) -> Iterator[Path]:
     if nothing has come into them.
     """
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    private.own_folder(folder)
     try:
         sweep(folder)
         path, lock = _held(folder)

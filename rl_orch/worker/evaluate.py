@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import gathered, modules, sealed
+from rl_orch.io import gathered, modules, private, sealed
 from rl_orch.io.episode_records import read_records, write_records
 from rl_orch.io.episode_tables import write_table
 from rl_orch.io.heartbeat import beating
@@ -103,6 +103,7 @@ def main() -> int:
     modules.search()
     modules.search(directory.module_path())
     try:
+        private.keep_within(directory.path)
         return run_evaluation(directory, sys.argv[2])
     except RlctlError as error:
         log.error(error.message, **({"hint": error.hint} if error.hint else {}))

@@ -18,7 +18,7 @@ import torch
 import rl_orch
 from rl_orch.errors import RlctlError
 from rl_orch.export.bundle import ROWS, Export, Subject, Tell, bundle_files
-from rl_orch.io import bundles, portable, room, sealed
+from rl_orch.io import bundles, portable, private, room, sealed
 from rl_orch.io.portable import BUNDLE
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import EvalReport
@@ -146,8 +146,8 @@ def _write_file(path: Path, data: bytes) -> None:
     """Write a whole file or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        private.inner_folder(path.parent)
+        with open(temporary, "wb", opener=private.inner_file) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

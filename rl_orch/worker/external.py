@@ -15,7 +15,7 @@ from signal import Signals
 from typing import Any
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import deposits, regular, shelf
+from rl_orch.io import deposits, private, regular, shelf
 from rl_orch.io.commands import Request
 from rl_orch.io.deposits import Deposit
 from rl_orch.io.events import EventWriter, folded
@@ -152,7 +152,12 @@ class Attempt:
         environment = program.variables(self.spec, self._variables(scratch))
         with regular.appender(self.directory.log) as output:
             child = program.start(
-                self.spec.runner.command, at, environment, output=output, errors=output
+                self.spec.runner.command,
+                at,
+                environment,
+                output=output,
+                errors=output,
+                umask=program.umask(self.spec),
             )
         watch = Watch(child, self.spec, scratch)
         try:
@@ -271,8 +276,10 @@ def _signal_name(number: int) -> str:
 
 def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
+    directory = RunDir(Path(sys.argv[1]))
     try:
-        return run_attempt(RunDir(Path(sys.argv[1])), int(sys.argv[2]))
+        private.keep_within(directory.path)
+        return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import private
 from rl_orch.io.episode_records import Recorded
 from rl_orch.rl.redriving import Driven, Show, drive, frames_per_second, rendered
 from rl_orch.spec.model import Spec
@@ -38,7 +39,7 @@ def filming(path: Path, fps: int) -> Iterator[Show]:
     av = _av()
     if path.suffix.lower() != ".mp4":
         raise BadInput(f"the film is to be {path.name!r}; must end in .mp4", path=str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private.inner_folder(path.parent)
     part = path.with_name(f".{path.stem}.part.mp4")
     try:
         with av.open(str(part), "w") as container:

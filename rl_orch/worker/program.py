@@ -14,7 +14,7 @@ from typing import IO
 import psutil
 
 from rl_orch.errors import BadInput, Problem
-from rl_orch.io import processes
+from rl_orch.io import private, processes
 from rl_orch.io.asking import KEYS, harmless
 from rl_orch.io.rundir import RunDir
 from rl_orch.spec.model import Spec
@@ -65,8 +65,14 @@ def folder(spec: Spec, directory: RunDir) -> Path:
     if spec.runner.cwd is not None:
         return Path(spec.runner.cwd)
     own = directory.path / WORK
-    own.mkdir(exist_ok=True)
+    private.inner_folder(own)
     return own
+
+
+def umask(spec: Spec) -> int:
+    """What the programs of a run start with: in the run's own folder its umask, elsewhere that of
+    whoever started the run; -1 is no change."""
+    return -1 if spec.runner.cwd is None else private.users_umask()
 
 
 def start(
@@ -77,6 +83,7 @@ def start(
     output: IO[bytes] | int,
     errors: IO[bytes],
     input: int = subprocess.DEVNULL,
+    umask: int = -1,
 ) -> "subprocess.Popen[bytes]":
     """Start a program in a process group of its own, so that it ends when we say so. Its session is
     that of its root: who looks for a root by the session that it leads finds nobody else."""
@@ -89,6 +96,7 @@ def start(
             cwd=at,
             env=dict(environment),
             process_group=0,
+            umask=umask,
         )
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error

@@ -87,6 +87,7 @@ def serving(
             input=subprocess.PIPE,
             output=subprocess.PIPE,
             errors=errors,
+            umask=program.umask(spec),
         )
     dialogue = Dialogue(child, _note, name=NAME)
     try:

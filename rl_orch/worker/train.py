@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import modules
+from rl_orch.io import modules, private
 from rl_orch.io.events import EventWriter
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.segments import SegmentStore, allocator
@@ -93,6 +93,7 @@ def main() -> int:
     modules.search()
     modules.search(directory.module_path())
     try:
+        private.keep_within(directory.path)
         with _rehearsed(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:

@@ -13,6 +13,7 @@ from tests.integration.conftest import RESUMED, Shell
 
 LOOKED_AT = {
     *("python", "torch", "rendering", "cores", "memory", "file system", "disk", "sqlite"),
+    "privacy",
     *("database", "extras", "open files", "kernels", "port", "clock"),
 }
 FACTOR = 4.0

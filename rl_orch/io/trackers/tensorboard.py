@@ -12,12 +12,13 @@ import struct
 import time
 from collections.abc import Mapping
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 
 import google_crc32c
 from tensorboard.compat.proto import event_pb2  # type: ignore[import-untyped]
 
-from rl_orch.io import events, scalars
+from rl_orch.io import events, private, scalars
 from rl_orch.records import Event
 
 _LARGEST_STEP = 2**63 - 2
@@ -34,12 +35,12 @@ class TensorBoard:
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        private.inner_folder(directory)
         # TensorBoard reads files in the order of their names: of two attempts, the later one last.
         seconds, rest = divmod(time.time_ns(), 10**9)
         where = f"{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
         self._path = directory / f"events.out.tfevents.{seconds}.{rest:09d}.{where}"
-        self._file = self._path.open("ab", buffering=0)
+        self._file = FileIO(self._path, "ab", opener=private.inner_file)
         self._pending = bytearray()
         self._append_message(event_pb2.Event(wall_time=time.time(), file_version=_VERSION))
         self.flush()

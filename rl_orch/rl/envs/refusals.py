@@ -115,8 +115,8 @@ def _broken_module(env_id: str, module: str, error: Exception) -> Problem:
     cause = error.__cause__ or error
     if isinstance(cause, ModuleNotFoundError) and cause.name == module.partition(".")[0]:
         hint = (
-            "Run from the folder that holds it, or install it. A service that is asked with a token "
-            "searches the folders of its --module-path."
+            "Run from the folder that holds it, or install it. A service that is asked with a "
+            "token searches the folders of its --module-path."
         )
         return _about_id(env_id, f"there is no module {module!r}", hint)
     what = f"importing {module!r} failed: {type(cause).__name__}: {_first_line(cause)}"
