@@ -48,10 +48,11 @@ def up(open_folder: Path) -> Iterator[Up]:
     before = os.umask(0)
     try:
         service.start()
+        os.umask(before)
+        yield service
     finally:
         os.umask(before)
-    yield service
-    service.close()
+        service.close()
 
 
 def as_another_account(work: Callable[[], Any]) -> Any:

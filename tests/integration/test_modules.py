@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,17 +65,21 @@ def spec() -> Spec:
     )
 
 
+@contextmanager
 def serving(home: Path, *options: str) -> Iterator[Up]:
     service = Up(home, options=options)
-    service.start()
-    yield service
-    service.close()
+    try:
+        service.start()
+        yield service
+    finally:
+        service.close()
 
 
 @pytest.fixture
 def up(here: Path) -> Iterator[Up]:
     """A service that is started in the folder that holds the module."""
-    yield from serving(here / "home")
+    with serving(here / "home") as service:
+        yield service
 
 
 def caller(service: Up, scope: Scope) -> Client:
@@ -114,7 +119,7 @@ def test_folders_and_modules_that_the_owner_allows_are_for_all_who_operate(
     elsewhere: Path, here: Path, spec: Spec, mark: Path
 ) -> None:
     options = ("--module-path", str(here), "--allow-modules", NAME)
-    for service in serving(elsewhere / "home", *options):
+    with serving(elsewhere / "home", *options) as service:
         (run,) = caller(service, "operate").submit(spec).runs
         assert service.run("wait", run.id, timeout_s=300).returncode == 0
     assert mark.exists()
@@ -151,7 +156,7 @@ def test_a_run_keeps_the_folder_that_it_was_submitted_from(
     """The service is in one folder, its user in another, and later in a third."""
     third = tmp_path / "third"
     third.mkdir()
-    for service in serving(elsewhere / "home"):
+    with serving(elsewhere / "home") as service:
         run = launch(service.home, here, "--detach")
         assert RunDir(Path(run["path"])).module_path()[0] == str(here)
         assert rlctl(service.home, third, "wait", run["id"]).returncode == 0
