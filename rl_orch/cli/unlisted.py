@@ -15,8 +15,8 @@ def warn_of_unlisted(
     if server is not None or connected.ls(Query(limit=1)).runs:
         return False
     folder = home_folder(home)
-    found = unlisted.directories(folder)
-    if found:
-        warn(unlisted.sentence(folder, found))
-        note(unlisted.remedy(folder, found, flags=place_flags(home, database)))
-    return bool(found)
+    paths = unlisted.directories(folder)
+    if paths:
+        warn(unlisted.sentence(folder, paths))
+        note(unlisted.remedy(folder, paths, flags=place_flags(home, database)))
+    return bool(paths)

@@ -83,19 +83,19 @@ class Orphans:
         """A run after one tick that starts nothing. What is known of it is kept for the next."""
         if not run.active:
             return run
-        known = self._known.get(run.id)
-        if known is None or known.run.attempt != run.attempt:
-            known = self._home.supervisor(run, lease, may_start=False)
-        self._known[run.id] = known
-        known.look_again(run, lease)
+        supervisor = self._known.get(run.id)
+        if supervisor is None or supervisor.run.attempt != run.attempt:
+            supervisor = self._home.supervisor(run, lease, may_start=False)
+        self._known[run.id] = supervisor
+        supervisor.look_again(run, lease)
         if run.id in self._unnoted:
-            known.ask_to_stop()
-        if known.run.active:
-            known.tick()
-        if not known.run.active:
+            supervisor.ask_to_stop()
+        if supervisor.run.active:
+            supervisor.tick()
+        if not supervisor.run.active:
             del self._known[run.id]
             self._unnoted.discard(run.id)
-        return known.run
+        return supervisor.run
 
     def forget(self, run_id: str) -> None:
         """Know nothing more of a run."""

@@ -102,12 +102,12 @@ def _logs(path: Path) -> list[str]:
 
 def _stamp(path: Path) -> tuple[object, ...]:
     """What is otherwise once a file, or the log beside it, has changed."""
-    found: list[object] = []
+    facts: list[object] = []
     for each in (str(path), *_logs(path)):
         with suppress(OSError):
-            known = os.stat(each)
-            found += [each, known.st_ino, known.st_size, known.st_mtime_ns]
-    return tuple(found)
+            info = os.stat(each)
+            facts += [each, info.st_ino, info.st_size, info.st_mtime_ns]
+    return tuple(facts)
 
 
 def _wants_to_write(error: sqlite3.Error) -> bool:

@@ -13,15 +13,15 @@ def directories(home: Path) -> list[Path]:
         return []
 
 
-def sentence(home: Path, found: Sequence[Path]) -> str:
+def sentence(home: Path, paths: Sequence[Path]) -> str:
     """What is strange about that."""
-    count = "1 run directory" if len(found) == 1 else f"{len(found)} run directories"
+    count = "1 run directory" if len(paths) == 1 else f"{len(paths)} run directories"
     return f"the database has no runs, but {str(home / 'runs')!r} has {count}"
 
 
-def remedy(home: Path, found: Sequence[Path], *, flags: str) -> str:
+def remedy(home: Path, paths: Sequence[Path], *, flags: str) -> str:
     """The command that takes the directory in, or each of them; flags say where."""
-    if len(found) == 1:
-        return f"Take it in: rlctl import-run {shlex.quote(str(found[0]))}{flags}"
+    if len(paths) == 1:
+        return f"Take it in: rlctl import-run {shlex.quote(str(paths[0]))}{flags}"
     folders = f"{shlex.quote(str(home / 'runs'))}/*/"
     return f'Take them in: for run in {folders}; do rlctl import-run "$run"{flags}; done'
