@@ -27,6 +27,11 @@ ASKED = "RLCTL_ASKED"
 cookie, behind those of the children that it was started by."""
 
 DIES_WITHIN_S = 5.0
+LOADS_WITHIN_S = 0.5
+"""How long to wait for the kernel to load a program, once nothing else is left."""
+
+YOUNG_S = 2.0
+"""The age up to which a process without variables is taken for one that is being loaded."""
 
 
 def somebody() -> str:
@@ -191,13 +196,14 @@ def _carriers(variable: str, is_meant: Callable[[str], bool]) -> Iterator[str]:
 def _kill_all(look: Callable[[], list[str]]) -> int:
     """Kill the processes that are seen, and return how many these were.
 
-    A process may fork while it is looked for, so it is looked for until none is seen.
+    A process may fork while it is looked for, so it is looked for until none is seen; and for a
+    moment longer while one is seen whose program is just being loaded, for it has no variables yet.
     """
     hit: set[str] = set()
-    deadline = time.monotonic() + DIES_WITHIN_S
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while time.monotonic() < began + DIES_WITHIN_S:
         seen = look()
-        if not seen:
+        if not seen and (time.monotonic() > began + LOADS_WITHIN_S or not _is_any_loading()):
             break
         for known in seen:
             with suppress(ProcessLookupError, PermissionError):
@@ -205,6 +211,23 @@ def _kill_all(look: Callable[[], list[str]]) -> int:
         hit.update(seen)
         time.sleep(0.01)
     return len(hit)
+
+
+def _is_any_loading() -> bool:
+    """Whether a process is so new that the kernel may not have given it its variables yet."""
+    return any(map(_is_loading, psutil.pids()))
+
+
+def _is_loading(pid: int) -> bool:
+    try:
+        blank = os.path.exists(f"/proc/{pid}/exe") and not Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    facts = _stat(pid) if blank else None
+    if facts is None:
+        return False
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(facts[19]) / os.sysconf("SC_CLK_TCK")
+    return facts[0] not in ("Z", "X") and age_s < YOUNG_S
 
 
 def _machine() -> str:

@@ -110,3 +110,29 @@ def test_the_place_of_a_service_is_found_while_it_lives_and_only_its_user_can_re
 def test_a_note_that_cannot_be_read_is_no_place(tmp_path: Path, text: str) -> None:
     (tmp_path / place.FILE).write_text(text)
     assert place.living(tmp_path) is None
+
+
+def test_a_process_that_is_just_being_loaded_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its variables cannot be read yet, so that it is seen a moment later."""
+    looks = iter([[], ["it"], []])
+    loading = iter([True, False])
+    monkeypatch.setattr(processes, "_is_any_loading", lambda: next(loading))
+    monkeypatch.setattr(processes, "marked", lambda *_, **__: next(looks))
+    monkeypatch.setattr(processes, "pid_of", lambda _: 999_999_999)
+    assert processes.sweep(tmp_path, through=1) == 1
+
+
+def test_a_process_whose_environment_is_empty_is_loading_only_while_it_is_young(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["/bin/sleep", "600"], env={}) as child:
+        try:
+            monkeypatch.setattr(processes, "YOUNG_S", 3600.0)
+            assert processes._is_loading(child.pid)
+            monkeypatch.setattr(processes, "YOUNG_S", 0.0)
+            assert not processes._is_loading(child.pid)
+            assert not processes._is_loading(os.getpid())
+        finally:
+            child.kill()
