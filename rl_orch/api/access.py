@@ -18,7 +18,15 @@ from typing import Literal
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_orch.api.addresses import PLAIN_PORTS, allowed_names, is_near, peer, peer_uid, values
+from rl_orch.api.addresses import (
+    PLAIN_PORTS,
+    allowed_names,
+    is_forwarded,
+    is_near,
+    peer,
+    peer_uid,
+    values,
+)
 from rl_orch.api.limits import Buckets
 from rl_orch.api.problems import Answer, respond
 from rl_orch.api.settings import Settings
@@ -183,7 +191,7 @@ class Access:
 
     def _owner(self, given: list[str], scope: Scope) -> Caller | None:
         """Whose service it is, if it is they who ask: by the own token, or by the Unix socket."""
-        if not given and peer_uid(scope) in self._settings.owner_uids:
+        if not given and _comes_as(self._settings.owner_uids, scope):
             return Caller(f"user {peer_uid(scope)}", "admin", None, is_owner=True)
         if self._is_own(given):
             return Caller("the service's own token", "admin", None, is_owner=True)
@@ -199,6 +207,11 @@ class Access:
         wait_s = self._buckets.take(share)
         if wait_s > 0.0:
             raise _too_many(wait_s)
+
+
+def _comes_as(users: frozenset[int], scope: Scope) -> bool:
+    """Whether one of these users asks over the Unix socket, and not as a proxy for others."""
+    return peer_uid(scope) in users and not is_forwarded(scope)
 
 
 def require(request: Request, needed: Right) -> None:
@@ -267,7 +280,7 @@ def _digest(text: str) -> bytes:
 
 def _no_token() -> Answer:
     error = Unauthorized(
-        "this needs a token, in the header `Authorization: Bearer rlctl_…`",
+        "this needs a token: for rlctl in RLCTL_TOKEN, else `Authorization: Bearer rlctl_…`",
         hint="`rlctl token create` makes one; the service's own user needs none at its socket: "
         f"curl --unix-socket HOME/{SOCKET}.",
     )

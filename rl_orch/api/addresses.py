@@ -70,11 +70,16 @@ def is_near(scope: Scope) -> bool:
 
     A name from elsewhere shows a proxy that adds no header, or a page that rebinds its own name.
     """
-    if any(name in FORWARDED for name, _ in scope["headers"]):
+    if is_forwarded(scope):
         return False
     named = all(map(is_loopback_name, values(scope, b"host")))
     local = all(map(is_loopback_origin, values(scope, b"origin")))
     return named and local and is_loopback(peer(scope))
+
+
+def is_forwarded(scope: Scope) -> bool:
+    """Whether a proxy says that it asks for somebody else."""
+    return any(name in FORWARDED for name, _ in scope["headers"])
 
 
 def peer(scope: Scope) -> str:

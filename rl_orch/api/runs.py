@@ -35,7 +35,6 @@ from rl_orch.core.pages import LARGEST_PAGE, LONGEST_CURSOR, SORTS, Query
 from rl_orch.errors import NotFound
 from rl_orch.records import Run, State, Submission
 from rl_orch.spec import code
-from rl_orch.spec.overrides import parse_override
 
 FARTHEST = (1 << 40) - 1
 """Larger than any file; farther than some file systems can seek."""
@@ -160,9 +159,12 @@ async def resume_run(
     Overrides that name code of their own need the scope admin.
     """
     overrides = [] if body is None else body.overrides
-    parsed = map(parse_override, overrides)
-    require_code(request, code.named_in({one.path: [one.value, one.text] for one in parsed}))
-    submission = await aside(lambda: here.orchestrator.requeue(ref, overrides=overrides))
+
+    def requeue() -> Submission:
+        require_code(request, code.named_by_overrides(overrides))
+        return here.orchestrator.requeue(ref, overrides=overrides)
+
+    submission = await aside(requeue)
     here.wake()
     return json_response(submission, 202)
 

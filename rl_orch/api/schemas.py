@@ -25,6 +25,7 @@ from rl_orch.records import (
 
 MOST_OVERRIDES = 200
 MOST_FOLDERS = 100
+Override = Annotated[str, Field(max_length=4000)]
 
 
 class Body(BaseModel):
@@ -52,7 +53,7 @@ class Experiment(Body):
     )
 
     spec: dict[str, Any]
-    overrides: list[str] = Field(default=[], max_length=MOST_OVERRIDES)
+    overrides: list[Override] = Field(default=[], max_length=MOST_OVERRIDES)
     consent: bool = False
     module_path: list[Annotated[str, Field(max_length=4096, pattern=ABSOLUTE)]] = Field(
         default=[],
@@ -72,7 +73,7 @@ class Stop(Body):
 class Resume(Body):
     """What a resumed run is to change, such as `train.total_timesteps=2e6`."""
 
-    overrides: list[str] = Field(default=[], max_length=MOST_OVERRIDES)
+    overrides: list[Override] = Field(default=[], max_length=MOST_OVERRIDES)
 
 
 class Command(Body):

@@ -69,6 +69,7 @@ def command(
     source = source_of(policy, lambda: connect(home, database, server, reading=True))
     question = {
         "source": str(source.path),
+        "module_path": source.module_path,
         "format": format.value,
         "out": os.path.abspath(to or default_out(source.path, format.value)),
         "int8": int8,

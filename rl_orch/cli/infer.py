@@ -75,6 +75,7 @@ def command(
     source = source_of(word, lambda: connect(home, database, server, reading=True), env, "infer")
     question = {
         "source": str(source.path),
+        "module_path": source.module_path,
         "input": _absolute(input),
         "output": _absolute(output),
         "observation": _parsed(observation),

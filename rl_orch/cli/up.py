@@ -22,7 +22,7 @@ from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.client import Client
 from rl_orch.client.link import error_from
 from rl_orch.errors import BadInput, Conflict, MissingExtra, RlctlError
-from rl_orch.io import place, private
+from rl_orch.io import modules, place, private
 from rl_orch.io.place import Place
 
 LOG_FILE = "service.log"
@@ -265,7 +265,7 @@ def _started(wanted: Wanted) -> Place:
             stdout=opened,
             stderr=opened,
             start_new_session=True,
-            env=os.environ | database,
+            env=modules.absolute(os.environ) | database,
         )
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:

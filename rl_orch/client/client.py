@@ -25,6 +25,7 @@ from rl_orch.io.logs import LogPart
 from rl_orch.io.recent import TrainingStep
 from rl_orch.io.series import POINTS, Series
 from rl_orch.records import Event, Group, History, Run, RunView, Submission
+from rl_orch.spec import code
 from rl_orch.spec.engine import settle
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
@@ -112,7 +113,7 @@ class Client:
 
     def check(self, spec: Spec) -> Spec:
         """Raise if the spec could not be carried out there; else what would be."""
-        body = {"spec": spec.model_dump(mode="json"), "module_path": self._module_path}
+        body = {"spec": spec.model_dump(mode="json"), "module_path": self._folders(spec)}
         found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
         if found["errors"]:
             raise refusal_from(found["errors"])
@@ -128,11 +129,15 @@ class Client:
         body = {
             "spec": spec.model_dump(mode="json"),
             "consent": consent,
-            "module_path": self._module_path,
+            "module_path": self._folders(spec),
         }
         chosen = key or str(uuid.uuid4())
         found = self._link.post("/experiments", body, key=chosen, timeout_s=CHECK_TIMEOUT_S)
         return Submission.model_validate(found)
+
+    def _folders(self, spec: Spec) -> list[str]:
+        """The folders that modules are found in, where the spec names any."""
+        return self._module_path if any(one.module for one in code.named_by(spec)) else []
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, by default the newest first, each as it really is at this moment."""

@@ -8,6 +8,7 @@ from rl_orch.core.players import Question, playing, worth
 from rl_orch.io import machine
 from rl_orch.io.children import FIXED_VARIABLES, THREAD_VARIABLES
 from rl_orch.io.gathered import Gathered, Wanted
+from rl_orch.io.rundir import RunDir
 from rl_orch.io.watched import Child
 from rl_orch.records import EvalReport, ModelVersion
 
@@ -59,7 +60,12 @@ def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
 
 def _named(model: ModelVersion) -> dict[str, Any]:
     path = Path(model.model_path)
-    return {"directory": str(path.parents[1]), "checkpoint": path.name, "model": model.id}
+    return {
+        "directory": str(path.parents[1]),
+        "checkpoint": path.name,
+        "model": model.id,
+        "module_path": RunDir(path.parents[1]).module_path(),
+    }
 
 
 def _unheeded(_doing: str, _done: float) -> None:

@@ -70,7 +70,6 @@ class Draft:
     def publish(self) -> None:
         """Give the directories their names."""
         for run in self.runs:
-            Path(run.path).parent.mkdir(parents=True, exist_ok=True)
             self.unfinished(run).rename(run.path)
         for folder in {Path(run.path).parent for run in self.runs}:
             sync_directory(folder)

@@ -166,7 +166,12 @@ def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
             path=str(source.path),
             hint="Name a checkpoint where its run has it: RUN/checkpoints/step_000000100000.",
         )
-    return {"directory": str(directory.path), "checkpoint": source.path.name, "model": model}
+    return {
+        "directory": str(directory.path),
+        "checkpoint": source.path.name,
+        "model": model,
+        "module_path": source.module_path,
+    }
 
 
 def target_of(source: PolicySource) -> float | None:

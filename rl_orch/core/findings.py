@@ -202,8 +202,11 @@ def privacy(open_to: Mapping[str, str]) -> Finding:
     return Finding("privacy", "warn", detail, fix)
 
 
-def kernels(cache: str, writable: bool) -> Finding:
+def kernels(cache: str, writable: bool, *, is_own: bool = True) -> Finding:
     """Whether compiled code can be kept from one run to the next."""
+    if not is_own:
+        detail = f"every run compiles its kernels anew, since others can write to {cache!r}"
+        return Finding("kernels", "warn", detail, f"Remove it: rm -r {shlex.quote(cache)}")
     if writable:
         return Finding("kernels", "ok", f"kept in {cache}")
     detail = f"every run compiles its kernels anew, since {cache!r} cannot be written to"

@@ -63,6 +63,11 @@ class Coming:
         """Whether the source is still where it was."""
         return self.workspace is not None
 
+    @property
+    def is_from_elsewhere(self) -> bool:
+        """Whether it was not in this home before, under its own name."""
+        return self.renamed or self.is_copy
+
     def publish(self) -> None:
         """Give the directory its name, on the disk for good."""
         if self.place != self.target.path:
@@ -72,15 +77,17 @@ class Coming:
 
     def withdraw(self) -> None:
         """Leave all as it was before: no copy, and what was renamed where it came from."""
-        there = RunDir(self.place)
-        if self.module_path:
-            there.write_manifest(there.manifest() | {"module_path": list(self.module_path)})
-        if self.set_aside:
-            there.report_file(ELSEWHERE).replace(there.report_file(FINAL))
+        if self.workspace is not None:
+            if self.place == self.target.path:
+                self.place.rename(self.workspace / "withdrawn")
+            return
         if self.renamed:
             self.target.path.rename(self.source.path)
-        elif self.workspace is not None and self.place == self.target.path:
-            self.place.rename(self.workspace / "withdrawn")
+        if self.set_aside:
+            self.source.report_file(ELSEWHERE).replace(self.source.report_file(FINAL))
+        if self.module_path:
+            facts = self.source.manifest() | {"module_path": list(self.module_path)}
+            self.source.write_manifest(facts)
 
 
 @contextmanager
@@ -95,11 +102,15 @@ def bringing(source: RunDir, target: RunDir, *, move: bool, watch: Watch) -> Ite
         with ExitStack() as stack:
             coming = _brought(source, target, stack, move=move, watch=watch)
             try:
-                coming.module_path = RunDir(coming.place).module_path()
-                coming.set_aside = forget_processes(RunDir(coming.place))
+                arrived = RunDir(coming.place)
+                if coming.is_from_elsewhere:
+                    coming.module_path = arrived.module_path()
+                    forget_modules(arrived)
+                    private.close_tree(arrived.path, like=target.path.parent)
+                coming.set_aside = forget_processes(arrived)
                 yield coming
             except BaseException:
-                with suppress(OSError):
+                with suppress(OSError, RlctlError):
                     coming.withdraw()
                 raise
     except OSError as error:
@@ -108,14 +119,11 @@ def bringing(source: RunDir, target: RunDir, *, move: bool, watch: Watch) -> Ite
 
 
 def forget_processes(directory: RunDir) -> bool:
-    """Remove what speaks of processes and folders elsewhere, and set their final evaluation aside,
-    if there is one; whether there is.
+    """Remove what speaks of processes elsewhere, and set their final evaluation aside, if there is
+    one; whether there is.
 
-    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere, nor for
-    the modules that lie in a folder which it names.
+    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere.
     """
-    if directory.module_path():
-        directory.write_manifest(directory.manifest() | {"module_path": []})
     for name in LEFT_OUT:
         if not (directory.path / name).is_dir():
             (directory.path / name).unlink(missing_ok=True)
@@ -124,6 +132,12 @@ def forget_processes(directory: RunDir) -> bool:
         return False
     final.replace(directory.report_file(ELSEWHERE))
     return True
+
+
+def forget_modules(directory: RunDir) -> None:
+    """Search no folder for modules that a run from elsewhere names: nobody vouches for them."""
+    if directory.manifest().get("module_path"):
+        directory.write_manifest(directory.manifest() | {"module_path": []})
 
 
 def run_in(directory: RunDir) -> Run:

@@ -6,7 +6,7 @@ It knows the store and runners, and nothing of terminals, HTTP or torch.
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from rl_orch.core.resumption import (
 )
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
-from rl_orch.io import private, processes
+from rl_orch.io import processes
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.watched import Watch as CopyWatch
 from rl_orch.io.watched import unwatched
@@ -135,28 +135,31 @@ class Orchestrator(Verbs):
         self.refuse_unwritable()
         source = RunDir(path.resolve())
         run_id = imports.identify(source)
-        if run_id in self.store and Path(self.store.get(run_id).path).is_dir():
-            raise Conflict(
-                f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
-            )
+        self._refuse_present(run_id)
         if run_id in self.store:
             self.registry.refuse_named(run_id)
         target = RunDir(self.home / "runs" / run_id)
         with imports.bringing(source, target, move=move, watch=watch) as coming:
+            watch("verifying", 0.0)
+            models = imports.models_in(RunDir(coming.place))
+            self._refuse_present(run_id)
             if run_id in self.store:  # It was moved, and is no longer where it was known to be.
                 self.registry.forget_run(run_id)
                 self.store.remove(run_id)
-            run = self._taken_in(coming, watch)
-        private.close_tree(target.path)
+            run = self._taken_in(coming, models)
         if move and coming.is_copy:
             shutil.rmtree(source.path)
         return run
 
-    def _taken_in(self, coming: imports.Coming, watch: CopyWatch) -> Run:
+    def _refuse_present(self, run_id: str) -> None:
+        if run_id in self.store and Path(self.store.get(run_id).path).is_dir():
+            raise Conflict(
+                f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
+            )
+
+    def _taken_in(self, coming: imports.Coming, models: Mapping[str, EvalReport]) -> Run:
         """A run that is on its way in, with its attempts and models, once all of it is known."""
         run, lease = coming.run, processes.lease()
-        watch("verifying", 0.0)
-        models = imports.models_in(RunDir(coming.place))
         self.store.add(run, lease=lease, ready=coming.publish)
         try:
             for attempt in imports.attempts_in(coming.target):

@@ -218,7 +218,16 @@ def _kernels() -> Finding:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_orch"
     except RuntimeError:
         return findings.kernels("~/.cache", writable=False)
-    return findings.kernels(str(cache), folder.writable(cache))
+    return findings.kernels(str(cache), folder.writable(cache), is_own=_is_own(cache))
+
+
+def _is_own(path: Path) -> bool:
+    """Whether nobody but this user can write to a folder, or none is there."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return True
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
 def _port(home: Path, number: int) -> Finding:

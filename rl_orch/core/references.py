@@ -41,6 +41,12 @@ class PolicySource:
         return f"{self.kind} {self.path.name}" if self.model is None else f"model {self.model.id}"
 
     @property
+    def module_path(self) -> list[str]:
+        """The folders that its run's modules are searched for in. Files that are named by their
+        path may be anybody's, and say nothing about that."""
+        return [] if self.model is None else RunDir(self.path.parents[1]).module_path()
+
+    @property
     def word(self) -> str:
         """What names it in a command, as a shell reads it."""
         return shlex.quote(str(self.path)) if self.model is None else str(self.model.id)

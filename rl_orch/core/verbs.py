@@ -44,6 +44,7 @@ from rl_orch.io.events import Tail, tail
 from rl_orch.io.logs import LogPart
 from rl_orch.io.rundir import RunDir
 from rl_orch.records import Checkpoint, Group, History, Run, RunView, State, Submission
+from rl_orch.spec import code
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
@@ -328,7 +329,7 @@ class Verbs:
     ) -> tuple[list[str], bool]:
         """The ids of the runs that a spec makes; or of those that it made with that key before."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
-        folders = modules.typed_in() if module_path is None else module_path
+        folders = _module_path(spec, module_path)
         spec = self.check(spec, folders)
         drafted = creation.draft(self.home, spec, after=after, module_path=folders)
         mine = [run.id for run in drafted.runs]
@@ -435,6 +436,15 @@ class Verbs:
         handle = runner.adopt(Path(run.path)) or noted
         if handle is not None:
             runner.stop(handle, force=force)
+
+
+def _module_path(spec: Spec, given: Sequence[str] | None) -> list[str]:
+    """The folders that a new run keeps: those it was submitted with, and those of this process; a
+    run that names no module needs none."""
+    if not any(named.module for named in code.named_by(spec)):
+        return []
+    own = modules.typed_in() if given is None else given
+    return list(dict.fromkeys([*own, *modules.searched()]))
 
 
 def _location(database: Path | str | None, home: Path) -> Path | str:

@@ -26,7 +26,7 @@ def harmless(variables: Mapping[str, str]) -> dict[str, str]:
 
 def of_ours(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of a process of ours: those, and where it searches for modules."""
-    return harmless(variables) | modules.variable()
+    return modules.absolute(harmless(variables)) | modules.variable()
 
 
 class Listener:

@@ -121,6 +121,7 @@ class ContainedProcess:
         """Have it ended, and do not wait for that."""
         if sys.platform == "linux":
             self._child.terminate()
+            self._child.send_signal(signal.SIGCONT)  # The environment may have halted it.
 
     def end(self) -> None:
         """End it and all that it has started, and return once they are gone."""

@@ -8,7 +8,7 @@ whoever started them, and those that a run was submitted with.
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 VARIABLE = "RLCTL_MODULE_PATH"
@@ -23,7 +23,17 @@ def program(module: str, *arguments: str) -> list[str]:
 def typed_in() -> list[str]:
     """The folders where whoever types a command here expects modules to be found."""
     listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return list(dict.fromkeys([*_here(), *(os.path.abspath(entry) for entry in listed if entry)]))
+    folders = [*_here(), *(os.path.abspath(entry) for entry in listed if entry)]
+    return list(dict.fromkeys(folder for folder in folders if _is_text(folder)))
+
+
+def absolute(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables, with nothing in `PYTHONPATH` that means the folder a process is started in:
+    an empty entry does, as in `:/lib`, and so does a relative one."""
+    listed = variables.get("PYTHONPATH", "").split(os.pathsep)
+    others = {name: value for name, value in variables.items() if name != "PYTHONPATH"}
+    kept = [entry for entry in listed if os.path.isabs(entry)]
+    return others | {"PYTHONPATH": os.pathsep.join(kept)} if kept else others
 
 
 def searched() -> list[str]:
@@ -43,6 +53,15 @@ def search(folders: Iterable[str] | None = None) -> None:
     those that this process was told of."""
     wanted = searched() if folders is None else list(folders)
     sys.path[:0] = [folder for folder in wanted if folder not in sys.path]
+
+
+def _is_text(folder: str) -> bool:
+    """Whether a name can be written down: one that is not UTF-8 cannot."""
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _here() -> list[str]:

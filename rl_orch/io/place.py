@@ -7,12 +7,13 @@ same user on the same machine need none of their own. That of the database outli
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import processes, regular
+from rl_orch.io import private, processes, regular
 
 FILE = "service.json"
 SOCKET = "service.sock"
@@ -39,7 +40,7 @@ class Place:
 
 def write(home: Path, place: Place) -> None:
     """Note the place, whole or not at all."""
-    _write(home / FILE, json.dumps(asdict(place)))
+    _write(home / FILE, json.dumps(asdict(place)), _secret)
 
 
 def read(home: Path) -> Place | None:
@@ -76,7 +77,9 @@ def note_database(home: Path, location: str | Path) -> None:
     """Note the database of a home. What lies in the home is found there also after a move."""
     if isinstance(location, Path) and location.is_relative_to(home):
         location = location.relative_to(home)
-    _write(home / DATABASE_FILE, f"{location}\n")
+    # An address may hold a password; a path is for whoever may read the home.
+    opener = _secret if isinstance(location, str) else private.own_file
+    _write(home / DATABASE_FILE, f"{location}\n", opener)
 
 
 def noted_database(home: Path) -> str | None:
@@ -96,11 +99,23 @@ def noted_database(home: Path) -> str | None:
     return str(home / noted)
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a file that only this user can read, whole or not at all."""
+def _write(file: Path, text: str, opener: Callable[[str, int], int]) -> None:
+    """Write a file, whole or not at all."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(text)
-    temporary.replace(file)
+    try:
+        with open(temporary, "x", opener=opener) as opened:
+            opened.write(text)
+        temporary.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RlctlError(
+            f"{str(file)!r} cannot be written: {error.strerror}",
+            hint="Free space on that disk, or correct its permissions.",
+        ) from error
+
+
+def _secret(path: str, flags: int) -> int:
+    """Open a file that only this user can read."""
+    return os.open(path, flags, 0o600)

@@ -47,10 +47,9 @@ def inner_file(path: str | os.PathLike[str], flags: int) -> int:
     return os.open(path, flags, mode)
 
 
-def close_tree(root: Path) -> None:
-    """Let what came from elsewhere be open to nobody that its folder is not open to."""
-    shared = _is_shared(root.parent)
-    allowed = 0o770 if shared else 0o700
+def close_tree(root: Path, *, like: Path) -> None:
+    """Let what came from elsewhere be open to nobody that a folder is not open to."""
+    allowed = 0o770 if _is_shared(like) else 0o700
     for folder, _, names in os.walk(root):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
             mode = stat.S_IMODE(path.lstat().st_mode)

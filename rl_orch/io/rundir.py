@@ -153,7 +153,8 @@ class RunDir:
         noted: Any = None
         with suppress(Damaged):  # Which is for others to tell of.
             noted = self.manifest().get("module_path")
-        return [folder for folder in noted if isinstance(folder, str)] if noted else []
+        folders = noted if isinstance(noted, list) else []
+        return [name for name in folders if isinstance(name, str) and os.path.isabs(name)]
 
     def noted_hash(self) -> str | None:
         """The config hash that the manifest gives, after all changes that it notes."""

@@ -4,19 +4,18 @@ Whoever may name code runs it as the service's user, so naming it is one permiss
 one place that says what it is about. Installed plugins are no such code: they are there already.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rl_orch.spec.model import Spec
+from rl_orch.spec.overrides import parse_override
 
-REFERENCE = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_][\w./-]*")
-"""`module:Name`, wherever it stands."""
+FREE_TEXT = ("name", "resources.device", "schedule.queue", "schedule.after")
+"""Options that nobody imports anything for."""
 
-ENV_ID = "env.id"
-FREE_TEXT = frozenset({"name"})
-"""Options that nobody takes for anything but text."""
+PROGRAM = frozenset(f"runner.{word}" for word in ("name", "command", "policy", "cwd", "env"))
+"""Options that say which program is run, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +40,29 @@ def named_by(spec: Spec) -> list[NamedCode]:
     return [NamedCode("runner.name", spec.runner.name, None), *modules]
 
 
+def named_by_overrides(overrides: Iterable[str]) -> Iterator[NamedCode]:
+    """The code that overrides name, by the value that they are read as or by the text itself."""
+    for override in map(parse_override, overrides):
+        if override.path in PROGRAM:
+            yield NamedCode(override.path, str(override.value), None)
+        yield from named_in({override.path: override.value})
+        yield from named_in({override.path: override.text})
+
+
 def named_in(document: Any, path: str = "") -> Iterator[NamedCode]:
     """The modules that a document names, a spec or a part of one.
 
-    Every text of the form counts, also in options that are passed on as they are: an environment
-    may take the id of another one that it makes.
+    Every text with a colon counts, keys too, and also in options that are passed on as they are: an
+    environment may take the id of another one that it makes, and to import what is before the colon
+    is the first thing that Gymnasium does with an id.
     """
     if isinstance(document, Mapping):
         for key, value in document.items():
-            yield from named_in(value, f"{path}.{key}" if path else str(key))
+            inner = f"{path}.{key}" if path else str(key)
+            yield from named_in(value, inner)
+            yield from named_in(str(key), inner) if path else ()
     elif isinstance(document, list | tuple):
         for index, value in enumerate(document):
             yield from named_in(value, f"{path}.{index}")
-    elif isinstance(document, str) and path not in FREE_TEXT:
-        module = _module(document, path)
-        if module is not None:
-            yield NamedCode(path, document, module)
-
-
-def _module(text: str, path: str) -> str | None:
-    """The module that a text names; in the id of an environment, all that is before a colon."""
-    if path == ENV_ID:
-        return text.rpartition(":")[0].strip() or None
-    reference = REFERENCE.fullmatch(text.strip())
-    return None if reference is None else reference[1]
+    elif isinstance(document, str) and ":" in document and not path.startswith(FREE_TEXT):
+        yield NamedCode(path, document, document.rpartition(":")[0].strip())

@@ -36,7 +36,7 @@ def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     form, out = str(question["format"]), Path(question["out"])
     rows, int8 = int(question.get("rows") or ROWS), bool(question.get("int8"))
     portable.refuse_export(question)
-    loaded = stored.load(Path(question["source"]))
+    loaded = stored.load(Path(question["source"]), question.get("module_path", ()))
     if form == BUNDLE:
         return _bundle(loaded, question, out, rows=rows, int8=int8, tell=tell)
     return _graph(loaded, form, out, rows=rows, int8=int8, tell=tell)

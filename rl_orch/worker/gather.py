@@ -86,6 +86,7 @@ def bundle(judged: Judged, tell: Tell) -> Bundled:
     out = judged.directory.path / "exports" / f"{judged.path.name}.judged.bundle"
     question = {
         "source": str(judged.path),
+        "module_path": judged.directory.module_path(),
         "format": "bundle",
         "out": str(out),
         "report": judged.report.model_dump(mode="json"),

@@ -95,7 +95,7 @@ def _acting(question: Mapping[str, Any]) -> tuple[Acting, tuple[Port, ...]]:
     source, means = Path(question["source"]), str(question.get("using") or portable.TORCH)
     if means != portable.TORCH:
         return _with_graph(source, means)
-    loaded = stored.load(source)
+    loaded = stored.load(source, question.get("module_path", ()))
     graph = PolicyGraph(loaded.policy, loaded.spec)
     if question.get("sample"):
         seed = int(question.get("seed") or 0)

@@ -33,7 +33,7 @@ class Loaded:
 
 
 def spec_in(directory: RunDir) -> Spec:
-    """The spec of a run, whose modules are found from here on."""
+    """The spec of a run that the store knows, whose modules are found from here on."""
     modules.search(directory.module_path())
     return directory.spec()
 

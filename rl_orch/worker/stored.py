@@ -3,7 +3,7 @@
 Weights come from safetensors and the rest from the spec; nothing that could run code is loaded.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import session_run
-from rl_orch.io import bundles, portable
+from rl_orch.io import bundles, modules, portable
 from rl_orch.io.bundles import Bundle
 from rl_orch.io.portable import TORCH
 from rl_orch.io.rundir import RunDir
@@ -24,7 +24,7 @@ from rl_orch.rl.evaluate import lanes_alone
 from rl_orch.rl.learner import load_policy
 from rl_orch.rl.policy import Actor, Setup
 from rl_orch.spec.model import Spec
-from rl_orch.worker.policies import Loaded, from_checkpoint, on_cpu, opened, setup_of, spec_in
+from rl_orch.worker.policies import Loaded, from_checkpoint, on_cpu, opened, setup_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
         yield _of_bundle(Path(named["bundle"]), str(named.get("using") or TORCH))
         return
     directory = RunDir(Path(named["directory"]))
-    spec, path = spec_in(directory), directory.checkpoints / Path(named["checkpoint"]).name
+    modules.search(named.get("module_path", ()))
+    spec, path = directory.spec(), directory.checkpoints / Path(named["checkpoint"]).name
     with opened(spec, directory, path) as (policy, step):
         yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
@@ -57,15 +58,17 @@ def spec_of(named: Mapping[str, Any]) -> Spec:
     """The spec of a policy that is named like this."""
     if named.get("bundle") is not None:
         return bundles.read(Path(named["bundle"])).spec
-    return spec_in(RunDir(Path(named["directory"])))
+    modules.search(named.get("module_path", ()))
+    return RunDir(Path(named["directory"])).spec()
 
 
-def load(path: Path) -> Loaded:
-    """The policy at a path, on the CPU and in torch."""
+def load(path: Path, module_path: Sequence[str] = ()) -> Loaded:
+    """The policy at a path, on the CPU and in torch; modules are searched for in these folders."""
+    modules.search(module_path)
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path))
     portable.refuse_unloadable(path)
-    return from_checkpoint(on_cpu(spec_in(portable.run_of(path))), path)
+    return from_checkpoint(on_cpu(portable.run_of(path).spec()), path)
 
 
 def _of_bundle(path: Path, means: str) -> Playable:

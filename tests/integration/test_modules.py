@@ -182,6 +182,32 @@ def test_a_run_from_elsewhere_does_not_say_where_modules_are(tmp_path: Path, her
     assert RunDir.of(taken).module_path() == []
 
 
+def test_a_checkpoint_that_is_named_by_its_path_does_not_say_where_modules_are(
+    tmp_path: Path, here: Path, elsewhere: Path, mark: Path
+) -> None:
+    """It may be anybody's: what it names is found where the command is typed, or nowhere."""
+    run = launch(tmp_path / "home", here)
+    (checkpoint, *_) = sorted((Path(run["path"]) / "checkpoints").glob("step_*"))
+    mark.unlink()
+    for words in (("eval", "--episodes", "2"), ("export", "--format", "onnx", "--out", "x.onnx")):
+        command, *more = words
+        done = rlctl(tmp_path / "home", elsewhere, command, str(checkpoint), *more)
+        assert done.returncode != 0
+        assert f"No module named '{NAME}'" in done.stderr
+    assert not mark.exists()
+
+
+def test_an_empty_entry_of_the_path_does_not_mean_the_folder_of_a_process(
+    here: Path, spec: Spec, mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f":{os.environ.get('PYTHONPATH', '')}:.:")
+    with serving(here / "home") as service:
+        admin = caller(service, "admin")
+        with pytest.raises(SpecInvalid, match=f"no module '{NAME}'"):
+            admin.check(spec)
+    assert not mark.exists()
+
+
 def test_a_program_of_ours_does_not_search_the_folder_it_is_started_in(
     here: Path, mark: Path
 ) -> None:

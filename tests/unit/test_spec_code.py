@@ -16,9 +16,7 @@ def named(document: dict[str, Any]) -> list[tuple[str, str | None]]:
 def test_what_is_installed_is_no_code_of_the_callers() -> None:
     spec = {"name": "a:b", "env": {"id": "CartPole-v1"}, "resources": {"device": "cuda:0"}}
     assert named(spec) == []
-    assert (
-        named({"env": {"id": "ALE/Pong-v5", "kwargs": {"file": "s3://x/y", "note": "a: b"}}}) == []
-    )
+    assert named({"env": {"id": "ALE/Pong-v5", "kwargs": {"file": "x/y", "note": "a, b"}}}) == []
 
 
 def test_the_module_of_an_environment_is_named() -> None:
@@ -32,6 +30,49 @@ def test_what_an_environment_is_told_to_make_is_named_however_deep_it_stands() -
         ("env.kwargs.env_id", "evilmod"),
         ("env.kwargs.wrappers.0.use", "other.mod"),
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "evil:2048-v0",
+        "my-mod:Env",
+        "1x:E",
+        " evil:E-v0 ",
+        "évil:É",
+        "evil:0",
+        "a.b:C/D-v0",
+        "evil:",
+        " :CartPole-v1",
+        "s3://x",
+        "evil: E-v0",
+    ],
+)
+def test_whatever_could_be_imported_is_named(text: str) -> None:
+    kwargs = {"env_id": text}
+    assert len(named({"env": {"id": "GymV26Environment-v0", "kwargs": kwargs}})) == 1
+
+
+def test_what_is_before_the_colon_of_an_id_is_named_though_it_is_blank() -> None:
+    assert [one.path for one in code.named_in({"env": {"id": " :CartPole-v1"}})] == ["env.id"]
+    assert [one.path for one in code.named_in({"env": {"kwargs": {"inner": {"evil:E": 1}}}})] == [
+        "env.kwargs.inner.evil:E"
+    ]
+
+
+def test_queues_and_devices_are_text() -> None:
+    spec = {"env": {"id": "CartPole-v1"}, "schedule": {"queue": "gpu:a100", "after": ["a:b"]}}
+    assert named(spec) == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["env.id=my-mod:Env-v0", "runner.command=[sh]", "runner.name=external",
+     "eval.metrics=['evil:Metric']"],
+)  # fmt: skip
+def test_overrides_name_code_as_specs_do(override: str) -> None:
+    assert list(code.named_by_overrides([override]))
+    assert list(code.named_by_overrides(["eval.episodes=3", "name=a:b"])) == []
 
 
 def test_a_runner_other_than_ours_is_code_that_no_list_of_modules_allows() -> None:

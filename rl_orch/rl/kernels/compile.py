@@ -162,7 +162,7 @@ def _folder() -> str | None:
     """Where compiled code is kept: in the user's cache, under a name that follows from all kernels.
 
     Numba looks only at the file of a kernel, and would not notice a change of one that it calls.
-    None where the user has no home.
+    None where the user has no home, or others can write there.
     """
     digest = hashlib.sha256()
     for source in sorted(SOURCES):
@@ -171,7 +171,22 @@ def _folder() -> str | None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
         return None
+    if not _is_ours_alone(home / "rl_orch"):
+        return None
     return str(home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}")
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether a folder, made if there is none, can be written to by this user alone. Whoever else
+    could write there would have their code run: what is kept is loaded as it is."""
+    with suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, exist_ok=True)
+    try:
+        facts = folder.stat()
+    except OSError:
+        return False
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
 def note_of(what: str) -> str | None:
