@@ -57,7 +57,8 @@ def ignoring(command: Sequence[str], ignored: str, *, blocked: str = "") -> list
 def signals_in(mask: str, status: str) -> set[int]:
     """The signals in a mask of a process, such as `SigIgn`, as its status in `/proc` has it."""
     (digits,) = re.findall(rf"^{mask}:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return {number for number in range(1, 65) if int(digits, 16) >> (number - 1) & 1}
+    # Numbers that the C library keeps to itself are nobody's to change.
+    return {number for number in signal.valid_signals() if int(digits, 16) >> (number - 1) & 1}
 
 
 def ignored_by(pid: int) -> set[int]:

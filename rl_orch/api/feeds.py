@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from rl_orch.errors import NotFound, RlctlError
 from rl_orch.io import regular
-from rl_orch.io.events import after_endless, is_start, tail
+from rl_orch.io.events import TAIL_BYTES, after_endless, is_start, parse
 from rl_orch.records import Run
 
 PART_BYTES = 64 << 10
@@ -66,13 +66,24 @@ class Starts:
 
     def _scan(self, until: int) -> None:
         while self._scanned < until:
-            part = tail(self._path, self._scanned, count=1, words=[b'"started"'])
-            if part.offset == self._scanned:
+            chunk = regular.part(self._path, self._scanned, TAIL_BYTES)
+            end = chunk.rfind(b"\n") + 1
+            self._note_starts(chunk[:end])
+            after = self._scanned + end
+            if end == 0:
+                after = after_endless(self._path, after, len(chunk), longest=TAIL_BYTES)
+            if after == self._scanned:
                 break
-            self._scanned = part.offset
-            if part.events and is_start(part.events[0]):
-                newest = max(part.events[0].attempt, self._found[-1].attempt)
-                self._found.append(Place(self._scanned, newest))
+            self._scanned = after
+
+    def _note_starts(self, lines: bytes) -> None:
+        offset = self._scanned
+        for line in lines.split(b"\n")[:-1]:
+            offset += len(line) + 1
+            event = parse(line) if b'"started"' in line else None
+            if event is not None and is_start(event):
+                newest = max(event.attempt, self._found[-1].attempt)
+                self._found.append(Place(offset, newest))
 
 
 Key = tuple[Path, int, int]

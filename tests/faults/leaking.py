@@ -78,6 +78,8 @@ class Leaking(gymnasium.Env):
             time.sleep(600)
         elif how == "kills its group":
             os.killpg(0, signal.SIGKILL)
+        elif how == "halts its parent":
+            os.kill(os.getppid(), signal.SIGSTOP)
         elif how == "kills its parent":
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(600)

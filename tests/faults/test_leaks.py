@@ -199,6 +199,11 @@ def test_a_check_whose_subreaper_is_killed_is_answered_and_ends_what_carries_its
     assert [known for known in carriers if processes.alive(known)] == []
 
 
+def test_nothing_outlives_an_environment_that_halts_what_watches_over_it(here: Path) -> None:
+    LocalRunner().check(a_spec("halts its parent"))
+    assert_all_ended(here)
+
+
 def test_a_child_lives_on_when_the_thread_that_started_it_has_ended(here: Path) -> None:
     children: list[Listener] = []
     thread = threading.Thread(target=lambda: children.append(Listener(local.CHECK)))

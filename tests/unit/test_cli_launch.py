@@ -79,7 +79,7 @@ def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
 
 @pytest.fixture
 def stopped_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(_runner: LocalRunner, spec: Spec) -> Spec:
+    def check(_runner: LocalRunner, spec: Spec, *_: object) -> Spec:
         send(signal.SIGINT)
         return spec
 

@@ -168,3 +168,25 @@ def test_where_nothing_can_be_written_code_is_used_all_the_same(
     assert cache.load_overload("any", None) is None
     cache.save_overload("any", None)
     assert kept().load_overload("any", None) is None  # Nobody waits for it.
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o722])
+def test_code_is_not_kept_where_others_could_put_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "rl_orch").mkdir()
+    (tmp_path / "rl_orch").chmod(mode)
+    assert compile._folder.__wrapped__() is None
+
+
+def test_a_folder_for_code_is_its_users_alone_whatever_the_umask_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = os.umask(0)
+    try:
+        assert compile._folder.__wrapped__() is not None
+    finally:
+        os.umask(before)
+    assert (tmp_path / "cache" / "rl_orch").stat().st_mode & 0o777 == 0o700
