@@ -107,6 +107,7 @@ def bringing(source: RunDir, target: RunDir, *, move: bool, watch: Watch) -> Ite
                     coming.module_path = arrived.module_path()
                     forget_modules(arrived)
                     private.close_tree(arrived.path, like=target.path.parent)
+                    _let_append(arrived.path)
                 coming.set_aside = forget_processes(arrived)
                 yield coming
             except BaseException:
@@ -263,6 +264,14 @@ def _renamed(source: Path, target: Path) -> bool:
             raise
         return False
     return True
+
+
+def _let_append(root: Path) -> None:
+    """Let a run go on whose files were made read-only, as in a backup."""
+    for path in root.iterdir():
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            path.chmod(stat.S_IMODE(mode) | stat.S_IRUSR | stat.S_IWUSR)
 
 
 def _reason(event: Event) -> str:

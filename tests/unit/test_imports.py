@@ -359,3 +359,31 @@ def test_events_of_any_kind_do_no_harm(there: Run, here: Orchestrator) -> None:
     huge += b'"key":"started"}\n'
     events.write_bytes(b"\x00\xff not json\n[]\n" + huge + events.read_bytes() + torn)
     assert here.import_run(Path(there.path)).attempt == 1
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_a_run_from_a_backup_can_be_written_to(there: Run, here: Orchestrator, move: bool) -> None:
+    for name in ("events.jsonl", "log.txt"):
+        (Path(there.path) / name).chmod(0o444)
+    taken = here.import_run(Path(there.path), move=move)
+    for name in ("events.jsonl", "log.txt"):
+        assert (Path(taken.path) / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("noted", [5, ".", [1, "relative", None], {"a": 1}])
+def test_folders_that_are_none_are_searched_by_nobody(there: Run, noted: object) -> None:
+    directory = RunDir.of(there)
+    directory.write_manifest(directory.manifest() | {"module_path": noted})
+    assert directory.module_path() == []
+
+
+def test_a_lost_database_does_not_make_a_run_forget_where_its_modules_are(
+    there: Run, tmp_path: Path
+) -> None:
+    """It was in this home before, so that its own user vouches for it."""
+    directory = RunDir.of(there)
+    directory.write_manifest(directory.manifest() | {"module_path": [str(tmp_path)]})
+    home = directory.path.parents[1]
+    (home / "rlctl.db").unlink()
+    Orchestrator(home, FakeRunner(trains_to([1.0]))).import_run(directory.path)
+    assert directory.module_path() == [str(tmp_path)]
