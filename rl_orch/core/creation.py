@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import manifest
+from rl_orch.io import manifest, private
 from rl_orch.io.rundir import RunDir
 from rl_orch.io.sealed import sync_directory
 from rl_orch.records import Run
@@ -70,6 +70,7 @@ class Draft:
     def publish(self) -> None:
         """Give the directories their names."""
         for run in self.runs:
+            private.own_folder(Path(run.path).parent)
             self.unfinished(run).rename(run.path)
         for folder in {Path(run.path).parent for run in self.runs}:
             sync_directory(folder)
