@@ -142,7 +142,7 @@ class Orchestrator(Verbs):
         with imports.bringing(source, target, move=move, watch=watch) as coming:
             watch("verifying", 0.0)
             models = imports.models_in(RunDir(coming.place))
-            self._refuse_present(run_id)
+            self._refuse_present(run_id, besides=coming.place)
             if run_id in self.store:  # It was moved, and is no longer where it was known to be.
                 self.registry.forget_run(run_id)
                 self.store.remove(run_id)
@@ -151,8 +151,11 @@ class Orchestrator(Verbs):
             shutil.rmtree(source.path)
         return run
 
-    def _refuse_present(self, run_id: str) -> None:
-        if run_id in self.store and Path(self.store.get(run_id).path).is_dir():
+    def _refuse_present(self, run_id: str, *, besides: Path | None = None) -> None:
+        if run_id not in self.store:
+            return
+        path = Path(self.store.get(run_id).path)
+        if path != besides and path.is_dir():
             raise Conflict(
                 f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
             )
