@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rl_orch.core.tokens import Tokens
-from rl_orch.io.manifest import git_commit
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.store.tokens import Tokens
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.manifest import git_commit
 from rl_orch.orchestrator import Orchestrator, connect
 from rl_orch.records import Evaluation, Run, State
 from rl_orch.testing import a_spec

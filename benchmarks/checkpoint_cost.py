@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from rl_orch.io.events import EventWriter
-from rl_orch.io.manifest import fingerprint, git_commit
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.rl.train import Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.stats import summarize
-from rl_orch.worker.orders import Orders
-from rl_orch.worker.outlet import FileOutlet, Kept
+from rl_orch.worker.attempt.commands import PendingCommands
+from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
 
 HERE = Path(__file__).parent
 EVERY = 10
@@ -97,7 +97,7 @@ def _measure(name: str, pairs: int) -> dict[str, Any]:
 
 
 class _Block:
-    """A training that goes on by ten updates at a time, through the worker's own outlet."""
+    """A training that goes on by ten updates at a time, through the worker's own recorder."""
 
     def __init__(self, spec: Spec, stack: ExitStack, *, saves: bool) -> None:
         directory = RunDir(Path(stack.enter_context(TemporaryDirectory())) / "run")
@@ -105,8 +105,10 @@ class _Block:
         writer = stack.enter_context(EventWriter(directory.events, run="run", attempt=1))
         exact = {"level": "bitwise", "method": "captured", "reason": None, "pure_reset": True}
         meta = {"run_id": "run", "attempt": 1, "resume": exact}
-        self._outlet = FileOutlet(directory, spec, writer, Orders(), meta=meta, kept=Kept())
-        self._training = stack.enter_context(closing(Training(spec, self._outlet)))
+        self._recorder = FileRecorder(
+            directory, spec, writer, PendingCommands(), meta=meta, kept=CheckpointRetention()
+        )
+        self._training = stack.enter_context(closing(Training(spec, self._recorder)))
         self._saves = saves
         self.stalls: list[float] = []
 
@@ -114,11 +116,11 @@ class _Block:
         """How long ten updates take, with the checkpoint that comes after them."""
         began = time.perf_counter()
         for _ in range(EVERY):
-            self._outlet.command()
+            self._recorder.command()
             self._training.train_step()
         if self._saves:
             saving = time.perf_counter()
-            self._outlet.save(self._training.snapshot(), None)
+            self._recorder.save(self._training.snapshot(), None)
             self.stalls.append(time.perf_counter() - saving)
         return time.perf_counter() - began
 

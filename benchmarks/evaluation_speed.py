@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_orch.io.manifest import fingerprint, git_commit
-from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.rl.evaluate import Evaluator, lanes_alone
+from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import Nowhere, Training
+from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
@@ -88,7 +88,7 @@ def main() -> None:
 
 def _trained(spec: Spec) -> ActorCritic:
     seed_all(spec.env.seed)
-    with closing(Training(spec, Nowhere())) as training:
+    with closing(Training(spec, NullRecorder())) as training:
         while training.env_steps < spec.train.total_timesteps:
             training.train_step()
         assert isinstance(training.policy, ActorCritic)

@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rl_orch.client import Client
-from rl_orch.io.events import read
-from rl_orch.io.manifest import fingerprint, git_commit
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import read
+from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.records import EventKind
 from rl_orch.spec.resolve import resolve
 

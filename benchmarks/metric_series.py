@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_orch.io import events, recent, series
-from rl_orch.io.manifest import fingerprint, git_commit
+from rl_orch.io.metrics import recent, series
+from rl_orch.io.run import events
+from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.records import Event, EventKind
 from rl_orch.spec.resolve import resolve
 

@@ -1,9 +1,9 @@
 """A replay buffer of a million transitions of 84x84x4 bytes: its memory, and what checkpoints cost.
 
-Fills the buffer through the worker's own outlet, then goes on at the pace of a fast Atari training
-with a checkpoint every few thousand steps; at last another process restores the buffer from the
-disk and draws from it. The bars: 8 GiB of memory at the most, a stall below a second for every
-checkpoint, and no checkpoint writes more than what is new. Needs 8 GB of disk for a while.
+Fills the buffer through the worker's own recorder, then goes on at the pace of a fast Atari
+training with a checkpoint every few thousand steps; at last another process restores the buffer
+from the disk and draws from it. The bars: 8 GiB of memory at the most, a stall below a second for
+every checkpoint, and no checkpoint writes more than what is new. Needs 8 GB of disk for a while.
 Writes `benchmarks/results/replay_memory.json`.
 """
 
@@ -26,19 +26,19 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rl_orch.io import segment_files
-from rl_orch.io.events import EventWriter
-from rl_orch.io.manifest import fingerprint, git_commit
-from rl_orch.io.rundir import RunDir
-from rl_orch.rl.batch import Batch
-from rl_orch.rl.policy import Setup
-from rl_orch.rl.replay import ReplayBuffer, ReplayState
-from rl_orch.rl.train import SEGMENT_BYTES, Snapshot
+from rl_orch.io.checkpoints import replay_files
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.manifest import fingerprint, git_commit
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.replay.buffer import ReplayBuffer, ReplayState
+from rl_orch.rl.train import SEGMENT_BYTES, TrainingSnapshot
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.worker import beginning
-from rl_orch.worker.orders import Orders
-from rl_orch.worker.outlet import FileOutlet, Kept
+from rl_orch.worker.attempt import start
+from rl_orch.worker.attempt.commands import PendingCommands
+from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
 
 HERE = Path(__file__).parent
 GIB = 1 << 30
@@ -164,7 +164,7 @@ def _hold_to_the_bars(figures: dict[str, Any]) -> None:
 
 @dataclass
 class _Collection:
-    """Experience as fast as it is asked for, kept by the worker's own outlet.
+    """Experience as fast as it is asked for, kept by the worker's own recorder.
 
     Every frame carries its copy, episode and step, so that what is drawn can be verified.
     """
@@ -178,8 +178,13 @@ class _Collection:
         self._writer = EventWriter(self.directory.events, run="run", attempt=1)
         exact = {"level": "bitwise", "method": "captured", "reason": None, "pure_reset": True}
         meta = {"run_id": "run", "attempt": 1, "resume": exact, "fingerprint": {}}
-        self._outlet = FileOutlet(
-            self.directory, spec, self._writer, Orders(), meta=meta, kept=Kept()
+        self._recorder = FileRecorder(
+            self.directory,
+            spec,
+            self._writer,
+            PendingCommands(),
+            meta=meta,
+            kept=CheckpointRetention(),
         )
         self.steps = 0
         self._known: set[str] = set()
@@ -227,7 +232,7 @@ class _Collection:
             "rng_state": {},
         }
         tensors = dict(state.tensors)
-        self._outlet.save(Snapshot(self.steps, tensors, document, state.segments), None)
+        self._recorder.save(TrainingSnapshot(self.steps, tensors, document, state.segments), None)
         self.stalls.append(time.perf_counter() - began)
         checkpoint = max(self.directory.checkpoints.iterdir())
         written = [file.stat().st_size for file in checkpoint.iterdir()]
@@ -255,20 +260,20 @@ class _Collection:
 
     def close(self) -> None:
         """Wait for what is being written."""
-        self._outlet.close()
+        self._recorder.close()
         self._writer.close()
 
     def _hand_over(self) -> None:
         segment = self.buffer.seal()
         if segment is not None:
-            self._outlet.stash(segment)
+            self._recorder.add_segment(segment)
 
     def _new_segments_bytes(self) -> int:
         """Bytes of the segments that were not there when this was last asked."""
         folder, before = self.directory.replay, self._known
-        self._known = set(segment_files.names(folder))
+        self._known = set(replay_files.names(folder))
         new = self._known - before
-        return sum(segment_files.path_of(folder, name).stat().st_size for name in new)
+        return sum(replay_files.path_of(folder, name).stat().st_size for name in new)
 
 
 def _batch(times: NDArray[np.int64]) -> Batch:
@@ -337,7 +342,7 @@ def _restored_elsewhere(directory: RunDir) -> dict[str, Any]:
 def _restored(directory: RunDir) -> dict[str, Any]:
     """Restore the buffer of the newest checkpoint and draw from it."""
     began = time.perf_counter()
-    resumption = beginning.find(directory, 2).resumption
+    resumption = start.find(directory, 2).resumption
     assert resumption is not None
     known = resumption.snapshot
     buffer = ReplayBuffer(_setup(directory.spec()))

@@ -28,13 +28,13 @@ from urllib.parse import urlsplit
 import psutil
 
 from rl_orch.api.app import create_app
-from rl_orch.api.serving import serve
-from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.tokens import Tokens
-from rl_orch.io.events import EventWriter
-from rl_orch.io.manifest import git_commit
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.store.tokens import Tokens
+from rl_orch.http.serving import serve
+from rl_orch.http.settings import Settings
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.manifest import git_commit
 from rl_orch.records import EventKind
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 

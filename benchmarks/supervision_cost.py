@@ -24,10 +24,10 @@ from typing import Any
 import psutil
 
 from rl_orch.client import Client
-from rl_orch.io import place
-from rl_orch.io.events import read
-from rl_orch.io.manifest import fingerprint, git_commit
-from rl_orch.io.rundir import RunDir
+from rl_orch.io import service_note
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import read
+from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.records import EventKind
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -93,7 +93,7 @@ def main() -> None:
 def _pairs(
     spec: Spec, folder: Path, service: psutil.Process, pairs: int
 ) -> tuple[list[Measured], list[Measured]]:
-    at = place.living(folder / "home")
+    at = service_note.living(folder / "home")
     assert at is not None
     client = Client(at.url, at.token)
     _bare(spec, folder / "warm-up")
@@ -176,7 +176,7 @@ def _service(folder: Path) -> Iterator[psutil.Process]:
             [*RLCTL, "up", "--port", "0", "--home", str(home)], stdout=log, stderr=log
         )
         try:
-            while place.living(home) is None:
+            while service_note.living(home) is None:
                 assert child.poll() is None, (folder / "service.log").read_text()
                 time.sleep(0.05)
             yield psutil.Process(child.pid)

@@ -14,8 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 from rl_orch import orchestrator
-from rl_orch.cli.progress import Panel
-from rl_orch.cli.summary import print_summary
+from rl_orch.cli.live.progress import Panel
+from rl_orch.cli.views.run_summary import print_summary
 from rl_orch.records import Event, Run
 
 ROOT = Path(__file__).parents[1]

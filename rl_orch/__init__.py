@@ -1,7 +1,11 @@
 """RL Orchestrator: one control plane for the whole life of a policy.
 
 `from rl_orch import orchestrator` is the Python surface; `rlctl` is the command.
-Nothing is imported here, so that every part loads only what it needs.
+Nothing heavy is imported here, so that every part loads only what it needs.
 """
 
+from rl_orch.former_names import install
+
 __version__ = "0.1.0"
+
+install()

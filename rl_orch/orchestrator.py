@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch import plugins
-from rl_orch.core.foreground import Watch, nobody
 from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult, RunView
 from rl_orch.core.ports import Runner
+from rl_orch.core.runs.foreground import RunObserver, no_observer
 from rl_orch.errors import BadInput
-from rl_orch.io import place
+from rl_orch.io import service_note
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
@@ -21,9 +21,9 @@ from rl_orch.spec.resolve import resolve
 __all__ = [
     "GroupResult",
     "Orchestrator",
+    "RunObserver",
     "RunResult",
     "RunView",
-    "Watch",
     "connect",
     "resume",
     "resume_group",
@@ -62,7 +62,7 @@ def connect(
 
     if resident and spares:
         made["local"] = plugins.load("runners", "local")(spares=spares)
-    found = place.database_of(folder, database)
+    found = service_note.database_of(folder, database)
     return Orchestrator(folder, runner_of, database=found, resident=resident)
 
 
@@ -72,7 +72,7 @@ def run(
     overrides: Sequence[str] = (),
     home: str | Path | None = None,
     in_process: bool = False,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
 ) -> RunResult:
     """Train, evaluate, gate and register what `cfg` asks for, and return what became of it.
 
@@ -87,7 +87,7 @@ def run(
         )
     runner = "inline" if in_process else None
     connected = connect(home, database=spec.registry.db_path, runner=runner)
-    return connected.launch(spec, watch=watch or nobody)
+    return connected.launch(spec, watch=watch or no_observer)
 
 
 def run_group(
@@ -95,14 +95,14 @@ def run_group(
     *,
     overrides: Sequence[str] = (),
     home: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
 ) -> GroupResult:
     """As `run`, once for each of the configuration's `seeds`, side by side where cores allow."""
     spec = to_spec(cfg, overrides)
     if spec.seeds is None:
         raise BadInput("run_group needs seeds", path="seeds", hint="seeds: 5, or seeds: [1, 2, 3]")
     connected = connect(home, database=spec.registry.db_path)
-    return connected.launch_group(spec, watch=watch or nobody)
+    return connected.launch_group(spec, watch=watch or no_observer)
 
 
 def resume(
@@ -112,7 +112,7 @@ def resume(
     home: str | Path | None = None,
     database: str | Path | None = None,
     in_process: bool = False,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
 ) -> RunResult:
     """Go on with a stopped, failed or lost run from its newest intact checkpoint, to its end.
 
@@ -121,7 +121,7 @@ def resume(
     connected = connect(home, database=database, runner="inline" if in_process else None)
     if connected.group(run_id) is not None:
         raise BadInput(f"{run_id!r} is a group; resume takes one run", hint="Use resume_group.")
-    return connected.resume(run_id, overrides=overrides, watch=watch or nobody)
+    return connected.resume(run_id, overrides=overrides, watch=watch or no_observer)
 
 
 def resume_group(
@@ -130,11 +130,11 @@ def resume_group(
     overrides: Sequence[str] = (),
     home: str | Path | None = None,
     database: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: RunObserver | None = None,
 ) -> GroupResult:
     """As `resume`, for every run of a group that has not come to a final end."""
     connected = connect(home, database=database)
-    return connected.resume_group(group_id, overrides=overrides, watch=watch or nobody)
+    return connected.resume_group(group_id, overrides=overrides, watch=watch or no_observer)
 
 
 def to_spec(cfg: Config, overrides: Sequence[str] = ()) -> Spec:

@@ -1,24 +1,75 @@
-"""The one extension mechanism: Python entry points, loaded only when asked for by name.
+"""Modules that are loaded only when asked for by name: plugins of anybody's, and parts of ours.
 
 A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a vector
 environment with one in `rl_orch.vector_envs`, which a spec then names. Our own are found the same
-way. What each kind must provide is the protocol named in `KINDS`.
+way. What each kind must provide is the protocol named in `KINDS`. `PARTS` and `PROGRAMS` are the
+one place where modules of ours are named by strings; a test holds every other module to that.
 """
 
 import difflib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import walk_packages
 from typing import Any
 
 from rl_orch.errors import BadInput
 
 KINDS = {
-    "algorithms": "rl_orch.rl.learner.Algorithm",
+    "algorithms": "rl_orch.rl.learn.learner.Algorithm",
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
-    "metrics": "rl_orch.rl.playing.Metric",
+    "metrics": "rl_orch.rl.collect.episodes.Metric",
     "runners": "rl_orch.core.ports.Runner",
-    "trackers": "rl_orch.io.telemetry.Sink",
+    "trackers": "rl_orch.io.trackers.pump.Sink",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
 }
+
+PARTS = {
+    "client": "rl_orch.client",
+    "client probe": "rl_orch.client.probe",
+    "group summary": "rl_orch.cli.views.group_summary",
+    "kernel compiler": "rl_orch.rl.jit",
+    "local runner": "rl_orch.runners.local",
+    "metric index": "rl_orch.io.metrics.index",
+    "native dynamics": "rl_orch.rl.envs.native.dynamics",
+    "orchestrator": "rl_orch.orchestrator",
+    "precompile": "rl_orch.worker.warm.precompile",
+    "preflight": "rl_orch.core.preflight.facts",
+    "run summary": "rl_orch.cli.views.run_summary",
+    "service": "rl_orch.cli.service",
+}
+"""Parts that most processes never need, and that would make every one of them wait."""
+
+COMMANDS = "rl_orch.cli.commands"
+
+PROGRAMS = {
+    "assess": "rl_orch.worker.tasks.assess",
+    "check device": "rl_orch.worker.checks.device",
+    "check environment": "rl_orch.worker.checks.environment",
+    "check served policy": "rl_orch.worker.checks.served_policy",
+    "evaluate": "rl_orch.worker.evaluate",
+    "export": "rl_orch.worker.tasks.export",
+    "fit foreign": "rl_orch.worker.tasks.fit_foreign",
+    "gather": "rl_orch.worker.tasks.gather",
+    "infer": "rl_orch.worker.tasks.infer",
+    "play": "rl_orch.worker.tasks.play",
+    "profile": "rl_orch.worker.tasks.profile",
+    "read foreign": "rl_orch.worker.tasks.read_foreign",
+    "standby": "rl_orch.worker.warm.standby",
+    "subreaper": "rl_orch.io.processes.subreaper",
+    "train": "rl_orch.worker.train",
+    "train external": "rl_orch.worker.external.train",
+}
+"""Modules that are run as processes of their own, by `python -m`."""
+
+
+PRELOADED = (
+    "rl_orch.rl",
+    "rl_orch.worker.attempt",
+    "gymnasium.envs.classic_control",
+)
+"""What the program `train` loads, but not itself: it is run as the main module."""
 
 
 def names(kind: str) -> list[str]:
@@ -36,3 +87,33 @@ def load(kind: str, name: str) -> Any:
         f"no plugin {name!r} of kind {kind}; installed: {', '.join(known) or 'none'}",
         hint=f"Did you mean {near[0]!r}?" if near else None,
     )
+
+
+def part(name: str) -> Any:
+    """The module of a part of ours, imported here and not before."""
+    return import_module(PARTS[name])
+
+
+def command(name: str) -> Any:
+    """The module of a command."""
+    return import_module(f"{COMMANDS}.{name}")
+
+
+def load_all(package: str) -> None:
+    """Import a package and all modules in it; one that cannot be loaded is passed over."""
+    found = import_module(package)
+    for module in walk_packages(getattr(found, "__path__", ()), f"{package}.", lambda _name: None):
+        with suppress(ImportError):
+            import_module(module.name)
+
+
+def exports(package: str, places: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names come from modules of it, by module."""
+    module_of = {name: module for module, names in places.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
+
+    return get

@@ -36,10 +36,10 @@ LONG = ("integration", "learning", "faults")
 
 PAUSE_S = 0.01
 PAUSES = (
-    "rl_orch.cli.attach.LOOK_EVERY_S",
-    "rl_orch.cli.logs.LOOK_EVERY_S",
-    "rl_orch.cli.wait.LOOK_EVERY_S",
-    "rl_orch.core.foreground.TICK_S",
+    "rl_orch.cli.live.follow.LOOK_EVERY_S",
+    "rl_orch.cli.commands.logs.LOOK_EVERY_S",
+    "rl_orch.cli.commands.wait.LOOK_EVERY_S",
+    "rl_orch.core.runs.foreground.TICK_S",
     "rl_orch.core.service.TICK_S",
     "rl_orch.core.verbs.TICK_S",
 )
@@ -127,7 +127,7 @@ def rlctl(
     """The command, in an empty folder, with none of the variables that options read; it loads
     nothing for runs, none of which is really to be."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(LocalRunner, "expect", lambda _runner, _spec: None)
+    monkeypatch.setattr(LocalRunner, "prestart", lambda _runner, _spec: None)
     for name in [name for name in os.environ if name.startswith(("RL_", "RLCTL_", "OTEL_"))]:
         monkeypatch.delenv(name)
 

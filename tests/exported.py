@@ -16,19 +16,22 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_orch.export import parity
-from rl_orch.export.bundle import Subject, assembled, described
+from rl_orch.export.bundle import ExportSubject, assembled, described
 from rl_orch.export.formats import Writer
 from rl_orch.export.graph import PolicyGraph
-from rl_orch.io import bundles, checkpoints, manifest, sealed
-from rl_orch.io.bundles import Parity
-from rl_orch.io.portable import FILES
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import checkpoint_files
+from rl_orch.io.files import sealed
+from rl_orch.io.policies import bundles
+from rl_orch.io.policies.bundles import GraphParity
+from rl_orch.io.policies.requests import FILES
+from rl_orch.io.run import manifest
+from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.rl.learner import algorithm
-from rl_orch.rl.observations import RunningNormalizer
-from rl_orch.rl.policy import PolicyModule, Setup, policy_tensors
+from rl_orch.rl.learn.learner import algorithm
+from rl_orch.rl.policies.observations import RunningNormalizer
+from rl_orch.rl.policies.policy import PolicyModule, Setup, policy_tensors
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from tests.learning import known_envs
@@ -81,7 +84,9 @@ VARIANTS = CASES | {
 }
 """The same, so that each has normalisation, alone or with stacking."""
 
-NEAR = Parity(rows=64, largest_difference=1e-7, largest_absolute=1e-7, tolerance=1e-5, gap=1e-4)
+NEAR = GraphParity(
+    rows=64, largest_difference=1e-7, largest_absolute=1e-7, tolerance=1e-5, gap=1e-4
+)
 STAND_IN = b"\x42\x00" * 100
 """Bytes that read as an ONNX file without data outside it."""
 
@@ -94,11 +99,11 @@ class Case:
     policy: PolicyModule
     graph: PolicyGraph
 
-    def rows(self, count: int) -> parity.Rows:
+    def rows(self, count: int) -> parity.ParityRows:
         """What it sees and decides while it plays."""
         return parity.gather(self.policy, self.graph, self.spec, count)
 
-    def parity(self, run: parity.Run, rows: parity.Rows) -> Parity:
+    def parity(self, run: parity.Run, rows: parity.ParityRows) -> GraphParity:
         """How near a graph comes to it."""
         return parity.compare(run, rows, self.policy.action_space)
 
@@ -129,7 +134,7 @@ def in_run(case: Case, folder: Path) -> Path:
     directory = RunDir(folder)
     told = manifest.describe(case.spec, run_id="r-1", group=None, created_at=0.0)
     directory.create(case.spec, told)
-    return checkpoints.save(
+    return checkpoint_files.save(
         directory.checkpoints,
         step=5,
         tensors=policy_tensors(case.policy),
@@ -141,7 +146,7 @@ def in_run(case: Case, folder: Path) -> Path:
 def bundled(case: Case, path: Path, **graphs: bytes) -> Path:
     """A bundle of a policy. Graphs that are not given, by their format, are stand-ins."""
     report = evaluate(case.policy, case.spec, episodes=4, seed=2, deterministic=True, step=7)
-    subject = Subject(case.policy, case.spec, report, {"run": "r-1"})
+    subject = ExportSubject(case.policy, case.spec, report, {"run": "r-1"})
     document = described(subject, case.graph, dict.fromkeys(FILES, NEAR))
     files = {name: graphs.get(form, STAND_IN) for form, name in FILES.items()}
     if "int8" in graphs:

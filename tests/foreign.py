@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from rl_orch.core import adoption
-from rl_orch.core.adoption import Wish
-from rl_orch.io.rundir import RunDir
-from rl_orch.io.watched import unwatched
+from rl_orch.core import policy_import
+from rl_orch.core.policy_import import PolicyImportRequest
+from rl_orch.io.processes.task_child import unwatched
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.spec.model import Spec
-from rl_orch.worker import adopt
-from rl_orch.worker.policies import opened
+from rl_orch.worker.policies.load import opened
+from rl_orch.worker.tasks import fit_foreign
 
 FOLDER = Path(__file__).parent / "data" / "foreign"
 NORMALIZED = "sb3-normalized.zip"
@@ -38,21 +38,21 @@ def reported(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
     return found
 
 
-def taken_in(path: Path, wish: Wish, home: Path) -> tuple[Spec, Path]:
+def taken_in(path: Path, wish: PolicyImportRequest, home: Path) -> tuple[Spec, Path]:
     """A policy as an import leaves it in a home: its spec, and its checkpoint. Read by the child
     that reads for users; fitted in this process, to save the time that torch takes to load."""
     scratch = home / f"scratch-{path.name}"
     scratch.mkdir(parents=True)
-    arrival = adoption.read(path, wish, scratch, unwatched)
+    arrival = policy_import.read(path, wish, scratch, unwatched)
     question = {
         "spec": arrival.spec.model_dump(mode="json"),
-        "tensors": str(scratch / adoption.TENSORS),
-        "out": str(scratch / adoption.FITTED),
+        "tensors": str(scratch / policy_import.TENSORS),
+        "out": str(scratch / policy_import.FITTED),
         "stretched": arrival.stretched,
     }
-    told = adopt.adopt(question, unwatched)
-    arrival = adoption.fitted(arrival, told)
-    drafted = adoption.draft(home, arrival, "a test")
+    told = fit_foreign.adopt(question, unwatched)
+    arrival = policy_import.fitted(arrival, told)
+    drafted = policy_import.draft(home, arrival, "a test")
     drafted.publish()
     (run,) = drafted.runs
     (checkpoint,) = (Path(run.path) / "checkpoints").iterdir()
@@ -63,7 +63,9 @@ def played(path: Path, told: Mapping[str, Any], home: Path) -> EvalReport:
     """What an imported policy does in the episodes that its library has reported on."""
     torch.set_num_threads(1)
     statistics = path.with_suffix(".npz") if path.name == NORMALIZED else None
-    spec, checkpoint = taken_in(path, Wish(env=told["env"], normalizer=statistics), home)
+    spec, checkpoint = taken_in(
+        path, PolicyImportRequest(env=told["env"], normalizer=statistics), home
+    )
     with ExitStack() as stack:
         directory = RunDir(checkpoint.parents[1])
         policy, step = stack.enter_context(opened(spec, directory, checkpoint))

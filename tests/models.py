@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_orch.core.groups import fold
-from rl_orch.core.models import Models
-from rl_orch.core.ports import Assess
-from rl_orch.core.registering import judge
-from rl_orch.core.registry import Registry
-from rl_orch.core.store import Store
-from rl_orch.io import shelf
-from rl_orch.io.gathered import Baseline, Gathered, Latency, Wanted, plays
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.ports import ModelEvaluator
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.registration import judge
+from rl_orch.core.registry.verbs import ModelVerbs
+from rl_orch.core.runs.groups import fold
+from rl_orch.core.store.runs import Store
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.gate_evidence import Baseline, EvidenceRequest, GateEvidence, Latency, plays
 from rl_orch.records import EvalReport, Group, ModelVersion, Run, State
 from rl_orch.stats import summarize
 from rl_orch.testing import a_spec, seal_checkpoint
@@ -41,11 +41,11 @@ def a_report(
 
 @dataclass
 class PlayedAs:
-    """`Assess` by numbers that a test gives: the mean return of each model."""
+    """`ModelEvaluator` by numbers that a test gives: the mean return of each model."""
 
     means: Mapping[int, float]
     asked: list[tuple[int, int | None, int]] = field(default_factory=list)
-    gathered: list[Wanted] = field(default_factory=list)
+    gathered: list[EvidenceRequest] = field(default_factory=list)
 
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
@@ -55,7 +55,9 @@ class PlayedAs:
         report = self._report(challenger, episodes)
         return report, None if champion is None else self._report(champion, episodes)
 
-    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+    def gather(
+        self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
+    ) -> GateEvidence:
         """Champions by their means, on the seeds of the report; a decision takes a millisecond."""
         self.gathered.append(wanted)
         baselines = {}
@@ -67,7 +69,7 @@ class PlayedAs:
                 found = found.model_copy(update={"model": str(champion.model_id)})
             baselines[alias] = Baseline(champion=champion, report=found)
         latency = Latency(p99_ms=1.0, n=2000) if wanted.latency else None
-        return Gathered(digest=model.digest, baselines=baselines, latency=latency)
+        return GateEvidence(digest=model.digest, baselines=baselines, latency=latency)
 
     def _report(self, model: ModelVersion, episodes: int) -> EvalReport:
         mean, name = self.means[model.id], Path(model.model_path).name
@@ -87,9 +89,9 @@ class Shop:
     store: Store
     exists: bool = True
 
-    def models(self, assess: Assess | None = None) -> Models:
+    def models(self, assess: ModelEvaluator | None = None) -> ModelVerbs:
         """The verbs, with somebody who plays."""
-        return Models(self, assess or PlayedAs({}))
+        return ModelVerbs(self, assess or PlayedAs({}))
 
     def get(self, reference: str) -> Run:
         """The run of an id."""
@@ -122,7 +124,7 @@ class Shop:
         spec = a_spec(*gates, env_id=env_id)
         directory.create(spec, {"run_id": run_id})
         run = a_run(run_id, path=str(directory.path), env=env_id, created_at=at, group=group)
-        name = shelf.name_of(100)
+        name = catalog.name_of(100)
         path = seal_checkpoint(directory, name)
         self.store.add(run.model_copy(update={"state": State.EVALUATING}), lease=run_id)
         report = a_report(mean, env_id=env_id, checkpoint=name)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from rl_orch.core.aliases import Aliases, present
-from rl_orch.core.models import Models
-from rl_orch.core.pages import ModelQuery, Query
-from rl_orch.core.store import Store
+from rl_orch.core.registry.aliases import Aliases, present
+from rl_orch.core.registry.verbs import ModelVerbs
+from rl_orch.core.store.runs import Store
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import RlctlError
-from rl_orch.io import sealed
+from rl_orch.io.files import sealed
 from rl_orch.records import AliasChange, EvalReport, ModelVersion, Run, State
+from rl_orch.records.queries import ModelQuery, Query
 from rl_orch.testing import FakeRunner, trains_to
 from tests.models import PlayedAs, Shop
 
@@ -86,7 +86,7 @@ class Actor:
         self.chance = random.Random(seed)
         self.verbs = verbs(home, location)
         self.shop = Shop(home, self.verbs.store)
-        self.models: Models = self.shop.models(Skill())
+        self.models: ModelVerbs = self.shop.models(Skill())
         self.note = note
 
     def live(self) -> None:

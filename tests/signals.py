@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_orch.io.signals import OF_PYTHON
+from rl_orch.io.processes.signals import OF_PYTHON
 
 VARIABLE = "TESTS_UNHEEDED_SIGNALS"
 SPARED = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT})

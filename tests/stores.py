@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core.store import Store
+from rl_orch.core.store.runs import Store
 from rl_orch.records import Run
 from tests.postgres import Postgres
 

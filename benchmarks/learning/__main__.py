@@ -25,7 +25,7 @@ from benchmarks.learning.picture import draw
 from benchmarks.learning.results import Results, Side, table
 from benchmarks.learning.tasks import EPISODES, POINTS, TASKS, Task, spec_of
 from benchmarks.peers.sb3_learning import plain, untranslatable
-from rl_orch.io.manifest import fingerprint, git_commit
+from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.rl.evaluate import evaluation_seed
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec

@@ -10,7 +10,7 @@ import torch
 
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import Nowhere, Training
+from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 
 
@@ -21,7 +21,7 @@ def main(workload: dict[str, Any]) -> None:
     torch.set_num_threads(spec.resources.threads)
     seed_all(spec.env.seed)
     began = time.perf_counter()
-    with closing(Training(spec, Nowhere())) as training, closing(Evaluator(spec)) as evaluator:
+    with closing(Training(spec, NullRecorder())) as training, closing(Evaluator(spec)) as evaluator:
         while (before := training.env_steps) < total:
             training.train_step()
             step = training.env_steps

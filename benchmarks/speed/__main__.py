@@ -32,7 +32,7 @@ from benchmarks.speed.workloads import (
     spec_of,
     steps_of,
 )
-from rl_orch.io.manifest import git_commit
+from rl_orch.io.run.manifest import git_commit
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = (

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed.outlet import Returns
+from benchmarks.speed.recorder import Returns
 from benchmarks.speed.workloads import KEPT_RETURNS
-from rl_orch.io.manifest import fingerprint
+from rl_orch.io.run.manifest import fingerprint
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Training
 from rl_orch.spec.model import Spec
@@ -18,10 +18,10 @@ from rl_orch.spec.model import Spec
 
 def main(task: dict[str, Any]) -> None:
     """Train once; the clock starts when the first update after the warm-up is complete."""
-    spec, outlet = Spec.model_validate(task["spec"]), Returns()
+    spec, recorder = Spec.model_validate(task["spec"]), Returns()
     torch.set_num_threads(spec.resources.threads)
     seed_all(spec.env.seed)
-    with closing(Training(spec, outlet)) as training:
+    with closing(Training(spec, recorder)) as training:
         while training.env_steps < task["warm_up"]:
             training.train_step()
         before, began = training.env_steps, time.perf_counter()
@@ -34,7 +34,7 @@ def main(task: dict[str, Any]) -> None:
         for name in ("rl-orch", "torch", "numpy", "gymnasium", "numba")
         if name in known
     }
-    returns = outlet.returns[-KEPT_RETURNS:]
+    returns = recorder.returns[-KEPT_RETURNS:]
     print(
         json.dumps({"steps": steps, "seconds": seconds, "returns": returns, "versions": versions})
     )

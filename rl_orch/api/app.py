@@ -6,27 +6,27 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.cors import CORSMiddleware
 
-from rl_orch.api import (
+from rl_orch.api.feeds import FeedHub
+from rl_orch.api.parts import Parts, ServiceStatus
+from rl_orch.api.routes import (
     artifacts,
     experiments,
     health,
     metrics,
     models,
-    problems,
     runs,
     sessions,
     streams,
     tokens,
 )
-from rl_orch.api.access import Access, Doorway
-from rl_orch.api.codes import OneTimeCodes
-from rl_orch.api.feeds import Hub
-from rl_orch.api.limits import Holdings
-from rl_orch.api.operations import Parts, ServiceStatus
-from rl_orch.api.settings import Settings
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.core.telemetry import Telemetry
-from rl_orch.core.tokens import Tokens
+from rl_orch.http import problems
+from rl_orch.http.access import Access, Doorway
+from rl_orch.http.codes import OneTimeCodes
+from rl_orch.http.limits import HeldSlots
+from rl_orch.http.settings import Settings
 
 NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, tokens, sessions)
 TITLE = "RL Orchestrator"
@@ -56,8 +56,8 @@ def create_app(
     app.state.parts = Parts(
         orchestrator=orchestrator,
         settings=settings,
-        hub=Hub(orchestrator.get, poll_s=settings.poll_s),
-        streams=Holdings(settings.streams_per_caller),
+        hub=FeedHub(orchestrator.get, poll_s=settings.poll_s),
+        streams=HeldSlots(settings.streams_per_caller),
         codes=OneTimeCodes(),
         telemetry=telemetry or Telemetry(orchestrator),
         service=service,

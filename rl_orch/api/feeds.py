@@ -18,8 +18,8 @@ from pathlib import Path
 from anyio import to_thread
 
 from rl_orch.errors import NotFound, RlctlError
-from rl_orch.io import regular
-from rl_orch.io.events import TAIL_BYTES, after_endless, is_start, parse
+from rl_orch.io.files import regular
+from rl_orch.io.run.events import TAIL_BYTES, after_endless, is_start, parse
 from rl_orch.records import Run
 
 PART_BYTES = 64 << 10
@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPosition:
     """Where a reader is in a file: a byte offset, and the newest attempt that had begun there."""
 
     offset: int
@@ -44,7 +44,7 @@ class Part:
     """What follows a place: encoded frames, and the place after them."""
 
     frames: bytes
-    place: Place
+    place: StreamPosition
 
 
 class Starts:
@@ -54,15 +54,15 @@ class Starts:
         self._path = path
         self._lock = threading.Lock()
         self._scanned = 0
-        self._found = [Place(0, 0)]
+        self._found = [StreamPosition(0, 0)]
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> StreamPosition:
         """The place at an offset."""
         with self._lock:
             if offset > self._scanned:
                 self._scan(offset)
             index = bisect_right(self._found, offset, key=lambda found: found.offset)
-        return Place(offset, self._found[index - 1].attempt)
+        return StreamPosition(offset, self._found[index - 1].attempt)
 
     def _scan(self, until: int) -> None:
         while self._scanned < until:
@@ -83,13 +83,13 @@ class Starts:
             event = parse(line) if b'"started"' in line else None
             if event is not None and is_start(event):
                 newest = max(event.attempt, self._found[-1].attempt)
-                self._found.append(Place(offset, newest))
+                self._found.append(StreamPosition(offset, newest))
 
 
 Key = tuple[Path, int, int]
 """Where a part begins, and where its reading ends: together with the file, what is in it."""
 
-Encode = Callable[[Sequence[bytes], Place], Part]
+Encode = Callable[[Sequence[bytes], StreamPosition], Part]
 """Makes a part of some whole lines (without their ends) that follow a place."""
 
 
@@ -113,7 +113,7 @@ class Feed:
         self.changed = asyncio.Event()
 
 
-class Hub:
+class FeedHub:
     """Every file that is followed now."""
 
     def __init__(self, get: Callable[[str], Run], *, poll_s: float) -> None:
@@ -142,7 +142,7 @@ class Hub:
             if not feed.readers:
                 self._drop(feed)
 
-    async def part(self, feed: Feed, place: Place) -> Part:
+    async def part(self, feed: Feed, place: StreamPosition) -> Part:
         """What follows a place, as far as the poller has seen the file; read once for everybody.
 
         A line that is longer than a part is taken whole.
@@ -163,7 +163,7 @@ class Hub:
         for feed in self._feeds.values():
             feed.tell()
 
-    async def _shared(self, feed: Feed, place: Place, end: int) -> Part:
+    async def _shared(self, feed: Feed, place: StreamPosition, end: int) -> Part:
         """A part that others may have read, or read just now. What is appended changes no part."""
         key = (feed.path, place.offset, end)
         task = self._parts.get(key)
@@ -237,7 +237,7 @@ class Hub:
             return run
 
 
-def read(path: Path, place: Place, end: int, encode: Encode) -> Part:
+def read(path: Path, place: StreamPosition, end: int, encode: Encode) -> Part:
     """The whole lines between a place and `end`, encoded.
 
     A line without an end is left for later, or passed over where it is longer than a line may be.
@@ -247,10 +247,10 @@ def read(path: Path, place: Place, end: int, encode: Encode) -> Part:
     if whole:
         return encode(data[: whole - 1].split(b"\n"), place)
     after = after_endless(path, place.offset, len(data), longest=LONGEST_LINE)
-    return Part(b"", Place(after, place.attempt))
+    return Part(b"", StreamPosition(after, place.attempt))
 
 
-async def _read_aside(feed: Feed, place: Place, end: int) -> Part:
+async def _read_aside(feed: Feed, place: StreamPosition, end: int) -> Part:
     return await to_thread.run_sync(read, feed.path, place, end, feed.encode)
 
 

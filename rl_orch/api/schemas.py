@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_orch.api.problems import ABSOLUTE, LINE
-from rl_orch.io.recent import TrainingStep
-from rl_orch.io.series import Series
+from rl_orch.http.problems import ABSOLUTE, LINE
+from rl_orch.io.metrics.recent import TrainingStep
+from rl_orch.io.metrics.series import Series
 from rl_orch.records import (
     Alias,
     AliasChange,

@@ -3,7 +3,6 @@
 All of them know the same verbs. What only one of them needs is loaded when it is the one.
 """
 
-import importlib
 import os
 import re
 import shlex
@@ -13,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from rl_orch import plugins
 from rl_orch.cli.output import warn
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
-from rl_orch.io import folder, modules, place, private
-from rl_orch.io.place import Place
+from rl_orch.io import service_note
+from rl_orch.io.files import private
+from rl_orch.io.machine import filesystem
+from rl_orch.io.processes import import_path
+from rl_orch.io.service_note import ServiceEndpoint
 from rl_orch.records import Run
 
 if TYPE_CHECKING:
@@ -58,9 +61,9 @@ def connect(
     return _store(home, database or found.database)
 
 
-def service_of(home: Path | None, database: str | None = None) -> Place | None:
+def service_of(home: Path | None, database: str | None = None) -> ServiceEndpoint | None:
     """The living service of a home, unless it keeps another database than is asked for."""
-    found = place.living(home_folder(home))
+    found = service_note.living(home_folder(home))
     if found is None or database is None or found.database is None:
         return found
     return found if same_database(database, found.database) else None
@@ -75,18 +78,18 @@ def make_home(home: Path) -> None:
     """Make a home, if there is none yet; raise if nothing can be written there."""
     try:
         private.home_folder(home)
-        why = folder.obstacle(home)
+        why = filesystem.obstacle(home)
     except OSError as error:
         raise RlctlError(
             f"home {str(home)!r} cannot be made: {error.strerror}",
             hint="Set RLCTL_HOME to a folder that can be written to.",
         ) from None
     if why is not None:
-        raise folder.refusal(home, why)
+        raise filesystem.refusal(home, why)
 
 
 @dataclass(slots=True)
-class Lasting:
+class RetryingConnection:
     """A connection for long waits: it is made anew when a service goes away or comes back.
 
     `keeps_token` says that a new one would have the same token, so that a refusal is final.
@@ -126,13 +129,13 @@ class Lasting:
 
 def lasting(
     home: Path | None, database: str | None, server: str | None = None, *, reading: bool = False
-) -> Lasting:
+) -> RetryingConnection:
     """A connection for long waits."""
 
     def renew() -> Connected:
         return connect(home, database, server, reading=reading)
 
-    return Lasting(renew, renew(), keeps_token=server is not None)
+    return RetryingConnection(renew, renew(), keeps_token=server is not None)
 
 
 def place_flags(home: Path | None, database: str | None, server: str | None = None) -> str:
@@ -172,18 +175,16 @@ def same_database(asked: str, kept: str) -> bool:
 
 
 def _store(home: Path | None, database: str | None) -> "Orchestrator":
-    made: Orchestrator = importlib.import_module("rl_orch.orchestrator").connect(
-        home, database=database
-    )
+    made: Orchestrator = plugins.part("orchestrator").connect(home, database=database)
     return made
 
 
-def _answers(found: Place) -> bool:
-    probe = importlib.import_module("rl_orch.client.probe")
+def _answers(found: ServiceEndpoint) -> bool:
+    probe = plugins.part("client probe")
     return bool(probe.answers(found.url, within_s=ANSWERS_WITHIN_S))
 
 
-def _awaited(home: Path | None, database: str | None, found: Place) -> Connected:
+def _awaited(home: Path | None, database: str | None, found: ServiceEndpoint) -> Connected:
     """The verbs once the service answers or has died; if neither happens, nothing is changed."""
     name = f"the service at {found.url} (pid {found.pid})"
     warn(f"{name} does not answer; what changes anything goes through it, so this waits")
@@ -202,13 +203,11 @@ def _awaited(home: Path | None, database: str | None, found: Place) -> Connected
     )
 
 
-def _own_client(found: Place) -> "Client":
+def _own_client(found: ServiceEndpoint) -> "Client":
     """The client of the home's own service, which may be told where modules are."""
-    return _client(found.url, found.token, modules.typed_in())
+    return _client(found.url, found.token, import_path.typed_in())
 
 
 def _client(url: str, token: str | None, module_path: Sequence[str]) -> "Client":
-    made: Client = importlib.import_module("rl_orch.client").Client(
-        url, token, module_path=module_path
-    )
+    made: Client = plugins.part("client").Client(url, token, module_path=module_path)
     return made

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
-from rl_orch.io.text import clean
+from rl_orch.io.files.text import clean
 
 PROBLEMS_SHOWN = 2
 """Each takes two lines; with one more for the rest, an error never passes five."""

@@ -5,7 +5,6 @@ A command's module is imported only when that command is asked for, so that help
 
 import difflib
 import gc
-import importlib
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +13,10 @@ from typing import Any
 
 import typer
 
-from rl_orch import __version__
+from rl_orch import __version__, plugins
 from rl_orch.cli.output import note, report_error
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io.signals import hear_of_children
+from rl_orch.io.processes.signals import hear_of_children
 
 PANELS = {
     "Train": {
@@ -139,7 +138,7 @@ def build(asked: str | None) -> typer.Typer:
 def load(module: str) -> Function | Mapping[str, Function]:
     """The function of a command, or those of its sub-commands by name."""
     with _nothing_collected():
-        loaded = importlib.import_module(f"rl_orch.cli.{module}")
+        loaded = plugins.command(module)
     found: Function | Mapping[str, Function] = getattr(loaded, "commands", None) or loaded.command
     return found
 

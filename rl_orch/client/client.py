@@ -15,18 +15,19 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
-from rl_orch.client.link import Link, Parameters, refusal_from
-from rl_orch.client.models import Models
-from rl_orch.core.pages import Page, Query, Rows
+from rl_orch.client.link import HttpLink, Parameters, refusal_from
+from rl_orch.client.models import RemoteModels
 from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
-from rl_orch.io import modules, place
-from rl_orch.io.events import Tail
-from rl_orch.io.logs import LogPart
-from rl_orch.io.recent import TrainingStep
-from rl_orch.io.series import POINTS, Series
+from rl_orch.io import service_note
+from rl_orch.io.metrics.recent import TrainingStep
+from rl_orch.io.metrics.series import POINTS, Series
+from rl_orch.io.processes import import_path
+from rl_orch.io.run.events import Tail
+from rl_orch.io.run.logs import LogPart
 from rl_orch.records import Event, Group, History, Run, RunView, Submission
+from rl_orch.records.queries import Page, Query, QueryRows
 from rl_orch.spec import code
-from rl_orch.spec.engine import settle
+from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
 
@@ -65,19 +66,19 @@ class Client:
         only the service's own user may name any.
         """
         self._module_path = list(module_path)
-        self._link = Link(
+        self._link = HttpLink(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
-        self.models = Models(self._link, self)
+        self.models = RemoteModels(self._link, self)
 
     @classmethod
     def of_home(cls, home: str | Path | None = None) -> Self:
         """The client of a home's own service: RLCTL_HOME, or `./rlruns`, unless one is named."""
         folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
-        found = place.living(folder)
+        found = service_note.living(folder)
         if found is None:
             raise Unavailable(f"no service of {str(folder)!r} is up", hint="`rlctl up` starts it.")
-        return cls(found.url, found.token, module_path=modules.typed_in())
+        return cls(found.url, found.token, module_path=import_path.typed_in())
 
     @property
     def location(self) -> str:
@@ -117,7 +118,7 @@ class Client:
         found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
         if found["errors"]:
             raise refusal_from(found["errors"])
-        return settle(spec, found["settled"])
+        return assign(spec, found["settled"])
 
     def submit(self, spec: Spec, *, key: str | None = None, consent: bool = False) -> Submission:
         """Queue what a spec asks for, durably. Nobody waits for it.
@@ -144,10 +145,10 @@ class Client:
         found = self._link.get("/runs", _parameters(query or Query()))
         return Page(_runs(found["runs"]), found["next"])
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
+    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
         """Groups, each with all of its runs, and runs that are in none, newest first."""
         found = self._link.get("/rows", _given({"limit": limit, "after": after}))
-        return Rows(tuple(_runs(row["runs"]) for row in found["rows"]), found["next"])
+        return QueryRows(tuple(_runs(row["runs"]) for row in found["rows"]), found["next"])
 
     def get(self, reference: str) -> Run:
         """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""

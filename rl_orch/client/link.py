@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid, TooMany, Unavailable
-from rl_orch.io.processes import somebody
+from rl_orch.io.processes.pids import somebody
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
@@ -24,7 +24,7 @@ SAID = 200
 Parameters = Sequence[tuple[str, str | int]]
 
 
-class Link:
+class HttpLink:
     """Requests to one address, with one token. Redirects are not followed."""
 
     def __init__(

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rl_orch.client.link import Link
-from rl_orch.core import references
-from rl_orch.core.pages import ModelQuery
-from rl_orch.core.references import KnowsRuns
+from rl_orch.client.link import HttpLink
+from rl_orch.core.registry import references
+from rl_orch.core.registry.references import KnowsRuns
 from rl_orch.records import (
     Alias,
     AliasChange,
@@ -16,16 +15,17 @@ from rl_orch.records import (
     StoredVerdict,
     Verification,
 )
+from rl_orch.records.queries import ModelQuery
 
 ASSESS_TIMEOUT_S = 3700.0
 """A model may have to be played for an hour before it is judged, and all files of a registry may
 take as long to be read or removed."""
 
 
-class Models:
+class RemoteModels:
     """What can be done with the models of a service."""
 
-    def __init__(self, link: Link, runs: KnowsRuns) -> None:
+    def __init__(self, link: HttpLink, runs: KnowsRuns) -> None:
         self._link = link
         self._runs = runs
 

@@ -12,11 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from rl_orch.core import imports
-from rl_orch.core.foreground import Pumps, StopRequests, Watch, carry_out, never, nobody, room
-from rl_orch.core.groups import fold
-from rl_orch.core.loop import Supervisor
-from rl_orch.core.resumption import (
+from rl_orch.core.runs import run_import
+from rl_orch.core.runs.foreground import (
+    Pumps,
+    RunObserver,
+    StopRequests,
+    carry_out,
+    never,
+    no_observer,
+    room,
+)
+from rl_orch.core.runs.groups import fold
+from rl_orch.core.runs.resumption import (
     claim,
     refuse_another_experiment,
     refuse_changes,
@@ -24,17 +31,18 @@ from rl_orch.core.resumption import (
     requeued,
     spec_of,
 )
+from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
-from rl_orch.io import processes
-from rl_orch.io.rundir import RunDir
-from rl_orch.io.watched import Watch as CopyWatch
-from rl_orch.io.watched import unwatched
+from rl_orch.io.processes import pids
+from rl_orch.io.processes.task_child import ProgressCallback as CopyWatch
+from rl_orch.io.processes.task_child import unwatched
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport, Event, Group, Run, RunView, State, Verdict
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
-__all__ = ["GroupResult", "Orchestrator", "RunResult", "RunView", "Watch"]
+__all__ = ["GroupResult", "Orchestrator", "RunObserver", "RunResult", "RunView"]
 
 LOG = logging.getLogger(__name__)
 
@@ -75,18 +83,18 @@ class Orchestrator(Verbs):
         return self.store.get(run_id)
 
     def launch(
-        self, spec: Spec, *, watch: Watch = nobody, stop_requests: StopRequests = never
+        self, spec: Spec, *, watch: RunObserver = no_observer, stop_requests: StopRequests = never
     ) -> RunResult:
         """Carry a spec out in the foreground, from queued to its end."""
-        lease = processes.lease()
+        lease = pids.lease()
         supervisor = self.supervisor(self.create(spec, lease=lease), lease)
         return self._carried_out([supervisor], watch, stop_requests)[0]
 
     def launch_group(
-        self, spec: Spec, *, watch: Watch = nobody, stop_requests: StopRequests = never
+        self, spec: Spec, *, watch: RunObserver = no_observer, stop_requests: StopRequests = never
     ) -> GroupResult:
         """Carry a spec out once for each of its seeds, as many at once as the cores allow."""
-        lease = processes.lease()
+        lease = pids.lease()
         ids = self._made(spec, lease)
         supervisors = [self.supervisor(self.store.get(run_id), lease) for run_id in ids]
         return _group_result(self._carried_out(supervisors, watch, stop_requests))
@@ -96,7 +104,7 @@ class Orchestrator(Verbs):
         reference: str,
         *,
         overrides: Sequence[str] = (),
-        watch: Watch = nobody,
+        watch: RunObserver = no_observer,
         stop_requests: StopRequests = never,
     ) -> RunResult:
         """Go on with a run where its newest intact checkpoint is, in the foreground, to its end.
@@ -114,7 +122,7 @@ class Orchestrator(Verbs):
         reference: str,
         *,
         overrides: Sequence[str] = (),
-        watch: Watch = nobody,
+        watch: RunObserver = no_observer,
         stop_requests: StopRequests = never,
     ) -> GroupResult:
         """Go on with every run of a group that has not come to a final end."""
@@ -134,14 +142,14 @@ class Orchestrator(Verbs):
         """
         self.refuse_unwritable()
         source = RunDir(path.resolve())
-        run_id = imports.identify(source)
+        run_id = run_import.identify(source)
         self._refuse_present(run_id)
         if run_id in self.store:
             self.registry.refuse_named(run_id)
         target = RunDir(self.home / "runs" / run_id)
-        with imports.bringing(source, target, move=move, watch=watch) as coming:
+        with run_import.bringing(source, target, move=move, watch=watch) as coming:
             watch("verifying", 0.0)
-            models = imports.models_in(RunDir(coming.place))
+            models = run_import.models_in(RunDir(coming.place))
             self._refuse_present(run_id, besides=coming.place)
             if run_id in self.store:  # It was moved, and is no longer where it was known to be.
                 self.registry.forget_run(run_id)
@@ -160,14 +168,14 @@ class Orchestrator(Verbs):
                 f"run {run_id} is in {str(self.home)!r} already", hint=f"rlctl show {run_id}"
             )
 
-    def _taken_in(self, coming: imports.Coming, models: Mapping[str, EvalReport]) -> Run:
+    def _taken_in(self, coming: run_import.IncomingRun, models: Mapping[str, EvalReport]) -> Run:
         """A run that is on its way in, with its attempts and models, once all of it is known."""
-        run, lease = coming.run, processes.lease()
+        run, lease = coming.run, pids.lease()
         self.store.add(run, lease=lease, ready=coming.publish)
         try:
-            for attempt in imports.attempts_in(coming.target):
+            for attempt in run_import.attempts_in(coming.target):
                 self.store.put_attempt(attempt, lease=lease)
-            imports.register_models(self.registry, run, models, lease=lease)
+            run_import.register_models(self.registry, run, models, lease=lease)
             return self.orphans.looked_at(run, lease)
         except BaseException:
             self.orphans.forget(run.id)
@@ -193,7 +201,7 @@ class Orchestrator(Verbs):
     def _resumed(self, run: Run, overrides: Sequence[str]) -> Supervisor:
         """The run's supervisor from here on: its lease is ours, and it is queued or lives."""
         refuse_final(run)
-        lease = processes.lease()
+        lease = pids.lease()
         claim(self.store, self.services, run, lease)
         try:
             run = self.store.get(run.id)
@@ -224,7 +232,7 @@ class Orchestrator(Verbs):
         return supervisors
 
     def _carried_out(
-        self, supervisors: Sequence[Supervisor], watch: Watch, stop_requests: StopRequests
+        self, supervisors: Sequence[Supervisor], watch: RunObserver, stop_requests: StopRequests
     ) -> list[RunResult]:
         """What became of each run."""
         pumps = Pumps()
@@ -244,7 +252,7 @@ class Orchestrator(Verbs):
     def _release(self, supervisors: Sequence[Supervisor]) -> None:
         for supervisor in supervisors:
             self.store.release(supervisor.run.id, lease=supervisor.lease)
-            processes.let_go(supervisor.lease)
+            pids.let_go(supervisor.lease)
 
     def _result(self, run_id: str) -> RunResult:
         """What became of a run that ended some time ago."""

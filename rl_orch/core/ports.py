@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rl_orch.io.gathered import Gathered, Wanted
-from rl_orch.io.telemetry import Sink
+from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
+from rl_orch.io.trackers.pump import Sink
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.spec.model import Spec
 
-__all__ = ["Assess", "Exit", "Runner", "Sink", "Task"]
+__all__ = ["Exit", "ModelEvaluator", "Runner", "Sink", "Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Runner(Protocol):
         """End what is left of the run's attempts up to one; returns how many processes that was."""
 
 
-class Assess(Protocol):
+class ModelEvaluator(Protocol):
     """Who plays models anew, apart from any training, so that a gate can read what came of it."""
 
     def assess(
@@ -65,5 +65,7 @@ class Assess(Protocol):
     ) -> tuple[EvalReport, EvalReport | None]:
         """The report on a model, and on another one over episodes of the very same seeds."""
 
-    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+    def gather(
+        self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
+    ) -> GateEvidence:
         """What is wanted of a model besides the report on it: champions play the same seeds."""

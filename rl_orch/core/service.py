@@ -15,17 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl_orch.core import dependencies, scheduler
-from rl_orch.core.foreground import Pumps
-from rl_orch.core.loop import Supervisor
-from rl_orch.core.scheduler import Capacity, Claim, Placement
-from rl_orch.core.state import advance
+from rl_orch.core.queue import dependencies, scheduler
+from rl_orch.core.queue.scheduler import Capacity, Claim, Placement
+from rl_orch.core.runs.foreground import Pumps
+from rl_orch.core.runs.state import advance
+from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import BadInput, LeaseLost, RlctlError
-from rl_orch.io import processes, series, workspaces
-from rl_orch.io.heartbeat import last_beat
-from rl_orch.io.rundir import RunDir
-from rl_orch.io.telemetry import Sink
+from rl_orch.io.files import workspaces
+from rl_orch.io.metrics import series
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.heartbeat import last_beat
+from rl_orch.io.trackers.pump import Sink
 from rl_orch.records import Run, State
 from rl_orch.records import Service as ServiceRecord
 
@@ -50,7 +52,7 @@ STALE_S = 3600.0
 
 
 @dataclass(slots=True)
-class Service:
+class RunService:
     """Carries out the runs of a home, as many at once as its capacity allows.
 
     `also` makes a sink for each run that is told all that it tells.
@@ -61,7 +63,7 @@ class Service:
     url: str
     also: Callable[[Run], Sink] | None = None
     timer: Callable[[], float] = time.monotonic
-    id: str = field(default_factory=processes.lease)
+    id: str = field(default_factory=pids.lease)
     ready: bool = False
     _held: dict[str, Supervisor] = field(default_factory=dict)
     _pumps: Pumps = field(init=False)
@@ -135,7 +137,7 @@ class Service:
         """Show that we live, and now and then forget those who do not and hold nothing."""
         services = self.verbs.services
         if not self._joined:
-            host, started_at = processes.host(), time.time()
+            host, started_at = pids.host(), time.time()
             services.join(
                 ServiceRecord(id=self.id, host=host, url=self.url, beat=0, started_at=started_at)
             )
@@ -207,8 +209,8 @@ class Service:
         if self.verbs.services.alive(lease, run):
             self._foreign.pop(run.id, None)
             return False
-        host, _ = processes.holder_of(lease)
-        if run.state is State.QUEUED or host == processes.host() or processes.rebooted(host):
+        host, _ = pids.holder_of(lease)
+        if run.state is State.QUEUED or host == pids.host() or pids.rebooted(host):
             return True
         beat = last_beat(RunDir.of(run).heartbeat)
         seen, since = self._foreign.get(run.id, (-1, 0.0))
@@ -306,7 +308,7 @@ class Service:
 
 def _elsewhere(run: Run, lease: str) -> list[Claim]:
     """What a run that somebody else carries out takes of this machine."""
-    here = processes.holder_of(lease)[0] == processes.host()
+    here = pids.holder_of(lease)[0] == pids.host()
     return [Claim(run, RunDir.of(run).gpus())] if here and run.state is not State.QUEUED else []
 
 

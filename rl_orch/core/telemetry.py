@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.core.verbs import Verbs
-from rl_orch.io import recent, series
-from rl_orch.io.telemetry import Sink
+from rl_orch.io.metrics import recent, series
+from rl_orch.io.trackers.pump import Sink
 from rl_orch.records import Event, Run
 
 
@@ -22,7 +22,7 @@ class Telemetry:
 
     def sink(self, run: Run) -> Sink:
         """Takes in what a run tells, as long as it is followed."""
-        return _Ring(self._recent, run.id)
+        return _RingSink(self._recent, run.id)
 
     def recent_metrics(
         self, run_id: str, count: int = 100, keys: Sequence[str] = ()
@@ -51,7 +51,7 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ring:
+class _RingSink:
     """The newest numbers of one run, as a sink. Once it is closed, the run's files tell all."""
 
     recent: recent.Recent

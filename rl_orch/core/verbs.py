@@ -5,7 +5,6 @@ Those of the registry are in `models.py`.
 """
 
 import hashlib
-import importlib
 import shlex
 import shutil
 import threading
@@ -16,16 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_orch.core import creation, scheduler, unlisted
-from rl_orch.core.assessing import Played
-from rl_orch.core.forecast import forecast
-from rl_orch.core.groups import fold
-from rl_orch.core.loop import LAST_WORDS_S, Supervisor
-from rl_orch.core.models import Models
-from rl_orch.core.orphans import Orphans
-from rl_orch.core.ports import Assess, Runner
-from rl_orch.core.registry import Registry
-from rl_orch.core.resumption import (
+from rl_orch import plugins
+from rl_orch.core.policies.assessor import SubprocessEvaluator
+from rl_orch.core.ports import ModelEvaluator, Runner
+from rl_orch.core.queue import scheduler
+from rl_orch.core.queue.forecast import forecast
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.verbs import ModelVerbs
+from rl_orch.core.runs import creation, unlisted
+from rl_orch.core.runs.groups import fold
+from rl_orch.core.runs.orphans import Orphans
+from rl_orch.core.runs.resumption import (
     RESUMABLE,
     changed_spec,
     claim,
@@ -36,20 +36,24 @@ from rl_orch.core.resumption import (
     spec_of,
     stop_grace_s,
 )
-from rl_orch.core.services import Services
-from rl_orch.core.store import Page, Query, Rows, Store
+from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
+from rl_orch.core.store.runs import Page, Query, QueryRows, Store
+from rl_orch.core.store.services import Services
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
-from rl_orch.io import commands, folder, history, logs, machine, modules, processes, shelf
-from rl_orch.io.events import Tail, tail
-from rl_orch.io.logs import LogPart
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.machine import filesystem, hardware
+from rl_orch.io.processes import import_path, pids
+from rl_orch.io.run import command_socket, history, logs
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import Tail, tail
+from rl_orch.io.run.logs import LogPart
 from rl_orch.records import Checkpoint, Group, History, Run, RunView, State, Submission
 from rl_orch.spec import code
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
 if TYPE_CHECKING:
-    from rl_orch.core.findings import Finding
+    from rl_orch.core.preflight.findings import Finding
 
 DATABASE = "rlctl.db"
 TICK_S = 0.1
@@ -61,7 +65,7 @@ Runners = Callable[[str], Runner]
 def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
     """The spec as it can be launched here, and warnings. A listing does without what looks."""
     looked: tuple[Spec, list[Finding]]
-    looked = importlib.import_module("rl_orch.core.preflight").ready(home, spec)
+    looked = plugins.part("preflight").ready(home, spec)
     return looked
 
 
@@ -79,14 +83,14 @@ class Verbs:
         *,
         database: Path | str | None = None,
         resident: bool = False,
-        assess: Assess | None = None,
+        assess: ModelEvaluator | None = None,
     ) -> None:
         self.home = home.absolute()
         self.location = _location(database, self.home)
         self.resident = resident
         self.capacity: scheduler.Capacity | None = None
         self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
-        self.models = Models(self, assess or Played())
+        self.models = ModelVerbs(self, assess or SubprocessEvaluator())
         self._opening = threading.Lock()
         self._opened: tuple[Store, Services] | None = None
         self.orphans = Orphans(self)
@@ -151,10 +155,10 @@ class Verbs:
         self.orphans.look_after()
         return self.store.page(query or Query())
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> Rows:
+    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
         """Runs, newest first, those of a group in one row."""
         if not self.exists:
-            return Rows((), None)
+            return QueryRows((), None)
         self.orphans.look_after()
         return self.store.rows(limit=limit, after=after)
 
@@ -183,7 +187,7 @@ class Verbs:
             run=run,
             spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(map(_checkpoint, shelf.listing(directory.checkpoints))),
+            checkpoints=tuple(map(_checkpoint, catalog.listing(directory.checkpoints))),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(directory.events),
@@ -249,13 +253,13 @@ class Verbs:
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What a run's root replies to a command."""
-        if name not in commands.COMMANDS:
-            allowed = ", ".join(commands.COMMANDS)
+        if name not in command_socket.COMMANDS:
+            allowed = ", ".join(command_socket.COMMANDS)
             raise BadInput(f"no command {name!r}; there are: {allowed}", path="name")
         run, directory = self.there(reference)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state}; nobody would carry out {name!r}")
-        return commands.send(directory.path, name, arguments)
+        return command_socket.send(directory.path, name, arguments)
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
@@ -313,8 +317,8 @@ class Verbs:
 
     def refuse_unwritable(self) -> None:
         """Raise if nothing can be written in this home, before anything is done for it."""
-        if (why := folder.unwritable(self.home)) is not None:
-            raise folder.refusal(self.home, why)
+        if (why := filesystem.unwritable(self.home)) is not None:
+            raise filesystem.refusal(self.home, why)
         if self.exists:
             self.store.refuse_unwritable()
 
@@ -366,7 +370,7 @@ class Verbs:
             scheduler.Claim(other, RunDir.of(other).gpus())
             for other, lease in active
             if other.state is not State.QUEUED
-            and (lease is None or processes.holder_of(lease)[0] == processes.host())
+            and (lease is None or pids.holder_of(lease)[0] == pids.host())
         ]
         found = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
         return None if found is None else found.sentence
@@ -374,9 +378,9 @@ class Verbs:
     def _room(self, *, gpus: bool) -> scheduler.Capacity:
         """What runs may use: of a service what it was given, else of the machine all."""
         return self.capacity or scheduler.Capacity(
-            cpus=machine.cores(),
-            memory_mb=machine.memory_mb(),
-            gpus=tuple(gpu.index for gpu in machine.gpus()) if gpus else (),
+            cpus=hardware.cores(),
+            memory_mb=hardware.memory_mb(),
+            gpus=tuple(gpu.index for gpu in hardware.gpus()) if gpus else (),
         )
 
     def _refuse_what_never_fits(self, spec: Spec) -> None:
@@ -419,7 +423,7 @@ class Verbs:
     @contextmanager
     def _claimed(self, run: Run) -> Iterator[str]:
         """A lease on a run that nobody alive holds, for as long as this lasts."""
-        lease = processes.lease()
+        lease = pids.lease()
         try:
             claim(self.store, self.services, run, lease)
             try:
@@ -427,7 +431,7 @@ class Verbs:
             finally:
                 self.store.release(run.id, lease=lease)
         finally:
-            processes.let_go(lease)
+            pids.let_go(lease)
 
     def _signal(self, run: Run, *, force: bool) -> None:
         runner = self._runner_of(run.runner)
@@ -443,8 +447,8 @@ def _module_path(spec: Spec, given: Sequence[str] | None) -> list[str]:
     run that names no module needs none."""
     if not any(named.module for named in code.named_by(spec)):
         return []
-    own = modules.typed_in() if given is None else given
-    return list(dict.fromkeys([*own, *modules.searched()]))
+    own = import_path.typed_in() if given is None else given
+    return list(dict.fromkeys([*own, *import_path.searched()]))
 
 
 def _location(database: Path | str | None, home: Path) -> Path | str:
@@ -464,7 +468,7 @@ def _delete(directory: RunDir) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _checkpoint(entry: shelf.Entry) -> Checkpoint:
+def _checkpoint(entry: catalog.CatalogEntry) -> Checkpoint:
     return Checkpoint(
         name=entry.path.name,
         step=entry.step,

@@ -22,12 +22,12 @@ from rl_orch.export.graph import (
     observed,
 )
 from rl_orch.export.parity import Run, in_torch, newest
-from rl_orch.io.bundles import Port
-from rl_orch.rl.policy import Decision, PolicyModule, Seen
+from rl_orch.io.policies.bundles import Port
+from rl_orch.rl.policies.policy import Decision, PolicyInput, PolicyModule
 from rl_orch.spec.model import Spec
 
 
-class Acting(Protocol):
+class PolicySession(Protocol):
     """Whoever acts on raw observations (B, *shape), one step of B episodes at a time."""
 
     def act(
@@ -77,7 +77,7 @@ class SampledActing:
         shown = observations
         if self._frames is not None:
             shown = self._stack = stacked(self._stack, observations, first, self._frames)
-        seen = Seen(shown, first, self._memory, masks)
+        seen = PolicyInput(shown, first, self._memory, masks)
         decision = self._policy.decide(seen, self._generator)
         self._memory = decision.memory
         return self._policy.to_env(decision.actions)
@@ -112,7 +112,7 @@ class GraphActor:
         self._acting = GraphActing(run, inputs)
         self._stacked = spec.obs.stack_frames is not None
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Greedy actions, with or without a generator."""
         raw = newest(seen.observations) if self._stacked else seen.observations
         return Decision(self._acting.act(raw, seen.first, seen.masks))

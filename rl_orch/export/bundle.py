@@ -20,14 +20,14 @@ from rl_orch.export.card import card
 from rl_orch.export.formats import Writer, Written, session_run
 from rl_orch.export.graph import PolicyGraph
 from rl_orch.export.quantizing import quantized
-from rl_orch.io import bundles
-from rl_orch.io.bundles import INT8, Document, Parity, PolicyDocument, Quantized
-from rl_orch.io.portable import FILES
+from rl_orch.io.policies import bundles
+from rl_orch.io.policies.bundles import INT8, Document, GraphParity, PolicyDocument, Quantized
+from rl_orch.io.policies.requests import FILES
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
-from rl_orch.rl.observations import RunningNormalizer
-from rl_orch.rl.policy import TENSOR_PREFIX, PolicyModule
+from rl_orch.rl.policies.observations import RunningNormalizer
+from rl_orch.rl.policies.policy import TENSOR_PREFIX, PolicyModule
 from rl_orch.spec.model import Spec
 
 ROWS = 10_000
@@ -38,7 +38,7 @@ Tell = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExportSubject:
     """What is exported: a policy, its spec, what evaluated it, and where it comes from."""
 
     policy: PolicyModule
@@ -48,11 +48,11 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedGraph:
     """A graph that was written and found equal to the policy in torch."""
 
     written: Written
-    parity: Parity
+    parity: GraphParity
 
 
 class Export:
@@ -67,13 +67,13 @@ class Export:
         found = self._compare(parity.in_torch(self.graph))
         parity.refuse_unless_equal("a graph", found)
 
-    def write(self, form: str) -> Checked:
+    def write(self, form: str) -> CheckedGraph:
         """The graph in one format; an error if it is not the policy."""
         self._tell(f"writing {form}", (1 + [*FILES].index(form)) / (len(FILES) + 2))
         written = self._writer.write(form)
         found = self._compare(written.run)
         parity.refuse_unless_equal(form, found)
-        return Checked(written, found)
+        return CheckedGraph(written, found)
 
     def quantize(self, onnx: Written, *, episodes: int) -> tuple[bytes, Quantized]:
         """The ONNX graph with weights of 8 bits, and what that does to returns, one row at a time:
@@ -91,7 +91,7 @@ class Export:
             n=episodes,
         )
 
-    def _compare(self, run: parity.Run) -> Parity:
+    def _compare(self, run: parity.Run) -> GraphParity:
         return parity.compare(run, self._rows, self._policy.action_space)
 
     def _returns(self, run: parity.Run, episodes: int) -> tuple[float, ...]:
@@ -103,7 +103,7 @@ class Export:
 
 
 def bundle_files(
-    subject: Subject,
+    subject: ExportSubject,
     tensors: Mapping[str, NDArray[Any]],
     *,
     int8: bool = False,
@@ -123,7 +123,7 @@ def bundle_files(
 
 
 def assembled(
-    subject: Subject,
+    subject: ExportSubject,
     tensors: Mapping[str, NDArray[Any]],
     policy: PolicyDocument,
     graphs: Mapping[str, bytes],
@@ -150,9 +150,9 @@ def assembled(
 
 
 def described(
-    subject: Subject,
+    subject: ExportSubject,
     graph: PolicyGraph,
-    found: dict[str, Parity],
+    found: dict[str, GraphParity],
     int8: Quantized | None = None,
 ) -> PolicyDocument:
     """What a bundle says of its policy; `found` is how near each format of its graph comes."""

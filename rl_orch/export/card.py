@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from rl_orch.io.bundles import INT8, ONNX, Document, Port
+from rl_orch.io.policies.bundles import INT8, ONNX, Document, Port
 from rl_orch.records import EvalReport
 from rl_orch.spec.model import Spec
 

@@ -19,7 +19,7 @@ import torch
 from rl_orch.errors import RlctlError
 from rl_orch.export.graph import Arrays, PolicyGraph
 from rl_orch.export.parity import Run
-from rl_orch.io.portable import FILES, refuse_missing
+from rl_orch.io.policies.requests import FILES, refuse_missing
 
 LARGEST = 2**31 - 1
 """Bytes that one ONNX file can have; more would need data outside it."""

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from rl_orch.errors import BadInput
 from rl_orch.export.heads import TORCH_TYPES, Choices, Moves, head_of
 from rl_orch.export.views import views_of
-from rl_orch.io.bundles import Port
-from rl_orch.rl.actions import choices_of
-from rl_orch.rl.envs.seen import flat_space
-from rl_orch.rl.policy import PolicyModule
+from rl_orch.io.policies.bundles import Port
+from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.policies.policy import PolicyModule
 from rl_orch.spec.model import Spec
 
 OBSERVATION = "observation"

@@ -1,8 +1,8 @@
 """From what networks see to what they give, and from there to actions an environment takes.
 
 A head is the part of a policy that is exported: without the critic, without any chance. Where the
-policies do the last steps in NumPy (`rl/actions.py`), these modules do the same in the same number
-formats.
+policies do the last steps in NumPy (`rl/envs/actions.py`), these modules do the same in the same
+number formats.
 """
 
 from functools import singledispatch
@@ -14,12 +14,12 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.actions import choices_of
-from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.algos.sac import MEAN_BOUNDS, SquashedPolicy
 from rl_orch.rl.algos.td3 import DeterministicPolicy
-from rl_orch.rl.policy import Inputs, PolicyModule
-from rl_orch.rl.q_network import QNetwork
+from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Inputs, PolicyModule
+from rl_orch.rl.policies.q_network import QNetwork
 
 TORCH_TYPES: dict[str, torch.dtype] = {
     "bool": torch.bool,
@@ -34,7 +34,7 @@ TORCH_TYPES: dict[str, torch.dtype] = {
 """NumPy's names of the types that graphs take and give."""
 
 
-class Head(nn.Module):
+class ExportHead(nn.Module):
     """Inputs, and what was remembered where there is a memory → outputs (B, ·) and the memory.
 
     `squashed` says that the outputs are actions in [-1, 1], to be stretched to the bounds.
@@ -48,7 +48,7 @@ class Head(nn.Module):
         raise NotImplementedError
 
 
-class StochasticHead(Head):
+class StochasticHead(ExportHead):
     """Logits or means of an `ActorCritic`."""
 
     def __init__(self, policy: ActorCritic) -> None:
@@ -65,7 +65,7 @@ class StochasticHead(Head):
         return self.actor(self.trunk(hidden)).float(), memory
 
 
-class ValueHead(Head):
+class ValueHead(ExportHead):
     """Action values of a `QNetwork`: the mean of their quantiles, where there are some."""
 
     def __init__(self, policy: QNetwork) -> None:
@@ -78,7 +78,7 @@ class ValueHead(Head):
         return outputs.mean(-1) if self.averaged else outputs, memory
 
 
-class SquashedHead(Head):
+class SquashedHead(ExportHead):
     """tanh of the mean of a `SquashedPolicy`."""
 
     squashed = True
@@ -95,7 +95,7 @@ class SquashedHead(Head):
         return mean.tanh(), memory
 
 
-class DeterministicHead(Head):
+class DeterministicHead(ExportHead):
     """The action of a `DeterministicPolicy`."""
 
     squashed = True
@@ -110,7 +110,7 @@ class DeterministicHead(Head):
 
 
 @singledispatch
-def head_of(policy: PolicyModule) -> Head:
+def head_of(policy: PolicyModule) -> ExportHead:
     """The part of a policy that is exported; one that we do not know has none."""
     raise BadInput(
         f"a policy of type {type(policy).__name__} cannot be exported; policies of ppo, a2c, dqn, "
@@ -121,22 +121,22 @@ def head_of(policy: PolicyModule) -> Head:
 
 
 @head_of.register
-def _(policy: ActorCritic) -> Head:
+def _(policy: ActorCritic) -> ExportHead:
     return StochasticHead(policy)
 
 
 @head_of.register
-def _(policy: QNetwork) -> Head:
+def _(policy: QNetwork) -> ExportHead:
     return ValueHead(policy)
 
 
 @head_of.register
-def _(policy: SquashedPolicy) -> Head:
+def _(policy: SquashedPolicy) -> ExportHead:
     return SquashedHead(policy)
 
 
 @head_of.register
-def _(policy: DeterministicPolicy) -> Head:
+def _(policy: DeterministicPolicy) -> ExportHead:
     return DeterministicHead(policy)
 
 

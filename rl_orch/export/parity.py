@@ -28,12 +28,12 @@ from rl_orch.export.graph import (
     following_state,
     observed,
 )
-from rl_orch.io.bundles import Parity
-from rl_orch.rl.actions import choices_of
+from rl_orch.io.policies.bundles import GraphParity
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import masks_in
-from rl_orch.rl.envs.seen import seen
-from rl_orch.rl.policy import PolicyModule, Seen
+from rl_orch.rl.envs.observations import flatten_observation
+from rl_orch.rl.policies.policy import PolicyInput, PolicyModule
 from rl_orch.rl.seeding import isolated
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -49,7 +49,7 @@ LANES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ParityRows:
     """What a policy was shown while it played, and what it decided: arrays of equally many rows.
 
     `expected` are the actions of the policy itself, and what it remembers; and the scores and
@@ -63,7 +63,7 @@ class Rows:
         return len(self.expected[ACTION])
 
 
-def gather(policy: PolicyModule, graph: PolicyGraph, spec: Spec, rows: int) -> Rows:
+def gather(policy: PolicyModule, graph: PolicyGraph, spec: Spec, rows: int) -> ParityRows:
     """Play the spec's environment with the policy, in torch, for so many rows."""
     lanes = min(LANES, rows)
     seed = derive(spec.env.seed, Stream.FINAL_EVALUATION, rows)
@@ -73,7 +73,7 @@ def gather(policy: PolicyModule, graph: PolicyGraph, spec: Spec, rows: int) -> R
             steps = [*_Play(policy, graph, spec, envs).steps(-(-rows // lanes), seed)]
     finally:
         policy.acting = acting
-    return Rows(*(_joined([step[side] for step in steps], rows) for side in (0, 1)))
+    return ParityRows(*(_joined([step[side] for step in steps], rows) for side in (0, 1)))
 
 
 def in_torch(graph: PolicyGraph) -> Run:
@@ -88,7 +88,7 @@ def in_torch(graph: PolicyGraph) -> Run:
     return run
 
 
-def compare(run: Run, rows: Rows, action_space: Space[Any]) -> Parity:
+def compare(run: Run, rows: ParityRows, action_space: Space[Any]) -> GraphParity:
     """How near a graph comes to what is expected, in all rows."""
     ours = run(rows.inputs)
     differing, excused, told = 0, 0, {*ours} - {ACTION}
@@ -99,7 +99,7 @@ def compare(run: Run, rows: Rows, action_space: Space[Any]) -> Parity:
     else:
         told = {*ours}
     relative = [_differences(ours[name], rows.expected[name]) for name in sorted(told)]
-    return Parity(
+    return GraphParity(
         rows=len(rows),
         largest_difference=max((pair[0] for pair in relative), default=0.0),
         largest_absolute=max((pair[1] for pair in relative), default=0.0),
@@ -110,7 +110,7 @@ def compare(run: Run, rows: Rows, action_space: Space[Any]) -> Parity:
     )
 
 
-def refuse_unless_equal(form: str, parity: Parity) -> None:
+def refuse_unless_equal(form: str, parity: GraphParity) -> None:
     """Raise if a graph came not near enough."""
     if parity.passed:
         return
@@ -146,7 +146,7 @@ class _Play:
         state = blank_state(self.graph.inputs, lanes)
         for step in range(count):
             masks = masks_in(infos, lanes, self.choices) if self.masked else None
-            shown = Seen(observations, first, memory, masks)
+            shown = PolicyInput(observations, first, memory, masks)
             decision = self.policy.decide(shown, None)
             actions = self.policy.to_env(decision.actions)
             inputs = self._inputs(shown, state)
@@ -155,12 +155,12 @@ class _Play:
             if step >= count // 2:
                 actions = self.policy.to_env(self.policy.decide(shown, generator).actions)
             raw, _, terminated, truncated, infos = envs.step(actions)
-            observations = seen(envs.single_observation_space, raw)
+            observations = flatten_observation(envs.single_observation_space, raw)
             memory, state = decision.memory, following_state(outputs)
             ended = np.logical_or(terminated, truncated)
             first, resetting = (resetting, ended) if resets_next else (ended, resetting)
 
-    def _inputs(self, shown: Seen, state: Arrays) -> Arrays:
+    def _inputs(self, shown: PolicyInput, state: Arrays) -> Arrays:
         """As an environment without wrappers would show them; copies, since it reuses memory."""
         raw = newest(shown.observations) if self.stacked else shown.observations
         given = observed(self.graph.inputs, raw) | state | {FIRST: shown.first}

@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_orch.export.formats import quietly
 from rl_orch.export.graph import FRAMES, OBSERVATION
-from rl_orch.io.portable import refuse_missing
+from rl_orch.io.policies.requests import refuse_missing
 
 LAYERS = ("Gemm", "MatMul", "Conv")
 RENAMED = {"Gemm": "_MatMul"}

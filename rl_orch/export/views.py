@@ -1,7 +1,7 @@
 """What networks see of raw observations, as modules that can be exported.
 
-The same rules as `rl/observations.py` has in NumPy, in the same number formats: normalise → clip →
-flatten or one-hot → float32, and images as whole numbers, channels first.
+The same rules as `rl/policies/observations.py` has in NumPy, in the same number formats: normalise
+→ clip → flatten or one-hot → float32, and images as whole numbers, channels first.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rl_orch.rl.envs.leaves import Leaf
-from rl_orch.rl.observations import ObservationPipeline, RunningNormalizer
+from rl_orch.rl.policies.observations import ObservationPipeline, RunningNormalizer
 from rl_orch.spec.groups import ObsGroup
 
 
-class Numbers(nn.Module):
+class NumberView(nn.Module):
     """Normalised in float64, clipped, flattened: (B, *shape) → (B, size) float32."""
 
     mean: Tensor
@@ -102,4 +102,4 @@ def _view(
         return Pixels(leaf)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return OneHot(space)
-    return Numbers(leaf.size, normalizer, options.clip_range if leaf.measured else None)
+    return NumberView(leaf.size, normalizer, options.clip_range if leaf.measured else None)

@@ -1,5 +1,5 @@
 """Policies that other libraries saved, read as data: bytes in, tensors under our names out.
 
 Nothing here unpickles, runs or writes anything, and nothing loads torch. A process that may do next
-to nothing else calls it (`worker/foreign.py`).
+to nothing else calls it (`worker/tasks/read_foreign.py`).
 """

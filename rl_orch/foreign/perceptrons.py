@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DenseLayer:
     """Weights (after, before) and a bias (after,), and the names that they were found under."""
 
     weight: Array
@@ -32,7 +32,7 @@ class Layer:
 class Stack:
     """Layers that follow one another."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[DenseLayer, ...]
 
     @property
     def hidden(self) -> list[int]:
@@ -56,7 +56,7 @@ class Stack:
 def stack(tensors: Mapping[str, Array], *places: str) -> Stack:
     """The layers at some places, in order. A place that ends in a dot has numbered ones, with gaps
     where activations are; it may have none."""
-    found: list[Layer] = []
+    found: list[DenseLayer] = []
     for place in places:
         names = _numbered(tensors, place) if place.endswith(".") or not place else [place]
         found += [_layer(tensors, name) for name in names]
@@ -72,10 +72,10 @@ def stack(tensors: Mapping[str, Array], *places: str) -> Stack:
     return Stack(tuple(found))
 
 
-def side_by_side(one: Layer, other: Layer) -> Layer:
+def side_by_side(one: DenseLayer, other: DenseLayer) -> DenseLayer:
     """A layer that gives what two give, the first one's numbers first."""
     weight, bias = ((one.weight, other.weight), (one.bias, other.bias))
-    return Layer(np.concatenate(weight), np.concatenate(bias), one.name)
+    return DenseLayer(np.concatenate(weight), np.concatenate(bias), one.name)
 
 
 def _numbered(tensors: Iterable[str], place: str) -> list[str]:
@@ -84,7 +84,7 @@ def _numbered(tensors: Iterable[str], place: str) -> list[str]:
     return [f"{place}{number}" for number in numbers]
 
 
-def _layer(tensors: Mapping[str, Array], name: str) -> Layer:
+def _layer(tensors: Mapping[str, Array], name: str) -> DenseLayer:
     weight, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
     if weight is None or bias is None:
         missing = "weight" if weight is None else "bias"
@@ -95,4 +95,4 @@ def _layer(tensors: Mapping[str, Array], name: str) -> Layer:
             "must be [after, before] and [after]",
             hint="Perceptrons can be imported; convolutions and memory cells cannot.",
         )
-    return Layer(weight, bias, name)
+    return DenseLayer(weight, bias, name)

@@ -1,5 +1,5 @@
 """The records that cross processes, files and sockets: Run, Group, Attempt, Event, EvalReport,
-Verdict, ModelVersion, Alias. Data only; what may happen to a run is in `core/state.py`."""
+Verdict, ModelVersion, Alias. Data only; what may happen to a run is in `core/runs/state.py`."""
 
 from rl_orch.records.events import Event, EventKind
 from rl_orch.records.exactness import Certificate, Exactness, FirstDifference, Kill

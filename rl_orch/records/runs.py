@@ -8,7 +8,7 @@ from rl_orch.records.reports import Evaluation, GroupEvaluation, Verdicts
 
 
 class State(StrEnum):
-    """Where a run is in its life; `core/state.py` says which state may follow which."""
+    """Where a run is in its life; `core/runs/state.py` says which state may follow which."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -68,7 +68,7 @@ class Run(Record):
 class Group(Record):
     """Runs of one spec that differ in their seed alone, folded into one.
 
-    `core/groups.py` says how: `state` is what the runs' states come to, `env_steps` and
+    `core/runs/groups.py` says how: `state` is what the runs' states come to, `env_steps` and
     `total_timesteps` are sums, `eval` is over the runs that have had their final evaluation.
     """
 

@@ -42,10 +42,10 @@ def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Literal["
     return "torch"
 
 
-def settled(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Spec:
+def resolve_auto(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Spec:
     """The spec with nothing left open."""
     values = {
         "env.backend": backend_of(spec),
         "train.engine": engine_of(spec, leaves, actions),
     }
-    return engine.settle(spec, values)
+    return engine.assign(spec, values)

@@ -11,9 +11,9 @@ import torch
 
 from rl_orch import plugins, stats
 from rl_orch.records import EvalReport
+from rl_orch.rl.collect.episodes import Extras, PlayedEpisode, play
 from rl_orch.rl.envs import vector
-from rl_orch.rl.playing import Extras, Played, play
-from rl_orch.rl.policy import Actor
+from rl_orch.rl.policies.policy import Actor
 from rl_orch.rl.seeding import isolated
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -67,7 +67,9 @@ def evaluate(
         )
 
 
-def report(played: Sequence[Played], spec: Spec, *, seed: int, deterministic: bool) -> EvalReport:
+def report(
+    played: Sequence[PlayedEpisode], spec: Spec, *, seed: int, deterministic: bool
+) -> EvalReport:
     """What the episodes come to, of a policy that was saved nowhere, at no step."""
     returns = tuple(each.ret for each in played)
     return EvalReport(
@@ -123,7 +125,7 @@ class Evaluator:
         first: int = 0,
         extras: Extras | None = None,
         tell: Callable[[int], None] = lambda _done: None,
-    ) -> list[Played]:
+    ) -> list[PlayedEpisode]:
         """The episodes from number `first` on, in the order of their numbers; `tell` hears how many
         are done."""
         lanes = max(1, min(self._most, episodes))

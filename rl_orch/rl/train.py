@@ -1,6 +1,7 @@
 """The loop: collect → learn → evaluate → save, until the budget, a gate or a command ends it.
 
-It tells an `Outlet` what happened and asks it for commands; files and sockets are behind that.
+It tells an `TrainingRecorder` what happened and asks it for commands; files and sockets are behind
+that.
 """
 
 import time
@@ -14,16 +15,16 @@ from numpy.typing import NDArray
 
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import EvalReport, EventKind, Verdict
-from rl_orch.rl.batch import host_column, on_host, rows_of
+from rl_orch.rl.collect.overlap import overlapped
+from rl_orch.rl.collect.rollout import CollectorState, LocalCollector
+from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.seen import flat_space
-from rl_orch.rl.envs.state import Method
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
-from rl_orch.rl.learner import LearnerState, build_learner
-from rl_orch.rl.overlap import overlapped
-from rl_orch.rl.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
-from rl_orch.rl.replay import ReplayState, Segment
-from rl_orch.rl.rollout import CollectorState, LocalCollector
+from rl_orch.rl.learn.learner import LearnerState, build_learner
+from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
+from rl_orch.rl.replay.buffer import LogSegment, ReplayState
 from rl_orch.rl.seeding import RngState, rng_state, seed_all, set_rng_state
 from rl_orch.spec.model import Spec
 
@@ -35,7 +36,7 @@ SEGMENT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TrainingSnapshot:
     """Everything training remembers at a step: arrays by name, a JSON document, and the names of
     the segments that hold its replay buffer."""
 
@@ -54,7 +55,7 @@ class Resumption:
     """Where a training goes on: a snapshot, the evaluation that was made of it, if any, and what
     reads a segment by its name."""
 
-    snapshot: Snapshot
+    snapshot: TrainingSnapshot
     report: EvalReport | None
     segments: Callable[[str], Mapping[str, NDArray[Any]]] = field(default=_no_segments)
 
@@ -68,7 +69,7 @@ class Outcome:
     detail: str
 
 
-class Outlet(Protocol):
+class TrainingRecorder(Protocol):
     """Whom the loop tells and asks."""
 
     def emit(
@@ -82,21 +83,21 @@ class Outlet(Protocol):
     ) -> None:
         """Something happened. Only `log` events may carry a reading of the clock."""
 
-    def stash(self, segment: Segment) -> None:
+    def add_segment(self, segment: LogSegment) -> None:
         """Keep a part of the replay buffer, which later snapshots name."""
 
-    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
+    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
         """Keep a snapshot, and the evaluation that was made of it, if there was one."""
 
-    def doubt(self, reason: str, *, step: int) -> None:
+    def mark_inexact(self, reason: str, *, step: int) -> None:
         """From here on, a resumed training only comes close to one without interruption."""
 
     def command(self) -> Command | None:
         """What is asked of the loop now; called once an iteration, and blocks while paused."""
 
 
-class Nowhere:
-    """An outlet that keeps nothing, and never asks for anything."""
+class NullRecorder:
+    """An recorder that keeps nothing, and never asks for anything."""
 
     def emit(
         self,
@@ -109,13 +110,13 @@ class Nowhere:
     ) -> None:
         """Forget an event."""
 
-    def stash(self, segment: Segment) -> None:
+    def add_segment(self, segment: LogSegment) -> None:
         """Forget a segment."""
 
-    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
+    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
         """Forget a snapshot."""
 
-    def doubt(self, reason: str, *, step: int) -> None:
+    def mark_inexact(self, reason: str, *, step: int) -> None:
         """Forget a doubt."""
 
     def command(self) -> Command | None:
@@ -135,7 +136,7 @@ class Trainer(Protocol):
 
 def train(
     spec: Spec,
-    outlet: Outlet,
+    recorder: TrainingRecorder,
     *,
     resumption: Resumption | None = None,
     method: Method = "captured",
@@ -149,7 +150,7 @@ def train(
     """
     torch.set_num_threads(spec.resources.threads)
     seed_all(spec.env.seed)
-    made = Training(spec, outlet, method=method, pure_reset=pure_reset, allocate=allocate)
+    made = Training(spec, recorder, method=method, pure_reset=pure_reset, allocate=allocate)
     with closing(made) as training:
         if resumption is not None:
             training.resume(resumption)
@@ -162,7 +163,7 @@ class Training:
     def __init__(
         self,
         spec: Spec,
-        outlet: Outlet,
+        recorder: TrainingRecorder,
         *,
         method: Method = "captured",
         pure_reset: bool = True,
@@ -170,7 +171,7 @@ class Training:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._spec = spec
-        self._outlet = outlet
+        self._recorder = recorder
         self._clock = clock
         self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
         space = flat_space(self._envs.single_observation_space)
@@ -205,7 +206,7 @@ class Training:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
         spec = self._spec
         while self._ending is None and self.env_steps < spec.train.total_timesteps:
-            command = self._outlet.command()
+            command = self._recorder.command()
             if command in ("stop", "checkpoint"):
                 self._save(None)
             if command == "stop":
@@ -247,7 +248,7 @@ class Training:
         # Last: making and driving environments may have drawn from them.
         set_rng_state(RngState(process["python"], process["numpy"], tensors["rng/torch"]))
         if begun_anew:
-            self._outlet.doubt("episodes could not be gone on with", step=self.env_steps)
+            self._recorder.mark_inexact("episodes could not be gone on with", step=self.env_steps)
         if resumption.report is not None:
             self._judge(resumption.report)
 
@@ -292,14 +293,14 @@ class Training:
         self._judge(report)
         return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TrainingSnapshot:
         """Everything training remembers now; copies."""
         self._hand_over(0)
         learner, collector = self.learner.state(), self.collector.state()
         buffer = self.learner.replay
         replay = ReplayState({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         process = rng_state()
-        return Snapshot(
+        return TrainingSnapshot(
             step=self.env_steps,
             tensors={
                 **policy_tensors(self.policy),
@@ -327,13 +328,13 @@ class Training:
         self.collector.close()
 
     def _hand_over(self, least_bytes: int) -> None:
-        """Give new experience to the outlet, once there is more of it than that."""
+        """Give new experience to the recorder, once there is more of it than that."""
         replay = self.learner.replay
         if replay is None or replay.unsealed_bytes <= least_bytes:
             return
         segment = replay.seal()
         if segment is not None:
-            self._outlet.stash(segment)
+            self._recorder.add_segment(segment)
 
     def _report(self) -> None:
         """Emit what the updates since the last report were like, and how fast they came."""
@@ -379,8 +380,8 @@ class Training:
         snapshot = self.snapshot()
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
-            self._outlet.doubt(why, step=self.env_steps)
-        self._outlet.save(snapshot, report)
+            self._recorder.mark_inexact(why, step=self.env_steps)
+        self._recorder.save(snapshot, report)
         self._saved_at = self.env_steps
 
     def _emit(
@@ -391,7 +392,7 @@ class Training:
         step: int | None = None,
         tags: dict[str, Any] | None = None,
     ) -> None:
-        self._outlet.emit(
+        self._recorder.emit(
             kind, key, value, step=self.env_steps if step is None else step, tags=tags
         )
 

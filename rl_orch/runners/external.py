@@ -7,19 +7,19 @@ like every other.
 import subprocess
 from collections.abc import Sequence
 
-from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io.asking import ask, check_question, problems_in
+from rl_orch.io.processes.one_shot import ask, check_question, problems_in
+from rl_orch.runners.processes import ProcessRunner
 from rl_orch.spec.model import Spec
-from rl_orch.worker import program
+from rl_orch.worker.external import program
 
 CHECK_TIMEOUT_S = 120.0
 
 
-class ExternalRunner(Roots):
+class ExternalRunner(ProcessRunner):
     """Starts the program of a spec under a root of ours."""
 
-    trainer = "rl_orch.worker.external"
+    trainer = "train external"
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """See whether the programs are there, and whether a policy could act where it will."""
@@ -33,7 +33,7 @@ class ExternalRunner(Roots):
 
 def _environment_problems(spec: Spec, module_path: Sequence[str]) -> list[Problem]:
     """What a child that makes the environment says against it."""
-    words = ["rl_orch.worker.check_served"]
+    words = ["check served policy"]
     try:
         reply = ask(words, check_question(spec, module_path), timeout_s=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -8,8 +8,8 @@ import torch
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import SpecInvalid
-from rl_orch.io.rundir import RunDir
-from rl_orch.rl.engine import settled
+from rl_orch.io.run.directory import RunDir
+from rl_orch.rl.engine import resolve_auto
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
@@ -30,7 +30,7 @@ class InlineRunner:
             found = problems(spec, env) or try_out(spec)
         if found:
             raise SpecInvalid(found)
-        return settled(spec, env.leaves, env.action.kind)
+        return resolve_auto(spec, env.leaves, env.action.kind)
 
     def start(self, directory: Path, task: Task) -> str:
         """Do all of the task's work, then return."""

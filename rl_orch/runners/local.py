@@ -19,20 +19,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Exit, Task
-from rl_orch.core.roots import Roots
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io import modules, processes, regular
-from rl_orch.io.asking import Listener, answer_in, check_question, of_ours, problems_in
-from rl_orch.io.children import DEVICES, FIXED_VARIABLES, THREAD_VARIABLES
-from rl_orch.io.rundir import RunDir
-from rl_orch.spec.engine import settle
+from rl_orch.io.files import regular
+from rl_orch.io.processes import import_path, pids
+from rl_orch.io.processes.environment import program_variables
+from rl_orch.io.processes.one_shot import OneShotWorker, answer_in, check_question, problems_in
+from rl_orch.io.run.directory import RunDir
+from rl_orch.runners.processes import ProcessRunner
+from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup
-from rl_orch.worker.loaded import OUTDATED
-from rl_orch.worker.spare import MESSAGE_BYTES, READY, ROOM, TAKEN
+from rl_orch.worker.warm.loaded import OUTDATED
+from rl_orch.worker.warm.standby import MESSAGE_BYTES, READY, ROOM, TAKEN
 
 LOG = logging.getLogger(__name__)
-CHECK, DEVICE = ("rl_orch.worker.check",), ("rl_orch.worker.device",)
+CHECK, DEVICE = ("check environment",), ("check device",)
 CHECK_TIMEOUT_S = 120.0
 LOOK_EVERY_S = 0.25
 REST_S = 2.0
@@ -45,18 +46,18 @@ ANSWERS_WITHIN_S = 2.0
 LOADS_WITHIN_S = 30.0
 
 
-class LocalRunner(Roots):
+class LocalRunner(ProcessRunner):
     """Trains with this package, in this interpreter, with as many spares ready as asked for."""
 
-    trainer = "rl_orch.worker.train"
+    trainer = "train"
 
     def __init__(self, *, spares: int = 0) -> None:
         super().__init__()
         self._possible = sys.platform == "linux"
-        self.spares = Spares(spares if self._possible else 0)
+        self.spares = StandbyPool(spares if self._possible else 0)
         self._warm: dict[str, subprocess.Popen[bytes]] = {}
 
-    def expect(self, spec: Spec) -> None:
+    def prestart(self, spec: Spec) -> None:
         """Let a spare get ready for a run that is about to be checked and started; who expects one
         closes the spares if it does not come."""
         if self._possible:
@@ -67,7 +68,7 @@ class LocalRunner(Roots):
         child = self._taken(directory, task) if self.spares.expected else None
         if child is None:
             return super().start(directory, task)
-        handle = processes.identity(child.pid) or f"{child.pid}:gone"
+        handle = pids.identity(child.pid) or f"{child.pid}:gone"
         self._warm[handle] = child
         return handle
 
@@ -86,7 +87,7 @@ class LocalRunner(Roots):
         run = RunDir(directory)
         order = {
             "words": [self.trainer, str(directory), str(task.attempt)],
-            "cookie": processes.cookie(directory, task.attempt)[processes.COOKIE],
+            "cookie": pids.cookie(directory, task.attempt)[pids.COOKIE],
         }
         wanted = variables(run.spec().resources.threads, task.gpus)
         with regular.appender(run.log) as log:
@@ -97,24 +98,24 @@ class LocalRunner(Roots):
         question, prepared = check_question(spec, module_path), self.spares.take_check()
         reply = None if prepared is None else _answer(prepared, "check", question)
         if reply is None or reply.returncode == OUTDATED:
-            reply = _answer(Listener(CHECK), "check", question)
+            reply = _answer(OneShotWorker(CHECK), "check", question)
         found = problems_in(reply, spec.env.id)
         found += self._device_problems(spec.resources.device)
         if found:
             raise SpecInvalid(found)
-        return settle(spec, answer_in(reply)["settled"])
+        return assign(spec, answer_in(reply)["settled"])
 
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
             return []
-        reply = _answer(Listener((*DEVICE, device)), "device", "")
+        reply = _answer(OneShotWorker((*DEVICE, device)), "device", "")
         if reply.returncode == 0:
             return []
         hint = "Use cpu, or install a torch build for your device (see the README)."
         return [Problem("resources.device", device, reply.stderr.strip(), hint)]
 
 
-def _answer(listener: Listener, name: str, question: str) -> subprocess.CompletedProcess[str]:
+def _answer(listener: OneShotWorker, name: str, question: str) -> subprocess.CompletedProcess[str]:
     try:
         return listener.ask(question, timeout_s=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -126,14 +127,12 @@ def _answer(listener: Listener, name: str, question: str) -> subprocess.Complete
 
 def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, str]:
     """The environment of a root, but for its cookie."""
-    visible = {} if gpus is None else {DEVICES: ",".join(gpus)}
-    counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
-    known = of_ours(os.environ) | counts | visible | FIXED_VARIABLES
-    return {name: value for name, value in known.items() if name != processes.COOKIE}
+    known = program_variables(threads=threads, gpus=gpus)
+    return {name: value for name, value in known.items() if name != pids.COOKIE}
 
 
 @dataclass(slots=True)
-class Spare:
+class Standby:
     """A child that prepares itself, and the line to it."""
 
     child: subprocess.Popen[bytes]
@@ -142,17 +141,17 @@ class Spare:
     ready: bool = False
 
     @classmethod
-    def start(cls, variables: Mapping[str, str]) -> "Spare":
+    def start(cls, variables: Mapping[str, str]) -> "Standby":
         """Start one in a session of its own. It ends when this process does: the line is cut."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             child = subprocess.Popen(
-                modules.program("rl_orch.worker.spare", str(os.getpid()), " " * ROOM),
+                import_path.program("standby", str(os.getpid()), " " * ROOM),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**variables, processes.COOKIE: " " * ROOM},
+                env={**variables, pids.COOKIE: " " * ROOM},
             )
         return cls(child, ours, variables)
 
@@ -195,7 +194,7 @@ class Spare:
 
 
 @dataclass(slots=True)
-class Spares:
+class StandbyPool:
     """A few processes that are ready to become roots, each replaced once it is taken or ends; and
     one that is ready to check a spec.
 
@@ -205,8 +204,8 @@ class Spares:
     count: int
     timer: Callable[[], float] = time.monotonic
     _wanted: Mapping[str, str] = field(init=False)
-    _spares: list[Spare] = field(default_factory=list)
-    _check: Listener | None = None
+    _spares: list[Standby] = field(default_factory=list)
+    _check: OneShotWorker | None = None
     _patience_s: float = 0.0
     _prepare_at: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -234,7 +233,7 @@ class Spares:
         with self._lock:
             self._wanted, self._patience_s = variables, LOADS_WITHIN_S
             if not self._spares:
-                self._spares.append(Spare.start(variables))
+                self._spares.append(Standby.start(variables))
 
     def take(
         self, order: bytes, log: int, variables: Mapping[str, str]
@@ -250,7 +249,7 @@ class Spares:
                 self._end_all()  # What was begun for this attempt is of no use to it.
         return None
 
-    def take_check(self) -> Listener | None:
+    def take_check(self) -> OneShotWorker | None:
         """A process that can check a spec; None where a cold start is needed."""
         with self._lock:
             self._let_go_of_check()
@@ -270,7 +269,7 @@ class Spares:
         while self._spares:
             self._spares.pop().end()
 
-    def _suits(self, spare: Spare) -> bool:
+    def _suits(self, spare: Standby) -> bool:
         """Whether a cold start would differ from it in nothing but what it has loaded."""
         if spare.variables != self._wanted or not spare.is_ready(within_s=self._patience_s):
             return False
@@ -300,9 +299,9 @@ class Spares:
         if preparing or self.timer() < self._prepare_at:
             return
         if len(self._spares) < self.count:
-            self._spares.append(Spare.start(self._wanted))
+            self._spares.append(Standby.start(self._wanted))
         elif self._check is None:
-            self._check = Listener(CHECK)
+            self._check = OneShotWorker(CHECK)
 
     def _let_go_of_check(self) -> None:
         """Let go of a process that was to check a spec, if it has ended."""

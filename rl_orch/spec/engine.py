@@ -47,7 +47,7 @@ def left_open(spec: Spec) -> dict[str, str]:
     return {"env.backend": spec.env.backend, "train.engine": spec.train.engine}
 
 
-def settle(spec: Spec, values: Mapping[str, str]) -> Spec:
+def assign(spec: Spec, values: Mapping[str, str]) -> Spec:
     """The spec with these values in place of what it leaves open."""
     backend = values.get("env.backend", spec.env.backend)
     engine = values.get("train.engine", spec.train.engine)

@@ -119,13 +119,13 @@ def option(
     return Field(default, description=help, json_schema_extra=extra or None, **bounds)
 
 
-class Group(BaseModel):
+class OptionGroup(BaseModel):
     """A frozen set of options; unknown ones are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class EnvGroup(Group):
+class EnvGroup(OptionGroup):
     """The environment and how many copies of it are stepped together."""
 
     id: Word = option(
@@ -156,7 +156,7 @@ class EnvGroup(Group):
     kwargs: PlainMap = option({}, "Keyword arguments for the environment's constructor.")
 
 
-class ObsGroup(Group):
+class ObsGroup(OptionGroup):
     """What happens to observations before the policy sees them."""
 
     normalize: Annotated[Literal["none", "running"], BeforeValidator(strategy)] = option(
@@ -171,7 +171,7 @@ class ObsGroup(Group):
     )
 
 
-class FeatureGroup(Group):
+class FeatureGroup(OptionGroup):
     """From processed observations to features."""
 
     encoder: Annotated[Word, AfterValidator(_encoder)] = option(
@@ -187,7 +187,7 @@ class FeatureGroup(Group):
     options: PlainMap = option({}, "Options of an encoder that is a plugin.")
 
 
-class NetworkGroup(Group):
+class NetworkGroup(OptionGroup):
     """The layers behind the policy and the value function."""
 
     hidden_sizes: tuple[Annotated[Whole, Field(ge=1, le=16384)], ...] = option(
@@ -207,7 +207,7 @@ class NetworkGroup(Group):
     dueling: Switch = option(False, "Q-values as state value plus advantages (dueling network).")
 
 
-class AgentGroup(Group):
+class AgentGroup(OptionGroup):
     """The algorithm and its policy."""
 
     algorithm: Annotated[Word, AfterValidator(_algorithm)] = option(
@@ -235,7 +235,7 @@ class AgentGroup(Group):
     options: PlainMap = option({}, "Options of an algorithm that is a plugin.")
 
 
-class TrainGroup(Group):
+class TrainGroup(OptionGroup):
     """The training budget and the algorithm's hyperparameters."""
 
     total_timesteps: Whole = option(
@@ -352,7 +352,7 @@ class TrainGroup(Group):
     )
 
 
-class RolloutGroup(Group):
+class RolloutGroup(OptionGroup):
     """How much experience is collected between updates."""
 
     steps: Whole = option(256, "Steps of every environment copy in one rollout.", ge=1, le=10**7)
@@ -363,7 +363,7 @@ class RolloutGroup(Group):
     )
 
 
-class BufferGroup(Group):
+class BufferGroup(OptionGroup):
     """Experience that off-policy algorithms keep and draw from."""
 
     size: Whole = option(
@@ -382,7 +382,7 @@ class BufferGroup(Group):
     )
 
 
-class EvalGroup(Group):
+class EvalGroup(OptionGroup):
     """Evaluation: during training to watch it, and once at the end to judge it."""
 
     episodes: Whole = option(
@@ -416,7 +416,7 @@ class EvalGroup(Group):
     )
 
 
-class GatesGroup(Group):
+class GatesGroup(OptionGroup):
     """What a policy must show before it counts as validated. No rule set: no verdict."""
 
     min_return: Number | None = option(
@@ -473,7 +473,7 @@ class GatesGroup(Group):
     )
 
 
-class CheckpointGroup(Group):
+class CheckpointGroup(OptionGroup):
     """When training state is saved. Every evaluation saves one in any case."""
 
     every: Whole | None = option(

@@ -17,7 +17,7 @@ from rl_orch.spec.overrides import RESET, parse_override
 
 
 @dataclass(slots=True)
-class Layer:
+class SpecLayer:
     """Values by canonical path, problems with the rest, and the paths that wrong names resemble."""
 
     values: dict[str, Given] = field(default_factory=dict)
@@ -32,16 +32,16 @@ class Layer:
         self.values[path] = given
 
 
-def from_document(document: Mapping[str, Any]) -> Layer:
+def from_document(document: Mapping[str, Any]) -> SpecLayer:
     """A file: nested maps or dotted keys, snake_case or camelCase, with aliases."""
-    layer = Layer()
+    layer = SpecLayer()
     _flatten(document, "", layer)
     return layer
 
 
-def from_variables(variables: Mapping[str, str]) -> Layer:
+def from_variables(variables: Mapping[str, str]) -> SpecLayer:
     """Environment variables. An empty one counts as not set."""
-    layer = Layer()
+    layer = SpecLayer()
     for option in table().values():
         names = [name for name in option.variables if variables.get(name)]
         # A variable that other programs read too gives way to ours.
@@ -50,22 +50,22 @@ def from_variables(variables: Mapping[str, str]) -> Layer:
     return layer
 
 
-def from_flags(flags: Mapping[str, str]) -> Layer:
+def from_flags(flags: Mapping[str, str]) -> SpecLayer:
     """Command-line flags, given by canonical path."""
-    layer = Layer()
+    layer = SpecLayer()
     for path, text in flags.items():
         _put_text(layer, table()[path], text, table()[path].flags[0])
     return layer
 
 
-def from_overrides(overrides: Sequence[str]) -> Layer:
+def from_overrides(overrides: Sequence[str]) -> SpecLayer:
     """`group.option=value` in Hydra's grammar; `~group.option` and `~group` mean the default.
 
     As in Hydra, the last of several for one option counts.
     """
-    layer = Layer()
+    layer = SpecLayer()
     for text in overrides:
-        single = Layer()
+        single = SpecLayer()
         try:
             override = parse_override(text)
         except BadInput as error:
@@ -82,7 +82,7 @@ def from_overrides(overrides: Sequence[str]) -> Layer:
     return layer
 
 
-def _flatten(node: Mapping[Any, Any], prefix: str, layer: Layer) -> None:
+def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
     for key, value in node.items():
         typed = f"{prefix}{key}"
         path = canonical(typed)
@@ -105,7 +105,7 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: Layer) -> None:
             layer.problems.append(mistakes.not_a_group(path, Given(value, typed)))
 
 
-def _put_text(layer: Layer, option: Option, text: str, source: str) -> None:
+def _put_text(layer: SpecLayer, option: Option, text: str, source: str) -> None:
     """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing, and a
     word that stands alone is a list of one."""
     value: Any = text

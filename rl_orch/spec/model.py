@@ -16,8 +16,8 @@ from rl_orch.spec.groups import (
     EvalGroup,
     FeatureGroup,
     GatesGroup,
-    Group,
     ObsGroup,
+    OptionGroup,
     RolloutGroup,
     Seeds,
     TrainGroup,
@@ -56,7 +56,7 @@ ELSEWHERE = {
 """Options outside the hash: the seed, those that only state what the user expects, and patience."""
 
 
-class Spec(Group):
+class Spec(OptionGroup):
     """What is wanted: one resolved specification of a run."""
 
     spec_version: Annotated[Literal[1], BeforeValidator(whole)] = option(

@@ -8,9 +8,9 @@ from rl_orch.spec.groups import (
     ARGUMENTS,
     OTEL,
     Arguments,
-    Group,
     Location,
     Number,
+    OptionGroup,
     Switch,
     Text,
     Whole,
@@ -20,7 +20,7 @@ from rl_orch.spec.groups import (
 from rl_orch.spec.spelling import plain_map, words
 
 
-class ResourcesGroup(Group):
+class ResourcesGroup(OptionGroup):
     """What a run may use of the machine. The scheduler sets it aside and never gives it twice."""
 
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = option(
@@ -42,7 +42,7 @@ class ResourcesGroup(Group):
     memory_mb: Whole = option(512, "Memory set aside, in MiB.", ge=1, le=10**8)
 
 
-class ScheduleGroup(Group):
+class ScheduleGroup(OptionGroup):
     """When a service starts the run, and how often it tries again."""
 
     priority: Whole = option(
@@ -78,7 +78,7 @@ class ScheduleGroup(Group):
     )
 
 
-class RunnerGroup(Group):
+class RunnerGroup(OptionGroup):
     """How the run is executed: by this package's trainer, or by any program."""
 
     name: Word = option(
@@ -126,7 +126,7 @@ class RunnerGroup(Group):
     )
 
 
-class InferGroup(Group):
+class InferGroup(OptionGroup):
     """Serving a trained policy."""
 
     model_path: Location | None = option(None, "Path of a trained model.", pending="policy serving")
@@ -135,7 +135,7 @@ class InferGroup(Group):
     )
 
 
-class StoreGroup(Group):
+class StoreGroup(OptionGroup):
     """Experiment tracking. Local files and TensorBoard are always written."""
 
     backend: Literal["local", "s3", "mlflow", "wandb"] = option(
@@ -155,7 +155,7 @@ class StoreGroup(Group):
     )
 
 
-class RegistryGroup(Group):
+class RegistryGroup(OptionGroup):
     """The model registry: a table in the one database."""
 
     enable: Switch = option(True, "Register kept, evaluated checkpoints.", flag="--registry")
@@ -173,7 +173,7 @@ class RegistryGroup(Group):
     )
 
 
-class MetricsGroup(Group):
+class MetricsGroup(OptionGroup):
     """Runtime metrics over OpenTelemetry."""
 
     enable: Switch = option(False, "Export metrics.", flag="--metrics", pending=OTEL)
@@ -191,7 +191,7 @@ class MetricsGroup(Group):
     track_fps: Switch = option(True, "Export steps per second.", pending=OTEL)
 
 
-class TracesGroup(Group):
+class TracesGroup(OptionGroup):
     """Spans over OpenTelemetry."""
 
     enable: Switch = option(False, "Export traces.", flag="--traces", pending=OTEL)
@@ -209,7 +209,7 @@ class TracesGroup(Group):
     trace_evals: Switch = option(True, "A span for each evaluation.", pending=OTEL)
 
 
-class LogsGroup(Group):
+class LogsGroup(OptionGroup):
     """Log records over OpenTelemetry."""
 
     enable: Switch = option(False, "Export logs.", flag="--logs", pending=OTEL)

@@ -13,7 +13,7 @@ from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.spec import checks, layers, mistakes
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT
-from rl_orch.spec.layers import Layer
+from rl_orch.spec.layers import SpecLayer
 from rl_orch.spec.mistakes import Given
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, table
@@ -67,7 +67,7 @@ def outline(
     return _validated(_with_defaults(_merged(sources)), set(), [])
 
 
-def _merged(sources: Sequence[Layer]) -> dict[str, Given]:
+def _merged(sources: Sequence[SpecLayer]) -> dict[str, Given]:
     """What counts of the layers, the later ones before the earlier, with factors multiplied."""
     merged: dict[str, Given] = {}
     for layer in sources:
@@ -88,7 +88,7 @@ def _with_defaults(merged: Mapping[str, Given]) -> dict[str, Given]:
     return {path: Given(value, path) for path, value in defaults.items()} | given
 
 
-def _multiply(layer: Layer, merged: dict[str, Given]) -> None:
+def _multiply(layer: SpecLayer, merged: dict[str, Given]) -> None:
     """Bring the product in line with the factors that a layer has changed."""
     if PRODUCT in merged and merged[PRODUCT].source == BOTH:
         _forget(merged, PRODUCT)

@@ -4,8 +4,9 @@ What is here is loaded when it is first asked for: it needs NumPy, which takes a
 and most commands of the control plane never compute anything.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rl_orch.plugins import exports
 
 if TYPE_CHECKING:
     from rl_orch.stats.bootstrap import interval, iqm, mean, median
@@ -36,18 +37,14 @@ __all__ = [
     "trend",
 ]
 
-_PLACES = {
-    "bootstrap": ("interval", "iqm", "mean", "median"),
-    "comparison": ("Difference", "difference", "paired", "probability_of_improvement"),
-    "sequential": ("Look", "Sequential", "plan"),
-    "slope": ("trend",),
-    "student": ("student_t",),
-    "summary": ("aggregates", "band", "shortfalls", "summarize", "summarize_runs"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = exports(
+    __name__,
+    {
+        "bootstrap": ("interval", "iqm", "mean", "median"),
+        "comparison": ("Difference", "difference", "paired", "probability_of_improvement"),
+        "sequential": ("Look", "Sequential", "plan"),
+        "slope": ("trend",),
+        "student": ("student_t",),
+        "summary": ("aggregates", "band", "shortfalls", "summarize", "summarize_runs"),
+    },
+)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.seen import flat_space
-from rl_orch.rl.learner import algorithm, load_policy
-from rl_orch.rl.policy import Seen, Setup, policy_tensors
-from rl_orch.rl.replay import Segment
-from rl_orch.rl.train import Command, Resumption, Snapshot, Training
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.learn.learner import algorithm, load_policy
+from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
+from rl_orch.rl.replay.buffer import LogSegment
+from rl_orch.rl.train import Command, Resumption, Training, TrainingSnapshot
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import ANY_ACTIONS, Traits
 from rl_orch.spec.model import Spec
@@ -91,13 +91,13 @@ gymnasium.register("Signal-v0", entry_point=f"{__name__}:Signal")
 
 
 class Recorder:
-    """An outlet that keeps all it is told."""
+    """An recorder that keeps all it is told."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
         self.returns: list[float] = []
-        self.saved: list[tuple[Snapshot, EvalReport | None]] = []
-        self._segments: dict[str, Segment] = {}
+        self.saved: list[tuple[TrainingSnapshot, EvalReport | None]] = []
+        self._segments: dict[str, LogSegment] = {}
 
     def emit(
         self,
@@ -114,7 +114,7 @@ class Recorder:
         elif kind is EventKind.EVAL:
             self.returns.append(value)
 
-    def stash(self, segment: Segment) -> None:
+    def add_segment(self, segment: LogSegment) -> None:
         """Keep a segment."""
         self._segments[segment.name] = segment
 
@@ -122,11 +122,11 @@ class Recorder:
         """The arrays of a segment."""
         return self._segments[name].arrays
 
-    def save(self, snapshot: Snapshot, report: EvalReport | None) -> None:
+    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
         """Keep a snapshot."""
         self.saved.append((snapshot, report))
 
-    def doubt(self, reason: str, *, step: int) -> None:
+    def mark_inexact(self, reason: str, *, step: int) -> None:
         """There is none in such an environment."""
         raise AssertionError(reason)
 
@@ -179,7 +179,7 @@ class AlgorithmContract:
             policy, space = self._built(kind, 1), ACTIONS[kind]
             memory = np.zeros((5, policy.memory_size), np.float32) if policy.memory_size else None
             observations = np.random.default_rng(0).uniform(size=(5, 2)).astype(np.float32)
-            seen = Seen(observations, np.ones(5, np.bool_), memory)
+            seen = PolicyInput(observations, np.ones(5, np.bool_), memory)
             sampled = policy.decide(seen, torch.Generator().manual_seed(0)).actions
             greedy = [policy.decide(seen, None).actions for _ in range(2)]
             assert np.array_equal(greedy[0], greedy[1])
@@ -205,7 +205,7 @@ class AlgorithmContract:
             training.run()
             setup = _setup(spec)
             loaded = load_policy(setup, recorder.saved[-1][0].tensors)
-            seen = Seen(np.eye(2, dtype=np.float32), np.ones(2, np.bool_))
+            seen = PolicyInput(np.eye(2, dtype=np.float32), np.ones(2, np.bool_))
             decisions = [policy.decide(seen, None).actions for policy in (training.policy, loaded)]
         assert np.array_equal(decisions[0], decisions[1])
 
@@ -276,13 +276,13 @@ def _cast(space: Space[Any], policy: Any, actions: NDArray[Any]) -> list[Any]:
     return [np.asarray(action).astype(space.dtype, copy=False) for action in taken]
 
 
-def _round_trip(snapshot: Snapshot) -> Snapshot:
+def _round_trip(snapshot: TrainingSnapshot) -> TrainingSnapshot:
     """A snapshot as a checkpoint gives it back."""
     tensors = {
         name: np.frombuffer(tensor.tobytes(), tensor.dtype).reshape(tensor.shape).copy()
         for name, tensor in snapshot.tensors.items()
     }
-    return Snapshot(snapshot.step, tensors, _plain(snapshot.document), snapshot.segments)
+    return TrainingSnapshot(snapshot.step, tensors, _plain(snapshot.document), snapshot.segments)
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:

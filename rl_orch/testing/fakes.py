@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Exit, Task
-from rl_orch.io import sealed, shelf
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.files import sealed
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -115,8 +116,8 @@ def a_report(
 def seal_checkpoint(directory: RunDir, name: str) -> Path:
     """A checkpoint that nobody can load and everybody can verify."""
     path = directory.checkpoints / name
-    files = {shelf.TENSORS: directory.path.name.encode(), shelf.STATE: b"{}"}
-    sealed.write(path, files, noun=shelf.NOUN)
+    files = {catalog.TENSORS: directory.path.name.encode(), catalog.STATE: b"{}"}
+    sealed.write(path, files, noun=catalog.NOUN)
     return path
 
 

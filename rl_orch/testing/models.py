@@ -9,13 +9,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.pages import ModelQuery
 from rl_orch.core.ports import Task
 from rl_orch.errors import BadInput, GateRefused
-from rl_orch.io import shelf
-from rl_orch.io.gathered import Baseline, Gathered, Wanted, plays
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.gate_evidence import Baseline, EvidenceRequest, GateEvidence, plays
 from rl_orch.records import EvalReport, ModelVersion
+from rl_orch.records.queries import ModelQuery
 from rl_orch.testing.fakes import (
     FakeRunner,
     Script,
@@ -97,7 +97,7 @@ class ModelsContract(ABC):
             kept = {model.id for model in verbs.models.list()}
             assert kept == {runs[0].model_id, runs[2].model_id}
             assert verbs.models.verify().ok
-            shutil.rmtree(Path(runs[2].path) / "checkpoints" / shelf.name_of(100))
+            shutil.rmtree(Path(runs[2].path) / "checkpoints" / catalog.name_of(100))
             assert verbs.models.verify() == local.models.verify()
             assert [fault.kind for fault in verbs.models.verify().faults] == ["missing"]
 
@@ -139,13 +139,15 @@ class _AsGood:
         report = a_report([4.0, 5.0] * (episodes // 2))
         return report, report
 
-    def gather(self, model: ModelVersion, report: EvalReport, wanted: Wanted) -> Gathered:
+    def gather(
+        self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
+    ) -> GateEvidence:
         """Champions do as the model did."""
         baselines = {
             alias: Baseline(champion=champion, report=report if plays(champion) else None)
             for alias, champion in wanted.champions.items()
         }
-        return Gathered(digest=model.digest, baselines=baselines)
+        return GateEvidence(digest=model.digest, baselines=baselines)
 
 
 def _seals(script: Script) -> Script:
@@ -153,7 +155,7 @@ def _seals(script: Script) -> Script:
 
     def sealing(directory: RunDir, task: Task) -> int:
         if task.checkpoint is None:
-            seal_checkpoint(directory, shelf.name_of(100))
+            seal_checkpoint(directory, catalog.name_of(100))
         return script(directory, task)
 
     return sealing

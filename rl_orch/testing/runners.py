@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core.ports import Exit, Runner, Task
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from rl_orch.testing.fakes import a_spec
 
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.pages import Query
 from rl_orch.core.ports import Task
 from rl_orch.errors import (
     BadInput,
@@ -21,8 +20,9 @@ from rl_orch.errors import (
     RlctlError,
     SpecInvalid,
 )
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
+from rl_orch.records.queries import Query
 from rl_orch.spec.model import Spec
 from rl_orch.testing.fakes import FakeRunner, a_spec, trains_to
 

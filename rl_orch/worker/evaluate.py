@@ -12,19 +12,21 @@ from pathlib import Path
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import gathered, modules, private, sealed
-from rl_orch.io.episode_records import read_records, write_records
-from rl_orch.io.episode_tables import write_table
-from rl_orch.io.heartbeat import beating
-from rl_orch.io.rundir import RunDir, write_text
-from rl_orch.io.signals import hear_signals
+from rl_orch.io.files import private, sealed
+from rl_orch.io.policies.episode_records import read_records, write_records
+from rl_orch.io.policies.episode_tables import write_table
+from rl_orch.io.processes import import_path
+from rl_orch.io.processes.signals import hear_signals
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir, write_text
+from rl_orch.io.run.heartbeat import beating
 from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, report
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
-from rl_orch.worker.films import show
-from rl_orch.worker.gather import Judged, gather
-from rl_orch.worker.policies import opened
-from rl_orch.worker.recording import notable
+from rl_orch.worker.policies.load import opened
+from rl_orch.worker.policies.recording import notable
+from rl_orch.worker.policies.video import show
+from rl_orch.worker.tasks.gather import Judged, gather
 
 FINAL = "final"
 PROBLEM = "problem.txt"
@@ -66,12 +68,12 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     found = found.model_copy(update=names)
     write_table(directory.episodes_file(FINAL), found)
     write_records(directory.records_file(FINAL), notable(played))
-    wanted = gathered.asked(directory, checkpoint)
+    wanted = gate_evidence.asked(directory, checkpoint)
     besides = None
     if wanted.anything:
         besides = gather(Judged(directory, path, spec, found), wanted, partial(_tell, directory))
-        gathered.say(directory, None)
-    gathered.write(directory, FINAL, found, besides)
+        gate_evidence.say(directory, None)
+    gate_evidence.write(directory, FINAL, found, besides)
     if spec.eval.video:
         _film(directory, spec)
     log.info("checkpoint evaluated", name=checkpoint, mean=f"{found.summary.mean:.2f}")
@@ -81,7 +83,7 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
 def _tell(directory: RunDir, doing: str, _done: float) -> None:
     """Say what is being gathered, to the log and to whoever supervises."""
     log.info("evidence", doing=doing)
-    gathered.say(directory, doing)
+    gate_evidence.say(directory, doing)
 
 
 def _film(directory: RunDir, spec: Spec) -> None:
@@ -100,8 +102,8 @@ def _film(directory: RunDir, spec: Spec) -> None:
 def main() -> int:
     """Evaluate, or say in the log why not."""
     directory = RunDir(Path(sys.argv[1]))
-    modules.search()
-    modules.search(directory.module_path())
+    import_path.search()
+    import_path.search(directory.module_path())
     try:
         private.keep_within(directory.path)
         return run_evaluation(directory, sys.argv[2])

@@ -4,7 +4,7 @@ import logging
 import sys
 from typing import Any
 
-_LOGGER = logging.getLogger("rl_orch.worker")
+_LOGGER = logging.getLogger(__name__)
 
 
 def configure() -> None:

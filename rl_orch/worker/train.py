@@ -11,40 +11,41 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import modules, private
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
-from rl_orch.io.segments import SegmentStore, allocator
-from rl_orch.io.signals import hear_signals
-from rl_orch.rl.envs.probe import Proof
-from rl_orch.rl.rehearsal import rehearse
+from rl_orch.io.checkpoints.replay_segments import SegmentStore, allocator
+from rl_orch.io.files import private
+from rl_orch.io.processes import import_path
+from rl_orch.io.processes.signals import hear_signals
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.rl.envs.state.probe import Proof
+from rl_orch.rl.measure.precompile import rehearse
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
-from rl_orch.worker.attempt import End, carried_out, failure, served, signals_stop
-from rl_orch.worker.beginning import Beginning, exactness, find, footing, meta_of
-from rl_orch.worker.orders import Orders
-from rl_orch.worker.outlet import FileOutlet
-from rl_orch.worker.rehearsal import rehearsed
+from rl_orch.worker.attempt.commands import PendingCommands
+from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
+from rl_orch.worker.attempt.recorder import FileRecorder
+from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
+from rl_orch.worker.warm.precompile import rehearsed
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
     """Train in the directory; the exit code is 0 where training ended as it should."""
 
-    def carry_out(beginning: Beginning, writer: EventWriter) -> End:
-        return Attempt(directory, attempt, writer, beginning).carry_out()
+    def carry_out(beginning: ResumePoint, writer: EventWriter) -> End:
+        return TrainingAttempt(directory, attempt, writer, beginning).carry_out()
 
     return carried_out(directory, attempt, partial(find, directory, attempt), carry_out)
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TrainingAttempt:
     """An attempt that knows where it begins."""
 
     directory: RunDir
     number: int
     writer: EventWriter
-    beginning: Beginning
+    beginning: ResumePoint
 
     def carry_out(self) -> End:
         """How it ended."""
@@ -53,36 +54,36 @@ class Attempt:
         log.info("attempt started", attempt=self.number, **where)
         for problem in beginning.passed_over:
             log.warning("checkpoint passed over", why=problem)
-        orders = Orders()
+        orders = PendingCommands()
         stop = partial(orders.give, "stop")
         with signals_stop(stop), served(self.directory, orders.handle):
-            fingerprint = footing(spec)
+            fingerprint = runtime_fingerprint(spec)
             proof = exactness(self.directory, spec, beginning, fingerprint)
             meta = meta_of(self.directory, self.number, proof, fingerprint)
             kept = beginning.kept_on(self.directory, proof)
             store = SegmentStore(self.directory.replay, beginning.segments)
-            outlet = FileOutlet(
+            recorder = FileRecorder(
                 self.directory, spec, self.writer, orders, meta=meta, kept=kept, store=store
             )
-            with closing(outlet):
-                outlet.tell_exactness(step=beginning.step)
+            with closing(recorder):
+                recorder.tell_exactness(step=beginning.step)
                 if beginning.checkpoint is not None:
                     known = beginning.checkpoint
-                    outlet.announce(known.path.name, known.step, known.document["meta"])
-                return self._trained(spec, outlet, proof)
+                    recorder.announce(known.path.name, known.step, known.document["meta"])
+                return self._trained(spec, recorder, proof)
 
-    def _trained(self, spec: Spec, outlet: FileOutlet, proof: Proof) -> End:
+    def _trained(self, spec: Spec, recorder: FileRecorder, proof: Proof) -> End:
         try:
             outcome = train(
                 spec,
-                outlet,
+                recorder,
                 resumption=self.beginning.resumption,
                 method=proof.method,
                 pure_reset=proof.pure_reset,
                 allocate=allocator(self.directory.replay, spec.buffer.memory_share),
             )
         except (Exception, SystemExit) as error:
-            return failure(error, outlet.step)
+            return failure(error, recorder.step)
         how = "stopped" if outcome.reason == "stopped" else "trained"
         return End(how, outcome.env_steps, outcome.detail)
 
@@ -90,8 +91,8 @@ class Attempt:
 def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
     directory = RunDir(Path(sys.argv[1]))
-    modules.search()
-    modules.search(directory.module_path())
+    import_path.search()
+    import_path.search(directory.module_path())
     try:
         private.keep_within(directory.path)
         with _rehearsed(directory):

@@ -15,13 +15,14 @@ import pytest
 from fastapi import FastAPI
 
 from rl_orch.api.app import create_app
-from rl_orch.api.operations import ServiceStatus
-from rl_orch.api.serving import serve
-from rl_orch.api.settings import Settings
+from rl_orch.api.parts import ServiceStatus
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.tokens import Scope, Tokens
-from rl_orch.io import commands, processes
-from rl_orch.io.commands import Handler
+from rl_orch.core.store.tokens import Scope, Tokens
+from rl_orch.http.serving import serve
+from rl_orch.http.settings import Settings
+from rl_orch.io.processes import pids
+from rl_orch.io.run import command_socket
+from rl_orch.io.run.command_socket import Handler
 from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, trains_to
@@ -113,7 +114,7 @@ class Api:
 
     def carried_out(self, spec: Spec) -> Run:
         """A run of that spec that has ended."""
-        lease = processes.lease()
+        lease = pids.lease()
         run = self.orchestrator.create(spec, lease=lease)
         supervisor = self.orchestrator.supervisor(run, lease)
         while supervisor.run.active:
@@ -124,11 +125,11 @@ class Api:
     @contextmanager
     def at_work(self, spec: Spec, handle: Handler) -> Iterator[Run]:
         """A run at work, whose root answers commands."""
-        lease = processes.lease()
+        lease = pids.lease()
         run = self.orchestrator.create(spec, lease=lease)
         run = run.model_copy(update={"state": State.RUNNING})
         self.orchestrator.store.save(run, lease=lease)
-        with contextlib.closing(commands.serve(Path(run.path), handle)):
+        with contextlib.closing(command_socket.serve(Path(run.path), handle)):
             yield run
 
     def token(self, scope: Scope = "admin", *, lifetime_s: float | None = None) -> str:

@@ -7,18 +7,18 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from rl_orch.api.access import Right
-from rl_orch.api.addresses import (
+from rl_orch.api.app import create_app
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.store.tokens import Scope, Tokens
+from rl_orch.http.access import Right
+from rl_orch.http.addresses import (
     allowed_names,
     is_loopback,
     is_loopback_name,
     is_loopback_origin,
 )
-from rl_orch.api.app import create_app
-from rl_orch.api.operations import operation, router
-from rl_orch.api.settings import Settings
-from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.tokens import Scope, Tokens
+from rl_orch.http.operations import operation, router
+from rl_orch.http.settings import Settings
 from rl_orch.records import Token
 from rl_orch.testing import FakeRunner, trains_to
 from tests.api.conftest import Api

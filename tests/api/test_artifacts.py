@@ -10,10 +10,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from rl_orch.api import artifacts
-from rl_orch.api.artifacts import Span, parts_of, span_of
-from rl_orch.api.problems import Answer
+from rl_orch.api.routes import artifacts
+from rl_orch.api.routes.artifacts import Span, parts_of, span_of
 from rl_orch.errors import BadInput, NotFound
+from rl_orch.http.problems import HttpProblem
 from rl_orch.records import Run
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
@@ -385,5 +385,5 @@ def test_ranges_are_within_the_file() -> None:
     assert span_of(None, 10) is None
     assert span_of("bytes=2-4", 10) == Span(2, 5)
     assert span_of("bytes = 2-4", 10) == Span(2, 5)
-    with pytest.raises(Answer):
+    with pytest.raises(HttpProblem):
         span_of("bytes=0-", 0)

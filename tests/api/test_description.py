@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from rl_orch.api.access import RIGHTS
 from rl_orch.api.app import description
-from rl_orch.api.connections import HEAD_BYTES, MOST_HEADERS
 from rl_orch.api.schemas import (
     Command,
     Experiment,
@@ -19,7 +17,9 @@ from rl_orch.api.schemas import (
     Prune,
     Validate,
 )
-from rl_orch.api.settings import Settings
+from rl_orch.http.access import RIGHTS
+from rl_orch.http.connections import HEAD_BYTES, MOST_HEADERS
+from rl_orch.http.settings import Settings
 from rl_orch.spec.reader import MAX_VALUES
 from rl_orch.spec.spelling import MAX_DEPTH
 from tests.api.conftest import Api

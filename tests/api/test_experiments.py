@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rl_orch.core.tokens import Tokens
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import BadInput
 from rl_orch.records import State, Submission
 from rl_orch.spec.model import Spec

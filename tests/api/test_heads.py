@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_orch.api.connections import HEAD_BYTES, MOST_HEADERS
-from rl_orch.api.framing import END, Framing
+from rl_orch.http.connections import HEAD_BYTES, MOST_HEADERS
+from rl_orch.http.framing import END, Framing
 from tests.api.conftest import Api, Server
 from tests.waiting import PATIENCE_S
 

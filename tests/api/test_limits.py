@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from rl_orch.api.limits import Buckets
+from rl_orch.http.limits import Buckets
 from rl_orch.testing import FakeClock
 from tests.api.conftest import OWNER, OWNER_LINE, Api, Server
 from tests.counting import calls

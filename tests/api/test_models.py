@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.tokens import Scope
+from rl_orch.core.store.tokens import Scope
 from rl_orch.records import ModelVersion
 from rl_orch.testing import FakeRunner, trains_to
 from tests.api.conftest import Api

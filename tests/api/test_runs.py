@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from rl_orch.api import runs
-from rl_orch.api.runs import LONGEST_HISTORY, thinned
-from rl_orch.io import commands
-from rl_orch.io.commands import Request
-from rl_orch.io.decimate import LEAST_POINTS
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.api.routes import runs
+from rl_orch.api.routes.runs import LONGEST_HISTORY, thinned
+from rl_orch.io.metrics.decimate import LEAST_POINTS
+from rl_orch.io.run import command_socket
+from rl_orch.io.run.command_socket import Request
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind, Run, RunView, State
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api
@@ -128,7 +128,7 @@ def test_a_command_reaches_a_run_at_work_with_whatever_arguments(api: Api) -> No
         client, path = api.client(), f"/runs/{run.id}/command"
         plain = client.post(path, json={"name": "checkpoint"})
         assert (plain.status_code, plain.json()) == (200, {"ok": True, "step": 7})
-        for name in commands.COMMANDS:
+        for name in command_socket.COMMANDS:
             odd = client.post(path, json={"name": name, "arguments": ODD_ARGUMENTS})
             assert odd.status_code < 500, name
             assert odd.status_code != 200 or asked[-1].command == name
@@ -142,7 +142,7 @@ def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(commands, "send", partial(commands.send, timeout_s=PATIENCE_S))
+    monkeypatch.setattr(command_socket, "send", partial(command_socket.send, timeout_s=PATIENCE_S))
 
     def handle(_: Request) -> dict[str, Any]:
         go_on.wait()

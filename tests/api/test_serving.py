@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from rl_orch.api.serving import serve
-from rl_orch.core.tokens import Tokens
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import BadInput
+from rl_orch.http.serving import serve
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api
 from tests.waiting import PATIENCE_S

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from rl_orch.api import codes
-from rl_orch.api.codes import OneTimeCodes
+from rl_orch.http import codes
+from rl_orch.http.codes import OneTimeCodes
 from tests.api.conftest import Api
 
 

@@ -14,13 +14,13 @@ import httpx
 import pytest
 
 from benchmarks.stream_clients import Load, measure
-from rl_orch.api.connections import Connection
-from rl_orch.api.feeds import LONGEST_LINE, PART_BYTES, Hub, Place, Starts
-from rl_orch.api.streams import event_frames, log_frames
-from rl_orch.core.tokens import Tokens
+from rl_orch.api.feeds import LONGEST_LINE, PART_BYTES, FeedHub, Starts, StreamPosition
+from rl_orch.api.routes.streams import event_frames, log_frames
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import Damaged
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.http.connections import Connection
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind, Run, State
 from rl_orch.testing import a_spec
 from tests.api.conftest import OWNER, OWNER_LINE, Api
@@ -238,7 +238,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind(
     api: Api, queued: Run, wait_for: Callable[[Callable[[], bool]], None]
 ) -> None:
     with api.served(poll_s=0.02) as server:
-        hub: Hub = server.app.state.parts.hub
+        hub: FeedHub = server.app.state.parts.hub
         for _ in range(3):
             with httpx.stream(
                 "GET",
@@ -306,13 +306,13 @@ class TestPlaces:
 
     def test_frames_name_the_offset_after_their_line(self) -> None:
         line = b'{"seq":1,"attempt":1,"ts":1,"run":"r","step":1,"kind":"log","key":"k"}'
-        part = event_frames([line, b"", line], Place(100, 0))
+        part = event_frames([line, b"", line], StreamPosition(100, 0))
         assert part.place.offset == 100 + 2 * len(line) + 3
         ids = [text.split(b"\n")[0] for text in part.frames.split(b"\n\n")[:-1]]
         assert ids == [b"id: %d" % (101 + len(line)), b"id: %d" % part.place.offset]
 
     def test_a_log_frame_covers_whole_lines(self) -> None:
-        part = log_frames([b"a", b"", b"b"], Place(10))
+        part = log_frames([b"a", b"", b"b"], StreamPosition(10))
         assert part.place.offset == 15
         assert b'"text":"a\\n\\nb\\n"' in part.frames
 
@@ -320,9 +320,9 @@ class TestPlaces:
 class TestHub:
     """Reading for many at once."""
 
-    def follow(self, path: Path, work: Callable[[Hub, Any], Any]) -> None:
+    def follow(self, path: Path, work: Callable[[FeedHub, Any], Any]) -> None:
         async def run() -> None:
-            hub = Hub(lambda _: self.run, poll_s=0.01)
+            hub = FeedHub(lambda _: self.run, poll_s=0.01)
             async with hub.follow(path, self.run, log_frames) as feed:
                 await work(hub, feed)
 
@@ -337,8 +337,8 @@ class TestHub:
         path = tmp_path / "log.txt"
         path.write_bytes(b"line\n" * 100)
 
-        async def work(hub: Hub, feed: Any) -> None:
-            parts = await asyncio.gather(*(hub.part(feed, Place(0)) for _ in range(50)))
+        async def work(hub: FeedHub, feed: Any) -> None:
+            parts = await asyncio.gather(*(hub.part(feed, StreamPosition(0)) for _ in range(50)))
             assert len({id(part) for part in parts}) == 1
             assert len(hub._parts) == 1
 
@@ -348,8 +348,8 @@ class TestHub:
         path = tmp_path / "log.txt"
         path.write_bytes(b"x" * (3 * PART_BYTES) + b"\nshort\n")
 
-        async def work(hub: Hub, feed: Any) -> None:
-            part = await hub.part(feed, Place(0))
+        async def work(hub: FeedHub, feed: Any) -> None:
+            part = await hub.part(feed, StreamPosition(0))
             assert part.place.offset in (3 * PART_BYTES + 1, 3 * PART_BYTES + 7)
 
         self.follow(path, work)
@@ -358,21 +358,21 @@ class TestHub:
         path = tmp_path / "log.txt"
         path.write_bytes(b"half a line")
 
-        async def wait(hub: Hub, feed: Any) -> None:
-            part = await hub.part(feed, Place(0))
+        async def wait(hub: FeedHub, feed: Any) -> None:
+            part = await hub.part(feed, StreamPosition(0))
             assert (part.frames, part.place.offset) == (b"", 0)
             changed = feed.changed
             with path.open("ab") as file:
                 file.write(b" and its end\n")
             await asyncio.wait_for(changed.wait(), PATIENCE_S)
-            part = await hub.part(feed, Place(0))
+            part = await hub.part(feed, StreamPosition(0))
             assert b"half a line and its end" in part.frames
 
         self.follow(path, wait)
         path.write_bytes(b"x" * (LONGEST_LINE + 5))
 
-        async def pass_over(hub: Hub, feed: Any) -> None:
-            part = await hub.part(feed, Place(0))
+        async def pass_over(hub: FeedHub, feed: Any) -> None:
+            part = await hub.part(feed, StreamPosition(0))
             assert (part.frames, part.place.offset) == (b"", LONGEST_LINE)
 
         self.follow(path, pass_over)
@@ -387,7 +387,7 @@ class TestHub:
             return self.run.model_copy(update={"state": State.STOPPED})
 
         async def run() -> None:
-            hub = Hub(get, poll_s=0.001)
+            hub = FeedHub(get, poll_s=0.001)
             async with hub.follow(path, self.run, log_frames) as feed:
                 await asyncio.wait_for(feed.changed.wait(), PATIENCE_S)
                 assert not feed.run.active
@@ -399,8 +399,8 @@ class TestHub:
         path = tmp_path / "log.txt"
         path.write_bytes((b"y" * 999 + b"\n") * 40_000)
 
-        async def work(hub: Hub, feed: Any) -> None:
-            place = Place(0)
+        async def work(hub: FeedHub, feed: Any) -> None:
+            place = StreamPosition(0)
             while (part := await hub.part(feed, place)).place != place:
                 place = part.place
                 assert hub._cached_bytes <= 16 << 20
@@ -414,11 +414,11 @@ class TestHub:
         path = tmp_path / "log.txt"
         path.mkdir()
 
-        async def work(hub: Hub, feed: Any) -> None:
+        async def work(hub: FeedHub, feed: Any) -> None:
             feed.size = 10
             for _ in range(2):
                 with pytest.raises(Damaged):
-                    await hub.part(feed, Place(0))
+                    await hub.part(feed, StreamPosition(0))
             assert not hub._parts
 
         self.follow(path, work)

@@ -7,11 +7,11 @@ from pathlib import Path
 from queue import Queue
 
 from rl_orch.api.app import create_app
-from rl_orch.api.serving import serve
-from rl_orch.api.settings import Settings
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
+from rl_orch.http.serving import serve
+from rl_orch.http.settings import Settings
 from rl_orch.testing import ModelsContract, OrchestratorContract, a_spec
 from rl_orch.testing.verbs import Connected
 from tests.waiting import PATIENCE_S

@@ -9,22 +9,24 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core.aliases import Aliases, Change, Place
-from rl_orch.core.assessing import seed_of
-from rl_orch.core.pages import ModelQuery
-from rl_orch.core.retention import DAY_S, Limits, Retention
-from rl_orch.core.store import Store
-from rl_orch.core.tables import MODELS
+from rl_orch.core.policies.assessor import seed_of
+from rl_orch.core.registry.aliases import Aliases, AliasKey, Change
+from rl_orch.core.registry.retention import DAY_S, Retention, RetentionLimits
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound
-from rl_orch.io import gathered, sealed, shelf
-from rl_orch.io.events import EventWriter
-from rl_orch.io.gathered import Gathered, Latency
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.files import sealed
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.gate_evidence import GateEvidence, Latency
 from rl_orch.records import EvalReport, EventKind, ModelVersion, State
+from rl_orch.records.queries import ModelQuery
 from rl_orch.stats import summarize
 from tests.models import GATED, PlayedAs, Shop, a_report
 
-HERE = Place("CartPole-v1", "production")
+HERE = AliasKey("CartPole-v1", "production")
 
 
 @pytest.fixture
@@ -247,10 +249,10 @@ def test_what_is_at_work_lost_or_changed_is_not_promoted(shop: Shop) -> None:
     shutil.rmtree(gone.model_path)
     with pytest.raises(NotFound):
         models.promote(gone.id, "production", force=True, reason="whatever")
-    (Path(broken.model_path) / shelf.STATE).write_bytes(b"[]")
+    (Path(broken.model_path) / catalog.STATE).write_bytes(b"[]")
     with pytest.raises(Damaged):
         models.promote(broken.id, "production", force=True, reason="whatever")
-    files = {shelf.TENSORS: b"changed", shelf.STATE: b"{}"}
+    files = {catalog.TENSORS: b"changed", catalog.STATE: b"{}"}
     sealed.write(Path(other.model_path), files, noun="checkpoint")
     with pytest.raises(Conflict, match="other files than were evaluated"):
         models.promote(other.id, "production", force=True, reason="whatever")
@@ -261,7 +263,7 @@ def test_what_is_at_work_lost_or_changed_is_not_promoted(shop: Shop) -> None:
 
 def test_what_was_changed_can_be_judged_anew(shop: Shop) -> None:
     model = shop.a_model("r-1")
-    files = {shelf.TENSORS: b"changed", shelf.STATE: b"{}"}
+    files = {catalog.TENSORS: b"changed", catalog.STATE: b"{}"}
     sealed.write(Path(model.model_path), files, noun="checkpoint")
     models = shop.models(PlayedAs({model.id: 300.0}))
     stored = models.validate(model.id)
@@ -351,15 +353,15 @@ def test_what_the_final_evaluation_gathered_is_not_gathered_again(shop: Shop) ->
     directory = RunDir(Path(model.model_path).parents[1])
     report = directory.read_report("final")
     assert report is not None
-    found = Gathered(digest=model.digest, latency=Latency(p99_ms=1.5, n=2000))
-    gathered.write(directory, "final", report, found)
+    found = GateEvidence(digest=model.digest, latency=Latency(p99_ms=1.5, n=2000))
+    gate_evidence.write(directory, "final", report, found)
     player = PlayedAs({model.id: 500.0})
     models = shop.models(player)
     assert "up to 1.5 ms" in models.validate(model.id).verdict.checks[-1].sentence
     assert player.gathered == []
     assert "up to 1 ms" in models.validate(model.id, fresh=True).verdict.checks[-1].sentence
     of_another = found.model_copy(update={"digest": "of another checkpoint"})
-    gathered.write(directory, "final", report, of_another)
+    gate_evidence.write(directory, "final", report, of_another)
     assert "up to 1 ms" in models.validate(model.id).verdict.checks[-1].sentence
 
 
@@ -441,7 +443,7 @@ def test_what_is_validated_comes_before_what_is_not(shop: Shop) -> None:
 def test_old_models_go_by_their_age(shop: Shop) -> None:
     old, new = shop.a_model("old", at=0.0), shop.a_model("new", at=10 * DAY_S)
     retention = Retention(shop.store, clock=lambda: 12 * DAY_S)
-    done = retention.prune(Limits(max_age=5.0))
+    done = retention.prune(RetentionLimits(max_age=5.0))
     assert [gone.model_id for gone in done.removed] == [old.id]
     assert done.removed[0].why == "it is older than 5 days"
     assert [model.id for model in shop.models().list()] == [new.id]
@@ -475,7 +477,7 @@ def test_a_removal_that_was_cut_short_is_finished_and_nobody_is_promoted_meanwhi
         raise SystemExit("no power")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shelf, "remove", power_cut)
+        patch.setattr(catalog, "remove", power_cut)
         with pytest.raises(SystemExit, match="no power"):
             models.prune(keep_top_n=1)
     assert shop.registry.get(model.id).retiring
@@ -556,7 +558,7 @@ def test_what_the_registry_needs_of_a_run_is_known_to_it(shop: Shop) -> None:
     shop.a_model("sound")
     models.promote(forced.id, "production", force=True, reason="a demo")
     kept = {run_id: shop.registry.kept_of(run_id) for run_id in ("loose", "forced", "sound")}
-    name = shelf.name_of(100)
+    name = catalog.name_of(100)
     assert kept == {"loose": [], "forced": [name], "sound": [name]}
 
 
@@ -564,7 +566,7 @@ def other_files(model: ModelVersion) -> Path:
     """Put another checkpoint where that of a model is."""
     path = Path(model.model_path)
     shutil.rmtree(path)
-    sealed.write(path, {shelf.TENSORS: b"others", shelf.STATE: b"{}"}, noun=shelf.NOUN)
+    sealed.write(path, {catalog.TENSORS: b"others", catalog.STATE: b"{}"}, noun=catalog.NOUN)
     return path
 
 
@@ -678,14 +680,14 @@ def test_one_model_that_cannot_be_deleted_stops_no_other(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, free, best = (shop.a_model(n, m) for n, m in (("a", 200.0), ("b", 300.0), ("c", 500.0)))
-    remove = shelf.remove
+    remove = catalog.remove
 
     def refuse(path: Path) -> None:
         if str(path) == stuck.model_path:
             raise PermissionError(13, "Permission denied")
         remove(path)
 
-    monkeypatch.setattr(shelf, "remove", refuse)
+    monkeypatch.setattr(catalog, "remove", refuse)
     done = shop.models().prune(keep_top_n=1)
     assert [each.model_id for each in done.removed] == [free.id]
     assert {each.model_id: each.why for each in done.spared}[stuck.id].startswith(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core.registry import Registry
-from rl_orch.core.store import Page, Rows, Store
-from rl_orch.core.tables import MODELS
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.store.runs import Page, QueryRows, Store
+from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, EvalReport, Evaluation, State, Verdict
 from rl_orch.spec.resolve import resolve
@@ -282,5 +282,5 @@ def test_paths_follow_a_home_that_was_moved(store: Store) -> None:
 
 def test_an_empty_store_has_nothing_to_list(store: Store) -> None:
     assert store.page() == Page((), None)
-    assert store.rows() == Rows((), None)
+    assert store.rows() == QueryRows((), None)
     assert store.active() == []

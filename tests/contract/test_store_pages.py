@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core import pages
-from rl_orch.core.pages import SORTS
-from rl_orch.core.store import Query, Store
-from rl_orch.core.tables import ACTIVE, RUNS
+from rl_orch.core.store.runs import Query, Store
+from rl_orch.core.store.tables import ACTIVE, RUNS
 from rl_orch.errors import BadInput
-from rl_orch.records import Run, State
+from rl_orch.records import Run, State, queries
+from rl_orch.records.queries import SORTS
 from tests.counting import calls
 from tests.postgres import Postgres
 from tests.stores import KINDS, a_run
@@ -111,12 +110,12 @@ def test_an_unknown_order_is_refused_with_the_known_ones(store: Store) -> None:
 
 
 def test_a_cursor_or_a_size_that_cannot_be_is_refused(store: Store) -> None:
-    for after in ("nonsense", pages.cursor("name", "walker", "r-1")):
+    for after in ("nonsense", queries.cursor("name", "walker", "r-1")):
         with pytest.raises(BadInput, match="not one of ours"):
             store.page(Query(after=after))
         with pytest.raises(BadInput, match="not one of ours"):
             store.rows(after=after)
-    for limit in (0, -1, pages.LARGEST_PAGE + 1, 2**63):
+    for limit in (0, -1, queries.LARGEST_PAGE + 1, 2**63):
         with pytest.raises(BadInput, match=f"limit is {limit}"):
             store.page(Query(limit=limit))
         with pytest.raises(BadInput, match=f"limit is {limit}"):

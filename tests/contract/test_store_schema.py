@@ -10,11 +10,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
-from rl_orch.core.database import Database
-from rl_orch.core.registry import Registry
-from rl_orch.core.schema import migrate
-from rl_orch.core.store import Store
-from rl_orch.core.tables import HEAD, METADATA
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.store import migrations
+from rl_orch.core.store.database import Database
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.schema import migrate
+from rl_orch.core.store.tables import HEAD, METADATA
 from rl_orch.errors import BadInput
 from rl_orch.records import Attempt, State, Verdict
 
@@ -29,7 +30,7 @@ def go_to(location: Path | str, version: str) -> None:
     """Bring a database to a version, up or down."""
     database = Database(location)
     config = Config()
-    config.set_main_option("script_location", "rl_orch.core:migrations")
+    config.set_main_option("script_location", migrations.__path__[0])
     with database.writing() as connection:
         config.attributes["connection"] = connection
         known = MigrationContext.configure(connection).get_current_revision()

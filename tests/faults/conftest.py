@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.store import Store
+from rl_orch.core.store.runs import Store
 from rl_orch.core.verbs import DATABASE
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from rl_orch.testing import a_spec
 from tests.faults.lab import Lab
 from tests.faults.moments import Runner

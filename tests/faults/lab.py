@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from rl_orch.client import Client
-from rl_orch.core.store import Store
+from rl_orch.core.store.runs import Store
 from rl_orch.core.verbs import DATABASE
 from rl_orch.errors import Unauthorized, Unavailable
-from rl_orch.io import place
-from rl_orch.io.place import Place
+from rl_orch.io import service_note as place
+from rl_orch.io.service_note import ServiceEndpoint
 from tests.faults import programs
 from tests.faults.watcher import Watcher
 from tests.integration.conftest import RLCTL
@@ -99,7 +99,7 @@ class Up:
         return inherited | {"RLCTL_HOME": str(self.home)} | database
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> ServiceEndpoint | None:
         """Where the service is, if it lives and is not halted."""
         found = place.living(self.home)
         if found is None or self._process is None or self.halted:

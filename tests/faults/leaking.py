@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rl_orch.io import processes
+from rl_orch.io.processes import pids
 
 ENV = "leaking:Leaking-v0"
 CLEARED = "cleared"
@@ -125,4 +125,4 @@ def started(folder: Path, *, cleared: bool = True) -> list[str]:
 
 def alive(folder: Path, *, since: int = 0) -> list[str]:
     """Those of them that live, from a number on."""
-    return [known for known in started(folder)[since:] if processes.alive(known)]
+    return [known for known in started(folder)[since:] if pids.alive(known)]

@@ -13,16 +13,16 @@ import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
-from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import Service
-from rl_orch.core.store import Store
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.service import RunService
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import Conflict
-from rl_orch.io import processes
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind
 from rl_orch.testing import FakeClock, FakeRunner, a_report
-from rl_orch.worker.attempt import refuse_superseded
+from rl_orch.worker.attempt.lifecycle import refuse_superseded
 from tests.waiting import PATIENCE_S
 
 CAPACITY = Capacity(cpus=2, memory_mb=4096)
@@ -63,7 +63,7 @@ class Fate:
     def rules(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
         """As long as this lasts, what the thread does is a row of moments."""
         with patch.context() as patched:
-            for owner, name in ((RunDir, "note_attempt"), (Runner, "start"), (Service, "tick")):
+            for owner, name in ((RunDir, "note_attempt"), (Runner, "start"), (RunService, "tick")):
                 patched.setattr(owner, name, self._watched(getattr(owner, name)))
             patched.setattr(Store, "writing", self._transactions(Store.writing))
             yield
@@ -139,15 +139,15 @@ class World:
     clock: FakeClock = field(default_factory=FakeClock)
     services: int = 0
 
-    def service(self, *, doomed: bool = False) -> Service:
+    def service(self, *, doomed: bool = False) -> RunService:
         """Another service; one that is doomed is one that others take for dead."""
         self.services += 1
-        dead = f"{processes.host()}/{999_999_000 + self.services}:1/token"
-        lease = dead if doomed else processes.lease()
+        dead = f"{pids.host()}/{999_999_000 + self.services}:1/token"
+        lease = dead if doomed else pids.lease()
         verbs = Orchestrator(self.home, self.runner, resident=True)
-        return Service(verbs, CAPACITY, "http://there", timer=self.clock, id=lease)
+        return RunService(verbs, CAPACITY, "http://there", timer=self.clock, id=lease)
 
-    def live(self, service: Service, *, ticks: int = TICKS) -> bool:
+    def live(self, service: RunService, *, ticks: int = TICKS) -> bool:
         """Let time pass, roots do their work, and the service tick; whether the run has ended."""
         for number in range(ticks):
             self.clock.advance(1.0)
@@ -197,7 +197,7 @@ class Halted:
         self._reached.set()
         self._go_on.wait(PATIENCE_S)
 
-    def _live(self, service: Service) -> None:
+    def _live(self, service: RunService) -> None:
         try:
             self.world.live(service)
             self._reached.set()

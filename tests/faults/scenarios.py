@@ -19,8 +19,9 @@ import psutil
 
 from rl_orch.client import Client
 from rl_orch.errors import Conflict
-from rl_orch.io import processes, shelf
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
 from tests.faults import programs
 from tests.faults.checker import Figures, check
@@ -115,9 +116,9 @@ def root_halted(scene: Scene) -> None:
     until(lambda: RunDir.of(run).lock_holder() is not None)
     holder = RunDir.of(run).lock_holder()
     with suppress(ProcessLookupError, TypeError):
-        os.kill(processes.pid_of(str(holder)), signal.SIGSTOP)
+        os.kill(pids.pid_of(str(holder)), signal.SIGSTOP)
         scene.pause(2.5, 4.0)
-        os.kill(processes.pid_of(str(holder)), signal.SIGCONT)
+        os.kill(pids.pid_of(str(holder)), signal.SIGCONT)
 
 
 def checkpoint_damaged(scene: Scene) -> None:
@@ -125,10 +126,10 @@ def checkpoint_damaged(scene: Scene) -> None:
     gate = Gate(scene.lab.folder / "damaged", step=9)
     run = scene.submitted(gate=gate)
     directory = RunDir.of(run)
-    until(lambda: len(shelf.listing(directory.checkpoints)) >= 2)
+    until(lambda: len(catalog.listing(directory.checkpoints)) >= 2)
     root = next(r for r in scene.lab.watcher.roots() if r.directory == directory.path)
     _send(root, signal.SIGSTOP)
-    newest = max(shelf.listing(directory.checkpoints), key=lambda entry: entry.step)
+    newest = max(catalog.listing(directory.checkpoints), key=lambda entry: entry.step)
     _damage(newest.path, scene.chance)
     _send(root, signal.SIGKILL)
     gate.open()
@@ -272,7 +273,7 @@ def _lab(folder: Path, fault: Fault, postgres: Postgres | None) -> Iterator[Lab]
 
 def _send(process: Marked, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        os.kill(processes.pid_of(process.identity), number)
+        os.kill(pids.pid_of(process.identity), number)
 
 
 def _damage(checkpoint: Path, chance: random.Random) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
 from tests.faults import programs
 from tests.faults.lab import Lab

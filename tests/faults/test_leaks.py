@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from rl_orch.errors import BadInput, SpecInvalid
-from rl_orch.io import processes
-from rl_orch.io.asking import Listener, check_question
-from rl_orch.io.contained import ContainedProcess
+from rl_orch.io.processes import pids
+from rl_orch.io.processes.contained import ContainedProcess
+from rl_orch.io.processes.one_shot import OneShotWorker, check_question
 from rl_orch.runners import local
 from rl_orch.runners.external import ExternalRunner
 from rl_orch.runners.local import LocalRunner
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.worker.loaded import OUTDATED
+from rl_orch.worker.warm.loaded import OUTDATED
 from tests.faults import leaking
 from tests.faults.leaking import ENV
 from tests.integration.conftest import SMALL, Shell, until
@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 def end_all(folder: Path) -> None:
     for known in leaking.alive(folder):
-        os.kill(processes.pid_of(known), signal.SIGKILL)
+        os.kill(pids.pid_of(known), signal.SIGKILL)
 
 
 def a_spec(how: str) -> Spec:
@@ -163,7 +163,7 @@ def test_a_process_that_never_stays_the_same_ends_too(here: Path) -> None:
         patch.setenv("HOPS", str(here))
         LocalRunner().check(a_spec("hops"))
     assert_all_ended(here)
-    assert list(processes._carriers("HOPS", lambda value: value == str(here))) == []
+    assert list(pids._carriers("HOPS", lambda value: value == str(here))) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
@@ -196,7 +196,7 @@ def test_a_check_whose_subreaper_is_killed_is_answered_and_ends_what_carries_its
         LocalRunner().check(a_spec("kills its parent"))
     carriers = leaking.started(here, cleared=False)
     assert len(carriers) == 4
-    assert [known for known in carriers if processes.alive(known)] == []
+    assert [known for known in carriers if pids.alive(known)] == []
 
 
 def test_nothing_outlives_an_environment_that_halts_what_watches_over_it(here: Path) -> None:
@@ -205,8 +205,8 @@ def test_nothing_outlives_an_environment_that_halts_what_watches_over_it(here: P
 
 
 def test_a_child_lives_on_when_the_thread_that_started_it_has_ended(here: Path) -> None:
-    children: list[Listener] = []
-    thread = threading.Thread(target=lambda: children.append(Listener(local.CHECK)))
+    children: list[OneShotWorker] = []
+    thread = threading.Thread(target=lambda: children.append(OneShotWorker(local.CHECK)))
     thread.start()
     thread.join()
     reply = children[0].ask(check_question(a_spec("goes on"), ()), timeout_s=SECONDS)
@@ -215,7 +215,7 @@ def test_a_child_lives_on_when_the_thread_that_started_it_has_ended(here: Path) 
 
 
 def test_a_child_that_is_asked_nothing_ends() -> None:
-    assert Listener(local.CHECK).ask("", timeout_s=SECONDS).returncode == OUTDATED
+    assert OneShotWorker(local.CHECK).ask("", timeout_s=SECONDS).returncode == OUTDATED
 
 
 def test_a_question_that_nobody_reads_is_given_up_in_time(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.service import Service
-from rl_orch.core.store import Store
+from rl_orch.core.service import RunService
+from rl_orch.core.store.runs import Store
 from rl_orch.core.verbs import DATABASE
 from rl_orch.errors import Conflict
 from rl_orch.records import State
@@ -59,7 +59,7 @@ def dies_at_every_moment(homes: Iterator[Path], patch: pytest.MonkeyPatch, crash
 def halted_at_every_moment(homes: Iterator[Path], patch: pytest.MonkeyPatch, ticks: int) -> int:
     """The number of moments; another service has that many ticks before the first goes on."""
 
-    def take_over(other: Service, world: World) -> None:
+    def take_over(other: RunService, world: World) -> None:
         """Roots that are started in the last tick are still at work when the first goes on."""
         world.live(other, ticks=ticks)
         world.clock.advance(1.0)

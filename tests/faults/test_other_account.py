@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from rl_orch.api.app import description
-from rl_orch.cli.up import INSECURE
-from rl_orch.io.place import Place
+from rl_orch.cli.commands.up import INSECURE
+from rl_orch.io.service_note import ServiceEndpoint
 from tests.faults.lab import Up
 from tests.integration.conftest import RLCTL
 
@@ -93,7 +93,7 @@ def status(address: str, method: str, path: str, body: dict[str, Any] | None = N
     return answer.status
 
 
-def endpoint(service: Up) -> Place:
+def endpoint(service: Up) -> ServiceEndpoint:
     place = service.place
     assert place is not None
     return place

@@ -4,8 +4,9 @@ import os
 import signal
 from contextlib import suppress
 
-from rl_orch.io import processes, shelf
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
 from tests.faults import programs
 from tests.faults.checker import check
@@ -22,7 +23,7 @@ def cut(lab: Lab) -> None:
     while left := lab.watcher.marked():
         for process in left:
             with suppress(ProcessLookupError):
-                os.kill(processes.pid_of(process.identity), signal.SIGKILL)
+                os.kill(pids.pid_of(process.identity), signal.SIGKILL)
     lab.service.kill()
     lab.service.halted = False
 
@@ -36,7 +37,7 @@ def at_work(lab: Lab, runs: list[Run]) -> bool:
 def newest_steps(runs: list[Run]) -> list[int]:
     """The step of the newest checkpoint of each run."""
     folders = [RunDir.of(run).checkpoints for run in runs]
-    return [max((entry.step for entry in shelf.listing(f)), default=0) for f in folders]
+    return [max((entry.step for entry in catalog.listing(f)), default=0) for f in folders]
 
 
 def test_power_cuts_spend_no_retry_and_every_run_ends_whole_and_once(lab: Lab) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import TICK_S, Service
-from rl_orch.io import processes
-from rl_orch.io.events import EventWriter, fold, read
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.service import TICK_S, RunService
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter, fold, read
 from rl_orch.records import EventKind, Run, State
 from rl_orch.spec.model import Spec
 from tests.faults import programs
@@ -63,7 +63,7 @@ def root_of(lab: Lab, directory: RunDir) -> Marked:
 
 
 def send(process: Marked, number: signal.Signals) -> None:
-    os.kill(processes.pid_of(process.identity), number)
+    os.kill(pids.pid_of(process.identity), number)
 
 
 def test_a_root_that_is_killed_is_noticed_at_once_and_goes_on_from_its_newest_checkpoint(
@@ -92,7 +92,7 @@ def test_the_next_look_at_a_root_that_was_killed_notices_it_and_is_never_a_secon
     verbs = orchestrator.connect(tmp_path / "home", resident=True)
     gate = programs.Gate(tmp_path / "gate")
     run = verbs.submit(programs.a_count(programs.counts(tmp_path), gate=gate)).runs[0]
-    service = Service(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
+    service = RunService(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
 
     def looked(condition: Callable[[], bool]) -> bool:
         service.tick()
@@ -101,8 +101,8 @@ def test_the_next_look_at_a_root_that_was_killed_notices_it_and_is_never_a_secon
     until(lambda: looked(lambda: reached(RunDir.of(run), 1)))
     root = RunDir.of(run).lock_holder()
     assert root is not None
-    os.kill(processes.pid_of(root), signal.SIGKILL)
-    until(lambda: not processes.alive(root))
+    os.kill(pids.pid_of(root), signal.SIGKILL)
+    until(lambda: not pids.alive(root))
     service.tick()
     assert verbs.store.get(run.id).retries == 1
     assert TICK_S < NOTICED_WITHIN_S
@@ -153,7 +153,7 @@ def test_a_root_that_was_halted_is_superseded_and_what_it_says_later_is_dropped(
     ended = home.store.get(run.id)
     assert (ended.state, ended.env_steps) == (State.SUCCEEDED, programs.STEPS)
     assert 1_000 not in [event.step for event in fold(read(directory.events))]
-    again = [sys.executable, "-m", "rl_orch.worker.external", str(directory.path), "1"]
+    again = [sys.executable, "-m", "rl_orch.worker.external.train", str(directory.path), "1"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode != 0
     assert "it is no longer its turn" in done.stdout + done.stderr

@@ -12,8 +12,8 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.errors import Unavailable
-from rl_orch.io import processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.processes import pids as processes
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
 from tests.faults import programs
 from tests.faults.checker import Figures, check

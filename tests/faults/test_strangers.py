@@ -11,15 +11,15 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import Service
-from rl_orch.io import processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.service import RunService
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Attempt, Run, State
 from tests.faults import programs
 from tests.integration.conftest import until
 
-DEAD = f"{processes.host()}/999999999:1/token"
+DEAD = f"{pids.host()}/999999999:1/token"
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def lives_on(stranger: "subprocess.Popen[bytes]") -> bool:
 
 def forged(stranger: "subprocess.Popen[bytes]") -> str:
     """A handle with the stranger's pid, and the start time of who had it before."""
-    real = processes.identity(stranger.pid)
+    real = pids.identity(stranger.pid)
     assert real is not None
     pid, start = real.split(":")
     return f"{pid}:{int(start) - 100}"
@@ -74,7 +74,7 @@ def test_a_stranger_with_the_pid_of_a_root_is_not_signalled_by_a_stop(
     tmp_path: Path, stranger: "subprocess.Popen[bytes]", force: bool
 ) -> None:
     verbs = orchestrator.connect(tmp_path / "home")
-    run = a_run_at_work(verbs, tmp_path, forged(stranger), lease=processes.lease())
+    run = a_run_at_work(verbs, tmp_path, forged(stranger), lease=pids.lease())
     assert verbs.ask_to_stop(run.id, force=force).active  # Who holds the lease would end it.
     verbs.kill(run.id)
     assert RunDir.of(run).stop_requested
@@ -86,7 +86,7 @@ def test_a_stranger_with_the_pid_of_a_root_is_not_taken_for_it_by_a_service(
 ) -> None:
     verbs = orchestrator.connect(tmp_path / "home", resident=True)
     run = a_run_at_work(verbs, tmp_path, forged(stranger), lease=DEAD)
-    service = Service(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
+    service = RunService(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
 
     def has_ended() -> bool:
         service.tick()

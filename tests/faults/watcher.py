@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from rl_orch.core.store import Query, Store
+from rl_orch.core.store.runs import Query, Store
 from rl_orch.errors import RlctlError
-from rl_orch.io import processes
+from rl_orch.io.processes import pids as processes
 from rl_orch.records import State
 
 LOOK_EVERY_S = 0.15

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from rl_orch.cli import rlctl
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from tests.conftest import python_path
 from tests.waiting import PATIENCE_S
 

@@ -11,8 +11,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from rl_orch.io import chain, commands, shelf
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, hash_chain
+from rl_orch.io.run import command_socket
+from rl_orch.io.run.directory import RunDir
 from tests.integration.conftest import RESUMED, Shell, until
 from tests.waiting import PATIENCE_S
 
@@ -36,8 +37,8 @@ def begun(shell: Shell, what: str) -> tuple[subprocess.Popen[str], RunDir]:
     directory = RunDir(next(runs.iterdir()))
     if what == "event":
         until(lambda: b'"kind":"metric"' in directory.events.read_bytes())
-        assert commands.send(directory.path, "checkpoint")["ok"]
-    until(lambda: len(shelf.listing(directory.checkpoints)) >= 1)
+        assert command_socket.send(directory.path, "checkpoint")["ok"]
+    until(lambda: len(catalog.listing(directory.checkpoints)) >= 1)
     return child, directory
 
 
@@ -63,15 +64,15 @@ def main(home: Path, whole: RunDir, what: str) -> None:
     fill(ballast)
     shown = shell.json("show", "last")
     assert (shown["state"], shown["reason"]) == ("failed", run["reason"])
-    assert [entry.intact for entry in shelf.listing(directory.checkpoints)] != []
-    assert all(entry.intact for entry in shelf.listing(directory.checkpoints))
+    assert [entry.intact for entry in catalog.listing(directory.checkpoints)] != []
+    assert all(entry.intact for entry in catalog.listing(directory.checkpoints))
     assert not [path for path in directory.path.rglob(".*") if path.name != "."]
 
     ballast.unlink()
     resumed = shell.json("resume", "last")
     assert (resumed["state"], resumed["resume"]) == ("succeeded", "bitwise"), resumed
     if what == "checkpoint":
-        difference = chain.compare(whole, directory).difference
+        difference = hash_chain.compare(whole, directory).difference
         assert difference is None, difference
     assert resumed["env_steps"] == 12288
     assert shell.processes() == []

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 from rl_orch import orchestrator
-from rl_orch.io import processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
 from tests.integration.conftest import Shell
 
 MOUNTED = "is mounted read-only"
-DEAD = f"{processes.host()}/999999999:1/token"
+DEAD = f"{pids.host()}/999999999:1/token"
 """The lease of a supervisor that has died."""
 
 

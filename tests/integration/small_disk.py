@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.core.adoption import Wish, import_policy
+from rl_orch.core.policy_import import PolicyImportRequest, import_policy
 from rl_orch.errors import RlctlError
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from tests.integration.full_disk import NO_SPACE, fill
 from tests.odd_files import HUGE, a_hole
 
@@ -61,7 +61,9 @@ def main(disk: Path, whole: Path, policy: Path) -> None:
 
     refused(lambda: here.import_run(source, watch=fills), "cannot be brought here", NO_SPACE)
     assert left(home) == []
-    refused(lambda: import_policy(here, policy, Wish(env="CartPole-v1")), "MiB stay free")
+    refused(
+        lambda: import_policy(here, policy, PolicyImportRequest(env="CartPole-v1")), "MiB stay free"
+    )
     assert left(home) == []
     (disk / "full").unlink()
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.io import processes
-from rl_orch.io.signals import OF_PYTHON
+from rl_orch.io.processes import pids
+from rl_orch.io.processes.signals import OF_PYTHON
 from rl_orch.records import Run
 from tests.integration.conftest import RLCTL, SMALL, Shell, until
 from tests.signals import ignored_by, ignoring
@@ -39,7 +39,7 @@ def run_of(shell: Shell) -> Run:
 
 
 def root_of(path: str | Path) -> int:
-    return processes.pid_of((Path(path) / "lock").read_text())
+    return pids.pid_of((Path(path) / "lock").read_text())
 
 
 def external(shell: Shell, text: str) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def test_a_service_and_its_runs_hear_what_their_starter_ignores(shell: Shell) ->
         path: Path = until(lambda: next((shell.home / "runs").glob("waits-*"), None))
         until(lambda: "SigCgt" in (path / "log.txt").read_text())
         log = (path / "log.txt").read_text()
-        (root,) = [p for p in shell.processes() if "rl_orch.worker.external" in p.cmdline()]
+        (root,) = [p for p in shell.processes() if "rl_orch.worker.external.train" in p.cmdline()]
         assert ignored_by(root.pid) == OF_PYTHON
         (program,) = root.children()
         assert ignored_by(program.pid) == OF_PYTHON

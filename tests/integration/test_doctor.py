@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core.footprint import COPY_BYTES, FIXED_BYTES, footprint
-from rl_orch.core.preflight import ask_torch
-from rl_orch.io import machine
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.preflight.facts import ask_torch
+from rl_orch.core.preflight.footprint import COPY_BYTES, FIXED_BYTES, footprint
+from rl_orch.io.machine import hardware
+from rl_orch.io.run.directory import RunDir
 from tests.conftest import python_path
 from tests.integration.conftest import RESUMED, Shell
 
@@ -34,7 +34,7 @@ def test_a_machine_that_runs_these_tests_passes_and_nothing_is_made(shell: Shell
 
 
 def test_what_fails_is_shown_with_its_fix_and_exits_with_1(shell: Shell) -> None:
-    absent = "mps" if machine.gpus() else "cuda"
+    absent = "mps" if hardware.gpus() else "cuda"
     asked = ("--env", "CartPole-v1", "resources.memory_mb=1e8", "--device", absent, "--seeds", "3")
     done = shell.run("doctor", *asked)
     assert done.returncode == 1

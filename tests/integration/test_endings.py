@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.io import commands, processes, shelf
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.processes import pids
+from rl_orch.io.run import command_socket
 from tests.integration.conftest import SMALL, Shell, until
 from tests.waiting import PATIENCE_S
 
@@ -32,7 +34,7 @@ def launched(shell: Shell) -> tuple[subprocess.Popen[str], dict[str, Any]]:
 
 def worker_pid(run: dict[str, Any]) -> int:
     """The pid of the run's root, by the lock it holds."""
-    return processes.pid_of((Path(run["path"]) / "lock").read_text())
+    return pids.pid_of((Path(run["path"]) / "lock").read_text())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -45,7 +47,7 @@ def test_a_signal_stops_the_run_after_a_last_checkpoint(
     assert child.returncode == 4
     shown = shell.json("show", run["id"])
     assert shown["state"] == "stopped"
-    saved = shelf.listing(Path(run["path"]) / "checkpoints")
+    saved = catalog.listing(Path(run["path"]) / "checkpoints")
     assert saved[-1].intact
     assert saved[-1].step == shown["env_steps"]
     assert shell.processes() == []
@@ -89,10 +91,10 @@ def test_a_run_outlives_its_killed_supervisor_and_can_still_be_talked_to(shell: 
     before = shell.json("show", run["id"])
     assert before["state"] == "running"
     folder = Path(run["path"])
-    assert commands.send(folder, "checkpoint")["ok"]
-    until(lambda: shelf.listing(folder / "checkpoints"))
-    assert commands.send(folder, "pause")["ok"]
-    refused = commands.send(folder, "render")
+    assert command_socket.send(folder, "checkpoint")["ok"]
+    until(lambda: catalog.listing(folder / "checkpoints"))
+    assert command_socket.send(folder, "pause")["ok"]
+    refused = command_socket.send(folder, "render")
     assert not refused["ok"]
     assert "stop, checkpoint, pause, unpause" in refused["error"]
     stopped = shell.json("stop", run["id"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_orch.io import bundles
+from rl_orch.io.policies import bundles
 from tests.integration.conftest import SMALL, Shell
 
 LAUNCH = ("launch", "--env", "CartPole-v1", *SMALL)

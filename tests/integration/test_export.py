@@ -15,15 +15,17 @@ import numpy as np
 import torch
 from packaging.requirements import Requirement
 
-from rl_orch.io import bundles, checkpoints, manifest
-from rl_orch.io.bundles import Bundle
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import checkpoint_files
+from rl_orch.io.policies import bundles
+from rl_orch.io.policies.bundles import Bundle
+from rl_orch.io.run import manifest
+from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.train import Training
 from rl_orch.spec import tuned
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
 from tests.integration.conftest import Shell
-from tests.learning.outlet import MemoryOutlet
+from tests.learning.recorder import MemoryOutlet
 
 SOLVED = 475.0
 EPISODES = 20
@@ -44,13 +46,13 @@ def trained(folder: Path) -> Path:
     torch.set_num_threads(1)
     document = read_spec(tuned.CONFIGS / "ppo-CartPole-v1.yaml")
     judged = f"eval.final_episodes={EPISODES_JUDGED}"
-    spec, outlet = resolve(document, overrides=("obs.normalize=running", judged)), MemoryOutlet()
-    with closing(Training(spec, outlet)) as training:
+    spec, recorder = resolve(document, overrides=("obs.normalize=running", judged)), MemoryOutlet()
+    with closing(Training(spec, recorder)) as training:
         training.run()
-    snapshot, directory = outlet.saved[-1][0], RunDir(folder / "cartpole-1")
+    snapshot, directory = recorder.saved[-1][0], RunDir(folder / "cartpole-1")
     made = manifest.describe(spec, run_id="cartpole-1", group=None, created_at=0.0)
     directory.create(spec, made)
-    return checkpoints.save(
+    return checkpoint_files.save(
         directory.checkpoints,
         step=snapshot.step,
         tensors=snapshot.tensors,

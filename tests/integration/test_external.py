@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.io import processes
-from rl_orch.io.events import first_gap, fold, read
+from rl_orch.io.processes import pids
+from rl_orch.io.run.events import first_gap, fold, read
 from tests.integration.conftest import Shell, until
 from tests.waiting import PATIENCE_S
 
@@ -73,13 +73,13 @@ def steps_kept(path: Path) -> list[int]:
 
 def program_of(path: Path) -> psutil.Process:
     """The program that a run's root has started."""
-    root = psutil.Process(processes.pid_of((path / "lock").read_text()))
+    root = psutil.Process(pids.pid_of((path / "lock").read_text()))
     (program,) = root.children()
     return program
 
 
 def left_of(path: Path) -> list[str]:
-    return list(processes.marked(path, through=100))
+    return list(pids.marked(path, through=100))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         yield Desk(shell)
     shell.close()
     for path in (shell.home / "runs").glob("*"):
-        processes.sweep(path, through=100)
+        pids.sweep(path, through=100)
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_one_that_ignores_the_signal_is_killed_with_its_children_and_that_is_sai
 
 def test_a_root_that_is_killed_takes_its_program_with_it(desk: Desk) -> None:
     child, path = desk.launched("train.total_timesteps=1e12", "name=rootless")
-    os.kill(processes.pid_of((path / "lock").read_text()), signal.SIGKILL)
+    os.kill(pids.pid_of((path / "lock").read_text()), signal.SIGKILL)
     child.communicate(timeout=PATIENCE_S)
     run = orchestrator.connect(desk.shell.home).get(path.name)
     assert run.state == "failed"

@@ -8,8 +8,8 @@ import pytest
 
 from rl_orch.core.ports import Runner, Task
 from rl_orch.errors import SpecInvalid
-from rl_orch.io import processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import to_spec
 from rl_orch.runners.external import ExternalRunner
 from rl_orch.spec.model import Spec
@@ -48,7 +48,7 @@ class TestExternalRunner(BackgroundRunnerContract):
     def swept(self, tmp_path: Path) -> Iterator[None]:
         """A root that is killed leaves its program to whoever sweeps, as a supervisor does."""
         yield
-        processes.sweep(tmp_path / "run", through=100)
+        pids.sweep(tmp_path / "run", through=100)
 
     def make_runner(self) -> Runner:
         return ExternalRunner()
@@ -64,7 +64,7 @@ class TestExternalRunner(BackgroundRunnerContract):
             runner.stop(handle, force=True)
             self.wait(runner, handle)
             assert runner.sweep(directory, through=1) == 1
-            assert list(processes.marked(directory, through=1)) == []
+            assert list(pids.marked(directory, through=1)) == []
 
     def test_programs_and_the_environment_are_there_before_anything_starts(self) -> None:
         self.make_runner().check(a_spec())
@@ -81,4 +81,4 @@ class TestExternalRunner(BackgroundRunnerContract):
             late = runner.start(directory, Task(attempt=1))
             assert self.wait(runner, late).code == 2
             assert runner.poll(handle) is None
-            assert len(list(processes.marked(directory, through=1))) == 2
+            assert len(list(pids.marked(directory, through=1))) == 2

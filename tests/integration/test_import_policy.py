@@ -15,12 +15,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rl_orch import orchestrator
-from rl_orch.core.adoption import Wish, import_policy
-from rl_orch.core.registry import Registry
+from rl_orch.core.policy_import import PolicyImportRequest, import_policy
+from rl_orch.core.registry.models import Registry
 from rl_orch.errors import BadInput
-from rl_orch.io import room
-from rl_orch.io.room import Room
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.machine import room
+from rl_orch.io.machine.room import Room
+from rl_orch.io.run.directory import RunDir
 from tests.conftest import Ran
 from tests.foreign import CLOSE, FOLDER, played, reported, taken_in, torch_file, zipped
 from tests.odd_files import KINDS, a_hole, in_place
@@ -29,7 +29,7 @@ from tests.unit.test_io_trees import holder
 
 CONFINED = """
 import fcntl, os, resource, signal, socket, subprocess, sys
-from rl_orch.io.confinement import confine
+from rl_orch.io.processes.sandbox import confine
 
 def refused(act):
     try:
@@ -155,7 +155,7 @@ def test_a_service_is_not_asked_to_import(rlctl: Callable[..., Ran]) -> None:
 
 def refusal(path: Path, home: Path, **wish: Any) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        taken_in(path, Wish(**wish), home)
+        taken_in(path, PolicyImportRequest(**wish), home)
     return caught.value
 
 
@@ -215,7 +215,9 @@ def test_an_import_that_is_interrupted_leaves_nothing(
     if moment == "known":
         monkeypatch.setattr(Registry, "enter", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        import_policy(here, FOLDER / "sb3-ppo.zip", Wish(env="CartPole-v1"), watch=watch)
+        import_policy(
+            here, FOLDER / "sb3-ppo.zip", PolicyImportRequest(env="CartPole-v1"), watch=watch
+        )
     runs = tmp_path / "home" / "runs"
     assert not runs.exists() or os.listdir(runs) == []
     assert here.ls().runs == ()
@@ -228,7 +230,7 @@ def test_what_a_killed_import_left_is_swept_by_the_next(tmp_path: Path) -> None:
     assert left.is_dir()
     here = orchestrator.connect(tmp_path / "home")
     with pytest.raises(BadInput, match="does not say which environment"):
-        import_policy(here, FOLDER / "sb3-ppo.zip", Wish())
+        import_policy(here, FOLDER / "sb3-ppo.zip", PolicyImportRequest())
     assert not left.exists()
 
 
@@ -253,7 +255,7 @@ def test_what_a_state_dict_lacks_begins_new_and_is_said(tmp_path: Path) -> None:
     file, rng = tmp_path / "mlp.safetensors", np.random.default_rng(0)
     shapes = {"0.weight": (8, 4), "0.bias": (8,), "2.weight": (2, 8), "2.bias": (2,)}
     save_file({n: rng.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}, file)
-    wish = Wish("CartPole-v1", "ppo", overrides=("agent.network.activation=relu",))
+    wish = PolicyImportRequest("CartPole-v1", "ppo", overrides=("agent.network.activation=relu",))
     spec, checkpoint = taken_in(file, wish, tmp_path / "home")
     assert spec.agent.network.activation == "relu"
     tensors = load_file(checkpoint / "tensors.safetensors")
@@ -265,10 +267,12 @@ def test_what_a_state_dict_lacks_begins_new_and_is_said(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_ours_is_imported_by_its_tensors_alone(tmp_path: Path) -> None:
-    _, checkpoint = taken_in(FOLDER / "sb3-sac.zip", Wish(env="Pendulum-v1"), tmp_path / "there")
+    _, checkpoint = taken_in(
+        FOLDER / "sb3-sac.zip", PolicyImportRequest(env="Pendulum-v1"), tmp_path / "there"
+    )
     file = tmp_path / "sac.safetensors"
     shutil.copy(checkpoint / "tensors.safetensors", file)
-    spec, again = taken_in(file, Wish(env="Pendulum-v1"), tmp_path / "here")
+    spec, again = taken_in(file, PolicyImportRequest(env="Pendulum-v1"), tmp_path / "here")
     assert (spec.agent.algorithm, spec.agent.network.hidden_sizes) == ("sac", (32, 32))
     assert (again / "tensors.safetensors").read_bytes() == file.read_bytes()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from tests.foreign import FOLDER
 from tests.integration.conftest import RLCTL, Shell
 

@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 )
 
 from rl_orch import orchestrator
-from rl_orch.io import checkpoints
-from rl_orch.io.events import read
+from rl_orch.io.checkpoints import checkpoint_files
+from rl_orch.io.run.events import read
 from rl_orch.records import EventKind, State
 from tests.integration.conftest import SMALL, Shell
 
@@ -114,7 +114,7 @@ def test_kept_checkpoints_are_registered_and_the_judged_one_is_validated(
     query = "SELECT model_path FROM models WHERE validated=1 ORDER BY mean_reward DESC LIMIT 1"
     with sqlite3.connect(shell.home / "rlctl.db") as connection:
         path = Path(connection.execute(query).fetchone()[0])
-    assert checkpoints.load(path).step == best[4]
+    assert checkpoint_files.load(path).step == best[4]
 
 
 def test_logs_print_the_log_and_the_events(trained: tuple[Shell, dict[str, Any]]) -> None:

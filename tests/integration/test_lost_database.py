@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rl_orch import orchestrator
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from tests.integration.conftest import Shell
 
 

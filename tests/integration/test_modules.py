@@ -15,9 +15,9 @@ import pytest
 
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.tokens import Scope
+from rl_orch.core.store.tokens import Scope
 from rl_orch.errors import Refused, SpecInvalid
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import connect
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve

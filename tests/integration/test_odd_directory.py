@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from tests.integration.conftest import Shell
 from tests.odd_files import KINDS, in_place
 

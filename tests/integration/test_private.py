@@ -10,7 +10,7 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.client import Client
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 from tests.faults import programs
 from tests.faults.lab import Lab
 from tests.integration.conftest import SMALL, Shell, until

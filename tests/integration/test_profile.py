@@ -97,7 +97,7 @@ def test_whoever_ends_the_command_ends_the_training_too(
     def training() -> list[psutil.Process]:
         """The program, and the subreaper above it."""
         started = psutil.Process(child.pid).children(recursive=True)
-        both = [one for one in started if "rl_orch.worker.profile" in one.cmdline()]
+        both = [one for one in started if "rl_orch.worker.tasks.profile" in one.cmdline()]
         return both if len(both) == 2 else []
 
     both: list[psutil.Process] = until(training)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
 
 ROOT = Path(__file__).parents[2]
 

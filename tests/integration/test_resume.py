@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.io import chain, checkpoints, shelf
-from rl_orch.io.events import fold, read
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, hash_chain
+from rl_orch.io.checkpoints import checkpoint_files as checkpoints
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import fold, read
 from rl_orch.records import Event
 from tests.integration.conftest import RESUMED, Shell, until
 from tests.integration.test_endings import worker_pid
@@ -73,17 +74,17 @@ def test_an_interrupted_run_goes_on_bit_for_bit(
     assert (result.run.attempt, result.run.resume, result.run.env_steps) == (2, "bitwise", 12288)
     if state == "stopped":
         # The last checkpoint of a run that was asked to end is one that nobody else has.
-        digests = [chain.digests(checkpoints.load(newest(run))) for run in (whole, directory)]
+        digests = [hash_chain.digests(checkpoints.load(newest(run))) for run in (whole, directory)]
         assert digests[0] == digests[1]
     else:
-        assert chain.compare(whole, directory).difference is None
+        assert hash_chain.compare(whole, directory).difference is None
     events = shell.run("logs", "last", "--events").stdout.splitlines()
     assert [Event.model_validate_json(line) for line in events] == fold(read(directory.events))
     assert shell.processes() == []
 
 
 def newest(directory: RunDir) -> Path:
-    path = shelf.newest(directory.checkpoints).path
+    path = catalog.newest(directory.checkpoints).path
     assert path is not None
     return path
 
@@ -100,7 +101,7 @@ def test_a_run_that_outlived_its_launch_is_taken_over_as_it_is(shell: Shell, who
     os.kill(root, signal.SIGCONT)
     resumed = json.loads(taking.communicate(timeout=PATIENCE_S)[0])
     assert (resumed["state"], resumed["attempt"]) == ("succeeded", 1)
-    assert chain.compare(whole, directory).difference is None
+    assert hash_chain.compare(whole, directory).difference is None
 
 
 def test_only_one_of_two_resumes_wins_and_the_other_says_who_has_it(shell: Shell) -> None:
@@ -143,7 +144,7 @@ def test_a_moved_run_goes_on_bit_for_bit_in_another_home(
     assert Path(imported["path"]).parent == home / "runs"
     resumed = other.json("resume", imported["id"])
     assert (resumed["state"], resumed["resume"]) == ("succeeded", "bitwise")
-    assert chain.compare(whole, RunDir(Path(resumed["path"]))).difference is None
+    assert hash_chain.compare(whole, RunDir(Path(resumed["path"]))).difference is None
     assert other.json("import-run", str(stick), code=2)["error"]["code"] == "conflict"
     other.close()
 

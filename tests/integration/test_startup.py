@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core.store import Store
-from rl_orch.io.rundir import RunDir
+from rl_orch.core.store.runs import Store
+from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import connect, to_spec
 from rl_orch.records import Run, State
 

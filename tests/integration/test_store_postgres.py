@@ -10,12 +10,12 @@ from typing import TypeVar
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core import database
-from rl_orch.core.services import Services
-from rl_orch.core.store import Store
-from rl_orch.core.tokens import Tokens
+from rl_orch.core.store import database
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.services import Services
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import BadInput, MissingExtra, RlctlError, Unavailable
-from rl_orch.io import processes
+from rl_orch.io.processes import pids
 from rl_orch.records import Service
 from rl_orch.testing import FakeClock
 from tests.postgres import PASSWORD, Postgres
@@ -245,5 +245,5 @@ def test_tokens_and_services_are_shared_by_all_who_share_the_database(
     for alive in (True, False):
         timer.advance(5.0)
         assert here.alive(lease) is alive
-    assert here.alive(processes.lease())
+    assert here.alive(pids.lease())
     other.close()

@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from rl_orch.api.settings import PORT
 from rl_orch.client import Client
-from rl_orch.io import place, processes
+from rl_orch.http.settings import PORT
+from rl_orch.io import service_note
+from rl_orch.io.processes import pids
 from rl_orch.records import Run
 from tests.integration.conftest import SMALL, Shell, until
 from tests.waiting import PATIENCE_S
@@ -38,7 +39,7 @@ def training(shell: Shell) -> Run:
 
 
 def lives(pid: int) -> bool:
-    return processes.identity(pid) is not None
+    return pids.identity(pid) is not None
 
 
 def roots(shell: Shell) -> list[psutil.Process]:
@@ -102,7 +103,7 @@ def test_a_service_in_the_foreground_ends_when_it_is_asked_to(shell: Shell) -> N
     service = shell.start("up", "--port", "0", "--cpus", "1", "--memory-mb", "900")
     assert service.stdout is not None
     said = service.stdout.readline()
-    found = place.living(shell.home)
+    found = service_note.living(shell.home)
     assert found is not None
     assert said == f"service ready at {found.url} (pid {service.pid})\n"
     assert (shell.home / "service.json").stat().st_mode & 0o777 == 0o600
@@ -111,7 +112,7 @@ def test_a_service_in_the_foreground_ends_when_it_is_asked_to(shell: Shell) -> N
     service.send_signal(signal.SIGTERM)
     _, told = service.communicate(timeout=PATIENCE_S)
     assert (service.returncode, told.splitlines()[-1]) == (0, "service ended")
-    assert place.read(shell.home) is None
+    assert service_note.read(shell.home) is None
 
 
 def test_a_service_that_cannot_start_says_why(shell: Shell) -> None:
@@ -152,7 +153,7 @@ def test_a_home_keeps_the_database_in_mind_that_its_service_was_started_with(
     started = shell.run("up", "--detach", "--host", "0.0.0.0", "--port", "0")
     assert (started.returncode, started.stderr) == (0, "")
     assert shell.run("down").returncode == 0
-    assert place.noted_database(shell.home) == first
+    assert service_note.noted_database(shell.home) == first
     again = shell.run("up", "--detach", "--port", "0", "--database", second)
     assert again.stderr == f"the database of this home is {second} now; it was {first}\n"
     assert shell.run("down").returncode == 0

@@ -13,20 +13,21 @@ import psutil
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.cli import launch
+from rl_orch.cli.commands import launch
 from rl_orch.client import Client
 from rl_orch.core.ports import Runner, Task
 from rl_orch.errors import SpecInvalid
-from rl_orch.io import chain, processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import hash_chain
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run
 from rl_orch.runners import local
-from rl_orch.runners.local import LocalRunner, Spare, variables
+from rl_orch.runners.local import LocalRunner, Standby, variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import BackgroundRunnerContract
-from rl_orch.worker import check
-from rl_orch.worker.loaded import OUTDATED
+from rl_orch.worker.checks import environment as check
+from rl_orch.worker.warm.loaded import OUTDATED
 from tests.integration.conftest import SMALL, Shell, until
 from tests.waiting import PATIENCE_S
 
@@ -47,10 +48,10 @@ class Warm(LocalRunner):
         """Start it warm where that can be."""
         if task.checkpoint is not None:
             return super().start(directory, task)
-        self.expect(RunDir(directory).spec())
+        self.prestart(RunDir(directory).spec())
         (loading,) = self.spares._spares
         handle = super().start(directory, task)
-        assert processes.pid_of(handle) == loading.child.pid
+        assert pids.pid_of(handle) == loading.child.pid
         return handle
 
 
@@ -81,7 +82,7 @@ class TestWarmRunner(BackgroundRunnerContract):
             (spare,) = until(lambda: runner.spares.ready)
             directory = self.make_directory(tmp_path, "resources.threads=2")
             handle = runner.start(directory, Task(attempt=1))
-            assert processes.pid_of(handle) != spare
+            assert pids.pid_of(handle) != spare
             self.wait(runner, handle)
             (other,) = until(lambda: runner.spares.ready)
             assert psutil.Process(other).environ()["OMP_NUM_THREADS"] == "2"
@@ -97,7 +98,7 @@ class TestWarmRunner(BackgroundRunnerContract):
             soft, hard = psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE)
             psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE, (soft - 1, hard))
             handle = runner.start(directory, Task(attempt=1))
-            assert processes.pid_of(handle) != spare
+            assert pids.pid_of(handle) != spare
             self.wait(runner, handle)
         finally:
             runner.spares.close()
@@ -133,10 +134,10 @@ def test_a_warm_run_is_bit_for_bit_a_cold_one(
     assert root == spare
     assert shell.run("wait", run.id).returncode in (0, 3)
     started: list[Mapping[str, str]] = []
-    monkeypatch.setattr(Spare, "start", started.append)
+    monkeypatch.setattr(Standby, "start", started.append)
     cold = orchestrator.run(RunDir.of(run).spec(), home=shell.home).run
     assert not started
-    compared = chain.compare(RunDir.of(run), RunDir.of(cold))
+    compared = hash_chain.compare(RunDir.of(run), RunDir.of(cold))
     assert compared.difference is None
     assert compared.checkpoints > 0
     assert compared.events > 0
@@ -239,7 +240,7 @@ class TestAhead:
         runner = LocalRunner()
         (loading,) = begun(runner, self.SPEC)
         handle = runner.start(directory(tmp_path, self.SPEC), Task(attempt=1))
-        assert processes.pid_of(handle) == loading
+        assert pids.pid_of(handle) == loading
         until(lambda: runner.poll(handle))
         assert not runner.spares.expected
 
@@ -248,7 +249,7 @@ class TestAhead:
         (loading,) = begun(runner, self.SPEC)
         other = resolve(self.SPEC.model_dump(), overrides=["resources.threads=2"])
         handle = runner.start(directory(tmp_path, other), Task(attempt=1))
-        assert processes.pid_of(handle) != loading
+        assert pids.pid_of(handle) != loading
         assert not lives(loading)
         runner.stop(handle, force=True)
 
@@ -261,7 +262,7 @@ class TestAhead:
 
 def begun(runner: Any, spec: Spec) -> list[int]:
     """The pids of the spares that there are once an expected spec is checked."""
-    runner.expect(spec)
+    runner.prestart(spec)
     runner.check(spec)
     return [spare.child.pid for spare in runner.spares._spares]
 
@@ -279,7 +280,7 @@ def spares(service: int) -> list[int]:
     with suppress(psutil.Error):
         for child in psutil.Process(service).children():
             with suppress(psutil.Error):
-                if child.cmdline()[3:5] == ["rl_orch.worker.spare", "ready"]:
+                if child.cmdline()[3:5] == ["rl_orch.worker.warm.standby", "ready"]:
                     found.append(child.pid)
     return found
 
@@ -289,11 +290,11 @@ def launched(shell: Shell, *words: str) -> tuple[Run, int]:
     run_id = shell.json(*words)["id"]
     with Client.of_home(shell.home) as client:
         handle = until(lambda: [a.handle for a in client.show(run_id).attempts if a.handle])[0]
-        return client.get(run_id), processes.pid_of(handle)
+        return client.get(run_id), pids.pid_of(handle)
 
 
 def lives(pid: int) -> bool:
-    return processes.identity(pid) is not None
+    return pids.identity(pid) is not None
 
 
 @contextmanager
@@ -303,7 +304,7 @@ def living(runner: Runner, directory: Path) -> Iterator[int]:
     try:
         events = RunDir(directory).events
         until(lambda: b'"kind":"metric"' in events.read_bytes())
-        yield processes.pid_of(handle)
+        yield pids.pid_of(handle)
     finally:
         runner.stop(handle, force=True)
         until(lambda: runner.poll(handle) is not None)
@@ -313,7 +314,7 @@ def about(pid: int, folder: Path) -> dict[str, Any]:
     """All that can be seen of a process and is not its own alone."""
     process = psutil.Process(pid)
     environment = process.environ()
-    cookie = environment.pop(processes.COOKIE)
+    cookie = environment.pop(pids.COOKIE)
     assert environment == variables(1)
     open_files = {fd: os.readlink(f"/proc/{pid}/fd/{fd}").replace(str(folder), "X") for fd in "012"}
     return {

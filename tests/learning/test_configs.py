@@ -13,7 +13,7 @@ from rl_orch.spec import checks, tuned
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
-from tests.learning.outlet import MemoryOutlet
+from tests.learning.recorder import MemoryOutlet
 
 ALL = sorted(path.name for path in tuned.CONFIGS.glob("*.yaml"))
 SOLVED = {
@@ -44,11 +44,11 @@ def test_a_shipped_spec_can_be_carried_out(name: str) -> None:
     whole = of(name)
     assert checks.unread(whole) == []
     assert describe.problems(whole, describe.describe(whole)) == []
-    spec, outlet = of(name, *SHORT), MemoryOutlet()
-    with closing(Training(spec, outlet)) as training:
+    spec, recorder = of(name, *SHORT), MemoryOutlet()
+    with closing(Training(spec, recorder)) as training:
         outcome = training.run()
     assert outcome.env_steps >= 64
-    assert outlet.saved[-1][1] is not None
+    assert recorder.saved[-1][1] is not None
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if not name.startswith("experiment")])

@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 
 from rl_orch.records import EventKind
-from rl_orch.rl.actor_critic import ActorCritic
-from rl_orch.rl.critics import CriticLearner
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.rl.policy import PolicyModule
-from rl_orch.rl.q_network import QNetwork
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import PolicyModule
+from rl_orch.rl.policies.q_network import QNetwork
+from rl_orch.rl.policies.twin_critics import CriticLearner
 from rl_orch.rl.train import Training
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from tests.learning import known_envs
-from tests.learning.outlet import MemoryOutlet
+from tests.learning.recorder import MemoryOutlet
 
 Options = Mapping[str, Any]
 """Options of a spec by path; those that come later count."""
@@ -131,9 +131,9 @@ def a_spec(algorithm: str, env: str, steps: int, *layers: Options) -> Spec:
     return resolve(merged(common, QUICK[algorithm], *layers))
 
 
-def trained(spec: Spec, outlet: MemoryOutlet | None = None) -> Training:
+def trained(spec: Spec, recorder: MemoryOutlet | None = None) -> Training:
     """A training that has come to its end."""
-    with closing(Training(spec, outlet or MemoryOutlet())) as training:
+    with closing(Training(spec, recorder or MemoryOutlet())) as training:
         training.run()
         return training
 
@@ -253,9 +253,9 @@ def test_the_best_allowed_actions_are_found_and_no_others_are_ever_tried(
 ) -> None:
     steps = 768 if algorithm in REPLAYING else 2_048
     spec = a_spec(algorithm, env, steps, MYOPIC, {"agent.action_masks": True})
-    outlet = MemoryOutlet()
-    policy = trained(spec, outlet).policy
-    lengths = {(event.tags or {})["length"] for event in outlet.of(EventKind.EPISODE)}
+    recorder = MemoryOutlet()
+    policy = trained(spec, recorder).policy
+    lengths = {(event.tags or {})["length"] for event in recorder.of(EventKind.EPISODE)}
     assert lengths == {8}, "a forbidden action ends an episode early"
     assert judged(policy, spec) == pytest.approx(5.2)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_orch.export.acting import GraphActor
-from rl_orch.io.portable import FILES
+from rl_orch.io.policies.requests import FILES
 from rl_orch.rl.evaluate import evaluate
 from tests.exported import VARIANTS, made
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch import orchestrator
-from rl_orch.io import chain, shelf
-from rl_orch.io.events import fold, read
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, hash_chain
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import fold, read
 from rl_orch.records import EventKind, State
 from tests.integration.conftest import RESUMED, Shell, until
 from tests.waiting import PATIENCE_S
@@ -63,7 +63,7 @@ def test_fifty_kills_are_told_truly_and_change_nothing(shell: Shell) -> None:
     out, errors = child.communicate(timeout=900)
     assert json.loads(out)["state"] == "succeeded", errors
     assert kills == KILLS
-    assert chain.compare(whole, directory).difference is None
+    assert hash_chain.compare(whole, directory).difference is None
     assert sorted(p.name for p in directory.checkpoints.iterdir()) == sorted(
         p.name for p in whole.checkpoints.iterdir()
     )
@@ -78,4 +78,4 @@ def assert_nothing_counted_twice(directory: RunDir) -> None:
     assert len(set(named)) == len(named)
     updates = [e.step for e in events if e.key == "losses/policy_loss"]
     assert len(set(updates)) == len(updates)
-    assert all(entry.intact for entry in shelf.listing(directory.checkpoints))
+    assert all(entry.intact for entry in catalog.listing(directory.checkpoints))

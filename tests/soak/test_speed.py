@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.stream_clients import Load, measure
-from rl_orch.core.forecast import forecast
-from rl_orch.core.preflight import quick
-from rl_orch.core.scheduler import Capacity, choose
-from rl_orch.core.store import Query, Store
-from rl_orch.io import processes
+from rl_orch.core.preflight.facts import quick
+from rl_orch.core.queue.forecast import forecast
+from rl_orch.core.queue.scheduler import Capacity, choose
+from rl_orch.core.store.runs import Query, Store
+from rl_orch.io.processes import pids
 from tests.api.conftest import Api, api, runner
 from tests.api.test_limits import JSON, ODD_JSON
 from tests.contract.test_store_pages import ORDERS, full
@@ -107,7 +107,7 @@ def test_a_root_that_is_killed_is_noticed_within_a_second(lab: Lab) -> None:
     lab.service.start()
     run, _, root = begun(lab, programs.a_count(lab.program, lasts_s=10.0))
     began = time.monotonic()
-    os.kill(processes.pid_of(root.identity), signal.SIGKILL)
+    os.kill(pids.pid_of(root.identity), signal.SIGKILL)
     until(lambda: lab.store.get(run.id).retries == 1)
     assert time.monotonic() - began < NOTICED_WITHIN_S
 

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.peers import cleanrl_speed, sb3_learning
 from benchmarks.speed import page
-from benchmarks.speed.outlet import Returns
 from benchmarks.speed.picture import draw
+from benchmarks.speed.recorder import Returns
 from benchmarks.speed.results import (
     Figure,
     Results,
@@ -247,22 +247,22 @@ def test_our_ways_are_asked_for_only_with_what_the_spec_knows(
 
 
 def test_the_outlet_keeps_returns_of_episodes_and_nothing_else() -> None:
-    outlet = Returns()
-    outlet.emit(EventKind.EPISODE, "charts/episodic_return", 7, step=1)
-    outlet.emit(EventKind.METRIC, "losses/value_loss", 3.0, step=2)
-    assert outlet.returns == [7.0]
+    recorder = Returns()
+    recorder.emit(EventKind.EPISODE, "charts/episodic_return", 7, step=1)
+    recorder.emit(EventKind.METRIC, "losses/value_loss", 3.0, step=2)
+    assert recorder.returns == [7.0]
 
 
 def test_the_loop_tells_the_outlet_of_its_episodes() -> None:
-    outlet = Returns()
+    recorder = Returns()
     spec = spec_of(A2C, seed=1, threads=1, steps=400)
     seed_all(spec.env.seed)
-    training = Training(spec, outlet)
+    training = Training(spec, recorder)
     while training.env_steps < 400:
         training.train_step()
     training.close()
-    assert len(outlet.returns) > 5
-    assert all(1 <= value <= 400 / 8 for value in outlet.returns)
+    assert len(recorder.returns) > 5
+    assert all(1 <= value <= 400 / 8 for value in recorder.returns)
 
 
 def test_the_writer_of_cleanrl_starts_the_clock_after_the_warm_up() -> None:

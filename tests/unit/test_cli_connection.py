@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.cli import connection, down, logs, ls, stop
-from rl_orch.cli.attach import announce
-from rl_orch.cli.connection import Lasting, lasting
-from rl_orch.cli.subjects import Subject
+from rl_orch.cli import connection
+from rl_orch.cli.commands import down, logs, ls, stop
+from rl_orch.cli.connection import RetryingConnection, lasting
+from rl_orch.cli.live.follow import announce
 from rl_orch.client import Client
-from rl_orch.core.findings import Finding
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.scheduler import Capacity
+from rl_orch.core.preflight.findings import Finding
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.errors import Conflict, RlctlError, Unauthorized, Unavailable
-from rl_orch.io import place
-from rl_orch.io.logs import LogPart
+from rl_orch.io import service_note
+from rl_orch.io.run.logs import LogPart
 from rl_orch.records import Run, State
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 from tests.conftest import Ran
@@ -45,7 +46,7 @@ def test_a_home_keeps_the_database_of_its_service_in_mind(
     home.mkdir()
     database = tmp_path / "elsewhere" / "other.db"
     database.parent.mkdir()
-    place.note_database(home, database)
+    service_note.note_database(home, database)
     assert (home / "database").stat().st_mode & 0o777 == 0o600
     assert rlctl("token", "create", "ci").code == 0
     made = Orchestrator(home, FakeRunner(trains_to([1.0])), database=database)
@@ -60,30 +61,32 @@ def test_a_home_keeps_the_database_of_its_service_in_mind(
 
 def test_the_noted_database_moves_with_its_home(home: Path, tmp_path: Path) -> None:
     home.mkdir()
-    assert place.database_of(home, None) is None
-    place.note_database(home, home / "rlctl.db")
+    assert service_note.database_of(home, None) is None
+    service_note.note_database(home, home / "rlctl.db")
     home.rename(tmp_path / "moved")
-    assert place.database_of(tmp_path / "moved", None) == str(tmp_path / "moved" / "rlctl.db")
-    place.note_database(tmp_path / "moved", "postgresql://me:s3cret@db/rl")
-    assert place.database_of(tmp_path / "moved", None) == "postgresql://me:s3cret@db/rl"
-    assert place.database_of(tmp_path / "moved", "named.db") == "named.db"
+    assert service_note.database_of(tmp_path / "moved", None) == str(
+        tmp_path / "moved" / "rlctl.db"
+    )
+    service_note.note_database(tmp_path / "moved", "postgresql://me:s3cret@db/rl")
+    assert service_note.database_of(tmp_path / "moved", None) == "postgresql://me:s3cret@db/rl"
+    assert service_note.database_of(tmp_path / "moved", "named.db") == "named.db"
     (tmp_path / "moved" / "database").write_bytes(b"\xff")
     with pytest.raises(RlctlError, match="cannot be read"):
-        place.database_of(tmp_path / "moved", None)
+        service_note.database_of(tmp_path / "moved", None)
 
 
 def test_the_doctor_looks_at_the_database_of_the_home(
     rlctl: Rlctl, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.mkdir()
-    place.note_database(home, "postgresql://me@db/rl")
+    service_note.note_database(home, "postgresql://me@db/rl")
     looked_at: list[str | None] = []
 
     def examine(_home: Path, _spec: object, *, database: str | None, port: int) -> list[Finding]:
         looked_at.append(database)
         return [Finding("port", "ok", str(port))]
 
-    monkeypatch.setattr("rl_orch.cli.doctor.examine", examine)
+    monkeypatch.setattr("rl_orch.cli.commands.doctor.examine", examine)
     assert rlctl("doctor").code == rlctl("doctor", "--registry-db", "mine.db").code == 0
     assert looked_at == ["postgresql://me@db/rl", "mine.db"]
 
@@ -100,11 +103,11 @@ def test_whoever_waits_goes_on_with_the_next_service(monkeypatch: pytest.MonkeyP
         assert asked is answer
         return asked
 
-    line = Lasting(lambda: second, first)
+    line = RetryingConnection(lambda: second, first)
     assert [line.ask(question), line.ask(question)] == [first, second]
     answers.append(Unauthorized("wrong from the beginning"))
     with pytest.raises(Unauthorized):
-        Lasting(lambda: second, first).ask(question)
+        RetryingConnection(lambda: second, first).ask(question)
 
 
 def test_a_token_of_ones_own_that_is_refused_is_not_tried_again(rlctl: Rlctl) -> None:
@@ -129,10 +132,12 @@ def test_stop_goes_on_with_whoever_is_there_when_the_service_has_gone(
     gone = Client("http://127.0.0.1:1", patience_s=0.0)
     for overrides in (("name=one",), ("name=many", "seeds=2")):
         submission = made.submit(a_spec(*overrides))
-        meant = Subject(submission.runs, submission.group)
-        ended = stop._ended(Lasting(lambda: made, gone, answered=True), meant, force=False)
+        meant = RunOrGroup(submission.runs, submission.group)
+        ended = stop._ended(
+            RetryingConnection(lambda: made, gone, answered=True), meant, force=False
+        )
         assert {run.state for run in ended.runs} == {State.STOPPED}
-        again = stop._told(Lasting(lambda: made, made), submission.runs[0], refuse)
+        again = stop._told(RetryingConnection(lambda: made, made), submission.runs[0], refuse)
         assert again.state is State.STOPPED
 
 
@@ -207,4 +212,4 @@ def test_whoever_waits_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> N
 
     client = Client("http://127.0.0.1:1")
     with pytest.raises(Unavailable, match="gone"):
-        Lasting(lambda: client, client, answered=True).ask(question)
+        RetryingConnection(lambda: client, client, answered=True).ask(question)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from rl_orch.core import exporting
-from rl_orch.core.store import Store
-from rl_orch.io import bundles, deposits, sealed
+from rl_orch.core.policies import export
+from rl_orch.core.store.runs import Store
+from rl_orch.io.checkpoints import external
+from rl_orch.io.files import sealed
+from rl_orch.io.policies import bundles
 from tests.conftest import Ran
 from tests.models import Shop
 
@@ -33,7 +35,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answering:
     home = tmp_path / "rlruns"
     Shop(home, Store(home / "rlctl.db")).a_model("r-1")
     made = Answering()
-    monkeypatch.setattr(exporting, "_child", lambda *_: made)
+    monkeypatch.setattr(export, "_child", lambda *_: made)
     return made
 
 
@@ -80,7 +82,7 @@ def test_what_an_external_program_saved_is_refused_before_torch_is_loaded(
     rlctl: Rlctl, child: Answering, tmp_path: Path
 ) -> None:
     (checkpoint,) = (tmp_path / "rlruns" / "runs" / "r-1" / "checkpoints").iterdir()
-    (checkpoint / deposits.DEPOSIT).write_text("{}")
+    (checkpoint / external.DEPOSIT).write_text("{}")
     for command in (("export", "1"), ("infer", "1", "--observation", "[0]")):
         assert "only that program can read it" in rlctl(*command).err
     assert child.asked == []

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from rl_orch import orchestrator
-from rl_orch.cli import panel as panel_module
-from rl_orch.cli.progress import Lines, Panel
+from rl_orch.cli.live import panel as panel_module
+from rl_orch.cli.live.progress import Panel, ProgressLines
 from rl_orch.core.orchestrator import GroupResult, Orchestrator
 from rl_orch.core.ports import Task
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind, Run, State
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec
 from tests.conftest import Ran
@@ -478,7 +478,7 @@ def test_the_panel_of_one_run_after_another_shows_the_newest(
 def test_plain_lines_say_how_many_runs_of_a_group_have_ended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = Lines()
+    lines = ProgressLines()
     runs = some_runs(3)
     for run in runs:
         lines.watch(run.model_copy(update={"state": State.QUEUED}), [])

@@ -10,10 +10,10 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.cli.connection import place_flags
-from rl_orch.cli.stopping import stop_requests
+from rl_orch.cli.live.interrupts import stop_requests
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State
-from rl_orch.runners.local import LocalRunner, Spare
+from rl_orch.runners.local import LocalRunner, Standby
 from rl_orch.spec.model import Spec
 from tests.conftest import Ran
 
@@ -25,7 +25,7 @@ RUN = Run(
 )  # fmt: skip
 
 
-EXPECT = LocalRunner.expect
+EXPECT = LocalRunner.prestart
 
 
 def send(*numbers: signal.Signals) -> None:
@@ -128,8 +128,8 @@ def test_a_launch_loads_first_and_ends_that_if_it_is_refused(
         done.append("connect")
         refuse()
 
-    monkeypatch.setattr(LocalRunner, "expect", EXPECT)
-    monkeypatch.setattr(Spare, "start", start)
+    monkeypatch.setattr(LocalRunner, "prestart", EXPECT)
+    monkeypatch.setattr(Standby, "start", start)
     monkeypatch.setattr(orchestrator, "connect", connect)
     assert rlctl("launch", "--env", "CartPole-v1").code == 2
     assert done == ["load", "connect", "end"]
@@ -138,7 +138,7 @@ def test_a_launch_loads_first_and_ends_that_if_it_is_refused(
 def test_a_launch_of_another_program_loads_nothing_of_ours(
     rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalRunner, "expect", lambda *_: pytest.fail("something was loaded"))
+    monkeypatch.setattr(LocalRunner, "prestart", lambda *_: pytest.fail("something was loaded"))
     monkeypatch.setattr(orchestrator, "connect", lambda *_, **__: refuse())
     ran = rlctl("launch", "--env", "x", "--yes", "runner=external", "runner.command=[echo]")
     assert "no such home" in ran.err

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from rl_orch.cli import play, scripts
-from rl_orch.core import evaluation
-from rl_orch.core.store import Store
-from rl_orch.io import shelf
-from rl_orch.io.episode_records import Recorded, write_records
-from rl_orch.io.rundir import RunDir
+from rl_orch.cli import scripts
+from rl_orch.cli.commands import play
+from rl_orch.core.policies import evaluation
+from rl_orch.core.store.runs import Store
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.policies.episode_records import Recorded, write_records
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion
 from tests.conftest import Ran
 from tests.models import EPISODES, Shop, a_report
@@ -230,7 +231,7 @@ def test_the_episode_that_is_played_is_of_the_very_checkpoint(
     monkeypatch.setattr(play, "show", show)
     monkeypatch.setenv("DISPLAY", ":0")
     path = Path(models[0].model_path)
-    directory, ours, other = RunDir(path.parents[1]), path.name, shelf.name_of(7)
+    directory, ours, other = RunDir(path.parents[1]), path.name, catalog.name_of(7)
     refused = rlctl("play", "r-0")
     assert refused.code == 2
     assert "no evaluation in its run has recorded episodes of model 1" in refused.err

@@ -9,9 +9,9 @@ import pytest
 from rl_orch import __version__, errors
 from rl_orch.cli.output import print_json, report_error, safe
 from rl_orch.cli.rlctl import COMMANDS, load
-from rl_orch.cli.words import counted
+from rl_orch.cli.views.text import counted
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
-from rl_orch.io.text import clean
+from rl_orch.io.files.text import clean
 from tests.conftest import Ran
 
 Rlctl = Callable[..., Ran]

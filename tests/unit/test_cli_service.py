@@ -14,22 +14,23 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.api.app import create_app
-from rl_orch.api.serving import serve
-from rl_orch.api.settings import Settings
-from rl_orch.cli import logs
+from rl_orch.cli.commands import logs
+from rl_orch.cli.commands.token import seconds
+from rl_orch.cli.commands.up import ServiceOptions
 from rl_orch.cli.connection import connect, masked, place_flags, service_of
-from rl_orch.cli.token import seconds
-from rl_orch.cli.up import Wanted
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
-from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import Service
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.service import RunService
 from rl_orch.errors import BadInput, NotFound
-from rl_orch.io import place, processes
-from rl_orch.io.events import EventWriter, read
-from rl_orch.io.place import Place
-from rl_orch.io.rundir import RunDir
+from rl_orch.http.serving import serve
+from rl_orch.http.settings import Settings
+from rl_orch.io import service_note
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter, read
+from rl_orch.io.service_note import ServiceEndpoint
 from rl_orch.records import EventKind, Run
 from rl_orch.testing import FakeRunner, Script, a_spec, trains_to
 from tests.conftest import Ran
@@ -45,22 +46,22 @@ def a_service(home: Path, script: Script, *, at_once: bool = True) -> Iterator[O
     """A service of a home in this process; `at_once` lets it carry out what is queued."""
     verbs = Orchestrator(home, FakeRunner(script), resident=True)
     token, until, urls = "for-tests-only", threading.Event(), Queue[str]()
-    service = Service(verbs, Capacity(cpus=4, memory_mb=4096), url="")
+    service = RunService(verbs, Capacity(cpus=4, memory_mb=4096), url="")
     app = create_app(verbs, settings=Settings(port=0, own_token=token), service=service)
     serving = threading.Thread(
         target=serve, args=(app, "127.0.0.1", 0), kwargs={"until": until, "started": urls.put}
     )
     scheduling = threading.Thread(target=service.run, args=(until,))
     serving.start()
-    noted = Place(
+    noted = ServiceEndpoint(
         url=urls.get(timeout=PATIENCE_S),
-        identity=processes.identity(os.getpid()) or "",
-        host=processes.host(),
+        identity=pids.identity(os.getpid()) or "",
+        host=pids.host(),
         token=token,
         database=str(verbs.location),
     )
     home.mkdir(exist_ok=True)
-    place.write(home, noted)
+    service_note.write(home, noted)
     if at_once:
         scheduling.start()
     try:
@@ -70,7 +71,7 @@ def a_service(home: Path, script: Script, *, at_once: bool = True) -> Iterator[O
         serving.join()
         if at_once:
             scheduling.join()
-        place.forget(home, noted)
+        service_note.forget(home, noted)
 
 
 @pytest.fixture
@@ -132,12 +133,12 @@ def _noisy(script: Script) -> Script:
 
 
 @pytest.fixture(scope="module")
-def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceEndpoint]:
     """Where the service is of a home that is looked at and not changed."""
     home = tmp_path_factory.mktemp("looked_at") / "a [b]home"
     trained(home)
     with a_service(home, trains_to([1.0]), at_once=False):
-        noted = place.living(home)
+        noted = service_note.living(home)
         assert noted is not None
         yield noted
 
@@ -170,14 +171,14 @@ def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     ids=" ".join,
 )
 def test_a_command_says_the_same_with_and_without_a_service(
-    rlctl: Rlctl, looked_at: Place, words: list[str], monkeypatch: pytest.MonkeyPatch
+    rlctl: Rlctl, looked_at: ServiceEndpoint, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Path(looked_at.database or "").parent
     monkeypatch.setenv("RLCTL_HOME", str(home))
-    monkeypatch.setattr("rl_orch.cli.words.time.time", lambda: 2e9)
-    place.forget(home, looked_at)
+    monkeypatch.setattr("rl_orch.cli.views.text.time.time", lambda: 2e9)
+    service_note.forget(home, looked_at)
     without = rlctl(*words)
-    place.write(home, looked_at)
+    service_note.write(home, looked_at)
     monkeypatch.setattr(orchestrator, "connect", lambda *_args, **_kw: pytest.fail("past it"))
     assert rlctl(*words) == without
 
@@ -268,7 +269,7 @@ def test_launch_with_a_server_is_queued_there_and_followed(
     rlctl: Rlctl, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_service(tmp_path / "theirs", trains_to([4.0, 5.0] * 6)):
-        found = place.living(tmp_path / "theirs")
+        found = service_note.living(tmp_path / "theirs")
         assert found is not None
         monkeypatch.setenv("RLCTL_TOKEN", found.token)
         ran = rlctl(*LAUNCH, "--server", found.url)
@@ -298,7 +299,7 @@ def test_another_database_than_the_services_is_opened_past_it(home: Path, stack:
 
 def test_the_note_of_a_dead_service_is_not_believed(home: Path) -> None:
     home.mkdir()
-    place.write(home, Place("http://127.0.0.1:1", "999999999:1", processes.host(), "t"))
+    service_note.write(home, ServiceEndpoint("http://127.0.0.1:1", "999999999:1", pids.host(), "t"))
     assert service_of(home) is None
     assert isinstance(connect(home, None), Orchestrator)
 
@@ -319,7 +320,7 @@ def test_a_log_is_followed_as_it_grows_until_the_run_has_ended(
         with directory.log.open("a") as log:
             log.write(line)
 
-    monkeypatch.setattr("rl_orch.cli.logs.time.sleep", next_line)
+    monkeypatch.setattr("rl_orch.cli.commands.logs.time.sleep", next_line)
     assert rlctl("logs", "-f", "talks").out == "one\ntwo\nthree\nrest"
 
 
@@ -360,7 +361,7 @@ def test_who_follows_events_hears_no_late_word_of_an_earlier_attempt(
         first.flush()
         second.flush()
 
-    monkeypatch.setattr("rl_orch.cli.logs.time.sleep", told)
+    monkeypatch.setattr("rl_orch.cli.commands.logs.time.sleep", told)
     followed = positions(rlctl("logs", "-f", "talks", "--events"))
     assert followed == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
@@ -446,14 +447,14 @@ def test_up_is_refused_where_a_service_is_up_or_its_parts_are_missing(
     ran = rlctl("up")
     assert ran.code == 2
     assert "is up already: http://127.0.0.1:" in ran.err
-    monkeypatch.setattr("rl_orch.cli.up.NEEDED", ("fastapi", "nosuchmodule"))
+    monkeypatch.setattr("rl_orch.cli.commands.up.NEEDED", ("fastapi", "nosuchmodule"))
     ran = rlctl("up", "--json")
     assert (ran.code, document(ran)["error"]["code"]) == (2, "missing_extra")
     assert "pip install 'rl-orch[server]'" in document(ran)["error"]["hint"]
 
 
 def test_the_command_line_of_a_detached_service_has_no_password(home: Path) -> None:
-    wanted = Wanted(
+    wanted = ServiceOptions(
         home=home, host="::1", port=0, database="postgresql://me:s3cret@db/rl", cpus=3,
         memory_mb=None, hosts=("a", "b"), origins=("https://c",),
     )  # fmt: skip

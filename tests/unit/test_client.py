@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from rl_orch import errors
-from rl_orch.api.problems import respond
 from rl_orch.client import Client
 from rl_orch.client.link import checked, is_loopback
 from rl_orch.client.models import ASSESS_TIMEOUT_S
@@ -29,7 +28,8 @@ from rl_orch.errors import (
     TooMany,
     Unavailable,
 )
-from rl_orch.io.processes import somebody
+from rl_orch.http.problems import respond
+from rl_orch.io.processes.pids import somebody
 from rl_orch.records import Run, RunView, State, Submission
 from rl_orch.testing import a_spec
 

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from rl_orch.io import confinement
-from rl_orch.io.confinement import ALLOW, CALLS, KILL, REFUSE, UNKNOWN
+from rl_orch.io.processes import sandbox
+from rl_orch.io.processes.sandbox import ALLOW, CALLS, KILL, REFUSE, UNKNOWN
 
 X32 = 0x40000000
 
@@ -17,20 +17,20 @@ def answer(machine: str, number: int, *arguments: int, architecture: int | None 
     words = (*arguments, *[0] * (6 - len(arguments)))
     said = calls.machine if architecture is None else architecture
     call = struct.pack("=IIQ6Q", number, said, 0, *words)
-    steps = [*struct.iter_unpack("=HBBI", confinement._program(calls))]
+    steps = [*struct.iter_unpack("=HBBI", sandbox._program(calls))]
     held, at = 0, 0
     while True:
         code, yes, no, value = steps[at]
         at += 1
-        if code == confinement.RETURN:
+        if code == sandbox.RETURN:
             return int(value)
-        if code == confinement.LOAD:
+        if code == sandbox.LOAD:
             (held,) = struct.unpack_from("=I", call, value)
             continue
         held_true = {
-            confinement.EQUAL: held == value,
-            confinement.ABOVE: held > value,
-            confinement.ANY_BIT: bool(held & value),
+            sandbox.EQUAL: held == value,
+            sandbox.ABOVE: held > value,
+            sandbox.ANY_BIT: bool(held & value),
         }
         at += yes if held_true[code] else no
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_orch.cli.chart import draw, ticks
-from rl_orch.cli.curves import Curve, Line, folded
-from rl_orch.io.history import of_events
+from rl_orch.cli.views.chart import draw, ticks
+from rl_orch.core.runs.curves import Curve, Line, folded
+from rl_orch.io.run.history import of_events
 from rl_orch.records import EpisodeSummary, Event, EventKind, History
 from rl_orch.stats import summarize
 from rl_orch.testing import a_report

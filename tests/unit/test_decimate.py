@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rl_orch.io.decimate import LEAST_POINTS, decimate
+from rl_orch.io.metrics.decimate import LEAST_POINTS, decimate
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
 ANY = st.floats()

@@ -14,22 +14,25 @@ import pytest
 import yaml
 
 from rl_orch.errors import Damaged, NotFound
-from rl_orch.export.bundle import Subject, assembled, described
+from rl_orch.export.bundle import ExportSubject, assembled, described
 from rl_orch.export.card import loading
-from rl_orch.io import bundles, onnx_files, sealed
-from rl_orch.io.bundles import NEEDED, NOUN, WEIGHTS, Parity, Port
-from rl_orch.io.portable import FILES
-from rl_orch.io.tensors import decode
+from rl_orch.io.files import sealed
+from rl_orch.io.files.tensors import decode
+from rl_orch.io.policies import bundles, onnx_files
+from rl_orch.io.policies.bundles import NEEDED, NOUN, WEIGHTS, GraphParity, Port
+from rl_orch.io.policies.requests import FILES
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.rl.policy import policy_tensors
-from rl_orch.worker import stored
+from rl_orch.rl.policies.policy import policy_tensors
+from rl_orch.worker.policies import sources
 from tests.exported import CASES, made
 from tests.odd_files import HUGE, KINDS, a_hole, in_place
 
 Tamper = Callable[[Path], None]
 
 
-NEAR = Parity(rows=64, largest_difference=1e-7, largest_absolute=1e-7, tolerance=1e-5, gap=1e-4)
+NEAR = GraphParity(
+    rows=64, largest_difference=1e-7, largest_absolute=1e-7, tolerance=1e-5, gap=1e-4
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def sealed_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     is asked here is asked of bytes. Real ones are made in tests/integration."""
     case = made(CASES["recurrent ppo"])
     report = evaluate(case.policy, case.spec, episodes=4, seed=2, deterministic=True, step=7)
-    subject = Subject(case.policy, case.spec, report, {"run": "r-1", "config_hash": "abc"})
+    subject = ExportSubject(case.policy, case.spec, report, {"run": "r-1", "config_hash": "abc"})
     tensors = policy_tensors(case.policy) | {"learner/optimizer/m": np.zeros(3, np.float32)}
     document = described(subject, case.graph, dict.fromkeys(FILES, NEAR))
     graphs = {FILES[form]: field(8, 2, form.encode()) + bytes(100 * [0x40, 1]) for form in FILES}
@@ -82,14 +85,14 @@ def test_a_bundle_says_what_is_in_it(sealed_bundle: Path) -> None:
 
 def test_a_bundle_is_verified_without_torch(sealed_bundle: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from rl_orch.io import bundles; "
+        "import sys; from pathlib import Path; from rl_orch.io.policies import bundles; "
         "bundles.verify(Path(sys.argv[1])); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(sealed_bundle)], check=True)
 
 
 def test_the_policy_in_a_bundle_is_the_one_that_went_in(sealed_bundle: Path) -> None:
-    loaded = stored.load(sealed_bundle)
+    loaded = sources.load(sealed_bundle)
     went_in = made(CASES["recurrent ppo"])
     for name, tensor in policy_tensors(went_in.policy).items():
         np.testing.assert_array_equal(loaded.tensors[name], tensor)

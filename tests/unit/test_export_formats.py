@@ -15,10 +15,10 @@ from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import Written, session_run
 from rl_orch.export.graph import ACTION
 from rl_orch.export.quantizing import quantized
-from rl_orch.io import onnx_files, portable
-from rl_orch.io.portable import FILES
+from rl_orch.io.policies import onnx_files, requests
+from rl_orch.io.policies.requests import FILES
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.rl.policy import Actor
+from rl_orch.rl.policies.policy import Actor
 from tests.exported import CASES, Case, made
 
 ROWS = 1_000
@@ -60,7 +60,7 @@ def test_graphs_of_a_policy_do_what_it_does_in_every_format(name: str) -> None:
     weights_of_8_bits_take_less_room_and_still_act(case, written["onnx"].data, rows)
 
 
-def batches_of_any_size(graph: Written, rows: parity.Rows) -> None:
+def batches_of_any_size(graph: Written, rows: parity.ParityRows) -> None:
     whole = graph.run(rows.inputs)
     for size in (1, 2, 17):
         part = graph.run({name: values[:size] for name, values in rows.inputs.items()})
@@ -85,7 +85,7 @@ def the_file_is_whole_and_tells_nothing_of_where_it_was_made(data: bytes) -> Non
 
 
 def weights_of_8_bits_take_less_room_and_still_act(
-    case: Case, data: bytes, rows: parity.Rows
+    case: Case, data: bytes, rows: parity.ParityRows
 ) -> None:
     small = quantized(data)
     assert len(small) < len(data)
@@ -107,7 +107,7 @@ def layers_in_float(data: bytes) -> int:
 def test_without_the_extra_the_command_that_installs_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(portable, "ONNX_PACKAGES", ("onnx", "onnx_that_nobody_has"))
+    monkeypatch.setattr(requests, "ONNX_PACKAGES", ("onnx", "onnx_that_nobody_has"))
     with pytest.raises(MissingExtra, match="onnx_that_nobody_has") as refusal:
         made(CASES["ppo"]).writer().write("onnx")
     assert refusal.value.hint == "Install it with `pip install 'rl-orch[export]'`."

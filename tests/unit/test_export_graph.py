@@ -15,7 +15,7 @@ from rl_orch.export.acting import SampledActing, greedy, stacked
 from rl_orch.export.graph import ACTION, FIRST, PolicyGraph, blank_state
 from rl_orch.export.heads import head_of
 from rl_orch.rl.envs import space_json
-from rl_orch.rl.policy import Seen
+from rl_orch.rl.policies.policy import PolicyInput
 from tests.exported import CASES, NORMALIZED, STACKED, VARIANTS, case, made
 
 EVERY = VARIANTS | {
@@ -177,7 +177,7 @@ def test_acting_step_by_step_plays_what_the_policy_plays(name: str) -> None:
 def _replayed(policy: Any, played: list[Any]) -> list[int]:
     memory, actions = None, []
     for _, stack, first in played:
-        seen = Seen(stack[None], np.array([first]), memory)
+        seen = PolicyInput(stack[None], np.array([first]), memory)
         decision = policy.decide(seen, None)
         memory = decision.memory
         actions.append(int(decision.actions[0]))

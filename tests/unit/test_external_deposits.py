@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
-from rl_orch.io import deposits, room, sealed, shelf
-from rl_orch.io.events import EventWriter, read
-from rl_orch.io.rundir import RunDir
-from rl_orch.worker.protocol import Saved
-from rl_orch.worker.stock import Kept, Stock
+from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.files import sealed
+from rl_orch.io.machine import room
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter, read
+from rl_orch.worker.external.checkpoints import CheckpointKeeper, ExternalRetention
+from rl_orch.worker.external.protocol import Saved
 
 FACTS: dict[str, Any] = {
     "run": "r1",
@@ -45,8 +47,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def save(root: Path, source: Path, step: int = 10) -> Path:
-    path = root / shelf.name_of(step)
-    deposits.save(path, source, FACTS | {"step": step})
+    path = root / catalog.name_of(step)
+    external.save(path, source, FACTS | {"step": step})
     return path
 
 
@@ -57,8 +59,8 @@ def copies(root: Path) -> list[Path]:
 def test_a_folder_comes_back_as_it_was(root: Path, source: Path) -> None:
     path = save(root, source)
     shutil.rmtree(source)
-    deposit = deposits.load(path)
-    copy = deposits.payload(path, deposit)
+    deposit = external.load(path)
+    copy = external.payload(path, deposit)
     assert copy.name == source.name
     assert (copy / "model.pt").read_bytes() == b"weights"
     assert (copy / "sub" / "optimizer.pt").read_bytes() == b"moments" * 1000
@@ -67,15 +69,18 @@ def test_a_folder_comes_back_as_it_was(root: Path, source: Path) -> None:
 
 def test_a_single_file_comes_back_under_its_name(root: Path, source: Path) -> None:
     path = save(root, source / "model.pt")
-    copy = deposits.payload(path, deposits.load(path))
+    copy = external.payload(path, external.load(path))
     assert (copy.name, copy.read_bytes()) == ("model.pt", b"weights")
 
 
 def test_the_shelf_takes_it_for_a_checkpoint(root: Path, source: Path) -> None:
     save(root, source, 10)
     save(root, source, 20)
-    assert [(entry.step, entry.intact) for entry in shelf.listing(root)] == [(10, True), (20, True)]
-    assert shelf.newest(root).path == root / "step_000000000020"
+    assert [(entry.step, entry.intact) for entry in catalog.listing(root)] == [
+        (10, True),
+        (20, True),
+    ]
+    assert catalog.newest(root).path == root / "step_000000000020"
 
 
 def flip(file: Path) -> None:
@@ -109,11 +114,11 @@ def test_damage_is_named_and_the_one_before_is_used(
 ) -> None:
     save(root, source, 10)
     path = save(root, source, 20)
-    harm(deposits.payload(path, deposits.load(path)) / "model.pt")
+    harm(external.payload(path, external.load(path)) / "model.pt")
     with pytest.raises(Damaged) as caught:
-        deposits.load(path)
+        external.load(path)
     assert caught.value.message == f"checkpoint step_000000000020 {problem}"
-    newest = shelf.newest(root)
+    newest = catalog.newest(root)
     assert newest.path == root / "step_000000000010"
     assert newest.passed_over == (f"checkpoint step_000000000020 {problem}",)
 
@@ -132,10 +137,10 @@ def test_one_that_was_sealed_by_somebody_else_leads_nowhere(
     root: Path, source: Path, change: dict[str, Any]
 ) -> None:
     path = save(root, source)
-    document = json.loads((path / deposits.DEPOSIT).read_bytes()) | change
-    sealed.write(path, {deposits.DEPOSIT: json.dumps(document).encode()}, noun="checkpoint")
+    document = json.loads((path / external.DEPOSIT).read_bytes()) | change
+    sealed.write(path, {external.DEPOSIT: json.dumps(document).encode()}, noun="checkpoint")
     with pytest.raises(Damaged, match=r"names files elsewhere|not in its format"):
-        deposits.load(path)
+        external.load(path)
 
 
 def test_what_is_no_file_or_folder_is_refused_and_leaves_nothing(root: Path, source: Path) -> None:
@@ -182,52 +187,54 @@ def test_copies_go_with_what_names_them(root: Path, source: Path) -> None:
     for step in (10, 20, 30):
         save(root, source, step)
     assert len(copies(root)) == 3
-    shelf.retain(root, ["step_000000000010", "step_000000000030"])
+    catalog.retain(root, ["step_000000000010", "step_000000000030"])
     assert [path.name[11:23] for path in copies(root)] == ["000000000010", "000000000030"]
     save(root, source, 30)
-    shelf.sweep(root)
+    catalog.sweep(root)
     assert len(copies(root)) == 2
-    deposits.load(root / "step_000000000030")
+    external.load(root / "step_000000000030")
 
 
 def test_a_copy_whose_writer_died_before_it_was_sealed_is_swept(root: Path, source: Path) -> None:
     save(root, source)
     (root / "files_step_000000000020_0badcafe").mkdir()
-    shelf.sweep(root)
+    catalog.sweep(root)
     assert len(copies(root)) == 1
 
 
 def test_where_a_seal_cannot_be_read_no_copy_is_removed(root: Path, source: Path) -> None:
     path = save(root, source)
-    (path / deposits.DEPOSIT).write_text("{")
+    (path / external.DEPOSIT).write_text("{")
     (root / "files_step_000000000020_0badcafe").mkdir()
-    shelf.sweep(root)
+    catalog.sweep(root)
     assert len(copies(root)) == 2
 
 
 def test_the_newest_counts_as_the_best_until_the_program_says_otherwise() -> None:
-    kept = Kept().after("step_1", best=False, last=2)
-    assert kept == Kept(("step_1",), "step_1", best_said=False)
+    kept = ExternalRetention().after("step_1", best=False, last=2)
+    assert kept == ExternalRetention(("step_1",), "step_1", best_said=False)
     kept = kept.after("step_2", best=True, last=2).after("step_3", best=False, last=2)
-    assert kept == Kept(("step_2", "step_3"), "step_2", best_said=True)
+    assert kept == ExternalRetention(("step_2", "step_3"), "step_2", best_said=True)
     kept = kept.after("step_4", best=False, last=2)
-    assert kept == Kept(("step_2", "step_3", "step_4"), "step_2", best_said=True)
+    assert kept == ExternalRetention(("step_2", "step_3", "step_4"), "step_2", best_said=True)
     assert kept.after("step_5", best=True, last=2).names == ("step_4", "step_5")
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> tuple[Stock, RunDir, EventWriter, Path]:
+def stock(tmp_path: Path) -> tuple[CheckpointKeeper, RunDir, EventWriter, Path]:
     directory = RunDir(tmp_path / "run")
     directory.checkpoints.mkdir(parents=True)
     folder = tmp_path / "folder"
     folder.mkdir()
     writer = EventWriter(directory.events, run="run", attempt=1)
-    made = Stock(directory, writer, folder=folder, attempt=1, keep_last=2, kept=Kept())
+    made = CheckpointKeeper(
+        directory, writer, folder=folder, attempt=1, keep_last=2, kept=ExternalRetention()
+    )
     return made, directory, writer, folder
 
 
 def test_a_checkpoint_is_told_of_with_what_had_to_go(
-    stock: tuple[Stock, RunDir, EventWriter, Path],
+    stock: tuple[CheckpointKeeper, RunDir, EventWriter, Path],
 ) -> None:
     made, directory, _, folder = stock
     for step in (1, 2, 3):
@@ -239,14 +246,14 @@ def test_a_checkpoint_is_told_of_with_what_had_to_go(
         ("step_000000000002", True, []),
         ("step_000000000003", True, ["step_000000000001"]),
     ]
-    deposit = deposits.load(directory.checkpoints / "step_000000000003")
+    deposit = external.load(directory.checkpoints / "step_000000000003")
     assert (deposit.seq, events[-1].seq) == (2, 3)
-    assert shelf.all_names(directory.checkpoints) == ["step_000000000002", "step_000000000003"]
+    assert catalog.all_names(directory.checkpoints) == ["step_000000000002", "step_000000000003"]
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", ".", "a/../../secret", "way/secret"])
 def test_only_what_lies_in_its_folder_can_be_a_checkpoint(
-    stock: tuple[Stock, RunDir, EventWriter, Path], path: str
+    stock: tuple[CheckpointKeeper, RunDir, EventWriter, Path], path: str
 ) -> None:
     made, directory, _, folder = stock
     (folder.parent / "secret").write_text("secret")
@@ -271,7 +278,7 @@ def test_a_name_that_is_not_utf_8_is_refused_and_leaves_nothing(
 def test_empty_folders_are_kept(root: Path, source: Path) -> None:
     (source / "logs" / "old").mkdir(parents=True)
     path = save(root, source)
-    copy = deposits.payload(path, deposits.load(path))
+    copy = external.payload(path, external.load(path))
     assert (copy / "logs" / "old").is_dir()
     (source.parent / "hollow" / "inside").mkdir(parents=True)
     with pytest.raises(BadInput, match="'hollow' is an empty folder"):

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from rl_orch.io import deposits, shelf, tensorboard_reader
-from rl_orch.io.events import EventWriter, read
-from rl_orch.io.lines import CHUNK_BYTES, LINE_BYTES, Lines
-from rl_orch.io.rundir import RunDir
-from rl_orch.io.tensorboard_reader import Scalar, Scalars
-from rl_orch.worker.external import patience_s
-from rl_orch.worker.listening import Listener
-from rl_orch.worker.protocol import Teller
-from rl_orch.worker.stock import Kept, Stock
+from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter, read
+from rl_orch.worker.external import tensorboard_files
+from rl_orch.worker.external.checkpoints import CheckpointKeeper, ExternalRetention
+from rl_orch.worker.external.lines import CHUNK_BYTES, LINE_BYTES, LineReader
+from rl_orch.worker.external.listener import TrainerListener
+from rl_orch.worker.external.protocol import Teller
+from rl_orch.worker.external.tensorboard_files import Scalar, Scalars
+from rl_orch.worker.external.train import patience_s
 
 
 class Board(Scalars):
@@ -45,12 +46,19 @@ class Desk:
         self.writer = EventWriter(self.directory.events, run="run", attempt=1)
         self.clock = itertools.count(1.0)
 
-    def listener(self, scalars: Scalars | None = None) -> Listener:
-        stock = Stock(
-            self.directory, self.writer, folder=self.written, attempt=1, keep_last=3, kept=Kept()
+    def listener(self, scalars: Scalars | None = None) -> TrainerListener:
+        stock = CheckpointKeeper(
+            self.directory,
+            self.writer,
+            folder=self.written,
+            attempt=1,
+            keep_last=3,
+            kept=ExternalRetention(),
         )
-        lines, teller = Lines(self.said), Teller(self.writer)
-        return Listener(lines, scalars, self.writer, teller, stock, timer=self.clock.__next__)
+        lines, teller = LineReader(self.said), Teller(self.writer)
+        return TrainerListener(
+            lines, scalars, self.writer, teller, stock, timer=self.clock.__next__
+        )
 
     def say(self, **said: Any) -> None:
         with self.said.open("a") as file:
@@ -81,7 +89,7 @@ def test_a_checkpoint_covers_no_number_of_a_later_step(desk: Desk) -> None:
     listener = desk.listener(Board(numbers(10, 20, 30), meanwhile=lambda: desk.save(20)))
     listener.listen()
     assert desk.told() == [("k", 10), ("k", 20), ("saved", 20), ("k", 30)]
-    assert deposits.load(desk.directory.checkpoints / shelf.name_of(20)).seq == 2
+    assert external.load(desk.directory.checkpoints / catalog.name_of(20)).seq == 2
 
 
 def test_a_checkpoint_covers_the_numbers_that_were_not_read_yet(desk: Desk) -> None:
@@ -160,7 +168,7 @@ def test_more_tensorboard_files_than_are_read_are_told_of_once(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = desk.listener(Scalars(tmp_path / "runs"))
-    monkeypatch.setattr(tensorboard_reader, "FILES", 1)
+    monkeypatch.setattr(tensorboard_files, "FILES", 1)
     (tmp_path / "runs").mkdir()
     for name in ("tfevents.1", "tfevents.2"):
         (tmp_path / "runs" / name).touch()

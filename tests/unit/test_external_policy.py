@@ -13,15 +13,16 @@ import pytest
 from gymnasium import spaces
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io import deposits, processes
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import external
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import to_spec
-from rl_orch.rl.policy import Seen
-from rl_orch.worker.check_served import answer
-from rl_orch.worker.dialogue import Dialogue
+from rl_orch.rl.policies.policy import PolicyInput
+from rl_orch.worker.checks.served_policy import answer
 from rl_orch.worker.evaluate import run_evaluation
-from rl_orch.worker.served_policy import actions_in
-from rl_orch.worker.stored import playable
+from rl_orch.worker.external.json_lines import Dialogue
+from rl_orch.worker.external.served_policy import actions_in
+from rl_orch.worker.policies.sources import playable
 from tests.waiting import PATIENCE_S
 
 Start = Callable[[str], Dialogue]
@@ -156,7 +157,7 @@ def directory_with(folder: Path, policy: str, *overrides: str) -> RunDir:
         "saved": {},
         "created_at": 0.0,
     }
-    deposits.save(directory.checkpoints / "step_000000000010", folder / "weights", facts)
+    external.save(directory.checkpoints / "step_000000000010", folder / "weights", facts)
     return directory
 
 
@@ -176,7 +177,7 @@ def test_a_served_policy_is_evaluated_on_the_episodes_of_every_other(tmp_path: P
     assert (report.step, report.checkpoint) == (10, "step_000000000010")
     assert len(report.returns) == 10
     assert 8 <= min(report.returns) <= max(report.returns) <= 11
-    assert list(processes.marked(directory.path, through=9)) == []
+    assert list(pids.marked(directory.path, through=9)) == []
 
 
 def test_a_policy_that_cannot_act_fails_the_evaluation_and_leaves_no_process(
@@ -190,7 +191,7 @@ def test_a_policy_that_cannot_act_fails_the_evaluation_and_leaves_no_process(
     directory = directory_with(tmp_path, policy, "env.num_envs=2")
     with pytest.raises(BadInput, match=r"the action 7, which is not in Discrete\(2\)"):
         run_evaluation(directory, "step_000000000010")
-    assert list(processes.marked(directory.path, through=9)) == []
+    assert list(pids.marked(directory.path, through=9)) == []
     assert directory.read_report("final") is None
     said = (directory.path / "evals" / "problem.txt").read_text()
     assert said == "the policy's program answered with the action 7, which is not in Discrete(2)\n"
@@ -203,13 +204,13 @@ def test_whoever_plays_a_policy_leaves_the_processes_of_its_run_alone(tmp_path: 
         "for line in sys.stdin: print(json.dumps({'action': [left.pid % 2]}), flush=True)\n"
     )
     directory = directory_with(tmp_path, policy)
-    mark = processes.cookie(directory.path, 0)
+    mark = pids.cookie(directory.path, 0)
     trainer = subprocess.Popen(["sleep", "60"], env=os.environ | mark)
     try:
         before = set(psutil.Process().children())
         named = {"directory": str(directory.path), "checkpoint": "step_000000000010"}
         with playable(named) as found:
-            seen = Seen(np.zeros((1, 4), np.float32), np.ones(1, np.bool_))
+            seen = PolicyInput(np.zeros((1, 4), np.float32), np.ones(1, np.bool_))
             assert found.policy.decide(seen, None).actions[0] in (0, 1)
             (serving,) = set(psutil.Process().children()) - before
             (left,) = serving.children()

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from rl_orch.errors import BadInput, Problem
-from rl_orch.io.asking import KEYS, problems_in
-from rl_orch.io.processes import COOKIE
+from rl_orch.io.processes.environment import KEYS
+from rl_orch.io.processes.one_shot import problems_in
+from rl_orch.io.processes.pids import COOKIE
 from rl_orch.orchestrator import to_spec
 from rl_orch.spec.consent import is_needed, located, preview
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
-from rl_orch.worker.program import problems, variables
+from rl_orch.worker.external.program import problems, variables
 
 
 def external(*overrides: str, **runner: object) -> Spec:

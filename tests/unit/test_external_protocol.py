@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rl_orch.io.events import EventWriter, read
-from rl_orch.io.history import of_run
-from rl_orch.io.lines import CHUNK_BYTES, LINE_BYTES, Lines
-from rl_orch.io.tensorboard_reader import Scalar
+from rl_orch.io.run.events import EventWriter, read
+from rl_orch.io.run.history import of_run
 from rl_orch.records import EventKind
-from rl_orch.worker.protocol import Saved, Teller, understood
+from rl_orch.worker.external.lines import CHUNK_BYTES, LINE_BYTES, LineReader
+from rl_orch.worker.external.protocol import Saved, Teller, understood
+from rl_orch.worker.external.tensorboard_files import Scalar
 
 RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"
 
@@ -28,7 +28,7 @@ def told(tmp_path: Path, *numbers: Scalar) -> list[tuple[str, str, int, Any, dic
         teller = Teller(writer)
         for number in numbers:
             assert teller.tell(number)
-        teller.settle()
+        teller.flush()
     events = read(tmp_path / "events.jsonl")
     return [(str(e.kind), e.key, e.step, e.value, e.tags) for e in events]
 
@@ -154,7 +154,7 @@ def test_a_speed_that_cannot_be_is_a_number_and_not_the_speed(tmp_path: Path, va
 
 def test_lines_are_read_as_they_are_finished(tmp_path: Path) -> None:
     file = tmp_path / "said"
-    lines = Lines(file)
+    lines = LineReader(file)
     assert lines.read() == []
     with file.open("wb", buffering=0) as said:
         said.write(b"one\ntw")
@@ -169,7 +169,7 @@ def test_lines_are_read_as_they_are_finished(tmp_path: Path) -> None:
 def test_a_file_that_is_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
     file = tmp_path / "said"
     file.write_bytes(b"first\nsecond\n")
-    lines = Lines(file)
+    lines = LineReader(file)
     assert len(lines.read()) == 2
     file.write_bytes(b"again\n")
     assert lines.read() == [b"again"]
@@ -181,7 +181,7 @@ def test_a_line_of_more_than_a_mebibyte_is_skipped_and_counted_once(
 ) -> None:
     file = tmp_path / "said"
     file.write_bytes(b"before\n" + b"x" * size + b"\nafter\n")
-    lines = Lines(file)
+    lines = LineReader(file)
     found = [line for part in iter(lines.read, []) for line in part]
     assert found == [b"before", b"after"]
     assert lines.skipped == 1
@@ -189,4 +189,4 @@ def test_a_line_of_more_than_a_mebibyte_is_skipped_and_counted_once(
 
 def test_a_pipe_in_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "said")
-    assert Lines(tmp_path / "said").read() == []
+    assert LineReader(tmp_path / "said").read() == []

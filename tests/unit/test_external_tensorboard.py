@@ -14,8 +14,8 @@ from tensorboard.compat.proto import (  # type: ignore[import-untyped]
 )
 from tensorboard.summary.writer import event_file_writer  # type: ignore[import-untyped]
 
-from rl_orch.io import tensorboard_reader
-from rl_orch.io.tensorboard_reader import RECORD_BYTES, Scalar, Scalars
+from rl_orch.worker.external import tensorboard_files
+from rl_orch.worker.external.tensorboard_files import RECORD_BYTES, Scalar, Scalars
 
 
 class Writer:
@@ -138,7 +138,7 @@ def test_what_is_no_number_is_passed_over(tmp_path: Path) -> None:
 def test_a_new_file_is_read_beside_more_old_ones_than_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensorboard_reader, "FILES", 2)
+    monkeypatch.setattr(tensorboard_files, "FILES", 2)
     for name in ("a1", "a2", "a3"):
         (tmp_path / f"{name}.tfevents").write_bytes(b"old")
     scalars, writer = Scalars(tmp_path), Writer(tmp_path / "z")
@@ -151,7 +151,7 @@ def test_a_new_file_is_read_beside_more_old_ones_than_are_followed(
 def test_of_too_many_files_the_newest_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensorboard_reader, "FILES", 2)
+    monkeypatch.setattr(tensorboard_files, "FILES", 2)
     scalars = Scalars(tmp_path)
     for step, age_s in enumerate((30, 10, 20)):
         folder = tmp_path / str(step)

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import Conflict
-from rl_orch.io import commands, deposits, heartbeat, processes, shelf
-from rl_orch.io.events import fold, newest_attempt, read
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.processes import pids
+from rl_orch.io.run import command_socket, heartbeat
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import fold, newest_attempt, read
 from rl_orch.orchestrator import to_spec
 from rl_orch.records import Event
-from rl_orch.worker.external import run_attempt
+from rl_orch.worker.external.train import run_attempt
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
@@ -57,7 +59,7 @@ def last_word(directory: RunDir) -> tuple[Any, str]:
 
 
 def left_of(directory: RunDir) -> list[str]:
-    return list(processes.marked(directory.path, through=100))
+    return list(pids.marked(directory.path, through=100))
 
 
 @contextmanager
@@ -70,7 +72,7 @@ def going_on(directory: RunDir) -> Iterator[None]:
         yield
         thread.join(PATIENCE_S)
     finally:
-        processes.sweep(directory.path, through=100)
+        pids.sweep(directory.path, through=100)
         thread.join(PATIENCE_S)
 
 
@@ -194,11 +196,11 @@ def test_a_stop_reaches_the_program_by_a_file_and_by_a_signal(tmp_path: Path) ->
         "save(24)\n",
     )
     with going_on(directory):
-        refused = commands.send(directory.path, "checkpoint")
+        refused = command_socket.send(directory.path, "checkpoint")
         assert refused["error"].startswith("this run cannot checkpoint: its program is not one of")
-        assert commands.send(directory.path, "stop") == {"ok": True, "accepted": "stop"}
+        assert command_socket.send(directory.path, "stop") == {"ok": True, "accepted": "stop"}
     assert last_word(directory) == ("stopped", "its program ended at step 24, as it was asked to")
-    assert [entry.step for entry in shelf.listing(directory.checkpoints)] == [24]
+    assert [entry.step for entry in catalog.listing(directory.checkpoints)] == [24]
 
 
 def test_a_program_that_ignores_the_signal_is_killed_with_all_that_it_started(
@@ -212,7 +214,7 @@ def test_a_program_that_ignores_the_signal_is_killed_with_all_that_it_started(
         stop_grace_s=0.5,
     )
     with going_on(directory):
-        commands.send(directory.path, "stop")
+        command_socket.send(directory.path, "stop")
     assert last_word(directory) == (
         "stopped",
         "its program ignored SIGTERM for 0.5 s and was killed at step 8; killed with it: "
@@ -235,7 +237,7 @@ def test_an_attempt_begins_anew_unless_the_program_can_go_on(tmp_path: Path) -> 
     assert [event.attempt for event in history] == [2] * len(history)
     saved = [event for event in history if event.kind == "checkpoint"]
     assert [(event.step, event.tags["removed"]) for event in saved] == [(5, ["step_000000000050"])]
-    assert [entry.step for entry in shelf.listing(directory.checkpoints)] == [5]
+    assert [entry.step for entry in catalog.listing(directory.checkpoints)] == [5]
 
 
 def test_an_attempt_goes_on_from_the_newest_checkpoint_where_the_program_can(
@@ -257,9 +259,9 @@ def test_an_attempt_goes_on_from_the_newest_checkpoint_where_the_program_can(
     started = [event for event in history if event.key == "started"][-1]
     assert started.tags["checkpoint"] == "step_000000000020"
     assert [event.value for event in history if event.key == "resume"][-1] == "approximate"
-    names = shelf.all_names(directory.checkpoints)
+    names = catalog.all_names(directory.checkpoints)
     assert names == ["step_000000000010", "step_000000000040"]
-    assert deposits.load(directory.checkpoints / names[1]).best == "step_000000000010"
+    assert external.load(directory.checkpoints / names[1]).best == "step_000000000010"
 
 
 def test_an_attempt_after_a_training_that_ended_well_leaves_it_at_that(tmp_path: Path) -> None:
@@ -343,7 +345,7 @@ def test_numbers_in_tensorboard_files_become_events(tmp_path: Path) -> None:
 
 def test_the_root_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys, rl_orch.worker.external; "
+        "import sys, rl_orch.worker.external.train; "
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'gymnasium')))"
     )
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

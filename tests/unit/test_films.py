@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io.episode_records import Recorded
-from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.io.policies.episode_records import Recorded
+from rl_orch.rl.collect.replay_episode import rendered
 from rl_orch.rl.envs import vector
 from rl_orch.rl.evaluate import Evaluator, extras_of
-from rl_orch.rl.policy import Setup
-from rl_orch.rl.redriving import rendered
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Setup
 from rl_orch.spec.model import Spec
-from rl_orch.worker.films import LONGEST, filming, show
-from rl_orch.worker.play import alike
-from rl_orch.worker.recording import notable
+from rl_orch.worker.policies.recording import notable
+from rl_orch.worker.policies.video import LONGEST, filming, show
+from rl_orch.worker.tasks.play import alike
 
 
 def an_episode(spec: Spec) -> Recorded:

@@ -19,8 +19,8 @@ from safetensors.numpy import save as encode_tensors
 from rl_orch.errors import BadInput, Damaged, RlctlError
 from rl_orch.foreign import archive, reading, torch_files
 from rl_orch.foreign.archive import Archive
-from rl_orch.rl.learner import algorithm
-from rl_orch.rl.policy import Setup, policy_tensors
+from rl_orch.rl.learn.learner import algorithm
+from rl_orch.rl.policies.policy import Setup, policy_tensors
 from rl_orch.spec.resolve import resolve
 from tests.foreign import FOLDER, entries, reported, saved, torch_file, zipped
 

@@ -11,21 +11,24 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import checkpoints, deposits, gathered, sealed, shelf
-from rl_orch.io.gathered import Baseline, Champion, Gathered, Wanted
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, checkpoint_files, external
+from rl_orch.io.files import sealed
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.gate_evidence import Baseline, Champion, EvidenceRequest, GateEvidence
 from rl_orch.orchestrator import to_spec
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
-from rl_orch.rl.latency import FEWEST
-from rl_orch.rl.policy import PolicyModule, policy_tensors
-from rl_orch.worker import check, stored
-from rl_orch.worker import gather as gather_module
+from rl_orch.rl.measure.latency import FEWEST
+from rl_orch.rl.policies.policy import PolicyModule, policy_tensors
+from rl_orch.worker.checks import environment
 from rl_orch.worker.evaluate import run_evaluation
-from rl_orch.worker.gather import Judged, gather
+from rl_orch.worker.policies import sources
+from rl_orch.worker.tasks import gather as gather_module
+from rl_orch.worker.tasks.gather import Judged, gather
 from tests.conftest import python_path
 from tests.exported import made
 
-NAME = shelf.name_of(10)
+NAME = catalog.name_of(10)
 EPISODES = 12
 SERVED = (
     "import json, sys\n"
@@ -49,7 +52,7 @@ def a_run(folder: Path, name: str, *, seed: int = 1, **env: object) -> RunDir:
 
 
 def save(directory: RunDir, policy: PolicyModule) -> None:
-    checkpoints.save(
+    checkpoint_files.save(
         directory.checkpoints,
         step=10,
         tensors=policy_tensors(policy),
@@ -63,7 +66,7 @@ def judged(directory: RunDir) -> Judged:
     path, spec = directory.checkpoints / NAME, directory.spec()
     seed = final_evaluation_seed(spec)
     report = evaluate(
-        stored.load(path).policy,
+        sources.load(path).policy,
         spec,
         episodes=EPISODES,
         seed=seed,
@@ -109,7 +112,7 @@ def unheard(_doing: str, _done: float) -> None:
 
 def test_a_champion_plays_the_very_episodes_of_the_report(ours: Judged, theirs: RunDir) -> None:
     champion = champion_of(theirs)
-    wanted = Wanted(checkpoint=NAME, champions={"production": champion, "staging": None})
+    wanted = EvidenceRequest(checkpoint=NAME, champions={"production": champion, "staging": None})
     found = gather(ours, wanted, unheard)
     assert found.digest == sealed.manifest_digest(ours.path)
     assert found.baselines["staging"] == Baseline()
@@ -118,7 +121,7 @@ def test_a_champion_plays_the_very_episodes_of_the_report(ours: Judged, theirs: 
     assert (report.model, report.seeds) == ("7", ours.report.seeds)
     assert len(report.seeds) == EPISODES
     alone = evaluate(
-        stored.load(theirs.checkpoints / NAME).policy,
+        sources.load(theirs.checkpoints / NAME).policy,
         theirs.spec(),
         episodes=EPISODES,
         seed=ours.report.seed,
@@ -134,11 +137,11 @@ def _gone(directory: RunDir) -> None:
 
 
 def _damaged(directory: RunDir) -> None:
-    (directory.checkpoints / NAME / shelf.TENSORS).write_bytes(b"noise")
+    (directory.checkpoints / NAME / catalog.TENSORS).write_bytes(b"noise")
 
 
 def _changed(directory: RunDir) -> None:
-    policy = stored.load(directory.checkpoints / NAME).policy
+    policy = sources.load(directory.checkpoints / NAME).policy
     for parameter in policy.parameters():
         parameter.data.mul_(2.0)
     save(directory, policy)
@@ -164,7 +167,7 @@ def test_a_champion_that_cannot_be_played_is_a_sentence_and_the_rest_is_gathered
 ) -> None:
     champions = {"production": champion_of(theirs), "staging": None}
     harm(theirs)
-    found = gather(ours, Wanted(checkpoint=NAME, champions=champions), unheard)
+    found = gather(ours, EvidenceRequest(checkpoint=NAME, champions=champions), unheard)
     assert found.baselines["staging"] == Baseline()
     baseline = found.baselines["production"]
     assert baseline.report is None
@@ -182,10 +185,10 @@ def test_what_an_environment_raises_while_evidence_is_gathered_costs_no_report(
     monkeypatch.setattr(gather_module, "Evaluator", broken)
     monkeypatch.setattr(gather_module, "decision_times", broken)
     champions = {"production": champion_of(champion_run)}
-    gathered.ask(theirs, Wanted(checkpoint=NAME, champions=champions, latency=True))
+    gate_evidence.ask(theirs, EvidenceRequest(checkpoint=NAME, champions=champions, latency=True))
     assert run_evaluation(theirs, NAME) == 0
     assert theirs.read_report("final") is not None
-    found = gathered.read(theirs, "final", sealed.manifest_digest(theirs.checkpoints / NAME))
+    found = gate_evidence.read(theirs, "final", sealed.manifest_digest(theirs.checkpoints / NAME))
     assert found is not None
     assert found.problems == {"latency": "RuntimeError: the simulator is gone"}
     problem = "model 7 cannot be played: RuntimeError: the simulator is gone"
@@ -194,7 +197,9 @@ def test_what_an_environment_raises_while_evidence_is_gathered_costs_no_report(
 
 def test_nobody_is_played_against_itself(ours: Judged) -> None:
     itself = champion_of(ours.directory).model_copy(update={"itself": True})
-    found = gather(ours, Wanted(checkpoint=NAME, champions={"production": itself}), unheard)
+    found = gather(
+        ours, EvidenceRequest(checkpoint=NAME, champions={"production": itself}), unheard
+    )
     assert found.baselines == {"production": Baseline(champion=itself)}
 
 
@@ -203,7 +208,7 @@ def test_latency_is_what_99_of_100_decisions_stay_within(
 ) -> None:
     took = np.array([0.001] * 990 + [0.004] * 10)
     monkeypatch.setattr(gather_module, "decision_times", lambda *_given, **_named: took)
-    found = gather(ours, Wanted(checkpoint=NAME, latency=True), unheard).latency
+    found = gather(ours, EvidenceRequest(checkpoint=NAME, latency=True), unheard).latency
     assert found is not None
     assert found.n == 1000
     assert found.p99_ms == pytest.approx(1.03)
@@ -214,10 +219,10 @@ def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_ot
 ) -> None:
     run, digest = theirs, sealed.manifest_digest(theirs.checkpoints / NAME)
     champion = champion_of(champion_run)
-    wanted = Wanted(checkpoint=NAME, champions={"production": champion}, latency=True)
-    gathered.ask(run, wanted)
+    wanted = EvidenceRequest(checkpoint=NAME, champions={"production": champion}, latency=True)
+    gate_evidence.ask(run, wanted)
     assert run_evaluation(run, NAME) == 0
-    found, report = gathered.read(run, "final", digest), run.read_report("final")
+    found, report = gate_evidence.read(run, "final", digest), run.read_report("final")
     assert found is not None
     assert found.latency is not None
     assert found.latency.p99_ms > 0.0
@@ -226,12 +231,12 @@ def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_ot
     played = found.baselines["production"].report
     assert played is not None
     assert (played.seeds, played.returns) == (report.seeds, report.returns)
-    assert gathered.read(run, "final", "another") is None
-    gathered.ask(run, wanted.model_copy(update={"checkpoint": shelf.name_of(20)}))
+    assert gate_evidence.read(run, "final", "another") is None
+    gate_evidence.ask(run, wanted.model_copy(update={"checkpoint": catalog.name_of(20)}))
     assert run_evaluation(run, NAME) == 0
-    assert gathered.read(run, "final", digest) is None
-    gathered.ask(run, Wanted(checkpoint=NAME))
-    assert not run.report_file(gathered.WANTED).exists()
+    assert gate_evidence.read(run, "final", digest) is None
+    gate_evidence.ask(run, EvidenceRequest(checkpoint=NAME))
+    assert not run.report_file(gate_evidence.WANTED).exists()
 
 
 def test_a_table_that_cannot_be_written_is_said_in_a_sentence_beside_the_reports(
@@ -260,10 +265,12 @@ def test_a_served_policy_is_timed_and_has_no_bundle(tmp_path: Path) -> None:
     weights.write_text("none")
     facts = {"run": "run", "step": 10, "attempt": 1, "seq": 0, "kept": (), "best": None}
     facts |= {"best_said": False, "saved": {}, "created_at": 0.0}
-    deposits.save(directory.checkpoints / NAME, weights, facts)
-    gathered.ask(directory, Wanted(checkpoint=NAME, latency=True, bundle=True))
+    external.save(directory.checkpoints / NAME, weights, facts)
+    gate_evidence.ask(directory, EvidenceRequest(checkpoint=NAME, latency=True, bundle=True))
     assert run_evaluation(directory, NAME) == 0
-    found = gathered.read(directory, "final", sealed.manifest_digest(directory.checkpoints / NAME))
+    found = gate_evidence.read(
+        directory, "final", sealed.manifest_digest(directory.checkpoints / NAME)
+    )
     assert found is not None
     assert found.latency is not None
     assert found.bundle is None
@@ -275,8 +282,8 @@ def test_without_the_extra_the_bundle_is_missing_with_the_command_that_installs_
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnxscript'] = None\n")
     monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
-    found = gather(ours, Wanted(checkpoint=NAME, bundle=True), unheard)
-    assert found == Gathered(digest=found.digest, problems=found.problems)
+    found = gather(ours, EvidenceRequest(checkpoint=NAME, bundle=True), unheard)
+    assert found == GateEvidence(digest=found.digest, problems=found.problems)
     assert found.problems["bundle"] == (
         "ONNX needs onnxscript, which this environment does not have. "
         "Install it with `pip install 'rl-orch[export]'`."
@@ -286,10 +293,10 @@ def test_without_the_extra_the_bundle_is_missing_with_the_command_that_installs_
 def test_a_gate_that_needs_the_extra_is_refused_before_a_run_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(check, "ONNX_PACKAGES", ("onnx_that_nobody_has",))
+    monkeypatch.setattr(environment, "ONNX_PACKAGES", ("onnx_that_nobody_has",))
     document = {"env": {"id": "CartPole-v1"}, "gates": {"export_parity": True}}
-    (problem,) = check.answer(to_spec(document))["problems"]
+    (problem,) = environment.answer(to_spec(document))["problems"]
     assert problem["path"] == "gates.export_parity"
     assert "which needs onnx_that_nobody_has" in problem["message"]
     assert "pip install 'rl-orch[export]'" in problem["hint"]
-    assert check.answer(to_spec({"env": {"id": "CartPole-v1"}}))["problems"] == []
+    assert environment.answer(to_spec({"env": {"id": "CartPole-v1"}}))["problems"] == []

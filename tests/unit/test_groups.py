@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_orch.core.groups import fold, folded_state
-from rl_orch.core.store import Store
+from rl_orch.core.runs.groups import fold, folded_state
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.records import Group, Run, State
 from rl_orch.spec.resolve import resolve

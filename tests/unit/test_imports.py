@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 
-from rl_orch.cli import import_policy, import_run
-from rl_orch.core import adoption, imports
+from rl_orch.cli.commands import import_policy, import_run
+from rl_orch.core import policy_import
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.orphans import Orphans
-from rl_orch.core.store import Store
+from rl_orch.core.runs import run_import
+from rl_orch.core.runs.orphans import Orphans
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.foreign import archive
-from rl_orch.io import bundles, regular, room, sealed, trees
-from rl_orch.io.room import Room
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.files import regular, sealed, trees
+from rl_orch.io.machine import room
+from rl_orch.io.machine.room import Room
+from rl_orch.io.policies import bundles
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
 from rl_orch.spec.reader import MAX_BYTES
 from rl_orch.testing import FakeRunner, a_spec, trains_to
@@ -202,7 +205,7 @@ def test_a_run_that_does_not_fit_is_refused_before_a_byte_is_copied(
     there: Run, here: Orchestrator, monkeypatch: pytest.MonkeyPatch, move: bool
 ) -> None:
     if move:
-        monkeypatch.setattr(imports, "_is_on_same_disk", lambda *_paths: False)
+        monkeypatch.setattr(run_import, "_is_on_same_disk", lambda *_paths: False)
     told: list[str] = []
     monkeypatch.setattr(room, "left", lambda _path: Room(room.SPARE_BYTES + 4096, None))
     with pytest.raises(RlctlError, match=rf"run {there.id} takes 1 MiB of disk, and 64 MiB stay"):
@@ -223,7 +226,7 @@ def test_help_and_pages_state_the_limits_that_hold() -> None:
     assert f"{documents}, {sealed.MOST_BYTES >> 30} GiB" in page
     help = str(import_policy.command.__doc__)
     assert f"{archive.MOST_BYTES >> 30} GiB and a bundle {bundles.MOST_BYTES >> 30} GiB" in help
-    assert (spare in help, adoption.COPIES) == (True, 4)
+    assert (spare in help, policy_import.COPIES) == (True, 4)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -231,7 +234,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(("rlctl.db", *imports.LEFT_OUT))
+        if path.is_file() and not path.name.startswith(("rlctl.db", *run_import.LEFT_OUT))
     }
 
 
@@ -261,11 +264,11 @@ def test_an_import_that_does_not_come_to_its_end_leaves_nothing(
 
     with monkeypatch.context() as patch:
         if moment == "known":
-            patch.setattr(imports, "register_models", fail)
+            patch.setattr(run_import, "register_models", fail)
         if moment == "looked at":
             patch.setattr(Orphans, "looked_at", fail)
         if move and moment == "copying":
-            patch.setattr(imports, "_renamed", lambda *_paths: False)
+            patch.setattr(run_import, "_renamed", lambda *_paths: False)
         with pytest.raises((KeyboardInterrupt, RlctlError)):
             here.import_run(source, move=move, watch=watch)
     assert everything(source) == before

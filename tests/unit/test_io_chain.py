@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.io import chain, checkpoints
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import checkpoint_files, hash_chain
+from rl_orch.io.run.directory import RunDir
 from rl_orch.testing import a_spec
 from rl_orch.worker.train import run_attempt
 
@@ -58,11 +58,11 @@ def tamper(
 ) -> None:
     """Change the newest checkpoint and seal it again, so that no digest tells."""
     path = sorted(directory.checkpoints.iterdir())[-1]
-    known = checkpoints.load(path)
+    known = checkpoint_files.load(path)
     tensors = {name: tensor.copy() for name, tensor in known.tensors.items()}
     document = known.document
     change(tensors, document)
-    checkpoints.save(
+    checkpoint_files.save(
         directory.checkpoints,
         step=known.step,
         tensors=tensors,
@@ -83,23 +83,23 @@ def flip(name: str) -> Callable[[dict[str, np.ndarray[Any, Any]], dict[str, Any]
 def first_env_tensor(directory: RunDir) -> str:
     """The name of a tensor that holds the state of an environment."""
     path = sorted(directory.checkpoints.iterdir())[-1]
-    return next(n for n in sorted(checkpoints.load(path).tensors) if n.startswith("envs/"))
+    return next(n for n in sorted(checkpoint_files.load(path).tensors) if n.startswith("envs/"))
 
 
 def test_a_run_is_the_same_as_itself(whole: RunDir) -> None:
-    found = chain.compare(whole, whole)
+    found = hash_chain.compare(whole, whole)
     assert found.difference is None
     assert (found.checkpoints, len(found.chain)) == (5, 64)
     assert found.events > 20
 
 
 def test_two_trainings_of_one_spec_are_the_same(whole: RunDir, tmp_path: Path) -> None:
-    assert chain.compare(whole, trained(RunDir(tmp_path / "run"))).difference is None
+    assert hash_chain.compare(whole, trained(RunDir(tmp_path / "run"))).difference is None
 
 
 def test_a_run_that_was_killed_and_resumed_is_the_same(whole: RunDir, cut: RunDir) -> None:
     assert run_attempt(cut, 2) == 0
-    assert chain.compare(whole, cut).difference is None
+    assert hash_chain.compare(whole, cut).difference is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_tampered_part_is_noticed_and_named_where_it_was_tampered_with(
 ) -> None:
     name = first_env_tensor(cut) if name == "envs" else name
     tamper(cut, flip(name))
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert (found.at, found.part) == ("checkpoint step_000000000096", part)
     assert found.detail.startswith(name)
@@ -146,7 +146,7 @@ def test_a_run_that_went_on_from_a_tampered_checkpoint_is_another_one(
     path = cut.checkpoints / "step_000000000096"
     shutil.rmtree(path)
     shutil.copytree(whole.checkpoints / path.name, path)
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert found.at == "checkpoint step_000000000128"
 
@@ -156,7 +156,7 @@ def test_a_tampered_generator_of_python_is_noticed(whole: RunDir, cut: RunDir) -
         document["rng_state"]["python"][1][0] ^= 1
 
     tamper(cut, change)
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert found.part == "generators"
     assert found.detail.startswith("generators.python[1][0] is ")
@@ -183,7 +183,7 @@ def test_one_lost_event_is_noticed(whole: RunDir, cut: RunDir, kind: str, resume
     lines = lines_of(cut)
     del lines[index_of(lines, kind)]
     cut.events.write_text("".join(lines))
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert found.part == "events"
 
@@ -195,7 +195,7 @@ def test_one_doubled_event_is_noticed(whole: RunDir, cut: RunDir, kind: str) -> 
     at = index_of(lines, kind)
     lines.insert(at, lines[at])
     cut.events.write_text("".join(lines))
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert "is there twice" in found.detail
 
@@ -208,7 +208,7 @@ def test_the_last_event_before_a_resume_is_missed_too(whole: RunDir, cut: RunDir
     kept = [line for line in lines if not _is(line, attempt=1, seq=seq)]
     assert len(kept) == len(lines) - 1
     cut.events.write_text("".join(kept))
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert found.detail == f"event {seq} of attempt 1 is missing"
 
@@ -225,12 +225,12 @@ def test_an_event_with_another_value_is_noticed(whole: RunDir, cut: RunDir) -> N
     at = index_of(lines, "metric")
     lines[at] = json.dumps(json.loads(lines[at]) | {"value": 0.125}) + "\n"
     cut.events.write_text("".join(lines))
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert "0.125" in found.detail
 
 
 def test_a_missing_checkpoint_is_noticed(whole: RunDir, cut: RunDir) -> None:
-    found = chain.compare(whole, cut).difference
+    found = hash_chain.compare(whole, cut).difference
     assert found is not None
     assert (found.at, found.part) == ("checkpoint step_000000000128", "presence")

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import Damaged, NotFound, RlctlError
-from rl_orch.io import checkpoints, sealed, shelf
+from rl_orch.io.checkpoints import catalog, checkpoint_files
+from rl_orch.io.files import sealed
 from tests.odd_files import HUGE, a_hole
 
 FILES = ("tensors.safetensors", "state.json", "MANIFEST.json")
@@ -31,7 +32,7 @@ def tensors(fill: float = 1.0) -> dict[str, np.ndarray]:
 
 
 def save(root: Path, step: int = 10, fill: float = 1.0) -> Path:
-    return checkpoints.save(
+    return checkpoint_files.save(
         root,
         step=step,
         tensors=tensors(fill),
@@ -41,7 +42,7 @@ def save(root: Path, step: int = 10, fill: float = 1.0) -> Path:
 
 
 def fill_of(path: Path) -> float:
-    return float(checkpoints.load(path).tensors["policies/default/w"][0, 0])
+    return float(checkpoint_files.load(path).tensors["policies/default/w"][0, 0])
 
 
 def leftovers(root: Path) -> list[Path]:
@@ -59,7 +60,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     path = save(tmp_path / "ein Ordner, ü")
     assert path.name == "step_000000000010"
     assert sorted(os.listdir(path)) == sorted(FILES)
-    loaded = checkpoints.load(path)
+    loaded = checkpoint_files.load(path)
     assert (loaded.step, loaded.path) == (10, path)
     assert loaded.tensors.keys() == tensors().keys()
     for name, tensor in tensors().items():
@@ -68,7 +69,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_the_state_has_the_keys_of_the_format(tmp_path: Path) -> None:
-    document = checkpoints.load(save(tmp_path)).document
+    document = checkpoint_files.load(save(tmp_path)).document
     created_at = document["meta"].pop("created_at")
     assert created_at.endswith("+00:00")
     assert document == {
@@ -100,10 +101,10 @@ def test_the_manifest_has_size_and_digest_of_every_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_tensor_of_any_layout_comes_back_equal(tmp_path: Path, tensor: np.ndarray) -> None:
-    path = checkpoints.save(
+    path = checkpoint_files.save(
         tmp_path, step=0, tensors={"t": tensor}, document={}, meta={"run_id": "r", "attempt": 1}
     )
-    np.testing.assert_array_equal(checkpoints.load(path).tensors["t"], tensor)
+    np.testing.assert_array_equal(checkpoint_files.load(path).tensors["t"], tensor)
 
 
 def test_a_state_comes_back_exactly_even_where_numbers_are_not_finite(tmp_path: Path) -> None:
@@ -114,14 +115,14 @@ def test_a_state_comes_back_exactly_even_where_numbers_are_not_finite(tmp_path: 
         "plain": np.float64(0.25),
         "count": np.int64(3),
     }
-    path = checkpoints.save(
+    path = checkpoint_files.save(
         tmp_path,
         step=0,
         tensors={},
         document={"trainer_state": state},
         meta={"run_id": "r", "attempt": 1},
     )
-    loaded = checkpoints.load(path).document["trainer_state"]
+    loaded = checkpoint_files.load(path).document["trainer_state"]
     assert loaded == state
     assert list(loaded["order"]) == ["b", "a"]
     json.loads((path / "state.json").read_bytes(), parse_constant=pytest.fail)
@@ -141,7 +142,7 @@ def test_a_state_that_would_not_come_back_is_refused(
     tmp_path: Path, state: Any, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        checkpoints.save(
+        checkpoint_files.save(
             tmp_path,
             step=0,
             tensors={},
@@ -173,7 +174,7 @@ def test_what_cannot_be_saved_is_refused(
         "meta": {"run_id": "r", "attempt": 1},
     }
     with pytest.raises(ValueError, match=sentence):
-        checkpoints.save(tmp_path, **(right | wrong))
+        checkpoint_files.save(tmp_path, **(right | wrong))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,11 +187,11 @@ def test_any_flipped_byte_is_refused_by_name(tmp_path: Path, name: str) -> None:
         damaged = bytearray(good)
         damaged[place] ^= int(rng.integers(1, 256))
         (path / name).write_bytes(damaged)
-        for look in (checkpoints.load, shelf.verify):
+        for look in (checkpoint_files.load, catalog.verify):
             with pytest.raises(Damaged, match=rf"^checkpoint step_000000000010 .*: {name}$"):
                 look(path)
     (path / name).write_bytes(good)
-    shelf.verify(path)
+    catalog.verify(path)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -200,7 +201,7 @@ def test_any_truncated_or_longer_file_is_refused_by_name(tmp_path: Path, name: s
     for data in (b"", good[:1], good[: len(good) // 2], good[:-1], good + b"\0", good + b"\n"):
         (path / name).write_bytes(data)
         with pytest.raises(Damaged, match=name):
-            checkpoints.load(path)
+            checkpoint_files.load(path)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -208,14 +209,14 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
     path = save(tmp_path)
     (path / name).unlink()
     with pytest.raises(Damaged, match=f"step_000000000010 lacks {name}"):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
 
 
 def test_a_file_that_does_not_belong_is_refused_by_name(tmp_path: Path) -> None:
     path = save(tmp_path)
     (path / "evil.pkl").write_bytes(b"cos\nsystem\n")
     with pytest.raises(Damaged, match=r"does not belong to it: evil\.pkl"):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -224,11 +225,11 @@ def test_a_link_or_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path, name: st
     moved = (path / name).rename(tmp_path / name)
     (path / name).symlink_to(moved)
     with pytest.raises(Damaged, match=name):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
     (path / name).unlink()
     os.mkfifo(path / name)
     with pytest.raises(Damaged, match=name):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
 
 
 def test_more_bytes_than_are_read_are_refused_before_any_is(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_more_bytes_than_are_read_are_refused_before_any_is(tmp_path: Path) -> N
     listed["tensors.safetensors"]["size"] = HUGE
     (path / "MANIFEST.json").write_bytes(sealed._manifest(listed))
     a_hole(path / "tensors.safetensors")
-    for use in (checkpoints.load, shelf.verify):
+    for use in (checkpoint_files.load, catalog.verify):
         with pytest.raises(Damaged, match=r"has 500,[0-9,]+ bytes; at most 17,179,869,184 are"):
             use(path)
 
@@ -251,12 +252,12 @@ def test_more_bytes_than_are_read_are_not_written(tmp_path: Path) -> None:
 def test_a_link_in_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step_000000000011").symlink_to(save(tmp_path))
     with pytest.raises(Damaged, match="is a link; name the checkpoint itself"):
-        checkpoints.load(tmp_path / "step_000000000011")
+        checkpoint_files.load(tmp_path / "step_000000000011")
 
 
 def test_a_checkpoint_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no checkpoint at"):
-        checkpoints.load(tmp_path / "step_000000000010")
+        checkpoint_files.load(tmp_path / "step_000000000010")
 
 
 def header(document: str) -> bytes:
@@ -282,7 +283,7 @@ def test_malformed_safetensors_with_right_digests_are_refused(tmp_path: Path, da
     path = save(tmp_path)
     reseal(path, "tensors.safetensors", data)
     with pytest.raises(Damaged, match=r"is not in the safetensors format: tensors\.safetensors"):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
 
 
 @pytest.mark.parametrize(
@@ -306,13 +307,13 @@ def test_a_malformed_state_with_right_digests_is_refused(tmp_path: Path, data: b
     path = save(tmp_path)
     reseal(path, "state.json", data)
     with pytest.raises(Damaged, match=r"state\.json$"):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
 
 
 def test_a_checkpoint_under_the_name_of_another_step_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path).rename(tmp_path / "step_000000000099")
     with pytest.raises(Damaged, match=r"step_000000000099 is of step 10: state\.json"):
-        checkpoints.load(path)
+        checkpoint_files.load(path)
 
 
 def test_a_listing_tells_which_checkpoints_are_intact(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ def test_a_listing_tells_which_checkpoints_are_intact(tmp_path: Path) -> None:
     (paths[2] / "state.json").write_bytes(b"{}")
     (tmp_path / "step_5").mkdir()
     (tmp_path / "notes.txt").touch()
-    entries = shelf.listing(tmp_path)
+    entries = catalog.listing(tmp_path)
     assert [(entry.step, entry.intact) for entry in entries] == [
         (10, True),
         (20, False),
@@ -332,14 +333,14 @@ def test_a_listing_tells_which_checkpoints_are_intact(tmp_path: Path) -> None:
 
 
 def test_the_newest_intact_checkpoint_is_the_one_before_a_damaged_one(tmp_path: Path) -> None:
-    assert shelf.newest(tmp_path / "none yet") == shelf.Newest(None)
+    assert catalog.newest(tmp_path / "none yet") == catalog.Newest(None)
     paths = [save(tmp_path, step) for step in (10, 20, 30)]
-    assert shelf.newest(tmp_path) == shelf.Newest(paths[2])
+    assert catalog.newest(tmp_path) == catalog.Newest(paths[2])
     sentences: list[str] = []
     for damaged, path in ((2, paths[1]), (1, paths[0]), (0, None)):
         (paths[damaged] / "tensors.safetensors").unlink()
         sentences.append(f"checkpoint {paths[damaged].name} lacks tensors.safetensors")
-        assert shelf.newest(tmp_path) == shelf.Newest(path, tuple(sentences))
+        assert catalog.newest(tmp_path) == catalog.Newest(path, tuple(sentences))
 
 
 def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
@@ -354,24 +355,24 @@ def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> No
 
 
 def test_the_last_ones_and_the_best_are_chosen() -> None:
-    names = [shelf.name_of(step) for step in (10, 20, 30, 40, 50)]
-    assert shelf.chosen(names, last=2, best=names[1]) == [names[1], *names[3:]]
-    assert shelf.chosen(names, last=9, best=None) == names
+    names = [catalog.name_of(step) for step in (10, 20, 30, 40, 50)]
+    assert catalog.chosen(names, last=2, best=names[1]) == [names[1], *names[3:]]
+    assert catalog.chosen(names, last=9, best=None) == names
     with pytest.raises(ValueError, match="at least 1"):
-        shelf.chosen(names, last=0, best=None)
+        catalog.chosen(names, last=0, best=None)
 
 
 def test_retention_removes_all_but_the_chosen_ones(tmp_path: Path) -> None:
     paths = [save(tmp_path, step) for step in (10, 20, 30)]
-    shelf.retain(tmp_path, [paths[0].name, paths[2].name])
-    assert [entry.path for entry in shelf.listing(tmp_path)] == [paths[0], paths[2]]
+    catalog.retain(tmp_path, [paths[0].name, paths[2].name])
+    assert [entry.path for entry in catalog.listing(tmp_path)] == [paths[0], paths[2]]
     assert leftovers(tmp_path) == []
 
 
 def test_retention_removes_nothing_where_none_of_the_chosen_is_there(tmp_path: Path) -> None:
     paths = [save(tmp_path, step) for step in (10, 20)]
-    shelf.retain(tmp_path, [shelf.name_of(30)])
-    assert [entry.path for entry in shelf.listing(tmp_path)] == paths
+    catalog.retain(tmp_path, [catalog.name_of(30)])
+    assert [entry.path for entry in catalog.listing(tmp_path)] == paths
 
 
 def test_a_sweep_leaves_the_work_of_a_living_writer_alone(tmp_path: Path) -> None:
@@ -380,9 +381,9 @@ def test_a_sweep_leaves_the_work_of_a_living_writer_alone(tmp_path: Path) -> Non
     dead.mkdir()
     fd = os.open(living, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    assert shelf.sweep(tmp_path) == [dead]
+    assert catalog.sweep(tmp_path) == [dead]
     os.close(fd)
-    assert shelf.sweep(tmp_path) == [living]
+    assert catalog.sweep(tmp_path) == [living]
 
 
 DISK = ("mkdir", "open", "fsync", "replace", "rmdir", "unlink")
@@ -475,11 +476,11 @@ def test_a_crash_at_any_step_of_writing_leaves_the_last_good_checkpoint(tmp_path
     last = save(tmp_path, 10)
     new = tmp_path / "step_000000000020"
     for _ in crashes(lambda: save(tmp_path, 20, fill=2.0)):
-        newest = shelf.newest(tmp_path).path
+        newest = catalog.newest(tmp_path).path
         assert newest is not None
         assert newest == (new if new.exists() else last)
         assert fill_of(newest) == (2.0 if newest == new else 1.0)
-        shelf.sweep(tmp_path)
+        catalog.sweep(tmp_path)
         assert leftovers(tmp_path) == []
         sealed.discard(new)
     assert fill_of(new) == 2.0
@@ -489,10 +490,10 @@ def test_a_crash_at_any_step_of_replacing_leaves_the_old_or_the_new_one(tmp_path
     path = save(tmp_path, 10, fill=1.0)
     seen = set()
     for _ in crashes(lambda: save(tmp_path, 10, fill=2.0)):
-        (entry,) = shelf.listing(tmp_path)
+        (entry,) = catalog.listing(tmp_path)
         assert entry.intact
         seen.add(fill_of(entry.path))
-        shelf.sweep(tmp_path)
+        catalog.sweep(tmp_path)
         assert [path] == list(tmp_path.iterdir())
         assert fill_of(path) in (1.0, 2.0)
         save(tmp_path, 10, fill=1.0)
@@ -502,8 +503,8 @@ def test_a_crash_at_any_step_of_replacing_leaves_the_old_or_the_new_one(tmp_path
 def test_a_crash_at_any_step_of_removing_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 20)
     save(tmp_path, 10)
-    for _ in crashes(lambda: shelf.retain(tmp_path, [shelf.name_of(20)])):
-        assert all(entry.intact for entry in shelf.listing(tmp_path))
-        shelf.sweep(tmp_path)
+    for _ in crashes(lambda: catalog.retain(tmp_path, [catalog.name_of(20)])):
+        assert all(entry.intact for entry in catalog.listing(tmp_path))
+        catalog.sweep(tmp_path)
         assert leftovers(tmp_path) == []
         save(tmp_path, 10)

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked
-from rl_orch.io import commands, socket_path
-from rl_orch.io.commands import Request, send, serve
-from rl_orch.io.socket_path import SocketPath
+from rl_orch.io.files import socket_path
+from rl_orch.io.files.socket_path import SocketPath
+from rl_orch.io.run import command_socket
+from rl_orch.io.run.command_socket import Request, send, serve
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
@@ -45,8 +46,8 @@ def run_dir(
 
 def raw(run_dir: Path, data: bytes) -> dict[str, Any]:
     """The reply to bytes that `send` would never send."""
-    place = SocketPath.open(run_dir, commands.SOCKET)
-    with commands._connected(place, 5.0) as connection:
+    place = SocketPath.open(run_dir, command_socket.SOCKET)
+    with command_socket._connected(place, 5.0) as connection:
         with suppress(ConnectionError):
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -68,7 +69,7 @@ def test_a_command_is_carried_out_and_answered(run_dir: Path) -> None:
 
 def test_only_the_owner_can_reach_the_socket(run_dir: Path) -> None:
     with closing(serve(run_dir, echo)):
-        info = commands.address(run_dir).lstat()
+        info = command_socket.address(run_dir).lstat()
         assert stat.S_ISSOCK(info.st_mode)
         assert stat.S_IMODE(info.st_mode) == 0o600
 
@@ -77,7 +78,7 @@ def test_a_closed_server_leaves_no_socket_and_is_not_found(run_dir: Path) -> Non
     server = serve(run_dir, echo)
     server.close()
     server.close()
-    assert not commands.address(run_dir).exists()
+    assert not command_socket.address(run_dir).exists()
     with pytest.raises(NotFound, match="run r1 does not listen for commands"):
         send(run_dir, "stop")
 
@@ -88,7 +89,7 @@ def test_a_run_that_never_was_is_not_found(tmp_path: Path) -> None:
 
 
 def test_the_socket_of_a_dead_process_is_replaced(run_dir: Path) -> None:
-    place = SocketPath.open(run_dir, commands.SOCKET)
+    place = SocketPath.open(run_dir, command_socket.SOCKET)
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(place.path)
     dead.close()
@@ -102,8 +103,8 @@ def test_the_socket_of_a_dead_process_is_replaced(run_dir: Path) -> None:
 def test_the_socket_of_a_process_that_no_longer_answers_is_taken_over(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "_PROBE_S", 0.05)
-    place = SocketPath.open(run_dir, commands.SOCKET)
+    monkeypatch.setattr(command_socket, "_PROBE_S", 0.05)
+    place = SocketPath.open(run_dir, command_socket.SOCKET)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(place.path)
         stopped.listen()
@@ -121,7 +122,7 @@ def test_a_second_server_of_one_run_is_refused(run_dir: Path) -> None:
 
 def test_a_server_that_was_taken_over_leaves_the_socket_to_the_new_one(run_dir: Path) -> None:
     old = serve(run_dir, echo)
-    commands.address(run_dir).unlink()
+    command_socket.address(run_dir).unlink()
     with closing(serve(run_dir, echo)):
         old.close()
         assert send(run_dir, "stop")["ok"]
@@ -197,8 +198,8 @@ def test_a_handler_that_returns_no_json_is_an_error_in_the_reply(run_dir: Path) 
 
 def test_silent_clients_block_nobody(run_dir: Path) -> None:
     with closing(serve(run_dir, echo)):
-        place = SocketPath.open(run_dir, commands.SOCKET)
-        silent = [commands._connected(place, 5.0) for _ in range(30)]
+        place = SocketPath.open(run_dir, command_socket.SOCKET)
+        silent = [command_socket._connected(place, 5.0) for _ in range(30)]
         assert send(run_dir, "stop")["ok"]
         for client in silent:
             client.close()
@@ -208,10 +209,10 @@ def test_silent_clients_block_nobody(run_dir: Path) -> None:
 def test_more_clients_than_allowed_are_told_so(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "_CLIENTS", 2)
+    monkeypatch.setattr(command_socket, "_CLIENTS", 2)
     with closing(serve(run_dir, echo)):
-        place = SocketPath.open(run_dir, commands.SOCKET)
-        silent = [commands._connected(place, 5.0) for _ in range(2)]
+        place = SocketPath.open(run_dir, command_socket.SOCKET)
+        silent = [command_socket._connected(place, 5.0) for _ in range(2)]
         for _ in range(20):
             refusal = {"ok": False, "error": "2 clients are connected already"}
             assert send(run_dir, "stop") == refusal
@@ -223,10 +224,10 @@ def test_more_clients_than_allowed_are_told_so(
 def test_a_slow_client_is_sent_away_when_its_time_is_over(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "_CLIENT_S", 0.05)
+    monkeypatch.setattr(command_socket, "_CLIENT_S", 0.05)
     with closing(serve(run_dir, echo)):
-        place = SocketPath.open(run_dir, commands.SOCKET)
-        with commands._connected(place, PATIENCE_S) as slow:
+        place = SocketPath.open(run_dir, command_socket.SOCKET)
+        with command_socket._connected(place, PATIENCE_S) as slow:
             slow.sendall(b'{"comm')
             reply = json.loads(slow.makefile("rb").readline())
         assert reply == {"ok": False, "error": "no complete line within 0.05 s"}
@@ -263,14 +264,14 @@ def test_a_server_closes_although_a_child_was_forked(run_dir: Path) -> None:
     server.close()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert not commands.address(run_dir).exists()
+    assert not command_socket.address(run_dir).exists()
 
 
 def test_a_killed_process_is_not_found_and_its_socket_is_taken_over(tmp_path: Path) -> None:
     program = (
         "import signal, sys\n"
         "from pathlib import Path\n"
-        "from rl_orch.io.commands import serve\n"
+        "from rl_orch.io.run.command_socket import serve\n"
         "server = serve(Path(sys.argv[1]), lambda request: {'pid': 1})\n"
         "print('ready', flush=True)\n"
         "signal.pause()\n"
@@ -294,7 +295,7 @@ def test_a_runtime_folder_that_others_can_enter_is_refused(
 ) -> None:
     monkeypatch.setattr(socket_path, "_THROUGH_PROC", False)
     monkeypatch.setattr(socket_path, "_RUNTIME", tmp_path)
-    folder = commands.address(tmp_path).parent
+    folder = command_socket.address(tmp_path).parent
     folder.mkdir(mode=0o755)
     with pytest.raises(RlctlError, match="only you can enter"):
         serve(tmp_path, echo)

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_orch.errors import RlctlError
-from rl_orch.io import events
-from rl_orch.io.events import EventWriter, OneHistory, fold, folded, read, tail
+from rl_orch.io.run import events
+from rl_orch.io.run.events import EventWriter, OneHistory, fold, folded, read, tail
 from rl_orch.records import Event, EventKind
 
 
@@ -236,7 +236,7 @@ def test_nothing_is_lost_when_a_writer_is_killed_after_a_flush(path: Path) -> No
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from rl_orch.io.events import EventWriter\n"
+        "from rl_orch.io.run.events import EventWriter\n"
         "log = EventWriter(Path(sys.argv[1]), run='r1', attempt=1)\n"
         "for i in range(500): log.emit('metric', 'k', i, step=i)\n"
         "log.flush()\n"

@@ -7,19 +7,23 @@ from typing import Any
 
 import pytest
 
-from rl_orch.api.feeds import LONGEST_LINE, Part, Place, Starts
+from rl_orch.api.feeds import LONGEST_LINE, Part, Starts, StreamPosition
 from rl_orch.api.feeds import read as read_feed
-from rl_orch.api.streams import event_frames
-from rl_orch.core.verdicts import digest
+from rl_orch.api.routes.streams import event_frames
+from rl_orch.core.registry.verdicts import digest
 from rl_orch.errors import Damaged, RlctlError
-from rl_orch.io import children, deposits, gathered, history, logs, place, regular, shelf
-from rl_orch.io.episode_records import read_records
-from rl_orch.io.events import EventWriter, read
-from rl_orch.io.index import Index
-from rl_orch.io.reserve import reserved
-from rl_orch.io.rundir import RunDir, write_text
-from rl_orch.io.telemetry import Pump
+from rl_orch.io import service_note
+from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.files import regular
+from rl_orch.io.metrics.index import Index
+from rl_orch.io.policies.episode_records import read_records
+from rl_orch.io.run import gate_evidence, history, logs
+from rl_orch.io.run.directory import RunDir, write_text
+from rl_orch.io.run.disk_reserve import reserved
+from rl_orch.io.run.events import EventWriter, read
+from rl_orch.io.trackers.pump import Pump
 from rl_orch.records import EventKind
+from rl_orch.runners import children
 from tests.odd_files import HUGE, KINDS, a_hole, in_place
 from tests.unit.test_io_telemetry import Memory
 
@@ -100,11 +104,11 @@ READERS: dict[str, tuple[str, Callable[[RunDir], Any]]] = {
     "log": ("log.txt", lambda run: logs.part(run.log)),
     "checkpoint": (
         "checkpoints/x/state.json",
-        lambda run: shelf.verify(run.path / "checkpoints/x"),
+        lambda run: catalog.verify(run.path / "checkpoints/x"),
     ),
-    "deposit": ("checkpoints/x/deposit.json", lambda run: deposits.load(run.checkpoints / "x")),
+    "deposit": ("checkpoints/x/deposit.json", lambda run: external.load(run.checkpoints / "x")),
     "written": (f".x.{os.getpid()}", lambda run: write_text(run.path / "x", "text")),
-    "database": ("database", lambda run: place.noted_database(run.path)),
+    "database": ("database", lambda run: service_note.noted_database(run.path)),
 }
 """What is asked → the file that it is asked of, and how."""
 
@@ -131,8 +135,8 @@ def test_notes_that_nobody_needs_count_as_none(tmp_path: Path, kind: str) -> Non
     for name in ("index/lock", "index/note.json", "sinks/memory.json", ".reserve"):
         in_place(tmp_path / name, kind)
     assert (run.gpus(), run.noted_attempt(), run.evaluation_problem()) == ((), 0, None)
-    assert not gathered.asked(run, "x").anything
-    assert gathered.said(run) is None
+    assert not gate_evidence.asked(run, "x").anything
+    assert gate_evidence.said(run) is None
     with EventWriter(run.events, run="r", attempt=1) as writer:
         writer.emit(EventKind.METRIC, "loss", 1.5, step=1)
     assert [(each.key, each.values) for each in Index(tmp_path).query()] == [("loss", (1.5,))]
@@ -144,7 +148,7 @@ def test_notes_that_nobody_needs_count_as_none(tmp_path: Path, kind: str) -> Non
 def test_a_root_is_not_started_where_its_log_is_a_fifo(tmp_path: Path) -> None:
     in_place(tmp_path / "log.txt", "a FIFO")
     with pytest.raises(Damaged, match=r"log\.txt' cannot be used: it is a FIFO"):
-        children.Children().start(["true"], tmp_path, attempt=1)
+        children.RunProcesses().start(["true"], tmp_path, attempt=1)
 
 
 def tell(path: Path, *values: float, attempt: int = 1) -> None:
@@ -161,9 +165,9 @@ def test_a_hole_in_an_event_file_is_passed_over_at_once(tmp_path: Path) -> None:
     begun = path.stat().st_size
     a_hole(path)
     assert [event.value for event in read(path)] == [1.0]
-    assert Starts(path).place(HUGE) == Place(HUGE, 0)
-    part = read_feed(path, Place(begun), begun + LONGEST_LINE, event_frames)
-    assert part == Part(b"", Place(HUGE - 1))
+    assert Starts(path).place(HUGE) == StreamPosition(HUGE, 0)
+    part = read_feed(path, StreamPosition(begun), begun + LONGEST_LINE, event_frames)
+    assert part == Part(b"", StreamPosition(HUGE - 1))
     tell(path, 2.0, 3.0, attempt=2)
     assert [event.value for event in read(path)] == [1.0, None, 2.0, 3.0]
     assert [each.values for each in Index(tmp_path).query()] == [(2.0, 3.0)]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from rl_orch.errors import BadInput, NotFound, RlctlError
-from rl_orch.io import rows
-from rl_orch.io.bundles import Port
+from rl_orch.io.policies import tabular
+from rl_orch.io.policies.bundles import Port
 from tests.odd_files import KINDS, a_hole, in_place
 
 PLAIN = (Port(name="observation", dtype="float32", shape=(2,)),)
@@ -27,7 +27,7 @@ REMEMBERING = (
     Port(name="state.memory", dtype="float32", shape=(8,)),
 )
 Columns = dict[str, NDArray[Any]]
-COUNT = 2 * rows.BATCH + 5
+COUNT = 2 * tabular.BATCH + 5
 OBSERVATIONS = np.arange(2 * COUNT, dtype=np.float32).reshape(COUNT, 2)
 
 
@@ -49,20 +49,20 @@ def written(path: Path, columns: Columns) -> Path:
 
 
 def read(path: Path, ports: Any = PLAIN) -> dict[str, NDArray[Any]]:
-    tables = [table for table, _ in rows.read(path, ports)]
+    tables = [table for table, _ in tabular.read(path, ports)]
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
-@pytest.mark.parametrize("kind", rows.KINDS)
+@pytest.mark.parametrize("kind", tabular.KINDS)
 def test_every_kind_of_file_gives_the_same_rows_in_batches(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path / f"in{kind}", {"observation": OBSERVATIONS})
-    shares = [(len(table["observation"]), share) for table, share in rows.read(path, PLAIN)]
-    assert [size for size, _ in shares] == [rows.BATCH, rows.BATCH, 5]
+    shares = [(len(table["observation"]), share) for table, share in tabular.read(path, PLAIN)]
+    assert [size for size, _ in shares] == [tabular.BATCH, tabular.BATCH, 5]
     assert shares[-1][1] == 1.0
     np.testing.assert_array_equal(read(path)["observation"], OBSERVATIONS)
 
 
-@pytest.mark.parametrize("kind", rows.KINDS[1:])
+@pytest.mark.parametrize("kind", tabular.KINDS[1:])
 def test_parts_are_columns_by_their_names_alone_or_in_full(kind: str, tmp_path: Path) -> None:
     side, noise = OBSERVATIONS[:7], np.arange(7)
     for prefix in ("", "observation."):
@@ -72,7 +72,7 @@ def test_parts_are_columns_by_their_names_alone_or_in_full(kind: str, tmp_path: 
         np.testing.assert_array_equal(found["observation.noise"], noise)
 
 
-@pytest.mark.parametrize("kind", rows.KINDS)
+@pytest.mark.parametrize("kind", tabular.KINDS)
 def test_without_a_column_that_says_so_all_rows_are_one_episode(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path / f"in{kind}", {"observation": OBSERVATIONS})
     first = read(path, REMEMBERING)["first"]
@@ -80,7 +80,7 @@ def test_without_a_column_that_says_so_all_rows_are_one_episode(kind: str, tmp_p
     assert not first[1:].any()
 
 
-@pytest.mark.parametrize("kind", rows.KINDS[1:])
+@pytest.mark.parametrize("kind", tabular.KINDS[1:])
 def test_a_column_says_where_episodes_begin(kind: str, tmp_path: Path) -> None:
     begins = np.arange(6) % 3 == 0
     columns = {"observation": OBSERVATIONS[:6], "first": begins}
@@ -145,14 +145,14 @@ def test_a_file_that_is_none_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", KINDS)
-@pytest.mark.parametrize("kind", rows.KINDS)
+@pytest.mark.parametrize("kind", tabular.KINDS)
 def test_what_is_no_file_is_refused_and_not_waited_for(kind: str, odd: str, tmp_path: Path) -> None:
     in_place(tmp_path / f"in{kind}", odd)
     with pytest.raises(BadInput, match=f"in{kind}' cannot be read: it is {odd}, not a file"):
         read(tmp_path / f"in{kind}")
 
 
-@pytest.mark.parametrize("kind", rows.KINDS)
+@pytest.mark.parametrize("kind", tabular.KINDS)
 def test_a_hole_of_500_gb_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     a_hole(tmp_path / f"in{kind}")
     with pytest.raises(BadInput, match=rf"in{kind} (cannot be read|has (500,|more than))"):
@@ -167,11 +167,11 @@ def test_what_is_in_memory_at_once_is_bounded(
         path = written(tmp_path / f"in{kind}", columns)
         read(path)
         with monkeypatch.context() as patch:
-            patch.setattr(rows, "MOST_UNPACKED", 100)
+            patch.setattr(tabular, "MOST_UNPACKED", 100)
             with pytest.raises(BadInput, match=problem):
                 read(path)
     path = written(tmp_path / "in.jsonl", columns)
-    monkeypatch.setattr(rows, "LONGEST_LINE", 20)
+    monkeypatch.setattr(tabular, "LONGEST_LINE", 20)
     with pytest.raises(BadInput, match=r"line 1 of in\.jsonl has more than 20 bytes"):
         read(path)
 
@@ -201,11 +201,11 @@ ACTIONS: Columns = {
 }
 
 
-@pytest.mark.parametrize("kind", rows.KINDS)
+@pytest.mark.parametrize("kind", tabular.KINDS)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_actions_come_back_from_every_kind_of_file(kind: str, name: str, tmp_path: Path) -> None:
     path, actions = tmp_path / f"out{kind}", ACTIONS[name]
-    output = rows.Output(path)
+    output = tabular.Output(path)
     output.write(actions[:2])
     output.write(actions[2:])
     assert not path.exists()
@@ -224,9 +224,9 @@ def _actions(path: Path) -> Any:
     return [json.loads(line)["action"] for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kind", rows.KINDS)
+@pytest.mark.parametrize("kind", tabular.KINDS)
 def test_nothing_is_left_of_a_file_that_was_given_up(kind: str, tmp_path: Path) -> None:
-    output = rows.Output(tmp_path / f"out{kind}")
+    output = tabular.Output(tmp_path / f"out{kind}")
     output.write(np.arange(3))
     output.discard()
     assert list(tmp_path.iterdir()) == []
@@ -234,13 +234,13 @@ def test_nothing_is_left_of_a_file_that_was_given_up(kind: str, tmp_path: Path) 
 
 def test_a_folder_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
     with pytest.raises(RlctlError, match=r"cannot write .*nowhere"):
-        rows.Output(tmp_path / "nowhere" / "out.jsonl")
+        tabular.Output(tmp_path / "nowhere" / "out.jsonl")
 
 
 def test_arrays_that_would_fill_the_memory_are_refused_before_they_are_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez_compressed(tmp_path / "it.npz", observation=np.zeros((10_000, 2), np.float32))
-    monkeypatch.setattr(rows, "MOST_UNPACKED", 80_000)
+    monkeypatch.setattr(tabular, "MOST_UNPACKED", 80_000)
     with pytest.raises(BadInput, match=r"bytes unpacked; at most 80,000 are allowed"):
-        list(rows.read(tmp_path / "it.npz", PLAIN))
+        list(tabular.read(tmp_path / "it.npz", PLAIN))

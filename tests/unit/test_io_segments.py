@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from rl_orch.errors import Damaged, RlctlError
-from rl_orch.io import machine, segment_files, segments
-from rl_orch.io.segment_files import Entry
-from rl_orch.io.segments import SegmentStore
+from rl_orch.io.checkpoints import replay_files, replay_segments
+from rl_orch.io.checkpoints.replay_files import SegmentEntry
+from rl_orch.io.checkpoints.replay_segments import SegmentStore
+from rl_orch.io.machine import hardware
 from tests.waiting import PATIENCE_S
 
 NAMES = [f"{10 * i:015d}-{10 * i + 9:015d}" for i in range(6)]
@@ -53,9 +54,9 @@ def on_disk(folder: Path) -> list[str]:
 
 def test_what_was_written_is_read_bit_for_bit(folder: Path) -> None:
     segment = ASegment()
-    entry = segments.write(folder, segment)
+    entry = replay_segments.write(folder, segment)
     assert on_disk(folder) == [f"{NAMES[0]}.safetensors"]
-    found = segments.read(folder, entry)
+    found = replay_segments.read(folder, entry)
     assert found.keys() == segment.arrays.keys()
     for name, array in segment.arrays.items():
         assert found[name].dtype == array.dtype
@@ -79,10 +80,10 @@ def test_the_library_reads_what_we_write(
     }
     # Also what does not lie in one piece.
     arrays["t"] = random.normal(size=(3, 4)).T
-    entry = segments.write(folder, ASegment(NAMES[1], arrays))
-    path = segment_files.path_of(folder, entry.name)
+    entry = replay_segments.write(folder, ASegment(NAMES[1], arrays))
+    path = replay_files.path_of(folder, entry.name)
     assert path.stat().st_size == entry.bytes
-    theirs, ours = load_file(path), segments.read(folder, entry)
+    theirs, ours = load_file(path), replay_segments.read(folder, entry)
     for name, array in arrays.items():
         for found in (theirs[name], ours[name]):
             assert (found.dtype, found.shape) == (array.dtype, array.shape)
@@ -124,46 +125,46 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGES)
 def test_damage_is_named(folder: Path, damage: Callable[[Path], None], said: str) -> None:
-    entry = segments.write(folder, ASegment())
-    assert segment_files.fault(folder, entry, digest=True) is None
-    damage(segment_files.path_of(folder, entry.name))
+    entry = replay_segments.write(folder, ASegment())
+    assert replay_files.fault(folder, entry, digest=True) is None
+    damage(replay_files.path_of(folder, entry.name))
     with pytest.raises(Damaged, match=f"replay segment {entry.name} {said}"):
-        segments.read(folder, entry)
-    assert str(segment_files.fault(folder, entry, digest=True)).startswith(said)
+        replay_segments.read(folder, entry)
+    assert str(replay_files.fault(folder, entry, digest=True)).startswith(said)
 
 
 def test_a_size_is_enough_where_no_digest_is_asked_for(folder: Path) -> None:
-    entry = segments.write(folder, ASegment())
-    flip(segment_files.path_of(folder, entry.name))
-    assert segment_files.fault(folder, entry, digest=False) is None
-    truncate(segment_files.path_of(folder, entry.name))
-    assert segment_files.fault(folder, entry, digest=False) == "has the wrong size"
+    entry = replay_segments.write(folder, ASegment())
+    flip(replay_files.path_of(folder, entry.name))
+    assert replay_files.fault(folder, entry, digest=False) is None
+    truncate(replay_files.path_of(folder, entry.name))
+    assert replay_files.fault(folder, entry, digest=False) == "has the wrong size"
 
 
 @pytest.mark.parametrize("data", [b"", b"short", b"\xff" * 64, b"\x08" + b"\0" * 7 + b"notjson!"])
 def test_what_is_no_segment_is_damage_even_with_the_right_digest(folder: Path, data: bytes) -> None:
     folder.mkdir()
-    segment_files.path_of(folder, NAMES[0]).write_bytes(data)
-    entry = Entry(NAMES[0], hashlib.sha256(data).hexdigest(), len(data))
+    replay_files.path_of(folder, NAMES[0]).write_bytes(data)
+    entry = SegmentEntry(NAMES[0], hashlib.sha256(data).hexdigest(), len(data))
     with pytest.raises(Damaged, match="not in the safetensors format"):
-        segments.read(folder, entry)
+        replay_segments.read(folder, entry)
 
 
 def test_a_store_writes_in_the_background_and_settles(folder: Path) -> None:
     store = SegmentStore(folder)
     for name in NAMES[:4]:
-        store.stash(ASegment(name))
-    known = store.settle()
+        store.add_segment(ASegment(name))
+    known = store.flush()
     store.close()
     assert sorted(known) == NAMES[:4]
     assert on_disk(folder) == [f"{name}.safetensors" for name in NAMES[:4]]
-    read = segments.reader(folder, known.values())
+    read = replay_segments.reader(folder, known.values())
     np.testing.assert_array_equal(read(NAMES[2])["rewards"], ASegment().arrays["rewards"])
 
 
 def test_a_store_that_has_nothing_makes_no_folder(folder: Path) -> None:
     store = SegmentStore(folder)
-    assert store.settle() == {}
+    assert store.flush() == {}
     store.retain(())
     store.close()
     assert not folder.exists()
@@ -173,21 +174,21 @@ def test_whoever_brings_a_third_segment_waits(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, begun, third = threading.Event(), threading.Semaphore(0), threading.Event()
-    write = segments.write
+    write = replay_segments.write
 
-    def slow(folder: Path, segment: segments.Segment) -> Entry:
+    def slow(folder: Path, segment: replay_segments.SegmentLike) -> SegmentEntry:
         begun.release()
         go_on.wait(PATIENCE_S)
         return write(folder, segment)
 
-    monkeypatch.setattr(segments, "write", slow)
+    monkeypatch.setattr(replay_segments, "write", slow)
     store = SegmentStore(folder)
     for name in NAMES[:2]:
-        store.stash(ASegment(name))
+        store.add_segment(ASegment(name))
     begun.acquire()
 
     def bring() -> None:
-        store.stash(ASegment(NAMES[2]))
+        store.add_segment(ASegment(NAMES[2]))
         third.set()
 
     bringer = threading.Thread(target=bring)
@@ -197,7 +198,7 @@ def test_whoever_brings_a_third_segment_waits(
     go_on.set()
     bringer.join(PATIENCE_S)
     assert third.is_set()
-    assert sorted(store.settle()) == NAMES[:3]
+    assert sorted(store.flush()) == NAMES[:3]
     store.close()
 
 
@@ -213,9 +214,9 @@ def test_an_error_of_the_writer_comes_up_and_leaves_nothing_behind(
     store = SegmentStore(folder)
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full_disk)
-        store.stash(ASegment())
+        store.add_segment(ASegment())
         with pytest.raises(RlctlError, match="cannot write replay segment") as caught:
-            store.settle()
+            store.flush()
     store.close()
     assert "Free space on that disk" in str(caught.value.hint)
     assert on_disk(folder) == []
@@ -227,7 +228,7 @@ def test_an_error_of_the_writer_comes_up_when_more_is_stashed(folder: Path) -> N
 
     def stash_three() -> None:
         for name in NAMES[:3]:
-            store.stash(ASegment(name))
+            store.add_segment(ASegment(name))
 
     with pytest.raises(RlctlError, match="cannot write replay segment"):
         stash_three()
@@ -237,43 +238,43 @@ def test_an_error_of_the_writer_comes_up_when_more_is_stashed(folder: Path) -> N
 def test_segments_that_no_checkpoint_names_are_removed(folder: Path) -> None:
     store = SegmentStore(folder)
     for name in NAMES[:4]:
-        store.stash(ASegment(name))
+        store.add_segment(ASegment(name))
     (folder.parent / "other").write_text("not ours")
     store.retain({NAMES[1], NAMES[3]})
-    assert sorted(store.settle()) == [NAMES[1], NAMES[3]]
-    assert segment_files.names(folder) == [NAMES[1], NAMES[3]]
+    assert sorted(store.flush()) == [NAMES[1], NAMES[3]]
+    assert replay_files.names(folder) == [NAMES[1], NAMES[3]]
     store.close()
 
 
 def test_what_a_dead_writer_left_is_swept_and_the_rest_stays(folder: Path) -> None:
-    segments.write(folder, ASegment())
+    replay_segments.write(folder, ASegment())
     half = folder / f".tmp-{NAMES[1]}-00ff"
     half.write_bytes(b"half")
-    assert segment_files.sweep(folder) == [half]
+    assert replay_files.sweep(folder) == [half]
     assert on_disk(folder) == [f"{NAMES[0]}.safetensors"]
-    assert segment_files.sweep(folder / "not there") == []
+    assert replay_files.sweep(folder / "not there") == []
 
 
 def test_a_store_knows_what_it_goes_on_with(folder: Path) -> None:
-    entry = segments.write(folder, ASegment())
+    entry = replay_segments.write(folder, ASegment())
     store = SegmentStore(folder, [entry])
-    store.stash(ASegment(NAMES[1]))
-    assert store.settle()[NAMES[0]] == entry
-    assert sorted(store.settle()) == NAMES[:2]
+    store.add_segment(ASegment(NAMES[1]))
+    assert store.flush()[NAMES[0]] == entry
+    assert sorted(store.flush()) == NAMES[:2]
     store.close()
 
 
 def test_a_segment_that_the_checkpoint_does_not_list_is_not_read(folder: Path) -> None:
-    entry = segments.write(folder, ASegment())
+    entry = replay_segments.write(folder, ASegment())
     with pytest.raises(Damaged, match="not among those that the checkpoint lists"):
-        segments.reader(folder, [entry])(NAMES[1])
+        replay_segments.reader(folder, [entry])(NAMES[1])
 
 
 def test_entries_are_what_a_checkpoint_lists() -> None:
-    entry = Entry(NAMES[0], "ab" * 32, 12)
+    entry = SegmentEntry(NAMES[0], "ab" * 32, 12)
     document = json.loads(json.dumps({"segments": [entry.document()], "size": 3}))
-    assert segment_files.entries(document) == (entry,)
-    assert segment_files.entries({"size": 0}) == ()
+    assert replay_files.entries(document) == (entry,)
+    assert replay_files.entries({"size": 0}) == ()
 
 
 @pytest.mark.parametrize(
@@ -289,14 +290,14 @@ def test_entries_are_what_a_checkpoint_lists() -> None:
 )
 def test_what_is_no_entry_is_refused(listed: Any) -> None:
     with pytest.raises(ValueError, match="is no"):
-        segment_files.entries({"segments": listed})
+        replay_files.entries({"segments": listed})
 
 
 def test_a_small_array_is_in_memory_and_a_large_one_in_a_file_without_a_name(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "memory_mb", lambda: 1)
-    allocate = segments.allocator(folder, 0.5)
+    monkeypatch.setattr(hardware, "memory_mb", lambda: 1)
+    allocate = replay_segments.allocator(folder, 0.5)
     small = allocate("rewards", (1 << 10,), np.float64)
     assert not folder.exists()
     large = allocate("observations", (1 << 19, 2), np.uint8)
@@ -312,8 +313,8 @@ def test_a_small_array_is_in_memory_and_a_large_one_in_a_file_without_a_name(
 def test_arrays_that_are_large_only_together_are_not_all_in_memory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "memory_mb", lambda: 1)
-    allocate = segments.allocator(folder, 0.5)
+    monkeypatch.setattr(hardware, "memory_mb", lambda: 1)
+    allocate = replay_segments.allocator(folder, 0.5)
     allocate("observations/left", (300 << 10,), np.uint8)
     assert not folder.exists()
     allocate("observations/right", (300 << 10,), np.uint8)
@@ -323,16 +324,16 @@ def test_arrays_that_are_large_only_together_are_not_all_in_memory(
 def test_a_disk_without_room_for_the_buffer_is_an_error_that_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "memory_mb", lambda: 1)
+    monkeypatch.setattr(hardware, "memory_mb", lambda: 1)
     monkeypatch.setattr(os, "posix_fallocate", full_disk)
     with pytest.raises(
         RlctlError, match=r"observations take 2 MiB, more than .*No space"
     ) as caught:
-        segments.allocator(folder, 0.5)("observations", (2 << 20,), np.uint8)
+        replay_segments.allocator(folder, 0.5)("observations", (2 << 20,), np.uint8)
     assert caught.value.path == "buffer.size"
 
 
 def test_the_control_plane_looks_at_segments_without_numpy() -> None:
     """What `rlctl show` needs of a checkpoint is loaded, and no more."""
-    code = "import sys, rl_orch.io.shelf; sys.exit('numpy' in sys.modules)"
+    code = "import sys, rl_orch.io.checkpoints.catalog; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io.events import EventWriter
-from rl_orch.io.telemetry import Delivered, Pump, Sink
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.trackers.pump import Delivered, Pump, Sink
 from rl_orch.records import Event
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing import event_accumulator  # type: ignore[import-untyped]
 from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
 
-from rl_orch.io.events import EventWriter
-from rl_orch.io.telemetry import Delivered, Pump
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.trackers.pump import Delivered, Pump
 from rl_orch.io.trackers.tensorboard import TensorBoard, encoded
 from rl_orch.records import Event, EventKind
 
@@ -147,7 +147,8 @@ def test_a_pump_fills_tensorboard_from_the_event_file(tmp_path: Path) -> None:
 
 def test_neither_torch_nor_tensorflow_is_loaded() -> None:
     program = (
-        "import sys, rl_orch.io.trackers.tensorboard, rl_orch.io.checkpoints, rl_orch.io.commands\n"
+        "import sys, rl_orch.io.trackers.tensorboard, rl_orch.io.checkpoints.checkpoint_files\n"
+        "import rl_orch.io.run.command_socket\n"
         "sys.exit('torch' in sys.modules or 'tensorflow' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from rl_orch.errors import BadInput, Conflict, RlctlError
-from rl_orch.io import room, trees, workspaces
-from rl_orch.io.room import Room
+from rl_orch.io.files import trees, workspaces
+from rl_orch.io.machine import room
+from rl_orch.io.machine.room import Room
 from tests.odd_files import HUGE, KINDS, a_hole, in_place
 
 MIB = 1 << 20
@@ -201,7 +202,7 @@ def test_the_room_of_a_folder_that_is_not_there_yet_is_that_of_its_disk(tmp_path
 HOLD = """
 import sys
 from pathlib import Path
-from rl_orch.io.workspaces import workspace
+from rl_orch.io.files.workspaces import workspace
 with workspace(Path(sys.argv[1])) as made:
     (made / "half").write_text("a")
     print(made, flush=True)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.rl import latency
-from rl_orch.rl.latency import BUDGET_S, DECISIONS, FEWEST, SHOWN, decision_times, observed
-from rl_orch.rl.policy import Actor, Seen
+from rl_orch.rl.measure import latency
+from rl_orch.rl.measure.latency import BUDGET_S, DECISIONS, FEWEST, SHOWN, decision_times, observed
+from rl_orch.rl.policies.policy import Actor, PolicyInput
 from tests.exported import CASES, Case, made
 
 
@@ -49,7 +49,7 @@ def test_many_decisions_are_timed_and_fewer_where_they_take_long(
     decided: list[int] = []
     decide = latency._decide
 
-    def counted(policy: Actor, shown: list[Seen], number: int, source: Any) -> None:
+    def counted(policy: Actor, shown: list[PolicyInput], number: int, source: Any) -> None:
         decided.append(number)
         decide(policy, shown, number, source)
 

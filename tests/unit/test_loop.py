@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from rl_orch.core.loop import APPEARS_WITHIN_S, LAST_WORDS_S, Supervisor
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
-from rl_orch.core.progress import Progress, after_training
+from rl_orch.core.runs.progress import Progress, after_training
+from rl_orch.core.runs.supervisor import APPEARS_WITHIN_S, LAST_WORDS_S, Supervisor
 from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending, RunLocked
-from rl_orch.io import gathered, processes, sealed
-from rl_orch.io.events import EventWriter
-from rl_orch.io.gathered import Baseline, Gathered, Wanted
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.files import sealed
+from rl_orch.io.processes import pids
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.gate_evidence import Baseline, EvidenceRequest, GateEvidence
 from rl_orch.records import Attempt, Event, EventKind, Run, State
 from rl_orch.stats import summarize
 from rl_orch.testing import (
@@ -137,7 +139,9 @@ def test_a_gate_that_nobody_has_gathered_evidence_for_rejects_and_says_what_to_r
     assert "not known: how the model at 'production' does" in result.run.reason
 
 
-def compared_with(returns: list[float], champions: list[float], asked: list[Wanted]) -> Script:
+def compared_with(
+    returns: list[float], champions: list[float], asked: list[EvidenceRequest]
+) -> Script:
     """A script of a training to some returns, whose evaluation has champions play to others."""
     train = trains_to(returns)
 
@@ -145,7 +149,7 @@ def compared_with(returns: list[float], champions: list[float], asked: list[Want
         if task.checkpoint is None:
             seal_checkpoint(directory, "step_000000000100")
             return train(directory, task)
-        wanted = gathered.asked(directory, task.checkpoint)
+        wanted = gate_evidence.asked(directory, task.checkpoint)
         asked.append(wanted)
         played = a_report(champions).model_copy(update={"model": "1"})
         baselines = {
@@ -153,9 +157,9 @@ def compared_with(returns: list[float], champions: list[float], asked: list[Want
             for alias, champion in wanted.champions.items()
         }
         digest = sealed.manifest_digest(directory.checkpoints / task.checkpoint)
-        found = Gathered(digest=digest, baselines=baselines)
+        found = GateEvidence(digest=digest, baselines=baselines)
         report = a_report(returns, checkpoint=task.checkpoint)
-        gathered.write(directory, "final", report, found)
+        gate_evidence.write(directory, "final", report, found)
         return 0
 
     return script
@@ -164,7 +168,7 @@ def compared_with(returns: list[float], champions: list[float], asked: list[Want
 def test_the_evaluation_is_told_whom_to_compare_with_and_the_verdict_keeps_what_it_read(
     tmp_path: Path,
 ) -> None:
-    asked: list[Wanted] = []
+    asked: list[EvidenceRequest] = []
     made = orchestrator_with(tmp_path, compared_with([500.0] * 10, [480.0] * 10, asked))
     spec = a_spec(*GATED, "gates.improvement=production")
     first = made.launch(spec)
@@ -186,7 +190,7 @@ def test_the_evaluation_is_told_whom_to_compare_with_and_the_verdict_keeps_what_
 
 
 def test_a_run_says_what_is_gathered_for_its_gate_while_it_is(tmp_path: Path) -> None:
-    clock, asked = FakeClock(), list[Wanted]()
+    clock, asked = FakeClock(), list[EvidenceRequest]()
     runner = FakeRunner(compared_with([500.0] * 10, [480.0] * 10, asked), at_once=False)
     watched = a_supervisor(tmp_path, runner, clock, *GATED, "gates.improvement=production")
     watched.tick()
@@ -194,13 +198,13 @@ def test_a_run_says_what_is_gathered_for_its_gate_while_it_is(tmp_path: Path) ->
     watched.tick()
     trained = watched.run.reason
     assert (watched.run.state, trained) == (State.EVALUATING, "trained")
-    gathered.say(watched.directory, "making a bundle")
+    gate_evidence.say(watched.directory, "making a bundle")
     watched.tick()
     assert watched.run.reason == "trained; making a bundle"
     again = Supervisor(
         watched.store, watched.registry, runner, watched.run, "mine", clock=clock, timer=clock
     )
-    gathered.say(watched.directory, None)
+    gate_evidence.say(watched.directory, None)
     runner.finish()
     again.tick()
     assert again.run.reason == "trained; the final evaluation passed the gate"
@@ -209,7 +213,7 @@ def test_a_run_says_what_is_gathered_for_its_gate_while_it_is(tmp_path: Path) ->
 def test_nothing_is_asked_of_an_evaluation_whose_gate_reads_the_report_alone(
     tmp_path: Path,
 ) -> None:
-    asked: list[Wanted] = []
+    asked: list[EvidenceRequest] = []
     made = orchestrator_with(tmp_path, compared_with([500.0] * 10, [1.0], asked))
     result = made.launch(a_spec(*GATED))
     assert not asked[0].anything
@@ -297,7 +301,7 @@ def test_a_full_disk_does_not_make_a_run_fail_that_only_had_models_to_let_go_of(
     def refuse(_path: Path) -> None:
         raise OSError("read-only")
 
-    monkeypatch.setattr("rl_orch.io.shelf.remove", refuse)
+    monkeypatch.setattr("rl_orch.io.checkpoints.catalog.remove", refuse)
     assert made.launch(a_spec(*GATED, "registry.keep_top_n=1")).succeeded
     assert [fault.kind for fault in made.models.verify().faults] == ["retiring"]
 
@@ -682,4 +686,4 @@ def test_looking_into_a_home_without_runs_makes_nothing_there(tmp_path: Path) ->
 
 
 def _my_lease() -> str:
-    return f"{processes.identity(os.getpid())}/test"
+    return f"{pids.identity(os.getpid())}/test"

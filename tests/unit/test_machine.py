@@ -6,10 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rl_orch.io import machine
-from rl_orch.io.cgroups import Cgroups, here
-from rl_orch.io.folder import abilities, writable
-from rl_orch.io.machine import Gpu, Listed, listed, visible
+from rl_orch.io.machine import hardware
+from rl_orch.io.machine.cgroups import Cgroups, here
+from rl_orch.io.machine.filesystem import abilities, writable
+from rl_orch.io.machine.hardware import Gpu, Listed, listed, visible
 
 PRINTED = """\
 0, GPU-5a1c4d0e-2f1b-8c3d-77aa-0d1f2e3a4b5c, 24564, NVIDIA GeForce RTX 4090
@@ -101,26 +101,26 @@ def write_program(path: Path, *lines: str) -> None:
 
 def test_gpus_are_asked_of_the_driver(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_program(smi, f"cat <<END\n{PRINTED}END")
-    assert [gpu.index for gpu in machine.gpus()] == [FIRST.uuid, SECOND.uuid, THIRD.uuid]
+    assert [gpu.index for gpu in hardware.gpus()] == [FIRST.uuid, SECOND.uuid, THIRD.uuid]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert [gpu.name for gpu in machine.gpus()] == ["NVIDIA H100 80GB HBM3"]
+    assert [gpu.name for gpu in hardware.gpus()] == ["NVIDIA H100 80GB HBM3"]
 
 
 def test_a_driver_that_fails_or_hangs_has_no_gpus(
     smi: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_program(smi, "echo NVIDIA-SMI has failed >&2", "exit 9")
-    assert machine.gpus() == []
-    monkeypatch.setattr(machine, "SMI_TIMEOUT_S", 0.2)
+    assert hardware.gpus() == []
+    monkeypatch.setattr(hardware, "SMI_TIMEOUT_S", 0.2)
     write_program(smi, "exec sleep 3600")  # Nobody waits that long.
-    assert machine.gpus() == []
+    assert hardware.gpus() == []
 
 
 def test_a_machine_without_the_program_has_no_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine.gpus() == []
+    assert hardware.gpus() == []
 
 
 def test_the_quota_of_version_2_counts_in_every_group_above(tmp_path: Path) -> None:
@@ -164,33 +164,33 @@ def test_no_quota_is_no_limit(tmp_path: Path, quota: str) -> None:
 
 
 def test_this_machine_has_what_the_system_says_at_most() -> None:
-    facts = machine.capacity_facts()
+    facts = hardware.capacity_facts()
     quota = here().cpus()
     assert 1 <= facts.cpus <= len(os.sched_getaffinity(0))
     assert quota is None or facts.cpus <= max(1, quota)
-    assert 0 < machine.memory_free_mb() <= facts.memory_mb
+    assert 0 < hardware.memory_free_mb() <= facts.memory_mb
     assert facts.memory_mb <= psutil.virtual_memory().total >> 20
-    assert machine.open_files() > 0
+    assert hardware.open_files() > 0
 
 
 def test_fewer_cores_may_be_allowed_than_there_are() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert machine.cores() == 1
+        assert hardware.cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
 
 def test_the_room_of_a_folder_that_is_not_there_yet_is_that_of_its_disk(tmp_path: Path) -> None:
-    there = machine.disk_free_mb(tmp_path)
+    there = hardware.disk_free_mb(tmp_path)
     assert there > 0
-    assert abs(machine.disk_free_mb(tmp_path / "not" / "yet") - there) < 1024
-    assert machine.nearest(tmp_path / "not" / "yet") == tmp_path
+    assert abs(hardware.disk_free_mb(tmp_path / "not" / "yet") - there) < 1024
+    assert hardware.nearest(tmp_path / "not" / "yet") == tmp_path
 
 
 def test_a_boot_has_an_age_that_only_grows() -> None:
-    first, second = machine.boot(), machine.boot()
+    first, second = hardware.boot(), hardware.boot()
     assert first.id == second.id
     assert 0 < first.age_s <= second.age_s
 

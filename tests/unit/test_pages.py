@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from rl_orch.core.pages import SORTS, Query, cursor, position
 from rl_orch.errors import BadInput
+from rl_orch.records.queries import SORTS, Query, cursor, position
 
 
 def encoded(document: object) -> str:

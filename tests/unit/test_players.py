@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core import players
-from rl_orch.core.players import Players, Question
+from rl_orch.core.policies import player_pool
+from rl_orch.core.policies.player_pool import EvalRequest, EvalWorkers
 from rl_orch.errors import RlctlError
 
 
@@ -22,20 +22,20 @@ def test_children_that_end_at_once_are_told_of_by_what_they_said(
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(tmp_path / "it", "echo no room >&2; exit 3"))
     long = {"checkpoint": "x" * 200_000}  # More than a pipe holds.
-    with players.playing(2) as both:
+    with player_pool.playing(2) as both:
         children = list(both.children)
         with pytest.raises(RlctlError, match="ended with exit code 3: no room"):
-            both.play(Question(long, seed=1), 0, 10, lambda done: None)
+            both.play(EvalRequest(long, seed=1), 0, 10, lambda done: None)
     assert [child.process.poll() for child in children] == [3, 3]
 
 
 def test_all_children_are_ended_though_the_first_has_died_with_text_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = Players()
+    both = EvalWorkers()
     for name, lines in (("dead", "exit 3"), ("alive", "exec sleep 60")):
         monkeypatch.setattr(sys, "executable", program(tmp_path / name, lines))
-        both.children.append(players._started())
+        both.children.append(player_pool._started())
     dead, alive = (child.process for child in both.children)
     dead.wait()
     dead.send("nobody reads this")

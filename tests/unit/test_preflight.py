@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rl_orch.core import findings, preflight
-from rl_orch.core.findings import Devices, Finding
-from rl_orch.core.footprint import ROW_BYTES, footprint
-from rl_orch.core.preflight import quick, reach, refuse, settle, settled
-from rl_orch.core.store import Store
+from rl_orch.core.preflight import facts, findings
+from rl_orch.core.preflight.facts import quick, reach, refuse, resolve_auto, resolve_devices
+from rl_orch.core.preflight.findings import Devices, Finding
+from rl_orch.core.preflight.footprint import ROW_BYTES, footprint
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput
-from rl_orch.io.folder import Abilities
+from rl_orch.io.machine.filesystem import Abilities
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from tests.counting import calls
@@ -108,14 +108,14 @@ def test_a_device_that_is_not_there_blocks_a_run_and_says_what_is() -> None:
 def test_auto_becomes_cuda_then_mps_then_the_cpu(
     devices: Devices, device: str, gpus: int, level: str
 ) -> None:
-    chosen, told = settled(spec(resources__device="auto"), devices, 4)
+    chosen, told = resolve_devices(spec(resources__device="auto"), devices, 4)
     assert (chosen.resources.device, chosen.gpus, levels(*told)) == (device, gpus, [level])
     assert chosen.config_hash == spec().config_hash
 
 
 def test_on_the_cpu_no_gpu_is_set_aside_and_no_more_threads_than_cores() -> None:
     wanted = spec(resources__device="auto", resources__gpus=2, resources__threads=16)
-    chosen, told = settled(wanted, CPU, 4)
+    chosen, told = resolve_devices(wanted, CPU, 4)
     assert (chosen.gpus, chosen.resources.threads, chosen.cpus) == (0, 4, 4)
     assert "no GPU was found; training on the CPU with 4 threads" in told[0].detail
 
@@ -123,13 +123,13 @@ def test_on_the_cpu_no_gpu_is_set_aside_and_no_more_threads_than_cores() -> None
 def test_what_is_asked_for_by_name_stays_as_it_is() -> None:
     for device in ("cuda", "cuda:1", "mps"):
         wanted = spec(resources__device=device)
-        assert settled(wanted, CPU, 4)[0] == wanted
-        assert settled(wanted, CUDA, 4)[0] == wanted
+        assert resolve_devices(wanted, CPU, 4)[0] == wanted
+        assert resolve_devices(wanted, CUDA, 4)[0] == wanted
 
 
 def test_for_the_cpu_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", pytest.fail)
-    assert settle(spec()) == (spec(), [])
+    assert resolve_auto(spec()) == (spec(), [])
 
 
 def test_a_program_of_its_own_has_a_torch_of_its_own(
@@ -137,7 +137,7 @@ def test_a_program_of_its_own_has_a_torch_of_its_own(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     wanted = spec(runner="external", runner__command="train", resources__device="cuda")
-    _, told = settle(wanted)
+    _, told = resolve_auto(wanted)
     assert [finding.detail for finding in told] == [
         "resources.device is 'cuda', but there are no cuda devices here"
     ]
@@ -217,14 +217,14 @@ def test_the_check_before_every_launch_is_little_work(tmp_path: Path) -> None:
 
 def test_a_run_that_cannot_be_carried_out_here_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"resources\.cpus is 1024, but this machine has"):
-        preflight.ready(tmp_path, spec(resources__cpus=1024))
+        facts.ready(tmp_path, spec(resources__cpus=1024))
     with pytest.raises(BadInput, match=r"resources\.memory_mb is 100000000, but"):
-        preflight.ready(tmp_path, spec(resources__memory_mb=10**8))
+        facts.ready(tmp_path, spec(resources__memory_mb=10**8))
     with pytest.raises(BadInput, match=r"MiB free for .* will be written"):
-        preflight.ready(tmp_path, spec(agent__network__hidden_sizes=[16384] * 32, seeds=1000))
+        facts.ready(tmp_path, spec(agent__network__hidden_sizes=[16384] * 32, seeds=1000))
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written to"):
-        preflight.ready(tmp_path / "file" / "home", spec())
+        facts.ready(tmp_path / "file" / "home", spec())
 
 
 def test_what_will_be_written_grows_with_what_is_asked_for() -> None:
@@ -236,8 +236,8 @@ def test_what_will_be_written_grows_with_what_is_asked_for() -> None:
     assert base.rest < longer.rest
     assert base.checkpoints < many.checkpoints < 1000
     assert footprint(spec(agent__network__shared=True)).checkpoint < base.checkpoint
-    assert preflight.needed_mb(spec(seeds=10)) > preflight.needed_mb(spec())
-    assert preflight.needed_mb(None) == 0
+    assert facts.needed_mb(spec(seeds=10)) > facts.needed_mb(spec())
+    assert facts.needed_mb(None) == 0
 
 
 def test_a_replay_buffer_is_written_once_and_again_for_a_best_checkpoint_of_long_ago() -> None:

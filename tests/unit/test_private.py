@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rl_orch.cli.connection import make_home
-from rl_orch.core.findings import privacy
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.io import private
-from rl_orch.io.sealed import write
+from rl_orch.core.preflight.findings import privacy
+from rl_orch.io.files import private
+from rl_orch.io.files.sealed import write
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 
 OPEN = 0o077
@@ -104,7 +104,7 @@ def test_a_directory_from_elsewhere_is_closed_as_it_is_taken_in(tmp_path: Path) 
 def test_a_process_keeps_within_a_folder_and_knows_the_umask_of_its_user(tmp_path: Path) -> None:
     shown = "import os; print(oct(os.umask(0)), oct(private.users_umask()))"
     program = (
-        "import pathlib, sys; from rl_orch.io import private; "
+        "import pathlib, sys; from rl_orch.io.files import private; "
         f"private.keep_within(pathlib.Path(sys.argv[1])); {shown}"
     )
     expected = {0o700: "0o77", 0o750: "0o27", 0o2770: "0o7", 0o777: "0o2"}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.io import place, processes
-from rl_orch.io.place import Place
+from rl_orch.io import service_note
+from rl_orch.io.processes import pids
+from rl_orch.io.service_note import ServiceEndpoint
 from tests.waiting import PATIENCE_S
 
 FAMILY = """
@@ -30,7 +31,7 @@ time.sleep(600)
 
 def a_family(directory: Path, attempt: int) -> list[str]:
     """The identities of the three processes of an attempt."""
-    variables = os.environ | processes.cookie(directory, attempt)
+    variables = os.environ | pids.cookie(directory, attempt)
     root = subprocess.Popen(
         [sys.executable, "-c", FAMILY],
         env=variables,
@@ -39,7 +40,7 @@ def a_family(directory: Path, attempt: int) -> list[str]:
         start_new_session=True,
     )
     assert root.stdout is not None
-    known = [processes.identity(int(root.stdout.readline())) for _ in range(3)]
+    known = [pids.identity(int(root.stdout.readline())) for _ in range(3)]
     return [identity for identity in known if identity is not None]
 
 
@@ -54,62 +55,62 @@ def soon(condition: Callable[[], bool]) -> None:
 def test_a_sweep_ends_a_whole_family_also_those_who_left(tmp_path: Path) -> None:
     family = a_family(tmp_path, attempt=2)
     assert len(family) == 3
-    assert set(processes.marked(tmp_path, through=2)) == set(family)
-    assert processes.sweep(tmp_path, through=2) >= 3
-    soon(lambda: not any(map(processes.alive, family)))
+    assert set(pids.marked(tmp_path, through=2)) == set(family)
+    assert pids.sweep(tmp_path, through=2) >= 3
+    soon(lambda: not any(map(pids.alive, family)))
 
 
 def test_a_sweep_leaves_later_attempts_and_other_runs_alone(tmp_path: Path) -> None:
     later, other = a_family(tmp_path / "a", attempt=3), a_family(tmp_path / "b", attempt=1)
-    assert processes.sweep(tmp_path / "a", through=2) == 0
-    assert all(map(processes.alive, later + other))
-    assert processes.sweep(tmp_path / "a", through=3) >= 3
-    assert all(map(processes.alive, other))
-    assert processes.sweep(tmp_path / "b", through=1) >= 3
+    assert pids.sweep(tmp_path / "a", through=2) == 0
+    assert all(map(pids.alive, later + other))
+    assert pids.sweep(tmp_path / "a", through=3) >= 3
+    assert all(map(pids.alive, other))
+    assert pids.sweep(tmp_path / "b", through=1) >= 3
 
 
 def test_a_reused_pid_is_nobody_that_was_known() -> None:
-    known = processes.identity(os.getpid())
+    known = pids.identity(os.getpid())
     assert known is not None
-    assert processes.alive(known)
+    assert pids.alive(known)
     pid, start = known.split(":")
-    assert not processes.alive(f"{pid}:{int(start) - 1}")
-    assert not processes.alive("nonsense")
+    assert not pids.alive(f"{pid}:{int(start) - 1}")
+    assert not pids.alive("nonsense")
 
 
 def test_a_lease_says_who_holds_it_and_where() -> None:
-    host, identity = processes.holder_of(processes.lease())
-    assert (host, identity) == (processes.host(), processes.identity(os.getpid()))
-    assert processes.lease() != processes.lease()
+    host, identity = pids.holder_of(pids.lease())
+    assert (host, identity) == (pids.host(), pids.identity(os.getpid()))
+    assert pids.lease() != pids.lease()
 
 
 def test_a_lease_of_an_older_release_is_read_as_of_this_machine() -> None:
-    assert processes.holder_of("12:345/abc") == (processes.host(), "12:345")
+    assert pids.holder_of("12:345/abc") == (pids.host(), "12:345")
 
 
 def test_the_place_of_a_service_is_found_while_it_lives_and_only_its_user_can_read_it(
     tmp_path: Path,
 ) -> None:
-    identity = processes.identity(os.getpid())
+    identity = pids.identity(os.getpid())
     assert identity is not None
-    there = Place("http://127.0.0.1:1", identity, processes.host(), "secret")
-    place.write(tmp_path, there)
-    assert place.living(tmp_path) == there
-    assert (tmp_path / place.FILE).stat().st_mode & 0o077 == 0
+    there = ServiceEndpoint("http://127.0.0.1:1", identity, pids.host(), "secret")
+    service_note.write(tmp_path, there)
+    assert service_note.living(tmp_path) == there
+    assert (tmp_path / service_note.FILE).stat().st_mode & 0o077 == 0
     assert "secret" not in repr(there)
-    gone = Place("http://127.0.0.1:1", "999999999:1", processes.host(), "secret")
-    place.forget(tmp_path, gone)
-    assert place.living(tmp_path) == there
-    place.write(tmp_path, gone)
-    assert place.living(tmp_path) is None
-    place.forget(tmp_path, gone)
-    assert place.read(tmp_path) is None
+    gone = ServiceEndpoint("http://127.0.0.1:1", "999999999:1", pids.host(), "secret")
+    service_note.forget(tmp_path, gone)
+    assert service_note.living(tmp_path) == there
+    service_note.write(tmp_path, gone)
+    assert service_note.living(tmp_path) is None
+    service_note.forget(tmp_path, gone)
+    assert service_note.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"url": 1', "[" * 100_000])
 def test_a_note_that_cannot_be_read_is_no_place(tmp_path: Path, text: str) -> None:
-    (tmp_path / place.FILE).write_text(text)
-    assert place.living(tmp_path) is None
+    (tmp_path / service_note.FILE).write_text(text)
+    assert service_note.living(tmp_path) is None
 
 
 def test_a_process_that_is_just_being_loaded_is_waited_for(
@@ -118,10 +119,10 @@ def test_a_process_that_is_just_being_loaded_is_waited_for(
     """Its variables cannot be read yet, so that it is seen a moment later."""
     looks = iter([[], ["it"], []])
     loading = iter([True, False])
-    monkeypatch.setattr(processes, "_is_any_loading", lambda: next(loading))
-    monkeypatch.setattr(processes, "marked", lambda *_, **__: next(looks))
-    monkeypatch.setattr(processes, "pid_of", lambda _: 999_999_999)
-    assert processes.sweep(tmp_path, through=1) == 1
+    monkeypatch.setattr(pids, "_is_any_loading", lambda: next(loading))
+    monkeypatch.setattr(pids, "marked", lambda *_, **__: next(looks))
+    monkeypatch.setattr(pids, "pid_of", lambda _: 999_999_999)
+    assert pids.sweep(tmp_path, through=1) == 1
 
 
 def test_a_process_whose_environment_is_empty_is_loading_only_while_it_is_young(
@@ -129,10 +130,10 @@ def test_a_process_whose_environment_is_empty_is_loading_only_while_it_is_young(
 ) -> None:
     with subprocess.Popen(["/bin/sleep", "600"], env={}) as child:
         try:
-            monkeypatch.setattr(processes, "YOUNG_S", 3600.0)
-            assert processes._is_loading(child.pid)
-            monkeypatch.setattr(processes, "YOUNG_S", 0.0)
-            assert not processes._is_loading(child.pid)
-            assert not processes._is_loading(os.getpid())
+            monkeypatch.setattr(pids, "YOUNG_S", 3600.0)
+            assert pids._is_loading(child.pid)
+            monkeypatch.setattr(pids, "YOUNG_S", 0.0)
+            assert not pids._is_loading(child.pid)
+            assert not pids._is_loading(os.getpid())
         finally:
             child.kill()

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.core.advice import Advice, advise
-from rl_orch.core.profiling import Profile, profile, refuse_unless_local
+from rl_orch.core.policies.advice import Advice, advise
+from rl_orch.core.policies.profile import profile, refuse_unless_local
 from rl_orch.errors import BadInput
-from rl_orch.rl import profile as measuring
-from rl_orch.rl.policy import policy_tensors
-from rl_orch.rl.profile import BUFFER, ENV, LEARNER, OTHER, POLICY, Limits, Stopwatch
+from rl_orch.records.profile import Profile
+from rl_orch.rl.measure import profile as measuring
+from rl_orch.rl.measure.profile import BUFFER, ENV, LEARNER, OTHER, POLICY, ProfileLimits, Stopwatch
+from rl_orch.rl.policies.policy import policy_tensors
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Training
-from rl_orch.spec.mends import changed, mends
+from rl_orch.spec.kernel_requirements import changed, kernel_requirements
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.worker.answering import TELL_EVERY_S, replied, teller
-from rl_orch.worker.profile import answer
-from tests.learning.outlet import MemoryOutlet
+from rl_orch.worker.task import TELL_EVERY_S, replied, teller
+from rl_orch.worker.tasks.profile import answer
+from tests.learning.recorder import MemoryOutlet
 
 
 class Ticks:
@@ -118,21 +119,21 @@ def test_methods_that_are_missing_or_cannot_be_replaced_are_left_as_they_are() -
 @pytest.mark.parametrize(
     ("limits", "seconds", "steps", "done"),
     [
-        (Limits(seconds=10.0), 2.5, 10**6, 0.25),
-        (Limits(steps=100), 10**6, 25, 0.25),
-        (Limits(seconds=10.0, steps=100), 1.0, 50, 0.5),
-        (Limits(seconds=10.0, steps=100), 11.0, 50, 1.0),
+        (ProfileLimits(seconds=10.0), 2.5, 10**6, 0.25),
+        (ProfileLimits(steps=100), 10**6, 25, 0.25),
+        (ProfileLimits(seconds=10.0, steps=100), 1.0, 50, 0.5),
+        (ProfileLimits(seconds=10.0, steps=100), 11.0, 50, 1.0),
     ],
 )
 def test_the_limit_that_is_reached_first_counts(
-    limits: Limits, seconds: float, steps: int, done: float
+    limits: ProfileLimits, seconds: float, steps: int, done: float
 ) -> None:
     assert limits.progress(seconds, steps) == done
 
 
 def test_the_parts_of_a_training_add_up_to_all_of_it() -> None:
     said: list[tuple[str, float]] = []
-    times = measuring.profile(a_spec(), Limits(steps=200), lambda *told: said.append(told))
+    times = measuring.profile(a_spec(), ProfileLimits(steps=200), lambda *told: said.append(told))
     assert [*times.parts] == [ENV, POLICY, LEARNER, OTHER]
     assert all(seconds > 0.0 for seconds in times.parts.values())
     assert sum(times.parts.values()) == pytest.approx(times.seconds)
@@ -144,7 +145,7 @@ def test_the_parts_of_a_training_add_up_to_all_of_it() -> None:
 
 
 def test_of_learners_with_a_buffer_that_is_a_part_and_learning_begins_soon() -> None:
-    times = measuring.profile(replayed(), Limits(steps=50), silent)
+    times = measuring.profile(replayed(), ProfileLimits(steps=50), silent)
     assert [*times.parts] == [ENV, POLICY, BUFFER, LEARNER, OTHER]
     assert times.parts[BUFFER] > 0.0
     assert 1000 < times.warm_up.steps < 1010
@@ -152,12 +153,12 @@ def test_of_learners_with_a_buffer_that_is_a_part_and_learning_begins_soon() -> 
 
 def test_a_learner_that_never_says_anything_is_measured_all_the_same() -> None:
     silenced = changed(replayed(), {"train.gradient_steps": 0})
-    times = measuring.profile(silenced, Limits(steps=20), silent)
+    times = measuring.profile(silenced, ProfileLimits(steps=20), silent)
     assert times.steps == 20
 
 
 def test_seconds_limit_the_measurement() -> None:
-    times = measuring.profile(a_spec(), Limits(seconds=0.3), silent)
+    times = measuring.profile(a_spec(), ProfileLimits(seconds=0.3), silent)
     assert 0.3 <= times.seconds < 10.0
 
 
@@ -192,7 +193,7 @@ def test_stepping_alone_never_takes_more_than_both_did() -> None:
 
 
 def test_torch_decides_step_by_step_also_where_environments_are_native() -> None:
-    times = measuring.profile(a_spec("env.backend=native"), Limits(steps=64), silent)
+    times = measuring.profile(a_spec("env.backend=native"), ProfileLimits(steps=64), silent)
     assert times.backend.value == "native"
     assert not times.apart
     assert times.parts[ENV] > 0.0
@@ -200,14 +201,14 @@ def test_torch_decides_step_by_step_also_where_environments_are_native() -> None
 
 
 def test_backends_that_step_all_copies_at_once_are_found_by_making_them() -> None:
-    assert "vector" in measuring.profile(a_spec(), Limits(steps=1), silent).at_once
-    assert "vector" not in measuring.profile(replayed(), Limits(steps=1), silent).at_once
+    assert "vector" in measuring.profile(a_spec(), ProfileLimits(steps=1), silent).at_once
+    assert "vector" not in measuring.profile(replayed(), ProfileLimits(steps=1), silent).at_once
 
 
 def test_what_trains_and_steps_is_told_with_what_stands_against_kernels() -> None:
     times = measuring.profile(
         a_spec("agent.network.activation=elu", "env.kwargs={sutton_barto_reward: true}"),
-        Limits(steps=1),
+        ProfileLimits(steps=1),
         silent,
     )
     assert times.engine.value == "torch"
@@ -282,7 +283,7 @@ def test_an_error_of_the_child_is_one_of_ours() -> None:
 def test_only_what_stands_against_kernels_is_to_be_mended(
     overrides: tuple[str, ...], needed: dict[str, Any]
 ) -> None:
-    assert mends(a_spec(*overrides)) == needed
+    assert kernel_requirements(a_spec(*overrides)) == needed
 
 
 def found(

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from rl_orch.core.ports import Exit
-from rl_orch.core.progress import (
+from rl_orch.core.runs.progress import (
     SUSPECT,
     Progress,
-    checkpoint_name,
     idle_attempts,
     was_interrupted,
 )
+from rl_orch.io.checkpoints.catalog import checkpoint_name
 from rl_orch.records import Event, EventKind
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io import recent
-from rl_orch.io.events import EventWriter, read
-from rl_orch.io.recent import Recent, TrainingStep
+from rl_orch.io.metrics import recent
+from rl_orch.io.metrics.recent import Recent, TrainingStep
+from rl_orch.io.run.events import EventWriter, read
 from rl_orch.records import Event
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core.references import kind_of, source
-from rl_orch.core.registry import Registry
-from rl_orch.core.store import Store
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.references import kind_of, source
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, NotFound
-from rl_orch.io import deposits, sealed
+from rl_orch.io.checkpoints import external
+from rl_orch.io.files import sealed
 from rl_orch.records import State
 from tests.models import Shop
 
@@ -54,7 +55,7 @@ def test_a_path_is_taken_as_it_is(
 
 def test_each_form_of_a_policy_is_known_by_its_files(tmp_path: Path) -> None:
     sealed.write(tmp_path / "bundle", {"bundle.json": b"{}"}, noun="bundle")
-    sealed.write(tmp_path / "deposit", {deposits.DEPOSIT: b"{}"}, noun="checkpoint")
+    sealed.write(tmp_path / "deposit", {external.DEPOSIT: b"{}"}, noun="checkpoint")
     assert kind_of(tmp_path / "bundle") == "bundle"
     assert kind_of(tmp_path / "deposit") == "deposit"
     with pytest.raises(BadInput, match=r"neither state\.json nor bundle\.json"):

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from rl_orch.rl.kernels import compile, compile_layers, policy_gradient, q_learning, twin_critics
+from rl_orch.rl import jit
+from rl_orch.rl.kernels import compile_layers, policy_gradient, q_learning, twin_critics
 from rl_orch.rl.kernels.dense import backward, forward
-from rl_orch.rl.kernels.descent import descend
-from rl_orch.rl.rehearsal import rehearse
-from rl_orch.rl.train import Nowhere, Training
+from rl_orch.rl.kernels.optimizers import descend
+from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.worker import rehearsal
-from rl_orch.worker.rehearsal import begin_layers, rehearsed
+from rl_orch.worker.warm import precompile
+from rl_orch.worker.warm.precompile import begin_layers, rehearsed
 
 LAYERS: tuple[Any, ...] = (forward, backward, descend)
 UPDATES: dict[str, tuple[Any, ...]] = {
@@ -45,7 +46,7 @@ def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
     rehearse(wanted)
     compiled = [set(kernel.signatures) for kernel in UPDATES[algorithm]]
     assert all(compiled)
-    with closing(Training(wanted, Nowhere())) as training:
+    with closing(Training(wanted, NullRecorder())) as training:
         while not training.train_step():
             pass
     assert [set(kernel.signatures) for kernel in UPDATES[algorithm]] == compiled
@@ -69,7 +70,7 @@ def in_float32(signatures: list[Any]) -> list[Any]:
 def test_what_all_updates_call_is_compiled_without_torch() -> None:
     program = (
         "import sys\n"
-        "from rl_orch.worker.rehearsal import compile_layers\n"
+        "from rl_orch.worker.warm.precompile import compile_layers\n"
         "compile_layers()\n"
         "sys.exit('torch' in sys.modules)\n"
     )
@@ -79,9 +80,9 @@ def test_what_all_updates_call_is_compiled_without_torch() -> None:
 def test_a_spare_has_it_compiled_before_it_loads_torch() -> None:
     program = (
         "import sys\n"
-        "from rl_orch.worker import rehearsal, spare\n"
-        "rehearsal.begin_layers = lambda: sys.exit('torch' in sys.modules)\n"
-        "spare.prepare()\n"
+        "from rl_orch.worker.warm import precompile, standby\n"
+        "precompile.begin_layers = lambda: sys.exit('torch' in sys.modules)\n"
+        "standby.prepare()\n"
         "sys.exit('nothing was compiled')\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -90,7 +91,7 @@ def test_a_spare_has_it_compiled_before_it_loads_torch() -> None:
 def test_nobody_compiles_what_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     rehearsing(monkeypatch)
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
-    monkeypatch.setattr(compile.product, "_cache", None)
+    monkeypatch.setattr(jit.product, "_cache", None)
     begin_layers()
     with rehearsed(spec("ppo"), nothing):
         assert not list(cache.iterdir())
@@ -113,7 +114,7 @@ def test_what_all_updates_call_is_compiled_once(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsing(monkeypatch)
-    monkeypatch.setattr(rehearsal, "compile_layers", lambda: None)
+    monkeypatch.setattr(precompile, "compile_layers", lambda: None)
     begin_layers()
     while not list(cache.glob("*.complete")):
         pass
@@ -127,13 +128,13 @@ def nothing(_spec: Spec) -> None:
 
 def rehearsing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a child be started, on whatever machine the tests run."""
-    monkeypatch.setattr("rl_orch.io.machine.cores", lambda: 2)
+    monkeypatch.setattr("rl_orch.io.machine.hardware.cores", lambda: 2)
     monkeypatch.setattr("threading.active_count", lambda: 1)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(compile, "_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(jit, "_folder", lambda: str(tmp_path))
     return tmp_path
 
 
@@ -182,7 +183,7 @@ def test_nobody_is_started_without_a_core_or_a_kernel_for_it(
     cores: int, engine: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsing(monkeypatch)
-    monkeypatch.setattr("rl_orch.io.machine.cores", lambda: cores)
+    monkeypatch.setattr("rl_orch.io.machine.hardware.cores", lambda: cores)
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
     backend = "native" if engine == "kernels" else "sync"
     with rehearsed(spec("ppo", f"train.engine={engine}", f"env.backend={backend}"), nothing):

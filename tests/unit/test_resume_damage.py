@@ -9,9 +9,9 @@ import pytest
 from rl_orch import orchestrator
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import Conflict, Damaged, NotFound
-from rl_orch.io import chain
-from rl_orch.io.events import read
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import hash_chain
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import read
 from rl_orch.records import State
 from rl_orch.testing import a_spec
 
@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert problem.startswith("checkpoint step_000000000096 ")
     assert name in problem
     assert (started.step, started.tags["checkpoint"]) == (64, "step_000000000064")
-    assert chain.compare(whole, directory).difference is None
+    assert hash_chain.compare(whole, directory).difference is None
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, remove])

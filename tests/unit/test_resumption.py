@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core.foreground import carry_out, room
-from rl_orch.core.loop import Supervisor
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
+from rl_orch.core.runs.foreground import carry_out, room
+from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.errors import BadInput, Conflict, RunLocked
-from rl_orch.io import processes
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import Event, EventKind, Run, State
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec, trains_to
 
@@ -63,7 +63,7 @@ def test_a_final_run_is_not_resumed(tmp_path: Path, returns: Sequence[float], st
 def test_a_run_that_a_living_process_has_is_refused_with_its_pid(tmp_path: Path) -> None:
     made = orchestrator_with(tmp_path, dies_first(trains_to([1.0])))
     run = made.launch(a_spec()).run
-    lease = f"{processes.identity(os.getpid())}/other"
+    lease = f"{pids.identity(os.getpid())}/other"
     assert made.store.take_lease(run.id, held_by=None, lease=lease)
     with pytest.raises(RunLocked, match=f"carried out by process {os.getpid()} now"):
         made.resume(run.id)

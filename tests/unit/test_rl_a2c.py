@@ -12,11 +12,11 @@ from gymnasium import spaces
 from torch import nn
 
 from rl_orch.errors import Diverged
-from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.algos.a2c import A2C, policy_gradient
-from rl_orch.rl.batch import Batch, on_host
-from rl_orch.rl.learner import Learner, build_learner
-from rl_orch.rl.policy import Setup, load_weights, policy_tensors
+from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.learn.learner import Learner, build_learner
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Setup, load_weights, policy_tensors
 from rl_orch.spec.resolve import resolve
 
 BOX = spaces.Box(-10.0, 10.0, (3,))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_orch.rl.batch import Batch, on_host
+from rl_orch.rl.data.batch import Batch, on_host
 
 
 def a_batch(rows: int, *, seed: int = 0, known: bool | None = True) -> Batch:

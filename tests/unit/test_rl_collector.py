@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.batch import Batch, Column, host_column, on_host
+from rl_orch.rl.collect.rollout import LocalCollector
+from rl_orch.rl.data.batch import Batch, Column, host_column, on_host
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.episodes import SeededEpisodes
 from rl_orch.rl.envs.masks import ShownMasks, masks_in
-from rl_orch.rl.policy import Decision, Seen
-from rl_orch.rl.rollout import LocalCollector
+from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
 
@@ -70,7 +70,7 @@ class Counting:
     def __init__(self, memory_size: int = 1) -> None:
         self.memory_size = memory_size
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         rows = len(seen.first)
         actions = np.zeros(rows, np.int64) if seen.masks is None else seen.masks.argmax(-1)
         if not self.memory_size:
@@ -157,7 +157,7 @@ def test_where_rollouts_are_cut_changes_nothing(
     )
 
     class Paired(Counting):
-        def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+        def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
             assert seen.masks is not None
             choice = seen.masks.reshape(-1, 2, 3).argmax(-1)
             return Decision(choice, super().decide(seen, generator).memory)

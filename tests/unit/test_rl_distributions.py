@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rl_orch.rl.distributions import (
+from rl_orch.rl.policies.distributions import (
     Bernoulli,
     Categorical,
     DiagGaussian,

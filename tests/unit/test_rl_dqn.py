@@ -18,16 +18,16 @@ from torch.nn import functional as F
 from rl_orch.errors import Diverged
 from rl_orch.rl.algos.dqn import DQN, huber, td_targets
 from rl_orch.rl.algos.qrdqn import QRDQN
-from rl_orch.rl.batch import Batch
+from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.rl.policy import Seen, Setup, load_weights, policy_tensors
-from rl_orch.rl.q_network import QLearner, QNetwork, best_actions, dueling, taken
-from rl_orch.rl.replay import ReplayState, Segment
+from rl_orch.rl.policies.policy import PolicyInput, Setup, load_weights, policy_tensors
+from rl_orch.rl.policies.q_network import QLearner, QNetwork, best_actions, dueling, taken
+from rl_orch.rl.replay.buffer import LogSegment, ReplayState
 from rl_orch.rl.train import Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from tests.learning import known_envs
-from tests.learning.outlet import MemoryOutlet
+from tests.learning.recorder import MemoryOutlet
 
 BOX = spaces.Box(-10.0, 10.0, (3,))
 EXACT = 1e-10
@@ -255,11 +255,11 @@ def test_the_policy_takes_the_best_action_that_is_allowed(algo: str) -> None:
     observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     values = policy.q_values(policy.to_inputs(observations)).detach().numpy()
     first = np.ones(50, np.bool_)
-    free = policy.decide(Seen(observations, first), None).actions
+    free = policy.decide(PolicyInput(observations, first), None).actions
     assert free.tolist() == values.argmax(1).tolist()
     masks = np.ones((50, 4), np.bool_)
     masks[np.arange(50), free] = False
-    held = policy.decide(Seen(observations, first, masks=masks), None).actions
+    held = policy.decide(PolicyInput(observations, first, masks=masks), None).actions
     assert held.tolist() == np.argsort(values, axis=1)[:, -2].tolist()
 
 
@@ -453,7 +453,7 @@ def test_a_learner_goes_on_from_its_state_as_if_it_had_never_stopped(
     for seed in range(5):
         whole.update(a_batch(6, seed))
     segment = whole.replay.seal()
-    assert isinstance(segment, Segment)
+    assert isinstance(segment, LogSegment)
     segments[segment.name] = segment.arrays
     saved, state, replay = policy_tensors(whole.policy), whole.state(), whole.replay.state()
 

@@ -13,20 +13,20 @@ from torch import Tensor, nn
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
-from rl_orch.rl.encoders import Unchanged, build_encoder, build_memory
-from rl_orch.rl.envs.seen import flat_space
-from rl_orch.rl.nets import (
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.policies.encoders import Unchanged, build_encoder, build_memory
+from rl_orch.rl.policies.nets import (
     MLP,
     Gru,
     ImpalaCNN,
     Lstm,
-    Memory,
     NatureCNN,
     Net,
+    RecurrentCell,
     Transformer,
     initialize,
 )
-from rl_orch.rl.observations import ObservationPipeline
+from rl_orch.rl.policies.observations import ObservationPipeline
 from rl_orch.spec.groups import FeatureGroup, NetworkGroup, ObsGroup
 
 ARM = spaces.Box(-9.0, 9.0, (6,))
@@ -355,7 +355,9 @@ def test_without_positions_a_transformer_does_not_know_the_order_of_its_rows() -
 CELLS: list[type[Gru] | type[Lstm]] = [Gru, Lstm]
 
 
-def a_cell(kind: type[Gru] | type[Lstm], features: int = 3, size: int = 4, seed: int = 0) -> Memory:
+def a_cell(
+    kind: type[Gru] | type[Lstm], features: int = 3, size: int = 4, seed: int = 0
+) -> RecurrentCell:
     cell = kind(features, size).double()
     initialize(cell, torch.Generator().manual_seed(seed), orthogonal=False)
     return cell

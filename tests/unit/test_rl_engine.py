@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.engine import engine_of, settled, why_not
+from rl_orch.rl.engine import engine_of, resolve_auto, why_not
 from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.spec.resolve import resolve
 from rl_orch.spec.upgrade import upgraded
@@ -108,7 +108,7 @@ def test_what_is_left_open_is_settled(
     env_id: str, overrides: tuple[str, ...], backend: str
 ) -> None:
     spec = a_spec(*overrides, env_id=env_id)
-    found = settled(spec, leaves_of(VECTOR, stacked=False), "Discrete")
+    found = resolve_auto(spec, leaves_of(VECTOR, stacked=False), "Discrete")
     assert (found.env.backend, found.train.engine) == (backend, "kernels")
     assert found.config_hash == spec.config_hash
 

@@ -20,12 +20,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_orch import plugins
-from rl_orch.io import checkpoints
-from rl_orch.rl.envs import state, vector
-from rl_orch.rl.envs.graph.flatten import Flat, flatten
-from rl_orch.rl.envs.graph.refill import refill
-from rl_orch.rl.envs.graph.uncapturable import Uncapturable
-from rl_orch.rl.envs.state import EnvStates, Method, capture, restore
+from rl_orch.io.checkpoints import checkpoint_files
+from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.state import capture as state
+from rl_orch.rl.envs.state.capture import EnvStates, Method, capture, restore
+from rl_orch.rl.envs.state.graph.errors import Uncapturable
+from rl_orch.rl.envs.state.graph.flatten import FlatGraph, flatten
+from rl_orch.rl.envs.state.graph.refill import refill
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
 from tests.learning import known_envs
@@ -260,14 +261,14 @@ def test_a_checkpoint_holds_every_kind_of_state(tmp_path: Path) -> None:
         envs = vector.make(spec, num_envs=2, method=method)
         vector.reset(envs, 5)
         states = capture(envs)
-        path = checkpoints.save(
+        path = checkpoint_files.save(
             tmp_path,
             step=number,
             tensors=states.tensors,
             document={"trainer_state": states.document},
             meta={"run_id": "r", "attempt": 1},
         )
-        loaded = checkpoints.load(path)
+        loaded = checkpoint_files.load(path)
         again = EnvStates(loaded.tensors, loaded.document["trainer_state"])
         assert again.document == states.document
         begun = restore(vector.make(spec, num_envs=2, method=method), again)
@@ -578,7 +579,7 @@ def again(value: Any, counterpart: Any = None) -> Any:
     """A value flattened, stored and refilled."""
     flat = flatten(value, name="it")
     document = json.loads(json.dumps(flat.document))
-    return refill(Flat(document, np.array(flat.data)), counterpart, name="it")
+    return refill(FlatGraph(document, np.array(flat.data)), counterpart, name="it")
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ import torch
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rl_orch.rl.batch import Batch, on_host
+from rl_orch.rl.collect.rollout import LocalCollector
+from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.probe import probe
+from rl_orch.rl.envs.state.probe import probe
 from rl_orch.rl.evaluate import Evaluator
-from rl_orch.rl.policy import Decision, Seen
-from rl_orch.rl.rollout import LocalCollector
+from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
-from rl_orch.worker.check import answer
+from rl_orch.worker.checks.environment import answer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 
@@ -57,7 +57,7 @@ class Pushing:
     def __init__(self) -> None:
         self.own = torch.Generator().manual_seed(1)
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         rows = len(seen.first)
         return Decision(torch.randint(2, (rows,), generator=generator or self.own).numpy())
 

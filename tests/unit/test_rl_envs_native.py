@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rl_orch.errors import BadInput
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.native.envs import NativeEnvs
-from rl_orch.rl.envs.probe import Proof, probe
-from rl_orch.rl.envs.state import EnvStates, capture, restore
+from rl_orch.rl.envs.state.capture import EnvStates, capture, restore
+from rl_orch.rl.envs.state.probe import Proof, probe
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import NATIVE, why_not_native
@@ -361,6 +361,6 @@ def test_somebody_elses_environment_of_that_name_is_refused(
 
 
 def test_nothing_that_looks_at_environments_loads_numba() -> None:
-    looked = "rl_orch.worker.check, rl_orch.rl.envs.state, rl_orch.spec.native"
+    looked = "rl_orch.worker.checks.environment, rl_orch.rl.envs.state.capture, rl_orch.spec.native"
     program = f"import sys, {looked}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S).returncode == 0

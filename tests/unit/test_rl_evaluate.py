@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from rl_orch import plugins
 from rl_orch.errors import RlctlError
 from rl_orch.rl import evaluate as evaluation
-from rl_orch.rl import playing
-from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.rl.collect import episodes as playing
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.episodes import SeededEpisodes
 from rl_orch.rl.envs.masks import ShownMasks
-from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
 from rl_orch.rl.evaluate import Evaluator, evaluate, evaluation_seed, final_evaluation_seed
-from rl_orch.rl.policy import Actor, Decision, Seen, Setup, policy_tensors
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput, Setup, policy_tensors
 from rl_orch.rl.seeding import rng_state, seed_all
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -167,7 +167,7 @@ class Recalling:
     device = torch.device("cpu")
     memory_size = 1
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         cue = np.asarray(seen.observations)[:, :1]
         memory = np.zeros_like(cue) if seen.memory is None else seen.memory
         kept = np.where(seen.first[:, None], cue, memory).astype(np.float32)
@@ -183,7 +183,7 @@ class Obedient:
     device = torch.device("cpu")
     memory_size = 0
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         assert seen.masks is not None
         return Decision(seen.masks.argmax(-1))
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rl_orch.rl.exploration import EpsilonGreedy, NoisyActions, epsilon_at
-from rl_orch.rl.policy import Decision, PolicyModule, Seen, Setup
+from rl_orch.rl.policies.exploration import EpsilonGreedy, NoisyActions, epsilon_at
+from rl_orch.rl.policies.policy import Decision, PolicyInput, PolicyModule, Setup
 from rl_orch.spec.groups import TrainGroup
 from rl_orch.spec.model import Spec
 
@@ -27,7 +27,7 @@ class Settled(PolicyModule):
         super().__init__(Setup(spec, spaces.Box(-1.0, 1.0, (1,)), action_space))
         self.action = np.asarray(action)
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         if seen.masks is not None:
             return Decision(seen.masks.argmax(-1))
         rows = len(seen.first)
@@ -46,8 +46,8 @@ def a_noisy(deviation: float) -> NoisyActions:
     return NoisyActions(Settled(box, np.array([0.9, -0.2], np.float32)), deviation)
 
 
-def seen(rows: int = ROWS, masks: Any = None) -> Seen:
-    return Seen(np.zeros((rows, 1), np.float32), np.zeros(rows, np.bool_), masks=masks)
+def seen(rows: int = ROWS, masks: Any = None) -> PolicyInput:
+    return PolicyInput(np.zeros((rows, 1), np.float32), np.zeros(rows, np.bool_), masks=masks)
 
 
 def a_generator(seed: int = 0) -> torch.Generator:

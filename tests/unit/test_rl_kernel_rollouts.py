@@ -8,11 +8,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rl_orch.rl.batch import on_host
+from rl_orch.rl.collect.rollout import LocalCollector
+from rl_orch.rl.data.batch import on_host
 from rl_orch.rl.envs import vector
-from rl_orch.rl.learner import Learner, build_learner
-from rl_orch.rl.policy import Decision, Seen, Setup
-from rl_orch.rl.rollout import LocalCollector
+from rl_orch.rl.learn.learner import Learner, build_learner
+from rl_orch.rl.policies.policy import Decision, PolicyInput, Setup
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
@@ -56,7 +56,7 @@ class Played:
         self.to_env = learner.behaviour.to_env
         self._actions = iter(actions)
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         return Decision(next(self._actions))
 
 
@@ -95,7 +95,7 @@ def test_without_exploration_decisions_are_those_of_the_policy(normalize: str) -
         for _ in range(2):
             batch = ours.collector.collect(behaviour, STEPS)
             shown = on_host(batch.column("observations"))
-            seen = Seen(shown, np.zeros(len(shown), np.bool_))
+            seen = PolicyInput(shown, np.zeros(len(shown), np.bool_))
             decided = ours.learner.policy.decide(seen, None).actions
             assert np.array_equal(on_host(batch.column("actions")), decided)
             ours.learner.policy.pipeline.update(shown)
@@ -108,7 +108,9 @@ def test_random_shares_are_as_large_as_asked_for() -> None:
         behaviour.epsilon = 0.5
         batch = ours.collector.collect(behaviour, 2000)
         shown = on_host(batch.column("observations"))
-        greedy = ours.learner.policy.decide(Seen(shown, np.zeros(len(shown), np.bool_)), None)
+        greedy = ours.learner.policy.decide(
+            PolicyInput(shown, np.zeros(len(shown), np.bool_)), None
+        )
         differs = on_host(batch.column("actions")) != greedy.actions
         assert differs.mean() == pytest.approx(0.25, abs=0.02)
 

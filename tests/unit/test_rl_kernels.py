@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import Diverged
-from rl_orch.rl.batch import Batch
-from rl_orch.rl.distributions import Categorical, DiagGaussian
-from rl_orch.rl.kernels import heads, replayed
-from rl_orch.rl.kernels.compile import A_TRANSPOSED, ADDED, B_TRANSPOSED, kernel, product
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.jit import A_TRANSPOSED, ADDED, B_TRANSPOSED, kernel, product
+from rl_orch.rl.kernels import heads, off_policy
 from rl_orch.rl.kernels.dense import TO_INPUTS, TO_WEIGHTS, backward, forward, tanh
-from rl_orch.rl.kernels.descent import descend, squares
 from rl_orch.rl.kernels.networks import Plan
-from rl_orch.rl.learner import Learner, build_learner
-from rl_orch.rl.nets import MLP, initialize
-from rl_orch.rl.optimizer import Adam, Optimizer, RMSprop, flattened
-from rl_orch.rl.policy import Seen, Setup
+from rl_orch.rl.kernels.optimizers import descend, squares
+from rl_orch.rl.learn.learner import Learner, build_learner
+from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, flattened
+from rl_orch.rl.policies.distributions import Categorical, DiagGaussian
+from rl_orch.rl.policies.nets import MLP, initialize
+from rl_orch.rl.policies.policy import PolicyInput, Setup
 from rl_orch.spec.resolve import resolve
 
 a_few = settings(max_examples=20, deadline=None)
@@ -300,7 +300,7 @@ def test_an_update_is_that_of_torch(name: str) -> None:
 def test_rows_in_two_parts_are_learned_from_as_in_torch_whatever_the_threads(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replayed, "WORTH_SHARING", 1)
+    monkeypatch.setattr(off_policy, "WORTH_SHARING", 1)
     odd = "train.batch_size=17"
     theirs, alone = a_pair(name, odd)
     _, together = a_pair(name, odd, "resources.threads=2")
@@ -334,7 +334,7 @@ def test_after_a_thousand_updates_parameters_agree(name: str) -> None:
 def test_decisions_are_those_of_torch(name: str) -> None:
     ours, theirs = reversed(a_pair(name))
     shown = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
-    seen = Seen(shown, np.zeros(7, np.bool_))
+    seen = PolicyInput(shown, np.zeros(7, np.bool_))
     for seed in (None, 11):
         drawn = [
             learner.policy.decide(

@@ -12,14 +12,14 @@ import numba
 import pytest
 from numba.core.caching import FunctionCache
 
-from rl_orch.rl.kernels import compile
-from rl_orch.rl.kernels.compile import Kept
+from rl_orch.rl import jit
+from rl_orch.rl.jit import KernelCache
 from tests.waiting import PATIENCE_S
 
 PROGRAM = """
 import sys
 import numpy as np
-from rl_orch.rl.kernels.compile import product
+from rl_orch.rl.jit import product
 from rl_orch.rl.kernels.dense import FORMS, OUTPUT_OF
 
 kind = sys.argv[1]
@@ -97,7 +97,7 @@ def test_without_a_home_that_can_be_written_to_each_process_compiles(tmp_path: P
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """Caches of one function, in a folder of their own."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    cache: Any = Kept
+    cache: Any = KernelCache
     return lambda: cache(started)
 
 
@@ -122,15 +122,15 @@ def test_who_comes_second_waits_for_the_code_of_the_first(
     kept: Callable[[], Any], loading: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, found = kept(), kept(), []
-    locked, turned_away = compile._locked, Event()
+    locked, turned_away = jit._locked, Event()
 
     def noted(lock: int) -> bool:
         if not (is_ours := locked(lock)):
             turned_away.set()
         return is_ours
 
-    monkeypatch.setattr(compile, "_locked", noted)
-    monkeypatch.setattr(compile, "COMPILED_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(jit, "_locked", noted)
+    monkeypatch.setattr(jit, "COMPILED_WITHIN_S", PATIENCE_S)
     assert first.load_overload("one", None) is None
     waiting = Thread(target=lambda: found.append(second.load_overload("one", None)))
     waiting.start()
@@ -147,7 +147,7 @@ def test_one_that_has_stopped_is_not_waited_for_without_end(
     kept: Callable[[], Any], loading: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the other has compiled is not kept then: both could write at once."""
-    monkeypatch.setattr(compile, "COMPILED_WITHIN_S", 0.1)
+    monkeypatch.setattr(jit, "COMPILED_WITHIN_S", 0.1)
     stopped, other = kept(), kept()
     assert stopped.load_overload("one", None) is None
     assert other.load_overload("one", None) is None
@@ -177,7 +177,7 @@ def test_code_is_not_kept_where_others_could_put_theirs(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "rl_orch").mkdir()
     (tmp_path / "rl_orch").chmod(mode)
-    assert compile._folder.__wrapped__() is None
+    assert jit._folder.__wrapped__() is None
 
 
 def test_a_folder_for_code_is_its_users_alone_whatever_the_umask_is(
@@ -186,7 +186,7 @@ def test_a_folder_for_code_is_its_users_alone_whatever_the_umask_is(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = os.umask(0)
     try:
-        assert compile._folder.__wrapped__() is not None
+        assert jit._folder.__wrapped__() is not None
     finally:
         os.umask(before)
     assert (tmp_path / "cache" / "rl_orch").stat().st_mode & 0o777 == 0o700

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.envs.seen import flat_space, seen
-from rl_orch.rl.observations import ObservationPipeline
+from rl_orch.rl.envs.observations import flat_space, flatten_observation
+from rl_orch.rl.policies.observations import ObservationPipeline
 from rl_orch.spec.groups import ObsGroup
 from tests.unit.test_rl_seen import Mixed
 
@@ -184,7 +184,7 @@ MIXED = spaces.Dict(
 
 def a_mixed_batch(rows: int, seed: int = 0) -> dict[str, NDArray[Any]]:
     MIXED.seed(seed)
-    shown = [seen(MIXED, MIXED.sample()) for _ in range(rows)]
+    shown = [flatten_observation(MIXED, MIXED.sample()) for _ in range(rows)]
     return {name: np.stack([row[name] for row in shown]) for name in shown[0]}
 
 
@@ -266,7 +266,7 @@ def test_a_stack_of_dict_observations_is_seen_part_by_part() -> None:
     env = FrameStackObservation(Mixed(), stack_size=3)
     pipeline = a_pipeline(env.observation_space, stack_frames=3)
     raw, _ = env.reset()
-    shown = seen(env.observation_space, raw)
+    shown = flatten_observation(env.observation_space, raw)
     rows = arrays(pipeline, {name: part[None] for name, part in shown.items()})
     assert rows["at/0"].tolist() == [[0.5] * 6]
     assert rows["at/1"].tolist() == [[0, 0, 1, 0] * 3]

@@ -12,18 +12,18 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rl_orch.rl import passes
-from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.algos.a2c import A2C
 from rl_orch.rl.algos.ppo import PPO
-from rl_orch.rl.batch import Batch, host_column, on_host
+from rl_orch.rl.collect.rollout import LocalCollector
+from rl_orch.rl.data.batch import Batch, host_column, on_host
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.episodes import SeededEpisodes
 from rl_orch.rl.envs.masks import ShownMasks
-from rl_orch.rl.envs.seen import flat_space
-from rl_orch.rl.on_policy import Rollout, Rollouts
-from rl_orch.rl.policy import Setup, policy_tensors
-from rl_orch.rl.rollout import LocalCollector
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.learn import precision as passes
+from rl_orch.rl.learn.on_policy import Rollout, Rollouts
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Setup, policy_tensors
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from tests.learning import known_envs

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_orch.errors import Damaged
-from rl_orch.rl.optimizer import Adam, Optimizer, RMSprop, Target, build_optimizer
+from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, Target, build_optimizer
 from rl_orch.spec.groups import TrainGroup
 
 EXACT: dict[str, Any] = {"rtol": 0.0, "atol": 1e-10}

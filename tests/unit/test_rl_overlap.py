@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import SpecInvalid
-from rl_orch.rl.batch import Batch, host_column, on_host
-from rl_orch.rl.overlap import OverlappedCollector
-from rl_orch.rl.policy import load_weights, policy_tensors
+from rl_orch.rl.collect.overlap import OverlappedCollector
+from rl_orch.rl.data.batch import Batch, host_column, on_host
+from rl_orch.rl.policies.policy import load_weights, policy_tensors
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Resumption, Training
 from rl_orch.spec.checks import problems
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from tests.learning.outlet import MemoryOutlet
+from tests.learning.recorder import MemoryOutlet
 
 VARIANTS = {
     "kernels": (),
@@ -137,8 +137,8 @@ def test_episodes_and_steps_are_told_with_the_rollout_that_has_them() -> None:
         assert isinstance(training.collector, OverlappedCollector)
         training.train_step()
         assert training.env_steps == 128
-        outlet: Any = training._outlet
-        steps = [event.step for event in outlet.events if event.key == "charts/episodic_return"]
+        recorder: Any = training._recorder
+        steps = [event.step for event in recorder.events if event.key == "charts/episodic_return"]
         assert steps
         assert max(steps) <= 128
 

@@ -10,12 +10,12 @@ import pytest
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
-from rl_orch.rl.actor_critic import ActorCritic
+from rl_orch.rl.collect.episodes import Extras, PlayedEpisode
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.evaluate import Evaluator, extras_of, report
-from rl_orch.rl.playing import Extras, Played
-from rl_orch.rl.policy import Setup
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Setup
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
 
@@ -31,7 +31,9 @@ def a_policy(spec: Spec) -> ActorCritic:
         )
 
 
-def played(spec: Spec, first: int, episodes: int, *, lanes: int, **options: Any) -> list[Played]:
+def played(
+    spec: Spec, first: int, episodes: int, *, lanes: int, **options: Any
+) -> list[PlayedEpisode]:
     with closing(Evaluator(spec, lanes=lanes)) as evaluator:
         return evaluator.play(
             a_policy(spec),
@@ -65,7 +67,7 @@ def test_sampled_parts_do_not_repeat_each_others_noise() -> None:
     assert [each.ret for each in one] != [each.ret for each in other]
 
 
-def with_actions(found: list[Played]) -> list[Played]:
+def with_actions(found: list[PlayedEpisode]) -> list[PlayedEpisode]:
     kept = [each for each in found if each.actions is not None]
     assert kept
     return kept

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.rl import actor_critic
-from rl_orch.rl.actions import choices_of
-from rl_orch.rl.actor_critic import ActorCritic
-from rl_orch.rl.batch import Batch, on_host
-from rl_orch.rl.learner import load_policy
-from rl_orch.rl.observations import ObservationPipeline, RunningNormalizer
-from rl_orch.rl.policy import RLModule, Seen, Setup, policy_tensors, usable_device
+from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.learn.learner import load_policy
+from rl_orch.rl.policies import actor_critic
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.observations import ObservationPipeline, RunningNormalizer
+from rl_orch.rl.policies.policy import PolicyInput, RLModule, Setup, policy_tensors, usable_device
 from rl_orch.spec.groups import ObsGroup
 from rl_orch.spec.model import Spec
 
@@ -33,9 +33,9 @@ def a_policy(action_space: Space[Any] = CHOICES, **groups: Any) -> ActorCritic:
     return ActorCritic.build(Setup(a_spec(**groups), BOX, action_space))
 
 
-def shown(observations: Any, masks: Any = None) -> Seen:
+def shown(observations: Any, masks: Any = None) -> PolicyInput:
     """Observations at the beginning of episodes."""
-    return Seen(observations, np.ones(len(observations), np.bool_), masks=masks)
+    return PolicyInput(observations, np.ones(len(observations), np.bool_), masks=masks)
 
 
 def some_observations(rows: int = 6) -> Any:
@@ -179,12 +179,12 @@ def test_a_memory_is_carried_from_step_to_step_and_wiped_where_an_episode_begins
     assert policy.memory_size == (8 if encoder == "gru" else 16)
     observations = some_observations(4)
     first = np.ones(4, np.bool_)
-    fresh = policy.decide(Seen(observations, first), None).memory
+    fresh = policy.decide(PolicyInput(observations, first), None).memory
     assert fresh is not None
     assert fresh.shape == (4, policy.memory_size)
     full = np.ones((4, policy.memory_size), np.float32)
-    wiped = policy.decide(Seen(observations, first, full), None).memory
-    carried = policy.decide(Seen(observations, ~first, full), None).memory
+    wiped = policy.decide(PolicyInput(observations, first, full), None).memory
+    carried = policy.decide(PolicyInput(observations, ~first, full), None).memory
     assert wiped is not None
     assert carried is not None
     assert np.array_equal(wiped, fresh)

@@ -11,18 +11,18 @@ from gymnasium import spaces
 from torch import nn
 
 from rl_orch.errors import Damaged, Diverged
-from rl_orch.rl.actor_critic import ActorCritic
 from rl_orch.rl.algos.ppo import (
     PPO,
     approximate_kl,
     clipped_surrogate,
     value_error,
 )
-from rl_orch.rl.batch import Batch, on_host
-from rl_orch.rl.learner import Learner, build_learner, scheduled
-from rl_orch.rl.on_policy import standardized
-from rl_orch.rl.optimizer import Adam
-from rl_orch.rl.policy import Setup, policy_tensors
+from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.learn.learner import Learner, build_learner, scheduled
+from rl_orch.rl.learn.on_policy import standardized
+from rl_orch.rl.learn.optimizer import Adam
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Setup, policy_tensors
 from rl_orch.spec.model import Spec
 
 BOX = spaces.Box(-10.0, 10.0, (3,))

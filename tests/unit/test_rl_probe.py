@@ -15,9 +15,9 @@ from gymnasium import spaces
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
-from rl_orch.rl.envs import probe as probes
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.probe import Proof, probe
+from rl_orch.rl.envs.state import probe as probes
+from rl_orch.rl.envs.state.probe import Proof, probe
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeClock, a_spec

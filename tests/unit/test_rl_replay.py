@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rl_orch.errors import Damaged, Diverged
-from rl_orch.rl.batch import Batch, Column
-from rl_orch.rl.policy import Setup
-from rl_orch.rl.replay import ReplayBuffer, ReplayState, Sample, Segment
+from rl_orch.rl.data.batch import Batch, Column
+from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.replay.buffer import LogSegment, ReplayBuffer, ReplayState, Sample
 from rl_orch.spec.model import Spec
 
 many = settings(max_examples=150, deadline=None)
@@ -615,7 +615,7 @@ def test_without_priorities_errors_change_nothing() -> None:
 class Shelf:
     """Segments by name, as a disk would keep them."""
 
-    segments: dict[str, Segment] = field(default_factory=dict)
+    segments: dict[str, LogSegment] = field(default_factory=dict)
 
     def put(self, buffer: ReplayBuffer) -> None:
         segment = buffer.seal()

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.io import checkpoints
+from rl_orch.io.checkpoints import checkpoint_files
 from rl_orch.records import EventKind
-from rl_orch.rl.envs.probe import Proof, probe
-from rl_orch.rl.train import Resumption, Snapshot, train
+from rl_orch.rl.envs.state.probe import Proof, probe
+from rl_orch.rl.train import Resumption, TrainingSnapshot, train
 from rl_orch.spec.model import Spec
-from tests.learning.outlet import MemoryOutlet, Said
+from tests.learning.recorder import MemoryOutlet, Said
 
 ENVIRONMENTS = (
     "CartPole-v1",
@@ -38,24 +38,24 @@ def a_spec(env_id: str, **groups: Any) -> Spec:
     )
 
 
-def through_files(folder: Path, snapshot: Snapshot) -> Snapshot:
+def through_files(folder: Path, snapshot: TrainingSnapshot) -> TrainingSnapshot:
     """A snapshot as a checkpoint gives it back."""
-    path = checkpoints.save(
+    path = checkpoint_files.save(
         folder,
         step=snapshot.step,
         tensors=snapshot.tensors,
         document=snapshot.document,
         meta={"run_id": "r", "attempt": 1},
     )
-    loaded = checkpoints.load(path)
-    return Snapshot(loaded.step, loaded.tensors, loaded.document)
+    loaded = checkpoint_files.load(path)
+    return TrainingSnapshot(loaded.step, loaded.tensors, loaded.document)
 
 
 def trained(spec: Spec, proof: Proof, resumption: Resumption | None = None) -> MemoryOutlet:
-    outlet = MemoryOutlet()
+    recorder = MemoryOutlet()
     how: dict[str, Any] = {"method": proof.method, "pure_reset": proof.pure_reset}
-    train(spec, outlet, resumption=resumption, **how)
-    return outlet
+    train(spec, recorder, resumption=resumption, **how)
+    return recorder
 
 
 def told(events: list[Said]) -> list[Said]:
@@ -63,7 +63,7 @@ def told(events: list[Said]) -> list[Said]:
     return [event for event in events if event.kind is not EventKind.LOG]
 
 
-def assert_same(one: Snapshot, other: Snapshot) -> None:
+def assert_same(one: TrainingSnapshot, other: TrainingSnapshot) -> None:
     assert (one.step, one.document) == (other.step, other.document)
     assert one.tensors.keys() == other.tensors.keys()
     for name, tensor in one.tensors.items():
@@ -140,7 +140,7 @@ def test_every_part_of_a_snapshot_is_needed_to_go_on(name: str) -> None:
     other = snapshot.tensors[name].copy()
     flat = other.reshape(-1).view(np.uint8)
     flat[len(flat) // 4 : len(flat) // 2] ^= 1
-    tampered = Snapshot(snapshot.step, snapshot.tensors | {name: other}, snapshot.document)
+    tampered = TrainingSnapshot(snapshot.step, snapshot.tensors | {name: other}, snapshot.document)
     rest = MemoryOutlet()
     train(spec, rest, resumption=Resumption(tampered, report))
     assert told(rest.events) != told(whole.events[whole.said_before[0] :])

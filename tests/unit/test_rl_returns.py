@@ -10,14 +10,14 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.actor_critic import ActorCritic
-from rl_orch.rl.batch import Batch, on_host
+from rl_orch.rl.collect.rollout import Collector, Episode, LocalCollector
+from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.data.returns import explained_variance, gae
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.episodes import SeededEpisodes
-from rl_orch.rl.on_policy import Rollouts
-from rl_orch.rl.policy import Decision, Seen, Setup
-from rl_orch.rl.returns import explained_variance, gae
-from rl_orch.rl.rollout import Collector, Episode, LocalCollector
+from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.learn.on_policy import Rollouts
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Decision, PolicyInput, Setup
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
 
@@ -51,7 +51,7 @@ class Still:
     device = torch.device("cpu")
     memory_size = 0
 
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         return Decision(np.zeros(len(seen.first), np.int64))
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rl_orch.rl.returns import gae, n_step
+from rl_orch.rl.data.returns import gae, n_step
 
 a_few = settings(max_examples=40, deadline=None)
 shapes = st.tuples(st.integers(1, 7), st.integers(1, 3))

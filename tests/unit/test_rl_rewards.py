@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_orch.rl.batch import Batch, on_host
-from rl_orch.rl.rewards import RewardScale
+from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.learn.reward_scale import RewardScale
 from rl_orch.spec.model import Spec
 
 

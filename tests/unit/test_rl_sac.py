@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from rl_orch.rl.algos.sac import SAC, policy_loss, soft_target, temperature_loss
-from rl_orch.rl.batch import Batch
-from rl_orch.rl.critics import frozen, least, squared_errors
-from rl_orch.rl.learner import build_learner
-from rl_orch.rl.optimizer import Target
-from rl_orch.rl.policy import Actor, Seen, Setup, load_weights, policy_tensors
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.learn.learner import build_learner
+from rl_orch.rl.learn.optimizer import Target
+from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, load_weights, policy_tensors
+from rl_orch.rl.policies.twin_critics import frozen, least, squared_errors
 from rl_orch.spec.resolve import resolve
 
 OBS = spaces.Box(-10.0, 10.0, (3,))
@@ -288,7 +288,7 @@ def test_nothing_is_learned_and_actions_are_uniform_until_learning_starts() -> N
     learner = a_learner("train.learning_starts=40")
     before = policy_tensors(learner.policy)
     generator = torch.Generator().manual_seed(0)
-    many = Seen(np.zeros((4000, 3), np.float32), np.zeros(4000, np.bool_))
+    many = PolicyInput(np.zeros((4000, 3), np.float32), np.zeros(4000, np.bool_))
     uniform = learner.behaviour.decide(many, generator).actions
     assert np.quantile(uniform, [0.0, 0.25, 0.5, 0.75, 1.0]) == pytest.approx(
         [-1.0, -0.5, 0.0, 0.5, 1.0], abs=0.05
@@ -303,7 +303,7 @@ def test_nothing_is_learned_and_actions_are_uniform_until_learning_starts() -> N
 
 def test_actions_are_in_the_unit_box_and_stretched_for_the_environment() -> None:
     learner = a_learner()
-    seen = Seen(np.random.default_rng(0).normal(size=(50, 3)), np.zeros(50, np.bool_))
+    seen = PolicyInput(np.random.default_rng(0).normal(size=(50, 3)), np.zeros(50, np.bool_))
     actions = learner.policy.decide(seen, torch.Generator()).actions
     assert actions.shape == (50, 2)
     assert actions.dtype == np.float32
@@ -319,7 +319,7 @@ def test_without_a_generator_the_policy_plays_tanh_of_its_mean() -> None:
     policy = a_learner().policy
     observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     distribution = policy(torch.from_numpy(observations))
-    played = policy.decide(Seen(observations, np.zeros(5, np.bool_)), None).actions
+    played = policy.decide(PolicyInput(observations, np.zeros(5, np.bool_)), None).actions
     np.testing.assert_allclose(
         played, distribution.normal.mean.tanh().detach().numpy(), rtol=1e-5, atol=1e-6
     )
@@ -349,7 +349,7 @@ def test_weights_follow_from_the_seed_and_slow_copies_start_as_copies() -> None:
 def explored(actor: Actor, generator: torch.Generator, first: list[bool]) -> Any:
     """What copies do that all see the same."""
     observations = np.full((len(first), 3), 0.5, np.float32)
-    return actor.decide(Seen(observations, np.array(first)), generator).actions
+    return actor.decide(PolicyInput(observations, np.array(first)), generator).actions
 
 
 def test_sde_noise_lasts_for_its_interval_and_differs_between_copies() -> None:
@@ -393,7 +393,7 @@ def test_sde_noise_has_the_deviation_that_updates_assume() -> None:
 
 def test_sde_explores_only_where_a_generator_is_given() -> None:
     learner = a_learner(*SDE)
-    seen = Seen(np.full((1, 3), 0.5, np.float32), np.array([True]))
+    seen = PolicyInput(np.full((1, 3), 0.5, np.float32), np.array([True]))
     played = learner.behaviour.decide(seen, None).actions
     assert np.array_equal(played, learner.policy.decide(seen, None).actions)
     assert not np.array_equal(played, explored(learner.behaviour, torch.Generator(), [True]))
@@ -486,7 +486,7 @@ def test_every_shape_of_vectors_and_networks_can_be_learned_about(
     )
     metrics = learner.update(a_batch(learner))
     assert all(math.isfinite(value) for value in metrics.values())
-    seen = Seen(np.zeros((4, *observed_shape), np.float32), np.ones(4, np.bool_))
+    seen = PolicyInput(np.zeros((4, *observed_shape), np.float32), np.ones(4, np.bool_))
     decision = learner.behaviour.decide(seen, torch.Generator())
     assert decision.actions.shape == (4, *action_shape)
 

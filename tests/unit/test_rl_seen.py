@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rl_orch.errors import BadInput
 from rl_orch.rl.envs.leaves import Leaf, leaves_of, problems
-from rl_orch.rl.envs.seen import flat_space, seen
+from rl_orch.rl.envs.observations import flat_space, flatten_observation
 
 ARM = spaces.Box(-1.0, 1.0, (2,))
 
@@ -41,7 +41,7 @@ def leaf(space: Space[Any], *, stacked: bool = False) -> Leaf:
 def test_a_space_without_parts_is_its_own() -> None:
     assert flat_space(ARM) is ARM
     observations = np.zeros((3, 2), np.float32)
-    assert seen(ARM, observations) is observations
+    assert flatten_observation(ARM, observations) is observations
 
 
 def test_parts_are_named_by_their_keys_joined() -> None:
@@ -54,7 +54,7 @@ def test_parts_are_named_by_their_keys_joined() -> None:
 def test_an_observation_fits_the_flat_space_in_the_same_order() -> None:
     NESTED.seed(0)
     flat = flat_space(NESTED)
-    shown = seen(NESTED, NESTED.sample())
+    shown = flatten_observation(NESTED, NESTED.sample())
     assert list(shown) == NAMES
     assert {name: array.dtype for name, array in shown.items()} == {
         name: flat[name].dtype  # type: ignore[index]
@@ -67,7 +67,7 @@ def test_a_batch_of_observations_is_a_mapping_of_batches() -> None:
     batch = batch_space(NESTED, 7)
     batch.seed(0)
     raw = batch.sample()
-    shown = seen(NESTED, raw)
+    shown = flatten_observation(NESTED, raw)
     assert {name: array.shape for name, array in shown.items()} == {
         "camera": (7, 5, 6, 3),
         "goals/0": (7, 4),
@@ -80,16 +80,16 @@ def test_a_batch_of_observations_is_a_mapping_of_batches() -> None:
 
 def test_what_is_flat_stays_as_it_is() -> None:
     NESTED.seed(1)
-    flat, once = flat_space(NESTED), seen(NESTED, NESTED.sample())
+    flat, once = flat_space(NESTED), flatten_observation(NESTED, NESTED.sample())
     assert flat_space(flat) == flat
-    assert {name: array.tolist() for name, array in seen(flat, once).items()} == {
+    assert {name: array.tolist() for name, array in flatten_observation(flat, once).items()} == {
         name: array.tolist() for name, array in once.items()
     }
 
 
 def test_observations_of_another_type_get_that_of_their_space() -> None:
-    assert seen(ARM, [0.1, 0.2]).dtype == np.float32
-    assert seen(spaces.Discrete(3), 2).dtype == np.int64
+    assert flatten_observation(ARM, [0.1, 0.2]).dtype == np.float32
+    assert flatten_observation(spaces.Discrete(3), 2).dtype == np.int64
 
 
 @st.composite
@@ -108,7 +108,7 @@ def trees(draw: st.DrawFn, depth: int = 3) -> Space[Any]:
 def test_no_number_is_lost_on_the_way(space: Space[Any]) -> None:
     space.seed(0)
     raw = space.sample()
-    shown = seen(space, raw)
+    shown = flatten_observation(space, raw)
     arrays = shown.values() if isinstance(shown, dict) else [shown]
     assert np.array_equal(np.concatenate([*arrays]), np.asarray(spaces.flatten(space, raw)))
 
@@ -267,10 +267,10 @@ def test_what_a_vector_environment_returns_is_seen_and_so_is_a_final_observation
     envs = SyncVectorEnv([Mixed] * 3, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     envs.reset(seed=0)
     raw, *_, infos = envs.step(np.zeros(3, np.int64))
-    shown = seen(Mixed.observation_space, raw)
+    shown = flatten_observation(Mixed.observation_space, raw)
     assert {name: array.shape for name, array in shown.items()} == {"at/0": (3, 2), "at/1": (3,)}
     assert shown["at/1"].tolist() == [2, 2, 2]
-    final = seen(Mixed.observation_space, infos["final_obs"][1])
+    final = flatten_observation(Mixed.observation_space, infos["final_obs"][1])
     assert (final["at/0"].tolist(), final["at/0"].dtype) == ([0.25, 0.25], np.float32)
     assert (int(final["at/1"]), final["at/1"].shape) == (3, ())
     envs.close()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_orch.rl.sum_tree import SumTree
+from rl_orch.rl.replay.sum_tree import SumTree
 
 a_few = settings(max_examples=60, deadline=None)
 weights = st.floats(0.0, 1e6, allow_subnormal=False)

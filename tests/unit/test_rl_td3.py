@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rl_orch.rl.algos.td3 import TD3, clipped_target, smoothed
-from rl_orch.rl.batch import Batch
-from rl_orch.rl.learner import build_learner
-from rl_orch.rl.policy import Seen, Setup, load_weights, policy_tensors
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.learn.learner import build_learner
+from rl_orch.rl.policies.policy import PolicyInput, Setup, load_weights, policy_tensors
 from rl_orch.spec.resolve import resolve
 
 OBS = spaces.Box(-10.0, 10.0, (3,))
@@ -238,7 +238,7 @@ def test_the_policy_s_loss_is_reported_until_the_policy_moves_again() -> None:
 def test_exploration_is_uniform_at_first_and_then_noise_around_the_policy() -> None:
     learner = a_learner("train.learning_starts=40", "train.action_noise=0.1")
     generator = torch.Generator().manual_seed(0)
-    many = Seen(np.zeros((4000, 3), np.float32), np.zeros(4000, np.bool_))
+    many = PolicyInput(np.zeros((4000, 3), np.float32), np.zeros(4000, np.bool_))
     uniform = learner.behaviour.decide(many, generator).actions
     assert np.quantile(uniform, [0.0, 0.25, 0.5, 0.75, 1.0]) == pytest.approx(
         [-1.0, -0.5, 0.0, 0.5, 1.0], abs=0.05
@@ -309,7 +309,7 @@ def test_going_on_from_a_state_is_bitwise_the_same(overrides: tuple[str, ...]) -
         batch = a_batch(learner, 32, seed)
         assert learner.update(batch) == other.update(batch)
     assert same(all_tensors(learner), all_tensors(other))
-    seen = Seen(np.zeros((3, 3), np.float32), np.zeros(3, np.bool_))
+    seen = PolicyInput(np.zeros((3, 3), np.float32), np.zeros(3, np.bool_))
     first, second = (
         each.behaviour.decide(seen, torch.Generator().manual_seed(5)).actions
         for each in (learner, other)
@@ -333,7 +333,7 @@ def test_every_shape_of_vectors_and_networks_can_be_learned_about(
     )
     metrics = [learner.update(a_batch(learner)) for _ in range(2)][-1]
     assert all(math.isfinite(value) for value in metrics.values())
-    seen = Seen(np.zeros((4, *observed_shape), np.float32), np.ones(4, np.bool_))
+    seen = PolicyInput(np.zeros((4, *observed_shape), np.float32), np.ones(4, np.bool_))
     decision = learner.behaviour.decide(seen, torch.Generator())
     assert decision.actions.shape == (4, *action_shape)
 

@@ -9,22 +9,22 @@ import pytest
 from rl_orch.errors import Diverged
 from rl_orch.records import EventKind
 from rl_orch.rl.evaluate import evaluate, evaluation_seed
-from rl_orch.rl.learner import load_policy
-from rl_orch.rl.policy import Setup
+from rl_orch.rl.learn.learner import load_policy
+from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.train import (
     Command,
     Outcome,
-    Outlet,
     Resumption,
     Trainer,
     Training,
+    TrainingRecorder,
     train,
 )
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeClock
 from tests.learning import known_envs
-from tests.learning.outlet import MemoryOutlet, Said
+from tests.learning.recorder import MemoryOutlet, Said
 
 
 def a_spec(**groups: Any) -> Spec:
@@ -42,13 +42,13 @@ def a_spec(**groups: Any) -> Spec:
 
 
 def trained(spec: Spec, *commands: Command | None) -> tuple[Outcome, MemoryOutlet]:
-    outlet = MemoryOutlet(commands)
-    return train(spec, outlet), outlet
+    recorder = MemoryOutlet(commands)
+    return train(spec, recorder), recorder
 
 
-def told(outlet: MemoryOutlet) -> list[Said]:
+def told(recorder: MemoryOutlet) -> list[Said]:
     """What was said but for readings of the clock."""
-    return [event for event in outlet.events if event.kind is not EventKind.LOG]
+    return [event for event in recorder.events if event.kind is not EventKind.LOG]
 
 
 def test_training_ends_with_its_budget() -> None:
@@ -57,21 +57,21 @@ def test_training_ends_with_its_budget() -> None:
 
 
 def test_rollouts_are_whole_and_the_last_may_pass_the_budget() -> None:
-    outcome, outlet = trained(a_spec(train={"total_timesteps": 100}))
+    outcome, recorder = trained(a_spec(train={"total_timesteps": 100}))
     assert outcome.env_steps == 128
-    assert [snapshot.step for snapshot, _ in outlet.saved] == [128]
+    assert [snapshot.step for snapshot, _ in recorder.saved] == [128]
 
 
 def test_evaluations_come_at_the_first_boundary_past_each_multiple_and_at_the_end() -> None:
-    _, outlet = trained(a_spec(eval={"every": 100}))
-    assert [event.step for event in outlet.of(EventKind.EVAL)] == [128, 256, 320, 384]
-    _, outlet = trained(a_spec(eval={"every": 10**6}))
-    assert [event.step for event in outlet.of(EventKind.EVAL)] == [384]
+    _, recorder = trained(a_spec(eval={"every": 100}))
+    assert [event.step for event in recorder.of(EventKind.EVAL)] == [128, 256, 320, 384]
+    _, recorder = trained(a_spec(eval={"every": 10**6}))
+    assert [event.step for event in recorder.of(EventKind.EVAL)] == [384]
 
 
 def test_an_evaluation_is_told_and_saved_with_its_report() -> None:
-    _, outlet = trained(a_spec())
-    for (snapshot, report), event in zip(outlet.saved, outlet.of(EventKind.EVAL), strict=True):
+    _, recorder = trained(a_spec())
+    for (snapshot, report), event in zip(recorder.saved, recorder.of(EventKind.EVAL), strict=True):
         assert report is not None
         assert event.key == "eval/mean_return"
         assert event.value == report.summary.mean
@@ -81,14 +81,14 @@ def test_an_evaluation_is_told_and_saved_with_its_report() -> None:
 
 
 def test_checkpoints_come_between_evaluations_without_a_report() -> None:
-    _, outlet = trained(a_spec(checkpoint={"every": 64}))
-    saved = [(snapshot.step, report is not None) for snapshot, report in outlet.saved]
+    _, recorder = trained(a_spec(checkpoint={"every": 64}))
+    saved = [(snapshot.step, report is not None) for snapshot, report in recorder.saved]
     assert saved == [(64, False), (128, True), (192, False), (256, True), (320, False), (384, True)]
 
 
 def test_every_iteration_tells_its_metrics_and_its_speed() -> None:
-    outlet, clock = MemoryOutlet(), FakeClock()
-    training = Training(a_spec(), outlet, clock=clock)
+    recorder, clock = MemoryOutlet(), FakeClock()
+    training = Training(a_spec(), recorder, clock=clock)
     learn = training.learner.update
 
     def slowly(batch: Any) -> dict[str, float]:
@@ -98,23 +98,23 @@ def test_every_iteration_tells_its_metrics_and_its_speed() -> None:
     training.learner.update = slowly  # type: ignore[method-assign]
     metrics = training.train_step()
     training.close()
-    assert {e.key: e.value for e in outlet.of(EventKind.METRIC)} == metrics
-    assert [(e.key, e.value, e.step) for e in outlet.of(EventKind.LOG)] == [
+    assert {e.key: e.value for e in recorder.of(EventKind.METRIC)} == metrics
+    assert [(e.key, e.value, e.step) for e in recorder.of(EventKind.LOG)] == [
         ("charts/SPS", 32.0, 64)
     ]
 
 
 def test_reports_come_at_their_interval_and_are_means_of_losses_and_the_last_of_charts() -> None:
     spec = a_spec(train={"report_every": 128, "lr_schedule": "linear"})
-    outlet, said = MemoryOutlet(), list[dict[str, float]]()
-    training = Training(spec, outlet)
+    recorder, said = MemoryOutlet(), list[dict[str, float]]()
+    training = Training(spec, recorder)
     for _ in range(4):
         said.append(training.train_step())
     training.close()
-    steps = sorted({event.step for event in outlet.of(EventKind.METRIC)})
-    assert steps == [event.step for event in outlet.of(EventKind.LOG)] == [128, 256]
+    steps = sorted({event.step for event in recorder.of(EventKind.METRIC)})
+    assert steps == [event.step for event in recorder.of(EventKind.LOG)] == [128, 256]
     for step, pair in zip(steps, (said[:2], said[2:]), strict=True):
-        told = {e.key: e.value for e in outlet.of(EventKind.METRIC) if e.step == step}
+        told = {e.key: e.value for e in recorder.of(EventKind.METRIC) if e.step == step}
         assert told.keys() == pair[0].keys()
         for key, value in told.items():
             last, mean = pair[1][key], (pair[0][key] + pair[1][key]) / 2
@@ -134,10 +134,10 @@ def test_what_was_not_reported_yet_outlives_a_resume() -> None:
 
 def test_nothing_is_reported_while_nothing_is_learned() -> None:
     spec = replayed(train={"learning_starts": 64, "report_every": 16})
-    outlet = MemoryOutlet()
-    train(spec, outlet)
-    assert {event.step for event in outlet.of(EventKind.METRIC)} == {64, 80, 96, 112, 128}
-    assert [event.step for event in outlet.of(EventKind.LOG)] == [*range(16, 129, 16)]
+    recorder = MemoryOutlet()
+    train(spec, recorder)
+    assert {event.step for event in recorder.of(EventKind.METRIC)} == {64, 80, 96, 112, 128}
+    assert [event.step for event in recorder.of(EventKind.LOG)] == [*range(16, 129, 16)]
 
 
 def replayed(**groups: Any) -> Spec:
@@ -156,11 +156,11 @@ def replayed(**groups: Any) -> Spec:
 
 
 def test_a_replay_buffer_is_handed_over_before_each_snapshot_and_named_by_it() -> None:
-    outlet = MemoryOutlet()
-    train(replayed(), outlet)
-    (first, _), (last, _) = outlet.saved
+    recorder = MemoryOutlet()
+    train(replayed(), recorder)
+    (first, _), (last, _) = recorder.saved
     assert len(first.segments) == 1
-    assert {*first.segments, *last.segments} <= {*outlet.segments}
+    assert {*first.segments, *last.segments} <= {*recorder.segments}
     assert first.document["replay_meta"]["size"] > 0
     assert last.document["replay_meta"]["size"] > first.document["replay_meta"]["size"]
     assert not any(name.startswith("replay/frames") for name in last.tensors)
@@ -213,8 +213,8 @@ def test_a_policy_with_a_memory_goes_on_as_if_it_had_never_stopped() -> None:
 
 
 def test_episodes_are_told_at_the_step_they_ended_with_length_and_copy() -> None:
-    _, outlet = trained(a_spec())
-    episodes = outlet.of(EventKind.EPISODE)
+    _, recorder = trained(a_spec())
+    episodes = recorder.of(EventKind.EPISODE)
     assert len(episodes) > 5
     assert all(event.key == "charts/episodic_return" for event in episodes)
     assert all(event.tags and event.tags["length"] == event.value for event in episodes)
@@ -244,8 +244,8 @@ def test_how_often_is_evaluated_does_not_change_what_is_learned() -> None:
 
 
 def test_a_snapshot_is_json_and_arrays_and_names_its_parts() -> None:
-    _, outlet = trained(a_spec(obs={"normalize": "running"}))
-    snapshot, _ = outlet.saved[-1]
+    _, recorder = trained(a_spec(obs={"normalize": "running"}))
+    snapshot, _ = recorder.saved[-1]
     document = json.loads(json.dumps(snapshot.document, allow_nan=False))
     assert document == snapshot.document
     assert set(document) == {"trainer_state", "replay_meta", "rng_state"}
@@ -260,12 +260,12 @@ def test_a_snapshot_is_json_and_arrays_and_names_its_parts() -> None:
 
 def test_what_was_saved_is_what_was_evaluated() -> None:
     spec = a_spec(obs={"normalize": "running"})
-    outlet = MemoryOutlet()
-    training = Training(spec, outlet)
+    recorder = MemoryOutlet()
+    training = Training(spec, recorder)
     training.run()
     policy = training.policy
     setup = Setup(spec, policy.observation_space, policy.action_space)
-    for snapshot, report in outlet.saved:
+    for snapshot, report in recorder.saved:
         again = evaluate(
             load_policy(setup, snapshot.tensors),
             spec,
@@ -279,22 +279,22 @@ def test_what_was_saved_is_what_was_evaluated() -> None:
 
 
 def test_stop_saves_a_last_snapshot_and_ends() -> None:
-    outcome, outlet = trained(a_spec(), None, "stop")
+    outcome, recorder = trained(a_spec(), None, "stop")
     assert outcome == Outcome("stopped", 64, "asked to end at step 64; a last checkpoint is saved")
-    assert [(snapshot.step, report) for snapshot, report in outlet.saved] == [(64, None)]
+    assert [(snapshot.step, report) for snapshot, report in recorder.saved] == [(64, None)]
 
 
 def test_stop_right_after_an_evaluation_keeps_the_report() -> None:
-    _, outlet = trained(a_spec(), None, None, "stop")
-    assert [(snapshot.step, report is not None) for snapshot, report in outlet.saved] == [
+    _, recorder = trained(a_spec(), None, None, "stop")
+    assert [(snapshot.step, report is not None) for snapshot, report in recorder.saved] == [
         (128, True)
     ]
 
 
 def test_checkpoint_saves_now_and_goes_on() -> None:
-    outcome, outlet = trained(a_spec(), None, "checkpoint")
+    outcome, recorder = trained(a_spec(), None, "checkpoint")
     assert outcome.reason == "budget"
-    assert [snapshot.step for snapshot, _ in outlet.saved] == [64, 128, 256, 384]
+    assert [snapshot.step for snapshot, _ in recorder.saved] == [64, 128, 256, 384]
 
 
 def test_training_stops_when_solved() -> None:
@@ -321,8 +321,8 @@ def test_a_reward_that_is_not_a_number_ends_training_with_its_name() -> None:
 
 
 def test_training_fits_the_protocol_of_a_trainer() -> None:
-    outlet: Outlet = MemoryOutlet()
-    training = Training(a_spec(), outlet)
+    recorder: TrainingRecorder = MemoryOutlet()
+    training = Training(a_spec(), recorder)
     trainer: Trainer = training
     assert "losses/policy_loss" in trainer.train_step()
     assert set(trainer.eval_step()) == {"eval/mean_return", "eval/mean_length"}

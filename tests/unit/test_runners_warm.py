@@ -15,18 +15,18 @@ import psutil
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.io import processes
-from rl_orch.io.processes import COOKIE
+from rl_orch.io.processes import pids as processes
+from rl_orch.io.processes.pids import COOKIE
 from rl_orch.runners.local import LocalRunner
-from rl_orch.worker import spare
-from rl_orch.worker.loaded import Loaded
-from rl_orch.worker.spare import ROOM
+from rl_orch.worker.warm import standby as spare
+from rl_orch.worker.warm.loaded import LoadedModules
+from rl_orch.worker.warm.standby import ROOM
 from tests.conftest import python_path
 from tests.integration.conftest import until
 
 NAMED = """
 import os, sys
-from rl_orch.worker.spare import name_process
+from rl_orch.worker.warm.standby import name_process
 name_process([sys.executable, "-m", "some.module", "/a run", "7"], "7:/a run")
 os.fork()
 os.write(1, f"{os.getpid()}\\n".encode())
@@ -50,30 +50,30 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_what_has_not_changed_is_current(module: Path) -> None:
-    assert Loaded.now().is_current
+    assert LoadedModules.now().is_current
 
 
 def test_a_loaded_file_that_changes_is_noticed_though_its_size_and_date_stay(module: Path) -> None:
-    loaded, before = Loaded.now(), module.stat()
+    loaded, before = LoadedModules.now(), module.stat()
     module.write_text("VALUE = 2\n")
     os.utime(module, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert not loaded.is_current
 
 
 def test_a_loaded_file_that_is_gone_is_noticed(module: Path) -> None:
-    loaded = Loaded.now()
+    loaded = LoadedModules.now()
     module.unlink()
     assert not loaded.is_current
 
 
 def test_a_module_that_would_be_found_elsewhere_now_is_noticed(module: Path) -> None:
-    loaded = Loaded.now()
+    loaded = LoadedModules.now()
     (module.parent.with_name("empty") / module.name).write_text("VALUE = 3\n")
     assert not loaded.is_current
 
 
 def test_another_file_beside_what_was_loaded_is_no_reason(module: Path) -> None:
-    loaded = Loaded.now()
+    loaded = LoadedModules.now()
     (module.parent / "not_loaded.py").write_text("VALUE = 4\n")
     assert loaded.is_current
 
@@ -84,19 +84,19 @@ def test_a_package_that_is_installed_later_is_noticed(
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     path = tmp_path / "editable.pth"
     path.write_text("/one\n")
-    loaded = Loaded.now()
+    loaded = LoadedModules.now()
     assert loaded.is_current
     path.write_text("/another\n")
     assert not loaded.is_current
-    loaded = Loaded.now()
+    loaded = LoadedModules.now()
     (tmp_path / "some-1.0.dist-info").mkdir()
     assert not loaded.is_current
 
 
 def test_a_file_that_changed_while_it_was_loaded_is_noticed(module: Path) -> None:
     changed = module.stat().st_ctime_ns
-    assert Loaded.now().changed_since(changed)
-    assert not Loaded.now().changed_since(time.time_ns() + 1)
+    assert LoadedModules.now().changed_since(changed)
+    assert not LoadedModules.now().changed_since(time.time_ns() + 1)
 
 
 def test_a_process_and_those_that_it_forks_are_seen_by_their_new_name() -> None:
@@ -125,7 +125,7 @@ def test_an_order_comes_with_the_file_for_its_output(module: Path) -> None:
     with ours, theirs, module.open("rb") as log:
         order = {"words": ["some.module", "/a run", "7"], "cookie": "7:/a run"}
         socket.send_fds(ours, [json.dumps(order).encode()], [log.fileno()])
-        taken = spare._ordered(theirs, Loaded.now())
+        taken = spare._ordered(theirs, LoadedModules.now())
     assert taken is not None
     assert (taken.words, taken.cookie) == (("some.module", "/a run", "7"), "7:/a run")
     with open(taken.log, "rb") as handed:
@@ -135,7 +135,7 @@ def test_an_order_comes_with_the_file_for_its_output(module: Path) -> None:
 def test_a_spare_takes_no_order_once_its_files_have_changed(module: Path) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, module.open("rb") as log:
-        loaded = Loaded.now()
+        loaded = LoadedModules.now()
         module.write_text("VALUE = 5\n")
         socket.send_fds(ours, [b"{}"], [log.fileno()])
         assert spare._ordered(theirs, loaded) is None
@@ -148,7 +148,7 @@ def test_a_spare_that_waits_ends_by_itself(
     monkeypatch.setattr(spare, "MAX_AGE_S", max_age_s)
     monkeypatch.setattr(spare, "LOOK_EVERY_S", 0.0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    loaded = Loaded.now()
+    loaded = LoadedModules.now()
     if why == "its files changed":
         module.write_text("VALUE = 6\n")
     with ours, theirs:
@@ -159,7 +159,7 @@ def test_a_spare_ends_when_nobody_is_there_to_give_it_orders(module: Path) -> No
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()
     with theirs:
-        assert spare._ordered(theirs, Loaded.now()) is None
+        assert spare._ordered(theirs, LoadedModules.now()) is None
 
 
 def test_a_spare_does_not_go_on_loading_for_one_who_was_killed(
@@ -169,8 +169,8 @@ def test_a_spare_does_not_go_on_loading_for_one_who_was_killed(
     monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     starter = _started(
         "import sys\n"
-        "from rl_orch.runners.local import Spare, variables\n"
-        "print(Spare.start(variables(1)).child.pid, flush=True)\n"
+        "from rl_orch.runners.local import Standby, variables\n"
+        "print(Standby.start(variables(1)).child.pid, flush=True)\n"
         "sys.stdin.read()\n"
     )
     assert starter.stdout is not None

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_orch.core.forecast import Forecast, forecast
-from rl_orch.core.scheduler import (
+from rl_orch.core.queue.forecast import Forecast, forecast
+from rl_orch.core.queue.scheduler import (
     LIMIT_PLACES,
     PRIORITY_PLACES,
     SHARE_PLACES,

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from tensorboard.backend.event_processing import event_accumulator  # type: ignore[import-untyped]
 
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError
-from rl_orch.io import index, series
-from rl_orch.io.events import EventWriter
-from rl_orch.io.series import Key, Series
+from rl_orch.io.metrics import index, series
+from rl_orch.io.metrics.series import Key, Series
+from rl_orch.io.run.events import EventWriter
 
 
 @pytest.fixture
@@ -132,14 +132,14 @@ def test_a_run_is_indexed_ahead_of_need(run: Path) -> None:
 
 def test_naming_curves_loads_neither_numpy_nor_tensorboard() -> None:
     program = (
-        "import sys, rl_orch.io.series, rl_orch.io.recent\n"
+        "import sys, rl_orch.io.metrics.series, rl_orch.io.metrics.recent\n"
         "sys.exit('numpy' in sys.modules or 'tensorboard' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_the_index_loads_no_torch() -> None:
-    program = "import sys, rl_orch.io.index\nsys.exit('torch' in sys.modules)\n"
+    program = "import sys, rl_orch.io.metrics.index\nsys.exit('torch' in sys.modules)\n"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

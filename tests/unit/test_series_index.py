@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_orch.errors import Damaged, Unavailable
-from rl_orch.io import columns, events, points, scalars
-from rl_orch.io.events import EventWriter, fold, read
-from rl_orch.io.index import Index
-from rl_orch.io.series import Series
+from rl_orch.io.metrics import columns, event_rows, names
+from rl_orch.io.metrics.index import Index
+from rl_orch.io.metrics.series import Series
+from rl_orch.io.run import events
+from rl_orch.io.run.events import EventWriter, fold, read
 from rl_orch.records import Event, EventKind
 
 Curves = dict[str, list[tuple[int, str]]]
@@ -31,7 +32,7 @@ def expected(folder: Path) -> Curves:
     """The curves in an event file, the slow way."""
     curves: Curves = {}
     for event in fold(read(folder / "events.jsonl")):
-        for key, value in scalars.of_event(event).items():
+        for key, value in names.of_event(event).items():
             curves.setdefault(key, []).append((event.step, repr(value)))
     return {key: sorted(curves[key], key=lambda point: point[0]) for key in sorted(curves)}
 
@@ -144,7 +145,7 @@ def test_any_file_folds_as_it_does_line_by_line_however_it_grows(
 ) -> None:
     whole = b"".join(line + b"\n" for line in lines)
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(points, "_SLICE", 4)
+        patch.setattr(event_rows, "_SLICE", 4)
         folder = Path(name)
         for size in sorted([*(min(cut, len(whole)) for cut in cuts), len(whole)]):
             (folder / "events.jsonl").write_bytes(whole[:size])
@@ -325,8 +326,8 @@ def test_an_indexer_that_is_killed_leaves_the_rest_to_the_next(tmp_path: Path) -
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from rl_orch.io import events\n"
-        "from rl_orch.io.index import Index\n"
+        "from rl_orch.io.run import events\n"
+        "from rl_orch.io.metrics.index import Index\n"
         "events.TAIL_BYTES = 1 << 14\n"
         "Index(Path(sys.argv[1])).catch_up(most_bytes=1 << 16)\n"
         "real = os.pwrite\n"
@@ -380,7 +381,7 @@ def test_a_whole_index_is_read_where_nothing_can_be_written(
         file.write(b'{"v":1,"torn')
     Index(run).catch_up()
     monkeypatch.setattr(columns.Files, "locked", lambda *_: pytest.fail("wanted to write"))
-    monkeypatch.setattr(columns.Memory, "add", lambda *_: pytest.fail("read the event file"))
+    monkeypatch.setattr(columns.MemoryColumns, "add", lambda *_: pytest.fail("read the event file"))
     assert answer(run) == expected(run)
 
 
@@ -410,7 +411,7 @@ def test_who_asks_while_another_indexes_is_told_so(
         assert answer(run) == before, "there is nothing to wait for"
         tell(run, [300], attempt=2)
         assert not Index(run).catch_up()
-        monkeypatch.setattr("rl_orch.io.index.PATIENCE_S", 0.05)
+        monkeypatch.setattr("rl_orch.io.metrics.index.PATIENCE_S", 0.05)
         with pytest.raises(Unavailable, match="another process is indexing the metrics"):
             Index(run).query()
     assert answer(run) == expected(run)
@@ -421,8 +422,8 @@ def test_many_processes_and_threads_share_one_index(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from rl_orch.io import events\n"
-        "from rl_orch.io.index import Index\n"
+        "from rl_orch.io.run import events\n"
+        "from rl_orch.io.metrics.index import Index\n"
         "events.TAIL_BYTES = 1 << 14\n"
         "sys.exit(Index(Path(sys.argv[1])).query(points=10_000)[0].count < 2_000)\n"
     )

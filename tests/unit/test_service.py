@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core.loop import APPEARS_WITHIN_S
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
-from rl_orch.core.progress import SUSPECT
-from rl_orch.core.scheduler import Capacity
-from rl_orch.core.service import FOREIGN_S, Service, _sweep_leftovers
-from rl_orch.core.tables import RUNS
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.runs.progress import SUSPECT
+from rl_orch.core.runs.supervisor import APPEARS_WITHIN_S
+from rl_orch.core.service import FOREIGN_S, RunService, _sweep_leftovers
+from rl_orch.core.store.tables import RUNS
 from rl_orch.errors import BadInput, Conflict, NotFound, Unavailable
-from rl_orch.io import processes
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind, Run, State
 from rl_orch.testing import FakeClock, FakeRunner, Script, a_spec, trains_to
 from tests.unit.test_io_trees import holder
 
 GOOD = trains_to([500.0] * 10)
-DEAD = f"{processes.host()}/999999999:1/token"
+DEAD = f"{pids.host()}/999999999:1/token"
 """A lease of a process that is long gone."""
 
 FOREIGN_TICKS = int(FOREIGN_S) + 8
@@ -41,9 +41,9 @@ class Machine:
         self.verbs.capacity = self.capacity
         self.service = self.another()
 
-    def another(self) -> Service:
+    def another(self) -> RunService:
         """A service of the same home, under a lease of its own."""
-        made = Service(self.verbs, self.capacity, "http://there", timer=self.clock)
+        made = RunService(self.verbs, self.capacity, "http://there", timer=self.clock)
         made.beat()
         return made
 
@@ -140,7 +140,7 @@ def test_no_more_runs_are_at_work_than_there_are_cores_for(tmp_path: Path) -> No
 def test_runs_that_others_carry_out_on_this_machine_take_their_room(tmp_path: Path) -> None:
     machine = Machine(tmp_path, cpus=2)
     theirs, ours = machine.submit(), machine.submit("resources.cpus=2")
-    lease = processes.lease()  # A foreground launch of this very process.
+    lease = pids.lease()  # A foreground launch of this very process.
     assert machine.verbs.store.take_lease(theirs.id, held_by=None, lease=lease)
     machine.verbs.store.save(theirs.model_copy(update={"state": State.RUNNING}), lease=lease)
     machine.tick(2)

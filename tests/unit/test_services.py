@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core.services import LEASE_S, Services
-from rl_orch.core.store import Store
-from rl_orch.io import processes
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.services import LEASE_S, Services
+from rl_orch.io.processes import pids
 from rl_orch.records import Service
 from rl_orch.testing import FakeClock
 from tests.stores import a_run
@@ -33,7 +33,7 @@ def services(store: Store, timer: FakeClock) -> Services:
 
 def a_service(lease: str, *, started_at: float = 1.0) -> Service:
     """A service to join."""
-    host, _ = processes.holder_of(lease)
+    host, _ = pids.holder_of(lease)
     return Service(id=lease, host=host, url="http://127.0.0.1:1", beat=0, started_at=started_at)
 
 
@@ -42,13 +42,13 @@ def a_dead_lease() -> str:
     child = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     )
-    known = processes.identity(child.pid)
+    known = pids.identity(child.pid)
     child.communicate()
-    return f"{processes.host()}/{known}/feed"
+    return f"{pids.host()}/{known}/feed"
 
 
 def test_services_join_count_and_leave(services: Services) -> None:
-    mine, theirs = a_service(processes.lease(), started_at=2.0), a_service(ELSEWHERE)
+    mine, theirs = a_service(pids.lease(), started_at=2.0), a_service(ELSEWHERE)
     services.join(mine)
     services.join(theirs)
     services.beat(mine.id)
@@ -117,7 +117,7 @@ def test_a_process_of_this_machine_that_has_ended_is_dead_at_once(services: Serv
 def test_a_process_of_this_machine_without_a_row_lives_as_long_as_it_runs(
     services: Services, timer: FakeClock
 ) -> None:
-    lease = processes.lease()
+    lease = pids.lease()
     for _ in range(5):
         assert services.alive(lease)
         timer.advance(100.0)
@@ -126,7 +126,7 @@ def test_a_process_of_this_machine_without_a_row_lives_as_long_as_it_runs(
 def test_a_service_of_this_machine_that_hangs_is_dead_after_its_lease(
     services: Services, timer: FakeClock
 ) -> None:
-    lease = processes.lease()
+    lease = pids.lease()
     services.join(a_service(lease))
     seen = []
     for _ in range(3):
@@ -146,14 +146,14 @@ def test_of_what_cannot_be_known_nothing_is_said_to_be_dead(
 
 def test_a_lease_of_an_older_release_is_read_as_of_this_machine(services: Services) -> None:
     assert not services.alive("999999999:1/feed")
-    _, identity = processes.holder_of(processes.lease())
+    _, identity = pids.holder_of(pids.lease())
     assert services.alive(f"{identity}/feed")
 
 
 def test_who_dies_and_holds_no_run_is_forgotten_when_the_next_one_joins(
     services: Services, store: Store
 ) -> None:
-    idle, busy, mine = a_dead_lease(), a_dead_lease(), processes.lease()
+    idle, busy, mine = a_dead_lease(), a_dead_lease(), pids.lease()
     store.add(a_run("r-1"), lease=busy)
     for lease in (idle, busy, ELSEWHERE):
         Services(store).join(a_service(lease))

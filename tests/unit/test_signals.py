@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.io.signals import OF_PYTHON
+from rl_orch.io.processes.signals import OF_PYTHON
 from tests.signals import ignoring, signals_in, unheeded_signals
 from tests.waiting import PATIENCE_S
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
-from rl_orch.cli.flags import spec_from
+from rl_orch.cli.spec_flags import spec_from
 from rl_orch.errors import SpecInvalid
 from rl_orch.rl.train import Training
 from rl_orch.spec import tuned
@@ -20,7 +20,7 @@ from rl_orch.spec.options import table
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.spec.upgrade import upgraded
-from tests.learning.outlet import MemoryOutlet
+from tests.learning.recorder import MemoryOutlet
 
 every_algorithm = pytest.mark.parametrize("algo", [*BUILT_IN])
 G = TypeVar("G", bound=BaseModel)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 from typer.main import get_command
 
-from rl_orch.cli import check, launch
-from rl_orch.cli.flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.cli.commands import check, launch
+from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
 from rl_orch.spec import reader
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT, camel

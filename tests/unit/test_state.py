@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rl_orch.core.state import EXIT_CODES, NEXT, advance
+from rl_orch.core.runs.state import EXIT_CODES, NEXT, advance
 from rl_orch.errors import IllegalTransition
 from rl_orch.records import Run, State
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core.database import SAFE_WAL, hide_password, is_url
-from rl_orch.core.store import Store
-from rl_orch.core.tables import META
+from rl_orch.core.store.database import SAFE_WAL, hide_password, is_url
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tables import META
 from rl_orch.errors import RlctlError, Unavailable
 from tests.stores import a_run
 
@@ -72,7 +72,7 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
 def test_a_reader_that_is_done_blocks_no_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_orch.core.database.BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("rl_orch.core.store.database.BUSY_TIMEOUT_S", 0.2)
     store = Store(tmp_path / "rlctl.db")
     store.add(a_run("r-1"))
     with store.reading() as reader:
@@ -86,7 +86,7 @@ def test_a_reader_that_is_done_blocks_no_writer(
 def test_a_writer_that_never_ends_is_waited_for_only_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_orch.core.database.BUSY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("rl_orch.core.store.database.BUSY_TIMEOUT_S", 0.1)
     store = Store(tmp_path / "rlctl.db")
     with store.writing(), pytest.raises(Unavailable, match="database is locked"):
         store.add(a_run("r-1"))

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from rl_orch.core.store import Store
-from rl_orch.core.tokens import SCOPES, Scope, Tokens
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tokens import SCOPES, Scope, Tokens
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.testing import FakeClock
 

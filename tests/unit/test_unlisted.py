@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_orch.core import unlisted
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.store import Store
+from rl_orch.core.runs import unlisted
+from rl_orch.core.store.runs import Store
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 from tests.conftest import Ran
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from rl_orch.io import chain, segment_files, segments, shelf
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, hash_chain, replay_files, replay_segments
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport
 from rl_orch.rl import train
-from rl_orch.rl.train import Snapshot
+from rl_orch.rl.train import TrainingSnapshot
 from rl_orch.testing import a_spec
-from rl_orch.worker.outlet import FileOutlet
+from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.train import run_attempt
 
 SPEC = (
@@ -69,7 +69,7 @@ def in_a_child(action: Callable[[], int]) -> int:
 
 def dying_at(number: int, save_number: int) -> None:
     """Let this process die at a call to the disk, counted from the beginning of a save."""
-    save, saves, calls = FileOutlet.save, count(1), count(1)
+    save, saves, calls = FileRecorder.save, count(1), count(1)
 
     def dying(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -79,7 +79,7 @@ def dying_at(number: int, save_number: int) -> None:
 
         return call
 
-    def saved(self: FileOutlet, snapshot: Snapshot, report: EvalReport | None) -> None:
+    def saved(self: FileRecorder, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
         originals = {name: getattr(os, name) for name in DISK}
         if next(saves) == save_number:
             for name, real in originals.items():
@@ -88,7 +88,7 @@ def dying_at(number: int, save_number: int) -> None:
         for name, real in originals.items():
             setattr(os, name, real)
 
-    FileOutlet.save = saved  # type: ignore[method-assign]
+    FileRecorder.save = saved  # type: ignore[method-assign]
 
 
 def a_run(folder: Path, spec: tuple[str, ...] = SPEC) -> RunDir:
@@ -115,7 +115,7 @@ def test_a_crash_at_any_step_of_saving_is_resumed_bit_for_bit(
             break
         assert code == 9
         assert in_a_child(lambda: run_attempt(killed, 2)) == 0  # noqa: B023
-        assert chain.compare(whole, killed).difference is None
+        assert hash_chain.compare(whole, killed).difference is None
         assert names(killed) == names(whole)
         shutil.rmtree(killed.path)
     assert number > 8
@@ -123,7 +123,7 @@ def test_a_crash_at_any_step_of_saving_is_resumed_bit_for_bit(
 
 def names(directory: RunDir) -> list[str]:
     """Everything in the folder of checkpoints, hidden things included; all of it intact."""
-    assert all(entry.intact for entry in shelf.listing(directory.checkpoints))
+    assert all(entry.intact for entry in catalog.listing(directory.checkpoints))
     return sorted(path.name for path in directory.checkpoints.iterdir())
 
 
@@ -138,7 +138,7 @@ def test_a_crash_before_the_first_checkpoint_begins_anew(tmp_path: Path) -> None
     assert in_a_child(attempt) == 9
     assert names(killed) == []
     assert in_a_child(lambda: run_attempt(killed, 2)) == 0
-    assert chain.compare(whole, killed).difference is None
+    assert hash_chain.compare(whole, killed).difference is None
 
 
 def dying_with_a_segment_at(number: int) -> None:
@@ -153,7 +153,7 @@ def dying_with_a_segment_at(number: int) -> None:
 
         return call
 
-    for module in (segments, segment_files):
+    for module in (replay_segments, replay_files):
         deadly = {name: dying(getattr(os, name)) for name in DISK if name != "open"}
         module.os = SimpleNamespace(**vars(os) | deadly)  # type: ignore[attr-defined]
 
@@ -164,10 +164,10 @@ def test_a_crash_at_any_step_of_keeping_a_replay_buffer_is_resumed_bit_for_bit(
     monkeypatch.setattr(train, "SEGMENT_BYTES", SEGMENT_BYTES)
     whole = a_run(tmp_path / "whole", REPLAYED)
     assert run_attempt(whole, 1) == 0
-    (newest,) = shelf.listing(whole.checkpoints)
-    needed = [entry.name for entry in shelf.segments_of(newest.path)]
+    (newest,) = catalog.listing(whole.checkpoints)
+    needed = [entry.name for entry in catalog.segments_of(newest.path)]
     assert len(needed) > 1
-    assert segment_files.names(whole.replay) == needed
+    assert replay_files.names(whole.replay) == needed
     for number in count(1):
         killed = a_run(tmp_path / "killed", REPLAYED)
 
@@ -180,7 +180,7 @@ def test_a_crash_at_any_step_of_keeping_a_replay_buffer_is_resumed_bit_for_bit(
             break
         assert code == 9
         assert in_a_child(lambda: run_attempt(killed, 2)) == 0  # noqa: B023
-        assert chain.compare(whole, killed).difference is None
+        assert hash_chain.compare(whole, killed).difference is None
         assert names(killed) == names(whole)
         assert sorted(os.listdir(killed.replay)) == sorted(os.listdir(whole.replay))
         shutil.rmtree(killed.path)

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from rl_orch.cli import policies as references
-from rl_orch.core.exporting import default_out
+from rl_orch.cli import policy_arguments as references
+from rl_orch.core.policies.export import default_out
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.export import parity
-from rl_orch.io import room
-from rl_orch.io.room import Room
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.machine import room
+from rl_orch.io.machine.room import Room
+from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.evaluate import evaluate
-from rl_orch.worker import export as exporting
-from rl_orch.worker.export import export
-from rl_orch.worker.infer import infer
-from rl_orch.worker.stored import load
+from rl_orch.worker.policies.sources import load
+from rl_orch.worker.tasks import export as exporting
+from rl_orch.worker.tasks.export import export
+from rl_orch.worker.tasks.infer import infer
 from tests.exported import CASES, Case, case, in_run, made
 
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io import checkpoints, events, shelf
-from rl_orch.io.commands import Request
-from rl_orch.io.events import EventWriter
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog, checkpoint_files
+from rl_orch.io.run import events
+from rl_orch.io.run.command_socket import Request
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
-from rl_orch.rl.train import Snapshot
+from rl_orch.rl.train import TrainingSnapshot
 from rl_orch.testing import a_report, a_spec
-from rl_orch.worker.orders import Orders
-from rl_orch.worker.outlet import FileOutlet, Kept
+from rl_orch.worker.attempt.commands import PendingCommands
+from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
 
 
 @pytest.fixture
@@ -30,68 +31,68 @@ def directory(tmp_path: Path) -> RunDir:
 
 
 @pytest.fixture
-def orders() -> Orders:
-    return Orders()
+def orders() -> PendingCommands:
+    return PendingCommands()
 
 
-def an_outlet(directory: RunDir, orders: Orders, *, keep_last: int = 3) -> FileOutlet:
-    """An outlet of the first attempt."""
+def an_outlet(directory: RunDir, orders: PendingCommands, *, keep_last: int = 3) -> FileRecorder:
+    """An recorder of the first attempt."""
     writer = EventWriter(directory.events, run="run", attempt=1)
     exact = {"level": "bitwise", "method": "captured", "reason": None, "pure_reset": True}
     meta = {"run_id": "run", "attempt": 1, "resume": exact}
     spec = a_spec(f"checkpoint.keep_last={keep_last}")
-    return FileOutlet(directory, spec, writer, orders, meta=meta, kept=Kept())
+    return FileRecorder(directory, spec, writer, orders, meta=meta, kept=CheckpointRetention())
 
 
-def a_snapshot(step: int) -> Snapshot:
+def a_snapshot(step: int) -> TrainingSnapshot:
     document: dict[str, Any] = {"trainer_state": {}, "replay_meta": {}, "rng_state": {}}
-    return Snapshot(step, {"policy/w": np.zeros(1)}, document)
+    return TrainingSnapshot(step, {"policy/w": np.zeros(1)}, document)
 
 
 def test_what_the_registry_needs_outlives_what_training_keeps(
-    directory: RunDir, orders: Orders
+    directory: RunDir, orders: PendingCommands
 ) -> None:
-    outlet = an_outlet(directory, orders, keep_last=1)
-    outlet.save(a_snapshot(1), None)
-    directory.pin([shelf.name_of(1)])
+    recorder = an_outlet(directory, orders, keep_last=1)
+    recorder.save(a_snapshot(1), None)
+    directory.pin([catalog.name_of(1)])
     for step in (2, 3):
-        outlet.save(a_snapshot(step), None)
-    assert shelf.all_names(directory.checkpoints) == [shelf.name_of(1), shelf.name_of(3)]
+        recorder.save(a_snapshot(step), None)
+    assert catalog.all_names(directory.checkpoints) == [catalog.name_of(1), catalog.name_of(3)]
     directory.pin([])
-    outlet.save(a_snapshot(4), None)
-    assert shelf.all_names(directory.checkpoints) == [shelf.name_of(4)]
+    recorder.save(a_snapshot(4), None)
+    assert catalog.all_names(directory.checkpoints) == [catalog.name_of(4)]
 
 
-def test_stop_beats_whatever_was_ordered_before_it(orders: Orders) -> None:
+def test_stop_beats_whatever_was_ordered_before_it(orders: PendingCommands) -> None:
     for name in ("checkpoint", "pause", "stop"):
         orders.give(name)
     assert orders.next() == "stop"
 
 
-def test_stop_is_not_forgotten(orders: Orders) -> None:
+def test_stop_is_not_forgotten(orders: PendingCommands) -> None:
     orders.give("stop")
     assert [orders.next(), orders.next()] == ["stop", "stop"]
 
 
-def test_one_checkpoint_waits_however_often_it_was_ordered(orders: Orders) -> None:
+def test_one_checkpoint_waits_however_often_it_was_ordered(orders: PendingCommands) -> None:
     orders.give("checkpoint")
     orders.give("checkpoint")
     assert [orders.next(), orders.next()] == ["checkpoint", None]
 
 
-def test_a_paused_loop_waits_until_it_may_go_on(orders: Orders) -> None:
+def test_a_paused_loop_waits_until_it_may_go_on(orders: PendingCommands) -> None:
     orders.give("pause")
     with after(0.1, lambda: orders.give("unpause")):
         assert orders.next() is None
 
 
-def test_a_signal_reaches_a_loop_that_is_paused(orders: Orders) -> None:
+def test_a_signal_reaches_a_loop_that_is_paused(orders: PendingCommands) -> None:
     orders.give("pause")
     with after(0.1, lambda: orders.give("stop")):
         assert orders.next() == "stop"
 
 
-def test_a_command_that_it_does_not_know_is_refused(orders: Orders) -> None:
+def test_a_command_that_it_does_not_know_is_refused(orders: PendingCommands) -> None:
     assert orders.handle(Request("stop", {})) == {"accepted": "stop"}
     with pytest.raises(BadInput, match="cannot render; it knows stop, checkpoint, pause, unpause"):
         orders.handle(Request("render", {}))
@@ -99,49 +100,53 @@ def test_a_command_that_it_does_not_know_is_refused(orders: Orders) -> None:
 
 @pytest.mark.parametrize("evaluated", [False, True])
 def test_a_checkpoint_knows_the_last_event_before_it(
-    directory: RunDir, orders: Orders, evaluated: bool
+    directory: RunDir, orders: PendingCommands, evaluated: bool
 ) -> None:
-    outlet = an_outlet(directory, orders)
-    outlet.emit(EventKind.METRIC, "losses/value_loss", 1.0, step=16)
-    outlet.save(a_snapshot(16), a_report([1.0]) if evaluated else None)
+    recorder = an_outlet(directory, orders)
+    recorder.emit(EventKind.METRIC, "losses/value_loss", 1.0, step=16)
+    recorder.save(a_snapshot(16), a_report([1.0]) if evaluated else None)
     saved = list(events.read(directory.events))[-1]
     assert (saved.key, saved.tags["evaluated"]) == ("saved", evaluated)
-    meta = checkpoints.load(directory.checkpoints / str(saved.value)).document["meta"]
+    meta = checkpoint_files.load(directory.checkpoints / str(saved.value)).document["meta"]
     assert (meta["seq"], meta["saved"]) == (saved.seq - 1, saved.tags)
 
 
 def test_a_checkpoint_holds_the_report_that_was_made_of_it(
-    directory: RunDir, orders: Orders
+    directory: RunDir, orders: PendingCommands
 ) -> None:
-    outlet, report, name = an_outlet(directory, orders), a_report([1.0]), "step_000000000016"
-    outlet.save(a_snapshot(16), report)
-    meta = checkpoints.load(directory.checkpoints / name).document["meta"]
+    recorder, report, name = an_outlet(directory, orders), a_report([1.0]), "step_000000000016"
+    recorder.save(a_snapshot(16), report)
+    meta = checkpoint_files.load(directory.checkpoints / name).document["meta"]
     named = report.model_copy(update={"checkpoint": name})
     assert EvalReport.model_validate(meta["report"]) == named
     directory.report_file(name).unlink()
-    outlet.announce(name, 16, meta)
+    recorder.announce(name, 16, meta)
     assert directory.read_report(name) == named
 
 
-def test_the_newest_and_the_best_outlive_the_others(directory: RunDir, orders: Orders) -> None:
-    outlet = an_outlet(directory, orders, keep_last=2)
+def test_the_newest_and_the_best_outlive_the_others(
+    directory: RunDir, orders: PendingCommands
+) -> None:
+    recorder = an_outlet(directory, orders, keep_last=2)
     for step, mean in ((1, 5.0), (2, 9.0), (3, 1.0), (4, None), (5, 2.0)):
-        outlet.save(a_snapshot(step), None if mean is None else a_report([mean]))
+        recorder.save(a_snapshot(step), None if mean is None else a_report([mean]))
     told = [event.tags for event in events.read(directory.events)]
     assert [tags["best"] for tags in told] == [True, True, False, False, False]
     removed = [name for tags in told for name in tags["removed"]]
     assert [int(name[-1]) for name in removed] == [1, 3]
-    assert [entry.step for entry in shelf.listing(directory.checkpoints)] == [2, 4, 5]
+    assert [entry.step for entry in catalog.listing(directory.checkpoints)] == [2, 4, 5]
 
 
 def test_whoever_goes_on_from_a_checkpoint_keeps_what_the_attempt_before_would_have(
-    directory: RunDir, orders: Orders
+    directory: RunDir, orders: PendingCommands
 ) -> None:
-    outlet = an_outlet(directory, orders, keep_last=2)
+    recorder = an_outlet(directory, orders, keep_last=2)
     for step in (1, 2, 3):
-        outlet.save(a_snapshot(step), a_report([float(step == 1)]))
-    kept = Kept.of(checkpoints.load(directory.checkpoints / "step_000000000003").document["meta"])
-    assert kept == Kept(
+        recorder.save(a_snapshot(step), a_report([float(step == 1)]))
+    kept = CheckpointRetention.of(
+        checkpoint_files.load(directory.checkpoints / "step_000000000003").document["meta"]
+    )
+    assert kept == CheckpointRetention(
         ("step_000000000001", "step_000000000002", "step_000000000003"), "step_000000000001", 1.0
     )
     assert kept.after("step_000000000004", None, last=2).names == (
@@ -152,17 +157,17 @@ def test_whoever_goes_on_from_a_checkpoint_keeps_what_the_attempt_before_would_h
 
 
 def test_a_doubt_is_told_once_and_is_in_every_checkpoint_that_follows(
-    directory: RunDir, orders: Orders
+    directory: RunDir, orders: PendingCommands
 ) -> None:
-    outlet = an_outlet(directory, orders)
+    recorder = an_outlet(directory, orders)
     for reason in ("it cannot be copied", "another one"):
-        outlet.doubt(reason, step=8)
-    outlet.save(a_snapshot(16), None)
+        recorder.mark_inexact(reason, step=8)
+    recorder.save(a_snapshot(16), None)
     told = [event for event in events.read(directory.events) if event.key == "resume"]
     assert [(event.value, event.tags["reason"]) for event in told] == [
         ("approximate", "it cannot be copied")
     ]
-    meta = checkpoints.load(directory.checkpoints / "step_000000000016").document["meta"]
+    meta = checkpoint_files.load(directory.checkpoints / "step_000000000016").document["meta"]
     assert (meta["resume"]["level"], meta["resume"]["reason"]) == (
         "approximate",
         "it cannot be copied",
@@ -170,7 +175,7 @@ def test_a_doubt_is_told_once_and_is_in_every_checkpoint_that_follows(
 
 
 def test_of_two_that_are_as_good_the_newer_is_the_best() -> None:
-    kept = Kept().after("step_000000000001", a_report([1.0]), last=3)
+    kept = CheckpointRetention().after("step_000000000001", a_report([1.0]), last=3)
     assert kept.after("step_000000000002", a_report([1.0]), last=3).best == "step_000000000002"
 
 

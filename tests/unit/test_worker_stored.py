@@ -12,13 +12,13 @@ from gymnasium import spaces
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.export.quantizing import quantized
-from rl_orch.io import bundles
+from rl_orch.io.policies import bundles
 from rl_orch.records import EvalReport
 from rl_orch.rl.evaluate import LANES
-from rl_orch.worker import stored
-from rl_orch.worker.assess import Assessor
-from rl_orch.worker.play import answer
-from rl_orch.worker.policies import setup_of
+from rl_orch.worker.policies import sources
+from rl_orch.worker.policies.load import setup_of
+from rl_orch.worker.tasks.assess import EvalTask
+from rl_orch.worker.tasks.play import answer
 from tests.exported import CASES, bundled, in_run, made
 
 EPISODES = 9
@@ -34,9 +34,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def assessor() -> Iterator[Assessor]:
+def assessor() -> Iterator[EvalTask]:
     with ExitStack() as stack:
-        yield Assessor(stack)
+        yield EvalTask(stack)
 
 
 def at(places: dict[str, Path], using: str | None = None) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def silent(_doing: str, _done: float) -> None:
     """Hears everything and says nothing."""
 
 
-def reports(assessor: Assessor, **question: Any) -> list[EvalReport]:
+def reports(assessor: EvalTask, **question: Any) -> list[EvalReport]:
     told = assessor.answer({"episodes": EPISODES, "seed": 3, **question}, silent)
     found = (told[side] for side in ("report", "baseline"))
     return [EvalReport.model_validate(each) for each in found if each is not None]
@@ -59,7 +59,7 @@ def reports(assessor: Assessor, **question: Any) -> list[EvalReport]:
 
 @pytest.mark.parametrize("using", ["torch", "onnx"])
 def test_a_bundle_plays_what_its_checkpoint_plays(
-    places: dict[str, Path], assessor: Assessor, using: str
+    places: dict[str, Path], assessor: EvalTask, using: str
 ) -> None:
     ours, theirs = reports(assessor, challenger=at(places, using), champion=at(places))
     assert ours.returns == theirs.returns
@@ -69,9 +69,12 @@ def test_a_bundle_plays_what_its_checkpoint_plays(
 
 
 def test_a_graph_of_8_bits_plays_one_episode_at_a_time(
-    places: dict[str, Path], assessor: Assessor
+    places: dict[str, Path], assessor: EvalTask
 ) -> None:
-    with stored.playable(at(places, "int8")) as small, stored.playable(at(places, "onnx")) as large:
+    with (
+        sources.playable(at(places, "int8")) as small,
+        sources.playable(at(places, "onnx")) as large,
+    ):
         assert (small.lanes, large.lanes) == (1, LANES)
     (whole,) = reports(assessor, challenger=at(places, "int8"), episodes=4)
     parts = [
@@ -85,7 +88,7 @@ def test_a_bundle_is_refused_where_its_environment_has_changed(places: dict[str,
     bundle = bundles.read(places["bundle"])
     there = replace(setup_of(bundle.spec), action_space=spaces.Discrete(3))
     with pytest.raises(BadInput, match=r"action_space Discrete\(2\); here it is Discrete\(3\)"):
-        stored._refuse_other_spaces(bundle, there)
+        sources._refuse_other_spaces(bundle, there)
 
 
 def test_damage_is_told_by_name_before_anything_is_played(tmp_path: Path) -> None:
@@ -93,7 +96,7 @@ def test_damage_is_told_by_name_before_anything_is_played(tmp_path: Path) -> Non
     tensors = checkpoint / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-1] + b"!")
     with ExitStack() as stack, pytest.raises(Damaged, match="step_000000000005"):
-        reports(Assessor(stack), challenger=at({"checkpoint": checkpoint}))
+        reports(EvalTask(stack), challenger=at({"checkpoint": checkpoint}))
 
 
 def test_an_episode_of_a_bundle_is_played_and_filmed(
@@ -105,7 +108,7 @@ def test_an_episode_of_a_bundle_is_played_and_filmed(
     assert found["same"]
     assert film.stat().st_size > 0
     with ExitStack() as stack:
-        (report,) = reports(Assessor(stack), challenger=at(places, "torch"))
+        (report,) = reports(EvalTask(stack), challenger=at(places, "torch"))
     assert found["return"] == report.returns[1]
 
 

@@ -12,15 +12,16 @@ from typing import Any, NoReturn
 import pytest
 
 from rl_orch.errors import Conflict, Diverged, RunLocked
-from rl_orch.io import commands, shelf
-from rl_orch.io.events import read
-from rl_orch.io.rundir import RunDir
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.run import command_socket
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import read
 from rl_orch.records import Event
-from rl_orch.rl.train import Outcome, Outlet
+from rl_orch.rl.train import Outcome, TrainingRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
-from rl_orch.worker import attempt
 from rl_orch.worker import train as worker
+from rl_orch.worker.attempt import lifecycle
 from rl_orch.worker.train import run_attempt
 from tests.waiting import PATIENCE_S
 
@@ -36,7 +37,7 @@ def directory(tmp_path: Path, monkeypatch: Patch) -> RunDir:
     return made
 
 
-def trained(_spec: Spec, _outlet: Outlet, **_how: Any) -> Outcome:
+def trained(_spec: Spec, _recorder: TrainingRecorder, **_how: Any) -> Outcome:
     return Outcome("budget", 64, "trained for its budget of 64 steps")
 
 
@@ -68,7 +69,7 @@ def test_a_spec_that_cannot_be_read_is_an_end_with_a_reason(directory: RunDir) -
 
 
 def test_a_sweep_that_fails_is_an_end_with_a_reason(directory: RunDir, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shelf, "sweep", raising(PermissionError("no")))
+    monkeypatch.setattr(catalog, "sweep", raising(PermissionError("no")))
     assert run_attempt(directory, 1) == 1
     assert last_event(directory).tags["reason"] == "PermissionError: no"
 
@@ -112,7 +113,7 @@ def test_a_run_does_without_the_socket_where_there_are_none(
 def test_a_socket_that_somebody_else_answers_is_not_passed_over(
     directory: RunDir, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(commands, "serve", raising(RunLocked("another process answers")))
+    monkeypatch.setattr(command_socket, "serve", raising(RunLocked("another process answers")))
     assert run_attempt(directory, 1) == 2
     assert last_event(directory).tags["reason"] == "another process answers"
 
@@ -123,9 +124,9 @@ def test_an_end_that_cannot_be_recorded_is_logged_without_a_second_traceback(
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def fill_the_disk(_spec: Spec, _outlet: Outlet, **_how: Any) -> Outcome:
+    def fill_the_disk(_spec: Spec, _recorder: TrainingRecorder, **_how: Any) -> Outcome:
         monkeypatch.setattr(os, "write", full)
-        return trained(_spec, _outlet)
+        return trained(_spec, _recorder)
 
     monkeypatch.setattr(worker, "train", fill_the_disk)
     code = run_attempt(directory, 1)
@@ -142,9 +143,9 @@ def test_signals_stop_the_loop_and_are_the_callers_again_afterwards(
 ) -> None:
     seen: list[str | None] = []
 
-    def stopped(_spec: Spec, outlet: Outlet, **_how: Any) -> Outcome:
+    def stopped(_spec: Spec, recorder: TrainingRecorder, **_how: Any) -> Outcome:
         os.kill(os.getpid(), signal.SIGTERM)
-        seen.append(outlet.command())
+        seen.append(recorder.command())
         return Outcome("stopped", 8, "stopped at step 8")
 
     before = signal.getsignal(signal.SIGTERM)
@@ -164,7 +165,7 @@ def test_another_thread_than_the_main_one_leaves_signals_alone(directory: RunDir
 
 
 def test_a_directory_in_use_gets_no_events(directory: RunDir, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(attempt, "LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr(lifecycle, "LOCK_PATIENCE_S", 0.1)
     with directory.locked(), pytest.raises(RunLocked):
         run_attempt(directory, 1)
     assert directory.events.read_bytes() == b""

@@ -18,7 +18,9 @@ from pathlib import Path
 import google_crc32c
 from tensorboard.compat.proto import event_pb2  # type: ignore[import-untyped]
 
-from rl_orch.io import events, private, scalars
+from rl_orch.io.files import private
+from rl_orch.io.metrics import names
+from rl_orch.io.run import events
 from rl_orch.records import Event
 
 _LARGEST_STEP = 2**63 - 2
@@ -51,7 +53,7 @@ class TensorBoard:
             return
         if events.is_start(event):
             self._append_start(event)
-        found = scalars.of_event(event)
+        found = names.of_event(event)
         if found:
             self._append(encoded(event.ts, event.step, found))
 

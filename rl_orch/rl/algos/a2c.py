@@ -25,14 +25,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rl_orch.rl import kernels
-from rl_orch.rl.actor_critic import ActorCritic
-from rl_orch.rl.batch import Batch, on_host
-from rl_orch.rl.learner import LearnerState, finite_means, scheduled
-from rl_orch.rl.on_policy import Rollout, Rollouts, standardized
-from rl_orch.rl.optimizer import build_optimizer
-from rl_orch.rl.passes import compiled, precision
-from rl_orch.rl.policy import Setup
-from rl_orch.rl.returns import explained_variance
+from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.data.returns import explained_variance
+from rl_orch.rl.learn.learner import LearnerState, finite_means, scheduled
+from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
+from rl_orch.rl.learn.optimizer import build_optimizer
+from rl_orch.rl.learn.precision import compiled, precision
+from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Setup
 from rl_orch.spec import algorithms
 
 METRICS = ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm")

@@ -33,10 +33,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_orch.rl.off_policy import Drawn
-from rl_orch.rl.policy import Setup
-from rl_orch.rl.q_network import QLearner, QNetwork, best_actions, taken
-from rl_orch.rl.replay import Sample
+from rl_orch.rl.learn.off_policy import Drawn
+from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.policies.q_network import QLearner, QNetwork, best_actions, taken
+from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
 
 KAPPA = 1.0

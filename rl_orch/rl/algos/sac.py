@@ -41,26 +41,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_orch.rl import kernels
-from rl_orch.rl.critics import (
+from rl_orch.rl.learn.off_policy import Drawn
+from rl_orch.rl.learn.optimizer import build_optimizer
+from rl_orch.rl.learn.precision import compiled
+from rl_orch.rl.policies.distributions import SquashedGaussian, StateDependentGaussian
+from rl_orch.rl.policies.encoders import build_encoder
+from rl_orch.rl.policies.exploration import NoisyActions
+from rl_orch.rl.policies.nets import MLP, initialize
+from rl_orch.rl.policies.policy import Actor, Decision, Inputs, PolicyInput, Setup, new_policy
+from rl_orch.rl.policies.twin_critics import (
     ContinuousPolicy,
     CriticLearner,
     least,
     mean_errors,
     squared_errors,
 )
-from rl_orch.rl.distributions import SquashedGaussian, StateDependentGaussian
-from rl_orch.rl.encoders import build_encoder
-from rl_orch.rl.exploration import NoisyActions
-from rl_orch.rl.nets import MLP, initialize
-from rl_orch.rl.off_policy import Drawn
-from rl_orch.rl.optimizer import build_optimizer
-from rl_orch.rl.passes import compiled
-from rl_orch.rl.policy import Actor, Decision, Inputs, Seen, Setup, new_policy
-from rl_orch.rl.replay import Sample
+from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
 
 if TYPE_CHECKING:
-    from rl_orch.rl.kernels.replayed import CriticUpdates
+    from rl_orch.rl.kernels.off_policy import CriticUpdates
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 MEAN_BOUNDS = (-2.0, 2.0)
@@ -103,7 +103,7 @@ class SquashedPolicy(ContinuousPolicy):
         self.acting = kernels.move_actor(self, [self.trunk, self.head], LOG_STD_BOUNDS)
 
     @torch.no_grad()
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]: sampled, or tanh of the mean without a generator."""
         if self.acting is not None:
             return self.acting.decide(seen, generator)
@@ -138,7 +138,7 @@ class StateDependentNoise:
         self._matrices = None
 
     @torch.no_grad()
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
         if generator is None:
             return self._policy.decide(seen, None)

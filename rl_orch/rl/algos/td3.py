@@ -32,25 +32,32 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_orch.rl import kernels
-from rl_orch.rl.critics import (
+from rl_orch.rl.learn.off_policy import Drawn
+from rl_orch.rl.learn.optimizer import Target
+from rl_orch.rl.learn.precision import compiled
+from rl_orch.rl.policies.encoders import build_encoder
+from rl_orch.rl.policies.exploration import NoisyActions
+from rl_orch.rl.policies.nets import MLP, initialize
+from rl_orch.rl.policies.policy import (
+    Decision,
+    Inputs,
+    PolicyInput,
+    PolicyModule,
+    Setup,
+    new_policy,
+)
+from rl_orch.rl.policies.twin_critics import (
     ContinuousPolicy,
     CriticLearner,
     least,
     mean_errors,
     squared_errors,
 )
-from rl_orch.rl.encoders import build_encoder
-from rl_orch.rl.exploration import NoisyActions
-from rl_orch.rl.nets import MLP, initialize
-from rl_orch.rl.off_policy import Drawn
-from rl_orch.rl.optimizer import Target
-from rl_orch.rl.passes import compiled
-from rl_orch.rl.policy import Decision, Inputs, PolicyModule, Seen, Setup, new_policy
-from rl_orch.rl.replay import Sample
+from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
 
 if TYPE_CHECKING:
-    from rl_orch.rl.kernels.replayed import CriticUpdates
+    from rl_orch.rl.kernels.off_policy import CriticUpdates
 
 ACTOR_LOSS = "learner/actor_loss"
 
@@ -86,7 +93,7 @@ class DeterministicPolicy(ContinuousPolicy):
         self.acting = kernels.move_actor(self, [self.actor.net])
 
     @torch.no_grad()
-    def decide(self, seen: Seen, generator: torch.Generator | None) -> Decision:
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
         if self.acting is not None:
             return self.acting.decide(seen, generator)

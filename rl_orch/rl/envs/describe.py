@@ -15,12 +15,12 @@ from gymnasium.wrappers import FrameStackObservation
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.rl.actions import choices_of
 from rl_orch.rl.envs import refusals, vector
+from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.leaves import Leaf, leaves_of
 from rl_orch.rl.envs.leaves import problems as encoder_problems
 from rl_orch.rl.envs.masks import allowed_action, masks_in
-from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.envs.observations import flat_space
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.model import Spec

@@ -1,6 +1,6 @@
 """`Leaf`: what networks see of one array of an observation, and which encoders can take it.
 
-What is done with the arrays is in `rl/observations.py`; no torch here.
+What is done with the arrays is in `rl/policies/observations.py`; no torch here.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.envs.seen import flat_space
+from rl_orch.rl.envs.observations import flat_space
 
 SMALLEST_FOR_CNN = 36
 """Pixels that an image needs each way for the three layers of the Nature CNN."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.actions import choices_of, counted
+from rl_orch.rl.envs.actions import choices_of, counted
 
 KEY = "action_mask"
 

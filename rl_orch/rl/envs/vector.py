@@ -16,9 +16,9 @@ from gymnasium.wrappers import FrameStackObservation, TransformObservation
 from rl_orch import plugins
 from rl_orch.errors import BadInput
 from rl_orch.rl.envs.masks import ShownMasks
-from rl_orch.rl.envs.memory import METHODS, Method
 from rl_orch.rl.envs.native.envs import NativeEnvs, is_gymnasiums
-from rl_orch.rl.envs.seen import seen
+from rl_orch.rl.envs.observations import flatten_observation
+from rl_orch.rl.envs.state.methods import METHODS, Method
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native
@@ -140,7 +140,7 @@ def undivided(seed: int) -> int:
 
 def shown(envs: Envs, observations: Any, infos: dict[str, Any]) -> First:
     """What a reset showed, in the form that policies take."""
-    return First(seen(envs.single_observation_space, observations), infos)
+    return First(flatten_observation(envs.single_observation_space, observations), infos)
 
 
 def upkeep(envs: Envs) -> Upkeep:

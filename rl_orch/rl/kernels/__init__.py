@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rl_orch.rl.actor_critic import ActorCritic
-    from rl_orch.rl.critics import ContinuousPolicy, TwinCritics
     from rl_orch.rl.envs.native.envs import NativeEnvs
-    from rl_orch.rl.kernels.actor_critic import Assessor, Passes
-    from rl_orch.rl.kernels.replayed import CriticUpdates, ValueUpdates
+    from rl_orch.rl.kernels.off_policy import CriticUpdates, ValueUpdates
+    from rl_orch.rl.kernels.on_policy import KernelAssessor, Passes
     from rl_orch.rl.kernels.rollouts import Stepper
-    from rl_orch.rl.nets import MLP
-    from rl_orch.rl.optimizer import Optimizer, Target
-    from rl_orch.rl.policy import Actor
-    from rl_orch.rl.q_network import ActionValues, QNetwork
+    from rl_orch.rl.learn.optimizer import Optimizer, Target
+    from rl_orch.rl.policies.actor_critic import ActorCritic
+    from rl_orch.rl.policies.nets import MLP
+    from rl_orch.rl.policies.policy import Actor
+    from rl_orch.rl.policies.q_network import ActionValues, QNetwork
+    from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
 
 
 def compiled_note(what: str) -> str | None:
     """The file that says that all kernels for something have been compiled."""
-    from rl_orch.rl.kernels.compile import note_of
+    from rl_orch.rl.jit import note_of
 
     return note_of(what)
 
@@ -30,14 +30,14 @@ def compile_layers() -> None:
     """Compile what the updates of all algorithms call, by having nothing done; without torch."""
     import numpy as np
 
-    from rl_orch.rl.descent import Descent
     from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, backward, forward
-    from rl_orch.rl.kernels.descent import descend
+    from rl_orch.rl.kernels.optimizers import descend
+    from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 
     none, no_layers = np.empty(0, np.float32), np.empty((0, 8), np.int64)
     forward(none, no_layers, 0, none)
     backward(none, none, no_layers, 0, none, none, GOALS[TO_WEIGHTS])
-    descend(Descent(none, none, none, none, True, 1.0, 1.0, 0.0, 0.0), 1, 0.0)
+    descend(OptimizerArrays(none, none, none, none, True, 1.0, 1.0, 0.0, 0.0), 1, 0.0)
 
 
 def stepper(envs: "NativeEnvs") -> "Stepper":
@@ -49,28 +49,28 @@ def stepper(envs: "NativeEnvs") -> "Stepper":
 
 def policy_actor(policy: "ActorCritic") -> "Actor":
     """What decides for an actor-critic."""
-    from rl_orch.rl.kernels.actor_critic import acting
+    from rl_orch.rl.kernels.on_policy import acting
 
     return acting(policy)
 
 
-def assessor(policy: "ActorCritic") -> "Assessor":
+def assessor(policy: "ActorCritic") -> "KernelAssessor":
     """What says what an actor-critic thinks of transitions."""
-    from rl_orch.rl.kernels.actor_critic import Assessor
+    from rl_orch.rl.kernels.on_policy import KernelAssessor
 
-    return Assessor(policy)
+    return KernelAssessor(policy)
 
 
 def passes(policy: "ActorCritic", optimizer: "Optimizer") -> "Passes":
     """What improves an actor-critic."""
-    from rl_orch.rl.kernels.actor_critic import Passes
+    from rl_orch.rl.kernels.on_policy import Passes
 
     return Passes(policy, optimizer)
 
 
 def value_actor(policy: "QNetwork") -> "Actor":
     """What decides for a network of values."""
-    from rl_orch.rl.kernels.replayed import values_acting
+    from rl_orch.rl.kernels.off_policy import values_acting
 
     return values_acting(policy)
 
@@ -79,7 +79,7 @@ def value_updates(
     policy: "QNetwork", optimizer: "Optimizer", target: "Target[ActionValues]", *, double: bool
 ) -> "ValueUpdates":
     """What improves a network of values."""
-    from rl_orch.rl.kernels.replayed import ValueUpdates
+    from rl_orch.rl.kernels.off_policy import ValueUpdates
 
     return ValueUpdates(policy, optimizer, target, double=double)
 
@@ -89,7 +89,7 @@ def move_actor(
 ) -> "Actor":
     """What decides for a policy of continuous actions, whose perceptrons follow one another; with
     bounds of log deviations for a squashed Gaussian."""
-    from rl_orch.rl.kernels.replayed import moves_acting
+    from rl_orch.rl.kernels.off_policy import moves_acting
 
     return moves_acting(policy, nets, bounds)
 
@@ -104,6 +104,6 @@ def critic_updates(
     threads: int,
 ) -> "CriticUpdates":
     """What improves a policy of continuous actions and its critics."""
-    from rl_orch.rl.kernels.replayed import CriticUpdates
+    from rl_orch.rl.kernels.off_policy import CriticUpdates
 
     return CriticUpdates(policy, actor, critics, target_critics, optimizers, threads=threads)

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import (
+from rl_orch.rl.jit import (
     A_TRANSPOSED,
     ADDED,
     B_TRANSPOSED,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, part
+from rl_orch.rl.jit import Floats, part
 
 LOG_2PI = math.log(2.0 * math.pi)
 

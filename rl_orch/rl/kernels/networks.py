@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_orch.rl.kernels import dense
 from rl_orch.rl.kernels.dense import IDENTITY, READS_INPUTS, ROLE, SHARES_SOURCE, SOURCE, Table
-from rl_orch.rl.nets import MLP
+from rl_orch.rl.policies.nets import MLP
 
 
 class Network(NamedTuple):

@@ -6,17 +6,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.descent import Descent
-from rl_orch.rl.kernels.compile import Floats, kernel, part
+from rl_orch.rl.jit import Floats, kernel, part
 from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
-from rl_orch.rl.kernels.descent import descend
 from rl_orch.rl.kernels.heads import choice, choice_slopes, normal, normal_slopes
+from rl_orch.rl.kernels.optimizers import descend
+from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 
 POLICY_LOSS, VALUE_LOSS, ENTROPY, GRAD_NORM, KL, CLIPPED = range(6)
 """Columns of the terms of a minibatch."""
 
 
-class Rows(NamedTuple):
+class RolloutRows(NamedTuple):
     """What the loss reads of the B transitions of a rollout.
 
     Of actions, `choices` (B,) or `moves` (B, A) counts; the other has no entries.
@@ -56,14 +56,14 @@ class Weights(NamedTuple):
 
 @kernel
 def policy_pass(
-    descent: Descent,
+    descent: OptimizerArrays,
     steps: int,
     learning_rate: float,
     table: Table,
     outputs: Outputs,
     flow: Floats,
     slopes: Floats,
-    rollout: Rows,
+    rollout: RolloutRows,
     order: NDArray[np.int64],
     bounds: NDArray[np.int64],
     weights: Weights,
@@ -101,7 +101,7 @@ def assess(
     table: Table,
     outputs: Outputs,
     flow: Floats,
-    rollout: Rows,
+    rollout: RolloutRows,
     size: int,
 ) -> None:
     """Fill in `log_probs` and `values` of a rollout as they are now, for `size` rows at a time,
@@ -126,11 +126,11 @@ def assess(
 
 @kernel
 def _losses(
-    descent: Descent,
+    descent: OptimizerArrays,
     outputs: Outputs,
     flow: Floats,
     slopes: Floats,
-    rollout: Rows,
+    rollout: RolloutRows,
     drawn: NDArray[np.int64],
     weights: Weights,
     terms: NDArray[np.float64],

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.descent import Descent
-from rl_orch.rl.kernels.compile import Floats, kernel, part
+from rl_orch.rl.jit import Floats, kernel, part
 from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
-from rl_orch.rl.kernels.descent import descend
+from rl_orch.rl.kernels.optimizers import descend
+from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 
 LOSS, VALUE, GRAD_NORM = range(3)
 """The terms of an update."""
@@ -39,7 +39,7 @@ class Values(NamedTuple):
 
 @kernel
 def improve_values(
-    descent: Descent,
+    descent: OptimizerArrays,
     steps: int,
     learning_rate: float,
     table: Table,

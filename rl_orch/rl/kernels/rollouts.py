@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from rl_orch.rl.envs.native.dynamics import observe_one, step_choice, step_move
 from rl_orch.rl.envs.native.envs import NativeEnvs
-from rl_orch.rl.exploration import EpsilonGreedy, NoisyActions
-from rl_orch.rl.kernels.acting import BOUNDED, CHOICE, NORMAL, VALUES, Acting, Head
-from rl_orch.rl.kernels.compile import Floats, kernel, part
+from rl_orch.rl.jit import Floats, kernel, part
+from rl_orch.rl.kernels.act import BOUNDED, CHOICE, NORMAL, VALUES, KernelActor, KernelHead
 from rl_orch.rl.kernels.dense import Table, forward, tanh
-from rl_orch.rl.policy import PolicyModule
+from rl_orch.rl.policies.exploration import EpsilonGreedy, NoisyActions
+from rl_orch.rl.policies.policy import PolicyModule
 
 SPARE_STARTS = 4
 """Episodes whose beginnings are worked out ahead, for each copy."""
@@ -76,7 +76,7 @@ def take_choices(
     worlds: Worlds,
     vector: Floats,
     table: Table,
-    head: Head,
+    head: KernelHead,
     flow: Floats,
     behaviour: Behaviour,
     noise: NDArray[np.float32],
@@ -108,7 +108,7 @@ def take_moves(
     worlds: Worlds,
     vector: Floats,
     table: Table,
-    head: Head,
+    head: KernelHead,
     flow: Floats,
     behaviour: Behaviour,
     noise: NDArray[np.float32],
@@ -172,7 +172,7 @@ def _note(worlds: Worlds, taken: Taken, t: int, i: int, reward: float, terminate
 
 
 @part
-def _choice(head: Head, flow: Floats, at: int, noise: NDArray[np.float32]) -> int:
+def _choice(head: KernelHead, flow: Floats, at: int, noise: NDArray[np.float32]) -> int:
     best, chosen = -math.inf, 0
     for j in range(head.actions):
         score = 0.0
@@ -196,7 +196,7 @@ def _greatest(numbers: NDArray[np.float32]) -> int:
 
 @part
 def _move(
-    vector: Floats, head: Head, flow: Floats, at: int, noise: float, behaviour: Behaviour
+    vector: Floats, head: KernelHead, flow: Floats, at: int, noise: float, behaviour: Behaviour
 ) -> Any:
     if behaviour.random:
         return np.float32(noise)
@@ -294,7 +294,7 @@ class Stepper:
         return known is not None and now == (*known[:-1], known[-1] + used)
 
 
-def _behaviour(actor: Any) -> tuple[Acting, Behaviour] | None:
+def _behaviour(actor: Any) -> tuple[KernelActor, Behaviour] | None:
     """What decides, and how it explores; None for what kernels do not know."""
     policy, behaviour = actor, Behaviour()
     if isinstance(actor, EpsilonGreedy):
@@ -303,11 +303,11 @@ def _behaviour(actor: Any) -> tuple[Acting, Behaviour] | None:
         policy = actor.policy
         behaviour = Behaviour(deviation=actor.deviation, random=actor.random)
     acting = policy.acting if isinstance(policy, PolicyModule) else None
-    return (acting, behaviour) if isinstance(acting, Acting) else None
+    return (acting, behaviour) if isinstance(acting, KernelActor) else None
 
 
 def _noise(
-    head: Head, behaviour: Behaviour, steps: int, copies: int, generator: torch.Generator
+    head: KernelHead, behaviour: Behaviour, steps: int, copies: int, generator: torch.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Noise for every step and copy, and a draw that says whether a choice is random."""
     count = head.actions

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import Floats, kernel, part
+from rl_orch.rl.jit import Floats, kernel, part
 from rl_orch.rl.kernels.dense import (
     GOALS,
     INPUTS,

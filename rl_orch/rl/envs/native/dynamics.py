@@ -19,7 +19,7 @@ from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from rl_orch.rl.kernels.compile import kernel, part
+from rl_orch.rl.jit import kernel, part
 
 Row: TypeAlias = NDArray[np.float64]
 Outcome: TypeAlias = tuple[float, bool]

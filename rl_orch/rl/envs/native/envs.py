@@ -15,9 +15,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from rl_orch import plugins
 from rl_orch.errors import BadInput
-from rl_orch.rl.envs.memory import Memory
 from rl_orch.rl.envs.native.starts import STARTS
+from rl_orch.rl.envs.state.methods import EnvSnapshot
 from rl_orch.rl.streams import derive
 from rl_orch.spec.native import NATIVE
 
@@ -36,7 +37,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
 
     def __init__(self, env_id: str, num_envs: int, max_episode_steps: int | None = None) -> None:
         # Here, and not above: what only asks for the class must not load Numba.
-        from rl_orch.rl.envs.native import dynamics
+        dynamics = plugins.part("native dynamics")
 
         if not is_gymnasiums(env_id):
             raise BadInput(
@@ -142,7 +143,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
             raise AttributeError(f"native environments have no {name!r} that can be set")
         self.numbering = [*values]
 
-    def remember(self, *, captured: bool) -> Memory:
+    def remember(self, *, captured: bool) -> EnvSnapshot:
         """Which episodes follow and, if `captured`, where every copy is in its present one."""
         place = {
             "begun": self._begun,
@@ -152,12 +153,12 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         }
         if not captured:
             why = "the state of an episode is not remembered"
-            return Memory({"place": place, "state": None, "why": why})
+            return EnvSnapshot({"place": place, "state": None, "why": why})
         parts = [self.state.view(np.uint8).ravel(), self.elapsed.view(np.uint8)]
         state = {"dynamics": self.dynamics, "max_episode_steps": self.limit}
-        return Memory({"place": place, "state": state, "why": None}, np.concatenate(parts))
+        return EnvSnapshot({"place": place, "state": state, "why": None}, np.concatenate(parts))
 
-    def recall(self, memory: Memory) -> str | None:
+    def recall(self, memory: EnvSnapshot) -> str | None:
         """Go on from a memory; None if that worked, else why the next reset must."""
         place, state = memory.document.get("place", {}), memory.document["state"]
         if len(place.get("bases", ())) != self.num_envs:

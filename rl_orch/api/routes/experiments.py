@@ -1,0 +1,122 @@
+"""Experiments: a spec that is checked, or submitted and queued."""
+
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Header, Request, Response
+
+from rl_orch.api.parts import Here
+from rl_orch.api.schemas import Checked, CheckError, Experiment
+from rl_orch.errors import BadInput, ConsentNeeded, SpecInvalid
+from rl_orch.http.access import require_code, require_owner
+from rl_orch.http.operations import json_response, operation, router
+from rl_orch.http.problems import VISIBLE, HttpProblem
+from rl_orch.records import Submission
+from rl_orch.spec import checks, code, consent
+from rl_orch.spec.engine import left_open
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+
+CHECKS_AT_ONCE = 4
+"""A check starts a process that makes the environment; more at once would only be slower."""
+
+routes = router("experiments")
+_checking = CapacityLimiter(CHECKS_AT_ONCE)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        description="The same request with the same key, however often, makes one experiment.",
+        max_length=200,
+        pattern=VISIBLE,
+        examples=["8f14e45f-ceea-467f-a34b-5a2e2cfc0a1d"],
+    ),
+]
+
+
+def _submission() -> dict[str, Any]:
+    declared = operation("submitExperiment", "operate", 409, 413)
+    again = "It was submitted before, with the same key"
+    declared["responses"][200] = {"model": Submission, "description": again}
+    return declared
+
+
+@routes.post("/experiments", response_model=Submission, status_code=201, **_submission())
+async def submit_experiment(
+    body: Experiment, request: Request, here: Here, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Queue what a spec asks for: a run, or a group where it has `seeds`. Durable when answered.
+
+    A spec that names code of its own, a module or a program, needs the scope admin; a program also
+    needs `consent`.
+    """
+    spec = await to_thread.run_sync(_spec, body)
+    require_code(request, code.named_by(spec))
+    require_owner(request, body.module_path)
+    if consent.is_needed(spec) and not body.consent:
+        raise _consent_needed(spec)
+    submission = await to_thread.run_sync(
+        lambda: here.orchestrator.submit(spec, key=idempotency_key, module_path=body.module_path),
+        limiter=_checking,
+    )
+    here.wake()
+    return json_response(submission, 200 if submission.repeated else 201)
+
+
+@routes.post(
+    "/experiments/check",
+    response_model=Checked,
+    **operation("checkExperiment", "operate", 413),
+)
+async def check_experiment(body: Experiment, request: Request, here: Here) -> Response:
+    """Say everything that can be known about a spec before it is carried out.
+
+    This makes the environment in a process of its own, so it takes more than the scope read; as
+    to submit it, a spec that names code of its own needs the scope admin.
+    """
+    try:
+        spec = await to_thread.run_sync(_spec, body)
+        require_code(request, code.named_by(spec))
+        require_owner(request, body.module_path)
+        spec = await to_thread.run_sync(
+            here.orchestrator.check, spec, body.module_path, limiter=_checking
+        )
+    except BadInput as error:
+        errors = _errors(error)
+        return json_response(
+            Checked(ok=False, config_hash=None, settled={}, pending=[], seeds=[], errors=errors)
+        )
+    return json_response(
+        Checked(
+            ok=True,
+            config_hash=spec.config_hash,
+            settled=left_open(spec),
+            pending=checks.pending(spec),
+            seeds=[member.env.seed for member in spec.members or [spec]],
+            errors=[],
+        )
+    )
+
+
+def _spec(body: Experiment) -> Spec:
+    """The spec that is meant. What the service's own environment says has no part in it."""
+    return resolve(body.spec, overrides=body.overrides)
+
+
+def _consent_needed(spec: Spec) -> HttpProblem:
+    error = ConsentNeeded(
+        f"this would run the program {consent.shown(spec.runner.command)}",
+        path="runner.command",
+        hint="If that is what you want, send it again with `consent: true`.",
+    )
+    facts = {"command": list(spec.runner.command), "preview": consent.preview(spec)}
+    return HttpProblem(error, facts=facts)
+
+
+def _errors(error: BadInput) -> list[CheckError]:
+    if isinstance(error, SpecInvalid):
+        return [
+            CheckError(code=error.code, path=p.path, value=p.value, message=p.message, hint=p.hint)
+            for p in error.problems
+        ]
+    return [CheckError(code=error.code, path=error.path, message=error.message, hint=error.hint)]

@@ -1,0 +1,72 @@
+"""Whether the service lives and works, which services there are, and what a spec may hold."""
+
+from functools import cache
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+
+from rl_orch.api.parts import Here, Parts
+from rl_orch.api.schemas import Health, OptionList, Readiness, ServiceList
+from rl_orch.errors import RlctlError
+from rl_orch.http.operations import json_response, operation, router
+from rl_orch.http.threads import at_the_door
+from rl_orch.spec.options import table
+
+routes = router("service")
+
+
+@routes.get("/health", response_model=Health, **operation("getHealth", "none"))
+async def get_health() -> Response:
+    """The process answers."""
+    return json_response(Health())
+
+
+def _readiness() -> dict[str, Any]:
+    declared = operation("getReadiness", "none")
+    declared["responses"][503] = {"model": Readiness, "description": "A part does not work"}
+    return declared
+
+
+@routes.get("/ready", response_model=Readiness, **_readiness())
+async def get_readiness(here: Here) -> Response:
+    """Whether database and scheduler work: 200 if they do, 503 if not."""
+    database = await at_the_door(_answers, here)
+    scheduler = here.service is not None and here.service.ready
+    ready = database and (scheduler or here.service is None)
+    found = Readiness(ready=ready, database=database, scheduler=scheduler)
+    return json_response(found, 200 if ready else 503)
+
+
+@routes.get("/services", response_model=ServiceList, **operation("listServices", "read"))
+def list_services(here: Here) -> Response:
+    """The services that share the database, and what this one is doing."""
+    status = None if here.service is None else here.service.status()
+    return json_response(ServiceList(services=here.orchestrator.services.list(), here=status))
+
+
+@routes.get("/options", response_model=OptionList, **operation("listOptions", "read"))
+def list_options() -> Response:
+    """Every option of a spec."""
+    return Response(_options(), media_type="application/json")
+
+
+@routes.get("/openapi.json", include_in_schema=False, **operation("getDescription", "read"))
+def get_description(request: Request) -> Response:
+    """This API, described."""
+    return JSONResponse(request.app.openapi())
+
+
+@cache
+def _options() -> str:
+    options = [option.document() for option in table().values()]
+    return OptionList(options=options).model_dump_json()
+
+
+def _answers(here: Parts) -> bool:
+    try:
+        with here.orchestrator.store.reading() as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except RlctlError:
+        return False
+    return True

@@ -1,0 +1,162 @@
+"""The registry: listing models, judging them, giving them aliases, letting go of them."""
+
+import re
+from typing import Annotated
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Path, Request, Response
+from fastapi import Query as Parameter
+
+from rl_orch.api.parts import Here
+from rl_orch.api.schemas import (
+    AliasHistory,
+    AliasList,
+    EnvironmentList,
+    Holder,
+    ModelList,
+    Promote,
+    Prune,
+    Validate,
+)
+from rl_orch.http.operations import json_response, operation, router
+from rl_orch.http.problems import LINE
+from rl_orch.http.threads import aside
+from rl_orch.records import AliasChange, ModelView, Pruning, StoredVerdict, Verification
+from rl_orch.records.queries import LARGEST_PAGE, ModelQuery
+
+ASSESSED_AT_ONCE = 2
+"""Who is judged may have to be played by a process of its own, for minutes."""
+
+PERSON = re.compile(r"[!-~]{1,100}")
+"""A user at a machine, as clients may call themselves."""
+
+routes = router("models")
+_assessing = CapacityLimiter(ASSESSED_AT_ONCE)
+
+Id = Annotated[int, Path(description="The id of a model.", ge=1, le=2**31 - 1, examples=[12])]
+Word = Annotated[str | None, Parameter(max_length=200, pattern=LINE)]
+
+
+@routes.get("/models", response_model=ModelList, **operation("listModels", "read"))
+def list_models(
+    here: Here,
+    validated: bool = False,
+    top_n: Annotated[int | None, Parameter(ge=1, le=LARGEST_PAGE)] = None,
+    env: Word = None,
+    algo: Word = None,
+    alias: Word = None,
+    run: Word = None,
+    limit: Annotated[int, Parameter(ge=1, le=LARGEST_PAGE)] = 1000,
+) -> Response:
+    """Models that match all that is given, the newest first; with `top_n`, the best so many."""
+    query = ModelQuery(validated, top_n, env, algo, alias, run, limit)
+    return json_response(ModelList(models=here.orchestrator.models.list(query)))
+
+
+@routes.get(
+    "/models/environments",
+    response_model=EnvironmentList,
+    **operation("listModelEnvironments", "read"),
+)
+def list_environments(here: Here) -> Response:
+    """The environments that have a validated model, by name."""
+    found = here.orchestrator.models.environments()
+    return json_response(EnvironmentList(environments=found))
+
+
+@routes.get("/models/{id}", response_model=ModelView, **operation("getModel", "read", 404))
+def get_model(id: Id, here: Here) -> Response:
+    """A model with all verdicts on it, and every change of an alias that it was in."""
+    return json_response(here.orchestrator.models.show(id))
+
+
+@routes.post(
+    "/models/{id}/validate",
+    response_model=StoredVerdict,
+    **operation("validateModel", "operate", 404, 409, 413),
+)
+async def validate_model(id: Id, here: Here, body: Validate | None = None) -> Response:
+    """Hold a model against the gate of its spec, and keep the verdict, whichever it is."""
+    wish = body or Validate()
+
+    def validate() -> Response:
+        given = wish.model_dump()
+        return json_response(here.orchestrator.models.validate(id, **given))
+
+    return await to_thread.run_sync(validate, limiter=_assessing)
+
+
+@routes.post(
+    "/models/{id}/promote",
+    response_model=AliasChange,
+    **operation("promoteModel", "operate", 404, 409, 413),
+)
+async def promote_model(id: Id, request: Request, here: Here, body: Promote) -> Response:
+    """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
+    who = _who(request)
+
+    def promote() -> Response:
+        given = body.model_dump()
+        return json_response(here.orchestrator.models.promote(id, **given, who=who))
+
+    return await to_thread.run_sync(promote, limiter=_assessing)
+
+
+@routes.get("/aliases", response_model=AliasList, **operation("listAliases", "read"))
+def list_aliases(here: Here, env: Word = None, alias: Word = None) -> Response:
+    """Aliases that match, each with the model that has it."""
+    found = here.orchestrator.models.aliases(env=env, alias=alias)
+    return json_response(AliasList(aliases=found))
+
+
+@routes.get("/aliases/history", response_model=AliasHistory, **operation("getAliasHistory", "read"))
+def get_alias_history(here: Here, env: Word = None, alias: Word = None) -> Response:
+    """Every change of an alias that matches, the newest first."""
+    found = here.orchestrator.models.history(env=env, alias=alias)
+    return json_response(AliasHistory(history=found))
+
+
+@routes.post(
+    "/aliases/rollback",
+    response_model=AliasChange,
+    **operation("rollbackAlias", "operate", 404, 409, 413),
+)
+def rollback_alias(request: Request, here: Here, body: Holder) -> Response:
+    """Give an alias back to the model that had it before."""
+    given = body.model_dump()
+    return json_response(here.orchestrator.models.rollback(**given, who=_who(request)))
+
+
+@routes.post(
+    "/aliases/remove",
+    response_model=AliasChange,
+    **operation("removeAlias", "operate", 404, 409, 413),
+)
+def remove_alias(request: Request, here: Here, body: Holder) -> Response:
+    """Take an alias away, so that nobody has it."""
+    given = body.model_dump()
+    return json_response(here.orchestrator.models.unalias(**given, who=_who(request)))
+
+
+@routes.get(
+    "/registry/faults", response_model=Verification, **operation("verifyRegistry", "operate")
+)
+async def verify_registry(here: Here, env: Word = None) -> Response:
+    """What is missing or changed of the models' files. Reads every byte of them."""
+    return await aside(lambda: json_response(here.orchestrator.models.verify(env=env)))
+
+
+@routes.post(
+    "/registry/prune", response_model=Pruning, **operation("pruneRegistry", "admin", 409, 413)
+)
+async def prune_registry(here: Here, body: Prune) -> Response:
+    """Let go of models beyond some limits, but for those that an alias or a run needs."""
+    given = body.model_dump()
+    return await aside(lambda: json_response(here.orchestrator.models.prune(**given)))
+
+
+def _who(request: Request) -> str:
+    """Who asks, for the history: by what they were let in, and who they say that they are."""
+    name: str = request.state.caller.name
+    said = request.headers.get("x-rlctl-user", "")
+    return f"{name} ({said})" if PERSON.fullmatch(said) else name

@@ -1,0 +1,223 @@
+"""Runs and groups: listing, looking at them, stopping, resuming, commands, removing."""
+
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Query as Parameter
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+
+from rl_orch.api.parts import Here
+from rl_orch.api.schemas import (
+    CheckpointList,
+    Command,
+    EventPage,
+    GroupView,
+    HistoryView,
+    LogText,
+    Resume,
+    Row,
+    RowPage,
+    RunDetails,
+    RunPage,
+    Stop,
+)
+from rl_orch.core.runs.groups import fold
+from rl_orch.errors import NotFound
+from rl_orch.http.access import require_code
+from rl_orch.http.operations import Reference, json_response, operation, router
+from rl_orch.http.problems import LINE
+from rl_orch.http.threads import aside, commanding, stopping
+from rl_orch.records import Run, State, Submission
+from rl_orch.records.queries import LARGEST_PAGE, LONGEST_CURSOR, SORTS, Query
+from rl_orch.spec import code
+
+FARTHEST = (1 << 40) - 1
+"""Larger than any file; farther than some file systems can seek."""
+
+LONGEST_HISTORY = 20_000
+"""Episodes, and evaluations, that one answer holds."""
+
+Entry = TypeVar("Entry")
+
+routes = router("runs")
+
+Limit = Annotated[int, Parameter(ge=1, le=LARGEST_PAGE)]
+Cursor = Annotated[
+    str | None,
+    Parameter(
+        description="The `next` of the page before.", max_length=LONGEST_CURSOR, pattern=LINE
+    ),
+]
+Word = Annotated[str | None, Parameter(max_length=200, pattern=LINE)]
+Sort = Annotated[
+    str,
+    Parameter(
+        description=f"{', '.join(SORTS)}; with a leading - the largest comes first.",
+        max_length=20,
+        examples=["-created_at"],
+    ),
+]
+Offset = Annotated[int, Parameter(description="A byte offset of the file.", ge=0, le=FARTHEST)]
+
+
+@routes.get("/runs", response_model=RunPage, **operation("listRuns", "read"))
+def list_runs(
+    here: Here,
+    limit: Limit = 50,
+    after: Cursor = None,
+    state: Annotated[list[State], Parameter(max_length=len(State))] = [],  # noqa: B006
+    group: Word = None,
+    queue: Word = None,
+    env: Word = None,
+    algo: Word = None,
+    name: Word = None,
+    sort: Sort = "-created_at",
+) -> Response:
+    """Runs that match all that is given, a page at a time."""
+    page = here.orchestrator.ls(
+        Query(limit, after, tuple(state), group, queue, env, algo, name, sort)
+    )
+    return json_response(RunPage(runs=page.runs, next=page.next))
+
+
+@routes.get("/rows", response_model=RowPage, **operation("listRows", "read"))
+def list_rows(here: Here, limit: Limit = 50, after: Cursor = None) -> Response:
+    """Runs, newest first, those of a group in one row."""
+    found = here.orchestrator.rows(limit=limit, after=after)
+    rows = [Row(group=fold(runs) if runs[0].group else None, runs=runs) for runs in found.rows]
+    return json_response(RowPage(rows=tuple(rows), next=found.next))
+
+
+@routes.get("/runs/{ref}", response_model=Run, **operation("getRun", "read", 404))
+def get_run(ref: Reference, here: Here) -> Response:
+    """A run as it is now."""
+    return json_response(here.orchestrator.get(ref))
+
+
+@routes.get("/runs/{ref}/view", response_model=RunDetails, **operation("viewRun", "read", 404))
+async def view_run(ref: Reference, here: Here) -> Response:
+    """A run with its spec, attempts, checkpoints, models and final report."""
+    return await aside(lambda: json_response(here.orchestrator.show(ref)))
+
+
+@routes.get(
+    "/runs/{ref}/history", response_model=HistoryView, **operation("getHistory", "read", 404)
+)
+async def get_history(ref: Reference, here: Here) -> Response:
+    """The episodes and evaluations of a run; of very many, as many as show the whole course."""
+
+    def history() -> Response:
+        found = here.orchestrator.history(ref)
+        episodes, evaluations = thinned(found.episodes), thinned(found.evaluations)
+        left_out = len(episodes) < len(found.episodes) or len(evaluations) < len(found.evaluations)
+        view = HistoryView(episodes=episodes, evaluations=evaluations, thinned=left_out)
+        return json_response(view)
+
+    return await aside(history)
+
+
+@routes.get("/groups/{ref}", response_model=GroupView, **operation("getGroup", "read", 404))
+def get_group(ref: Reference, here: Here) -> Response:
+    """A group and its runs."""
+    group = here.orchestrator.group(ref)
+    if group is None:
+        raise NotFound(f"no group {ref!r}", hint="GET /rows lists them.")
+    runs = here.orchestrator.group_runs(group.id)
+    return json_response(GroupView(group=group, runs=runs))
+
+
+@routes.post(
+    "/runs/{ref}/stop",
+    response_model=Run,
+    status_code=202,
+    **operation("stopRun", "operate", 404, 409, 413),
+)
+async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Response:
+    """Ask a run to end. It may take a while to; this does not wait for it."""
+    force = body is not None and body.force
+    run = await stopping(lambda: here.orchestrator.ask_to_stop(ref, force=force))
+    here.wake()
+    return json_response(run, 202)
+
+
+@routes.post(
+    "/runs/{ref}/resume",
+    response_model=Submission,
+    status_code=202,
+    **operation("resumeRun", "operate", 404, 409, 413),
+)
+async def resume_run(
+    ref: Reference, request: Request, here: Here, body: Resume | None = None
+) -> Response:
+    """Queue a stopped, failed or lost run again, or all such runs of a group.
+
+    Overrides that name code of their own need the scope admin.
+    """
+    overrides = [] if body is None else body.overrides
+
+    def requeue() -> Submission:
+        require_code(request, code.named_by_overrides(overrides))
+        return here.orchestrator.requeue(ref, overrides=overrides)
+
+    submission = await aside(requeue)
+    here.wake()
+    return json_response(submission, 202)
+
+
+@routes.post(
+    "/runs/{ref}/command",
+    response_model=dict[str, Any],
+    **operation("commandRun", "operate", 404, 409, 413),
+)
+async def command_run(ref: Reference, here: Here, body: Command) -> Response:
+    """Send a command to a run that is at work, and answer what it replies."""
+    reply = await commanding(here.orchestrator.command, ref, body.name, body.arguments)
+    return JSONResponse(reply)
+
+
+@routes.delete("/runs/{ref}", response_model=Run, **operation("removeRun", "admin", 404, 409))
+async def remove_run(ref: Reference, here: Here) -> Response:
+    """Delete a run that has ended, with its directory, checkpoints and models."""
+    return await aside(lambda: json_response(here.orchestrator.remove(ref)))
+
+
+@routes.get("/runs/{ref}/events", response_model=EventPage, **operation("getEvents", "read", 404))
+async def get_events(
+    ref: Reference,
+    here: Here,
+    offset: Offset = 0,
+    count: Annotated[int | None, Parameter(ge=1, le=100_000)] = None,
+) -> Response:
+    """The events after a byte offset of the event file, as far as 4 MiB and `count` go."""
+
+    def events() -> Response:
+        found = here.orchestrator.events(ref, offset, count)
+        page = EventPage(events=found.events, offset=found.offset, skipped=found.skipped)
+        return json_response(page)
+
+    return await aside(events)
+
+
+@routes.get("/runs/{ref}/log", response_model=LogText, **operation("getLog", "read", 404))
+async def get_log(ref: Reference, here: Here, offset: Offset = 0) -> Response:
+    """Whole lines of the log after a byte offset, as far as 256 KiB go."""
+    return await aside(lambda: json_response(here.orchestrator.log(ref, offset)))
+
+
+@routes.get(
+    "/runs/{ref}/checkpoints",
+    response_model=CheckpointList,
+    **operation("listCheckpoints", "read", 404),
+)
+async def list_checkpoints(ref: Reference, here: Here) -> Response:
+    """The checkpoints of a run, each with whether it is intact."""
+    view = await aside(here.orchestrator.show, ref)
+    return json_response(CheckpointList(checkpoints=view.checkpoints))
+
+
+def thinned(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """As many of some entries as one answer holds, evenly from the first to the last."""
+    if len(entries) <= LONGEST_HISTORY:
+        return entries
+    stride = (len(entries) - 1) / (LONGEST_HISTORY - 1)
+    return tuple(entries[round(place * stride)] for place in range(LONGEST_HISTORY))

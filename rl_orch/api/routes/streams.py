@@ -1,0 +1,221 @@
+"""Events and logs of runs as server-sent events. `id` is a byte offset: `Last-Event-ID` goes on.
+
+What a superseded attempt wrote late is left out, as sinks leave it out.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from rl_orch.api.feeds import Encode, FeedHub, Part, StreamPosition
+from rl_orch.api.parts import Here, Parts
+from rl_orch.errors import BadInput
+from rl_orch.http.access import Caller
+from rl_orch.http.operations import Reference, operation, router
+from rl_orch.http.problems import WHOLE_NUMBER
+from rl_orch.io.files import regular
+from rl_orch.io.files.text import clean
+from rl_orch.io.run import logs
+from rl_orch.io.run.events import is_start, parse
+from rl_orch.records import Run
+
+MOST = 1 << 40
+RETRY = b"retry: 1000\n\n"
+STILL_HERE = b": still here\n\n"
+
+routes = router("streams")
+
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="Go on after this event.", pattern=WHOLE_NUMBER),
+]
+LastEventIdParameter = Annotated[
+    int | None,
+    Query(description="As the header `Last-Event-ID`, which counts first.", ge=0, lt=MOST),
+]
+
+
+def _operation(id: str, what: str) -> dict[str, Any]:
+    declared = operation(id, "read", 404)
+    declared["responses"][200] = {
+        "description": "Server-sent events, until the run has ended and all is told",
+        "content": {"text/event-stream": {"schema": {"type": "string", "description": what}}},
+    }
+    return {**declared, "response_class": StreamingResponse}
+
+
+@routes.get(
+    "/runs/{ref}/events/stream",
+    **_operation("streamEvents", "`event` is the kind, `data` an Event; at the end `end`, a Run."),
+)
+async def stream_events(
+    ref: Reference,
+    request: Request,
+    here: Here,
+    header: LastEventId = None,
+    last_event_id: LastEventIdParameter = None,
+) -> Response:
+    """Follow the events of a run from the beginning, or on from `Last-Event-ID`."""
+    run, directory = await to_thread.run_sync(here.orchestrator.there, ref)
+    offset = await to_thread.run_sync(_offset, directory.events, header, last_event_id)
+    follower = Follower(directory.events, run, event_frames, _nothing)
+    return _stream(follower, offset, request, here)
+
+
+@routes.get(
+    "/runs/{ref}/log/stream",
+    **_operation(
+        "streamLog", "`event` is `log`, `data` `{text, offset}`; at the end `end`, a Run."
+    ),
+)
+async def stream_log(
+    ref: Reference,
+    request: Request,
+    here: Here,
+    header: LastEventId = None,
+    last_event_id: LastEventIdParameter = None,
+) -> Response:
+    """Follow what the processes of a run print, without terminal escapes."""
+    run, directory = await to_thread.run_sync(here.orchestrator.there, ref)
+    offset = await to_thread.run_sync(_offset, directory.log, header, last_event_id)
+    follower = Follower(directory.log, run, log_frames, last_log_frame)
+    return _stream(follower, offset, request, here)
+
+
+class CountedStream(StreamingResponse):
+    """A stream that its caller holds for as long as it lasts."""
+
+    held: AbstractContextManager[None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, unless that is one too many."""
+        with self.held:
+            await super().__call__(scope, receive, send)
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """What is followed: a file of a run, how its lines are told, and what is told at its end."""
+
+    path: Path
+    run: Run
+    encode: Encode
+    last: Callable[[Path, StreamPosition], bytes]
+
+    async def told(
+        self,
+        hub: FeedHub,
+        offset: int,
+        still_welcome: Callable[[], Awaitable[bool]],
+        every_s: float,
+    ) -> AsyncIterator[bytes]:
+        """Frames from an offset on, until the run has ended or the reader is no longer welcome.
+
+        A run that was removed has no end to tell of: its stream just stops.
+        """
+        timer = asyncio.get_running_loop().time
+        asked_at = timer()
+        yield RETRY
+        async with hub.follow(self.path, self.run, self.encode) as feed:
+            place = await to_thread.run_sync(feed.starts.place, offset)
+            while not hub.closing:
+                # Both before the look: what changes after it is seen at the next one.
+                changed, run, removed = feed.changed, feed.run, feed.removed
+                part = await hub.part(feed, place)
+                if part.frames:
+                    yield part.frames
+                elif part.place == place and removed:
+                    return
+                elif part.place == place and not run.active:
+                    yield await to_thread.run_sync(self.last, self.path, place)
+                    yield frame(place.offset, "end", run.model_dump_json())
+                    return
+                elif part.place == place and not await _happens(changed, every_s):
+                    yield STILL_HERE
+                place = part.place
+                if timer() - asked_at >= every_s:
+                    asked_at = timer()
+                    if not await still_welcome():
+                        return
+
+
+def event_frames(lines: Sequence[bytes], place: StreamPosition) -> Part:
+    """The events on some lines, without those of superseded attempts."""
+    offset, newest, frames = place.offset, place.attempt, []
+    for line in lines:
+        offset += len(line) + 1
+        event = parse(line)
+        if event is None:
+            continue
+        if is_start(event):
+            newest = max(newest, event.attempt)
+        if event.attempt >= newest:
+            frames.append(frame(offset, event.kind, event.model_dump_json()))
+    return Part(b"".join(frames), StreamPosition(offset, newest))
+
+
+def log_frames(lines: Sequence[bytes], place: StreamPosition) -> Part:
+    """Some lines of a log, in one frame."""
+    data = b"\n".join(lines) + b"\n"
+    offset = place.offset + len(data)
+    text = clean(data.decode("utf-8", "replace"))
+    return Part(_log_frame(logs.LogPart(text=text, offset=offset)), StreamPosition(offset))
+
+
+def last_log_frame(path: Path, place: StreamPosition) -> bytes:
+    """What stands after the last whole line of a log that nobody writes to any more."""
+    rest = logs.part(path, place.offset, ended=True)
+    return _log_frame(rest) if rest.text else b""
+
+
+def frame(offset: int, event: str, data: str) -> bytes:
+    """One server-sent event. JSON has no line ends in it."""
+    return f"id: {offset}\nevent: {event}\ndata: {data}\n\n".encode()
+
+
+def _log_frame(part: logs.LogPart) -> bytes:
+    return frame(part.offset, "log", part.model_dump_json())
+
+
+def _nothing(_path: Path, _place: StreamPosition) -> bytes:
+    return b""
+
+
+def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> Response:
+    still_welcome: Callable[[], Awaitable[bool]] = request.state.still_welcome
+    frames = follower.told(here.hub, offset, still_welcome, here.settings.keep_alive_s)
+    caller: Caller = request.state.caller
+    response = CountedStream(
+        frames, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream"
+    )
+    response.held = here.streams.held(caller.share)
+    return response
+
+
+def _offset(path: Path, header: str | None, parameter: int | None) -> int:
+    """Where to go on, which must be in the file."""
+    offset = int(header) if header is not None else parameter or 0
+    size = regular.size(path)
+    if offset > size:
+        raise BadInput(
+            f"Last-Event-ID is {offset}, but there are {size} bytes",
+            path="Last-Event-ID",
+            hint="Leave it out to begin at the beginning.",
+        )
+    return offset
+
+
+async def _happens(event: asyncio.Event, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,187 @@
+"""`rlctl compare`: runs and groups side by side, what their specs differ in, and their curves."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import Connected, connect
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views import figure as picture
+from rl_orch.cli.views import subjects
+from rl_orch.cli.views.run_summary import print_chart
+from rl_orch.cli.views.text import (
+    counted,
+    evaluation_text,
+    group_evaluation_text,
+    group_state_text,
+    seeds_text,
+    state_text,
+    verdicts_text,
+)
+from rl_orch.core.runs import curves
+from rl_orch.core.runs.comparison import Effect, caveat, effects
+from rl_orch.core.runs.curves import Curve
+from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.errors import BadInput
+from rl_orch.records import Group
+from rl_orch.spec.difference import differences
+from rl_orch.spec.model import Spec
+from rl_orch.stats.text import figure
+
+COLUMNS = ("run", "state", "seed", "steps", "return [95 %]", "mean", "n", "gate")
+
+
+def command(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Two runs or groups, or more.")
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Also draw the curves into a file, .png or .svg; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Put runs side by side: results, config difference, curves.
+
+    Each may be a run or a group of seeds. Two groups also get the difference of their mean returns
+    with its 95 % interval over training runs; with more than two, each is held against the first.
+
+    Examples:
+
+      rlctl compare baseline-k3m9xq wider-p7d2ba --out curves.png --out curves.svg
+    """
+    if len(runs) < 2:
+        raise BadInput("compare needs two runs or more", hint="rlctl compare RUN RUN")
+    for path in files or ():
+        picture.check_name(path)
+    connected = connect(home, database, server, reading=True)
+    found = [subjects.find(connected, reference) for reference in runs]
+    specs = [connected.show(subject.runs[0].id).spec for subject in found]
+    difference = differences(specs)
+    if any(subject.group for subject in found):
+        difference.pop("env.seed", None)
+    longest = max(run.env_steps for subject in found for run in subject.runs)
+    wanted = found if files or not as_json else []
+    drawn = [_curve(connected, subject, longest) for subject in wanted]
+    _save(files or [], found, drawn, _shared_gate(specs))
+    told = effects(found)
+    if as_json:
+        print_json(_document(found, difference, told, files or []))
+        return
+    console = out()
+    if not console.is_terminal:
+        console.width = 160
+    print_chart(console, drawn, target=_shared_gate(specs))
+    _print(console, found, difference, told)
+    for path in files or ():
+        console.print(f"wrote {safe(path)}")
+
+
+def _document(
+    found: Sequence[RunOrGroup],
+    difference: dict[str, list[Any]],
+    told: Sequence[Effect],
+    files: Sequence[Path],
+) -> dict[str, Any]:
+    return {
+        "runs": [subjects.document(subject) for subject in found],
+        "difference": [{"path": path, "values": values} for path, values in difference.items()],
+        "effects": [effect.document() for effect in told],
+        "note": caveat(found),
+        "pictures": [str(path) for path in files],
+    }
+
+
+def _print(
+    console: Console,
+    found: Sequence[RunOrGroup],
+    difference: dict[str, list[Any]],
+    told: Sequence[Effect],
+) -> None:
+    console.print(_results(found))
+    console.print()
+    if difference:
+        console.print(_difference_table(found, difference))
+    else:
+        console.print("The specs are the same.")
+    console.print()
+    for effect in told:
+        console.print(safe(effect.sentence))
+    console.print(caveat(found), style="dim")
+
+
+def _curve(connected: Connected, subject: RunOrGroup, longest: int) -> Curve:
+    if subject.group is None:
+        return curves.of_run(connected.history(subject.id), subject.id, until=longest)
+    return curves.of_group(subject.runs, connected.history, subject.id)
+
+
+def _save(
+    files: Sequence[Path], found: Sequence[RunOrGroup], drawn: Sequence[Curve], gate: float | None
+) -> None:
+    if files and not any(curve.drawn for curve in drawn):
+        names = " and ".join(subject.id for subject in found)
+        raise BadInput(f"there is nothing to draw of {names} yet: no episode has ended")
+    envs = dict.fromkeys(subject.whole.env for subject in found)
+    for path in files:
+        picture.save(path, drawn, title=", ".join(envs), target=gate)
+
+
+def _shared_gate(specs: Sequence[Spec]) -> float | None:
+    """The return that all of them must reach, if it is the same."""
+    limits = {spec.gates.min_return for spec in specs}
+    return limits.pop() if len(limits) == 1 else None
+
+
+def _results(found: Sequence[RunOrGroup]) -> Table:
+    grid = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        fixed = column in ("run", "state")
+        grid.add_column(safe(column), header_style="dim", overflow="fold", no_wrap=fixed)
+    for subject in found:
+        grid.add_row(safe(subject.id), *_cells(subject))
+    return grid
+
+
+def _cells(subject: RunOrGroup) -> tuple[str, ...]:
+    whole = subject.whole
+    if isinstance(whole, Group):
+        state, seeds, gate = group_state_text(whole), whole.seeds, verdicts_text(whole)
+        evaluation = group_evaluation_text(whole)
+    else:
+        state, seeds, gate = state_text(whole), (whole.seed,), whole.verdict or "–"
+        evaluation = evaluation_text(whole)
+    seen = whole.eval
+    return (
+        state,
+        seeds_text(seeds),
+        f"{whole.env_steps:,}",
+        safe(evaluation),
+        "–" if seen is None else figure(seen.mean),
+        "–" if seen is None else counted(seen.n, seen.unit),
+        gate,
+    )
+
+
+def _difference_table(found: Sequence[RunOrGroup], difference: dict[str, list[Any]]) -> Table:
+    grid = Table(box=None, pad_edge=False)
+    grid.add_column("option", header_style="dim")
+    for subject in found:
+        grid.add_column(safe(subject.id), header_style="dim", overflow="fold")
+    for path, values in difference.items():
+        grid.add_row(f"[cyan]{path}[/]", *(safe(json.dumps(value)) for value in values))
+    return grid

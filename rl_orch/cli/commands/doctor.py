@@ -1,0 +1,78 @@
+"""`rlctl doctor`: whether this machine can do what is asked of it, and what to mend if not."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rl_orch.cli.arguments import Home, Json
+from rl_orch.cli.connection import home_folder
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.core.preflight.facts import examine
+from rl_orch.core.preflight.findings import Finding, failures
+from rl_orch.http.settings import PORT
+from rl_orch.io import service_note
+from rl_orch.spec.model import Spec
+from rl_orch.spec.options import table
+
+MARKS = {"ok": "[green]✓[/green]", "warn": "[yellow]![/yellow]", "fail": "[red]✗[/red]"}
+PLACE = "registry.db_path"
+"""The one option that means something without a spec."""
+
+
+@with_spec_flags
+def command(
+    overrides: Overrides = None,
+    file: SpecFile = None,
+    home: Home = None,
+    json: Json = False,
+    *,
+    flags: dict[str, str],
+) -> int:
+    """Check this machine and say what to mend.
+
+    With a spec, also whether that could run here: its device, its cores, its memory, the room that
+    it needs on the disk, the extras that its environment needs. Exits with 1 if anything fails.
+
+    Examples:
+
+      rlctl doctor
+
+      rlctl doctor -f spec.yaml --device cuda
+    """
+    spec = _spec(file, overrides, flags)
+    named = flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
+    folder = home_folder(home)
+    found = examine(folder, spec, database=service_note.database_of(folder, named), port=PORT)
+    failed = bool(failures(found))
+    if json:
+        print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
+    else:
+        _print(found)
+    return int(failed)
+
+
+def _spec(file: Path | None, overrides: list[str] | None, flags: dict[str, str]) -> Spec | None:
+    """The spec that was typed, if one was."""
+    if file is None and not overrides and not set(flags) - {PLACE} and not _variable("env.id"):
+        return None
+    return spec_from(file, overrides, flags)
+
+
+def _variable(path: str) -> str | None:
+    values = (os.environ.get(name) for name in table()[path].variables)
+    return next((value for value in values if value), None)
+
+
+def _print(found: Sequence[Finding]) -> None:
+    console, width = out(), max(len(finding.name) for finding in found)
+    for finding in found:
+        console.print(f"{MARKS[finding.level]} {finding.name:<{width}}  {safe(finding.detail)}")
+        if finding.level != "ok" and finding.fix:
+            console.print(f"  {'':<{width}}  {safe(finding.fix)}", style="dim")
+    counts = {level: sum(f.level == level for f in found) for level in ("warn", "fail")}
+    if any(counts.values()):
+        console.print(f"\n{counts['fail']} failed, {counts['warn']} to look at")
+    else:
+        console.print("\nall is well")

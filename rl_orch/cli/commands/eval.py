@@ -1,0 +1,214 @@
+"""`rlctl eval`: play a policy, alone or against another one, and say honestly what it is worth."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rl_orch.cli.arguments import Database, Home, Json, Quiet, Server
+from rl_orch.cli.connection import Connected, connect
+from rl_orch.cli.live.bar import watching
+from rl_orch.cli.output import note, print_json, warn
+from rl_orch.cli.policy_arguments import (
+    Means,
+    MeantEnv,
+    OptionalPolicy,
+    UsingOption,
+    names_model,
+    only_one,
+    source_of,
+)
+from rl_orch.cli.views import evaluations, figure, subjects
+from rl_orch.cli.views.evaluations import Member
+from rl_orch.cli.views.text import counted, plain
+from rl_orch.core.policies import evaluation
+from rl_orch.core.policies.evaluation import Asked
+from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.runs import curves
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.records import Run
+from rl_orch.stats import summarize_runs
+
+SEED_BITS = 31
+
+
+def command(
+    policy: OptionalPolicy = None,
+    model_id: Annotated[
+        int | None,
+        typer.Option("--model-id", metavar="ID", min=1, help="A model by its id, for POLICY."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="POLICY", help="Play this one on the same episodes."),
+    ] = None,
+    episodes: Annotated[int, typer.Option("-n", "--episodes", min=1, max=1_000_000)] = 100,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of the episodes; a fresh one, if none is given.", max=2**31 - 1),
+    ] = None,
+    sample: Annotated[
+        bool | None,
+        typer.Option(
+            "--sample/--deterministic",
+            help="Sample actions, or take the likeliest; as the spec says, if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="A metrics plugin; may be repeated.")
+    ] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="With --against: stop once it is decided.")
+    ] = False,
+    margin: Annotated[
+        float | None, typer.Option(min=0.0, help="With --sequential: a loss that is no loss.")
+    ] = None,
+    using: UsingOption = Means.TORCH,
+    env: MeantEnv = None,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Write evals/ there, not into the run."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes that play; one for each core.")
+    ] = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Play a policy, and say what it is worth: mean, median and IQM with their intervals.
+
+    Processes of their own load it from its files and play fresh episodes, whose seeds are in the
+    report. Every episode is kept, in a Parquet table beside the report; the best and the worst can
+    be looked at with `rlctl play`. Of a group, each run's model is played: the replicates are runs.
+
+    Examples:
+
+      rlctl eval last --episodes 1000
+
+      rlctl eval 12 --against production --sequential
+    """
+    number = None if model_id is None else str(model_id)
+    word = only_one({"POLICY": policy, "--model-id": number})
+    if sequential and against is None:
+        raise BadInput("--sequential is about two policies", hint="Name the other: --against")
+    if margin is not None and not sequential:
+        raise BadInput("--margin is for --sequential", hint="Add --sequential --against POLICY.")
+    asked = Asked(
+        episodes=episodes,
+        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        deterministic=None if sample is None else not sample,
+        metrics=tuple(metric or ()),
+        sequential=sequential,
+        margin=margin or 0.0,
+        jobs=jobs,
+        using=using.value,
+    )
+    folder = None if out_folder is None else out_folder.absolute()
+    connected = connect(home, database, server, reading=True)
+    runs = _runs_of_group(connected, word)
+    if against is not None:
+        _refuse_group(word, runs)
+        _refuse_group(against, _runs_of_group(connected, against))
+    meant = partial(source_of, connection=lambda: connected, env=env)
+    if runs:
+        _evaluate_group(_members(meant, runs), asked, folder, json=json, quiet=quiet)
+        return
+    source, other = meant(word), None if against is None else meant(against)
+    evaluation.make_room(source, folder)
+    with watching(quiet=quiet) as watch:
+        found = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
+    files = evaluation.keep(source, found.answer, folder)
+    files |= _drawn(connected, source, folder)
+    if json:
+        print_json(evaluations.document(word, source, found, files))
+    else:
+        evaluations.print_evaluation(source, found, against)
+    _tell_of(files)
+
+
+def _runs_of_group(connected: Connected, word: str) -> Sequence[Run]:
+    """The runs of a group, if the word means one."""
+    if names_model(connected, word):
+        return ()
+    try:
+        group = connected.group(word)
+    except NotFound:
+        return ()
+    return () if group is None else subjects.of_group(connected, group.id).runs
+
+
+def _refuse_group(word: str, runs: Sequence[Run]) -> None:
+    if runs:
+        raise BadInput(
+            f"{word!r} is a group of {counted(len(runs), 'run')}; --against is about two policies",
+            hint=f"`rlctl compare` puts groups side by side; or name one run: {runs[0].id}.",
+        )
+
+
+def _members(
+    meant: Callable[[str], PolicySource], runs: Sequence[Run]
+) -> list[tuple[Run, PolicySource]]:
+    """The runs of a group that have a model, with it; all are looked up before one is played."""
+    found = []
+    for run in runs:
+        try:
+            found.append((run, meant(run.id)))
+        except NotFound as error:
+            warn(f"left out: {error.message}")
+    if not found:
+        raise NotFound(f"no run of group {runs[0].group} has a model")
+    return found
+
+
+def _evaluate_group(
+    members: Sequence[tuple[Run, PolicySource]],
+    asked: Asked,
+    folder: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    folders = {run.id: None if folder is None else folder / run.id for run, _ in members}
+    for run, source in members:
+        evaluation.make_room(source, folders[run.id])
+    played = []
+    for run, source in members:
+        with watching(quiet=quiet) as watch:
+            found = evaluation.evaluate(source, None, asked, partial(watch, run.id))
+        files = evaluation.keep(source, found.answer, folders[run.id])
+        played.append(Member(run, source, found, files))
+    means = [member.found.answer.report.summary.mean for member in played]
+    whole = summarize_runs(means, seed=asked.seed)
+    if json:
+        documents = [member.document() for member in played]
+        print_json({"group": members[0][0].group, "policies": documents, "eval": plain(whole)})
+    else:
+        evaluations.print_members(played, whole)
+    for member in played:
+        note(f"wrote {member.files['report']}; its episodes are beside it")
+
+
+def _drawn(connected: Connected, source: PolicySource, folder: Path | None) -> dict[str, Path]:
+    """The curve of the policy's run, in `evals/`, if there is one to draw."""
+    if source.run is None:
+        return {}
+    curve = curves.of_run(connected.history(source.run.id), source.run.id)
+    if not curve.drawn:
+        return {}
+    path = (folder or Path(source.run.path)) / "evals" / "curve.svg"
+    figure.save(path, [curve], title=source.run.env)
+    return {"curve": path}
+
+
+def _tell_of(files: Mapping[str, Path]) -> None:
+    for path in files.values():
+        note(f"wrote {path}")
+    if not files:
+        note("nothing was written: the policy belongs to no run; --out FOLDER says where to")

@@ -1,0 +1,118 @@
+"""`rlctl export`: a policy to carry away, as a graph or as a bundle."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from rl_orch.cli.arguments import Database, Elsewhere, Home, Json, Quiet
+from rl_orch.cli.connection import connect
+from rl_orch.cli.live.bar import watching
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.policy_arguments import PolicyArgument, source_of
+from rl_orch.cli.views.text import counted
+from rl_orch.core.policies.export import default_out, export
+from rl_orch.core.registry.references import PolicySource
+from rl_orch.stats.text import bounds_text
+
+
+class ExportFormat(StrEnum):
+    """What a policy can be written as."""
+
+    ONNX = "onnx"
+    TORCHSCRIPT = "torchscript"
+    PT2 = "pt2"
+    BUNDLE = "bundle"
+
+
+def command(
+    policy: PolicyArgument,
+    format: Annotated[ExportFormat, typer.Option(help="What to write.")] = ExportFormat.BUNDLE,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Where to write; the run's folder `exports`.", show_default=False
+        ),
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="ONNX with weights of 8 bits, and what that costs.")
+    ] = False,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Compare with torch on so many observations; 10,000.", min=1, show_default=False
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace what an earlier export has written there.")
+    ] = False,
+    home: Home = None,
+    database: Database = None,
+    server: Elsewhere = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a policy as ONNX, TorchScript, pt2 or a bundle with all of them.
+
+    The graph takes observations as the environment gives them and gives actions as it takes them.
+    It is loaded back and compared with torch on observations from playing the environment; where
+    it differs, nothing is written. A bundle adds weights, spec, evaluation and a model card.
+
+    Examples:
+
+      rlctl export last
+
+      rlctl export last --format onnx --out policy.onnx
+    """
+    source = source_of(policy, lambda: connect(home, database, server, reading=True))
+    question = {
+        "source": str(source.path),
+        "module_path": source.module_path,
+        "format": format.value,
+        "out": os.path.abspath(to or default_out(source.path, format.value)),
+        "int8": int8,
+        "rows": rows,
+        "replace": force,
+        "lineage": _lineage(source),
+    }
+    with watching(quiet=quiet) as watch:
+        written = export(question, watch)
+    if json:
+        print_json(written)
+    else:
+        _print(written)
+
+
+def _lineage(source: PolicySource) -> dict[str, Any]:
+    """What the registry knows of a policy's origin, and its files do not."""
+    return {} if source.model is None else {"model": source.model.id}
+
+
+def _print(written: dict[str, Any]) -> None:
+    console = out()
+    console.print(
+        f"wrote [bold]{safe(written['path'])}[/bold] ({counted(written['bytes'], 'byte')})"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("graph")
+    for name in ("largest difference", "other greedy actions", "observations"):
+        table.add_column(name, justify="right")
+    for form, parity in written["parity"].items():
+        table.add_row(
+            form,
+            f"{parity['largest_difference']:.1e}",
+            str(parity["differing"]),
+            f"{parity['rows']:,}",
+        )
+    console.print(table)
+    told = written.get("int8")
+    if told:
+        console.print(
+            f"INT8: {told['bytes_after']:,} bytes instead of {told['bytes_before']:,}; mean return "
+            f"{told['mean_before']:.2f} before, {told['mean_after']:.2f} after "
+            f"({counted(told['n'], 'episode')}, the same ones; the difference is in "
+            f"{bounds_text(told['difference_ci95'])} with 95 % confidence)"
+        )

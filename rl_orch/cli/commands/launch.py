@@ -1,0 +1,122 @@
+"""`rlctl launch`: one run or a group of them, here in the foreground or queued for a service."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_orch import plugins
+from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
+from rl_orch.cli.connection import Connected, is_url, lasting, place_flags
+from rl_orch.cli.consent import Yes, agreed
+from rl_orch.cli.live.finish import OutputOptions, attached, conclude
+from rl_orch.cli.live.follow import announce
+from rl_orch.cli.live.progress import watched
+from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.cli.views import subjects
+from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.records import Submission
+from rl_orch.spec.model import Spec
+
+if TYPE_CHECKING:
+    from rl_orch.core.orchestrator import Orchestrator
+    from rl_orch.core.ports import Runner
+
+
+@with_spec_flags
+def command(
+    overrides: Overrides = None,
+    file: SpecFile = None,
+    detach: Detach = False,
+    yes: Yes = False,
+    home: Home = None,
+    server: Server = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    *,
+    flags: dict[str, str],
+) -> int:
+    """Train a policy, evaluate it, gate it and register it.
+
+    With --seeds, a group: a run for each seed, as many at once as the cores allow. It exits with 1
+    if any run failed or was lost, else with 4 if any was stopped, 3 if any was rejected, or 0.
+
+    Ctrl-C ends the run after a last checkpoint; a second Ctrl-C ends it at once.
+
+    With --detach it is queued, and this returns: the service that `rlctl up` starts carries it out.
+    With --server it is queued there, and followed from here to its end.
+
+    Examples:
+
+      rlctl launch --env CartPole-v1 --total-timesteps 100000
+
+      rlctl launch -f spec.yaml train.lr=1e-3 env.seed=7
+
+      rlctl launch -f spec.yaml --seeds 5
+
+      rlctl launch -f spec.yaml --detach
+    """
+    spec = agreed(spec_from(file, overrides, flags), yes=yes)
+    database = spec.registry.db_path
+    spec = _without_address(spec)
+    manner = OutputOptions(place_flags(home, database, server), json=json, quiet=quiet)
+    if not detach and server is None:
+        with _expected(spec) as runners:
+            return _in_foreground(_connected(home, database, runners), spec, manner)
+    line = lasting(home, database, server)
+    submission = line.ask(lambda connected: _submitted(connected, spec))
+    if not detach:
+        return attached(line, submission, manner)
+    return announce(submission, flags=manner.flags, json=json, served=line.connected.serves)
+
+
+def _submitted(connected: Connected, spec: Spec) -> Submission:
+    """The spec, queued by one who has agreed to the program that it may run."""
+    if connected.serves:
+        return connected.submit(spec, consent=True)
+    return connected.submit(spec)
+
+
+@contextmanager
+def _expected(spec: Spec) -> Iterator[dict[str, "Runner"]]:
+    """A runner that has begun to load what a run of ours needs: that takes longer than anything
+    else that is to be done before. If there is no such run in the end, nothing is left of it."""
+    if spec.runner.name != "local":
+        yield {}
+        return
+
+    runner = plugins.part("local runner").LocalRunner()
+    runner.prestart(spec)
+    try:
+        yield {"local": runner}
+    finally:
+        runner.spares.close()
+
+
+def _connected(
+    home: Path | None, database: str | None, runners: dict[str, "Runner"]
+) -> "Orchestrator":
+    """The home itself, which then carries the run out here."""
+    made: Orchestrator = plugins.part("orchestrator").connect(
+        home, database=database, runners=runners
+    )
+    return made
+
+
+def _in_foreground(connected: "Orchestrator", spec: Spec, manner: OutputOptions) -> int:
+    with watched(quiet=manner.quiet) as (watch, asked):
+        if spec.members:
+            group = connected.launch_group(spec, watch=watch, stop_requests=asked).group
+        else:
+            result = connected.launch(spec, watch=watch, stop_requests=asked)
+    if spec.members:
+        return conclude(connected, subjects.of_group(connected, group.id), manner)
+    return conclude(connected, RunOrGroup((result.run,)), manner, result.verdict)
+
+
+def _without_address(spec: Spec) -> Spec:
+    """The spec as it may be written down: the address of a database can hold a password."""
+    if spec.registry.db_path is None or not is_url(spec.registry.db_path):
+        return spec
+    registry = spec.registry.model_copy(update={"db_path": None})
+    return spec.model_copy(update={"registry": registry})

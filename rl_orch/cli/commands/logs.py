@@ -1,0 +1,111 @@
+"""`rlctl logs`: what a run's processes wrote, and its events."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from rl_orch.cli.arguments import Database, Home, Json, RunArgument, Server
+from rl_orch.cli.connection import Connected, RetryingConnection, lasting
+from rl_orch.errors import BadInput
+from rl_orch.io.files.text import clean
+from rl_orch.io.run.events import OneHistory, Tail
+from rl_orch.records import Event, Run
+
+LOOK_EVERY_S = 0.2
+
+Read = Callable[[Connected, str, int], tuple[str, int]]
+"""What a run's file has after a byte offset, as it is printed, and where to go on."""
+
+
+def command(
+    run: RunArgument,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")
+    ] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="Its events, one JSON object a line.")
+    ] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Also events that a later attempt has superseded."),
+    ] = False,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Print a run's log; -f follows it.
+
+    With --json or --events: the events, one JSON object a line, without those that a later attempt
+    has superseded. What -f has printed before that attempt began stays: its first event says, as
+    `after`, up to where the earlier ones count.
+    """
+    if every and not (events or json):
+        raise BadInput("--all is about events", hint="Add --events.")
+    line = lasting(home, database, server, reading=True)
+    found = line.get(run)
+    read = _log if not (events or json) else _events if every else _one_history(line, found)
+    for text in _parts(line, found.id, read, follow=follow):
+        print(text, end="", flush=True)
+
+
+def _parts(line: RetryingConnection, run_id: str, read: Read, *, follow: bool) -> Iterator[str]:
+    """Whole lines as they appear, until the run has ended and everything is read."""
+    offset = 0
+    while True:
+        ended = not follow or not line.get(run_id).active
+        while True:
+            text, after = _next(line, run_id, read, offset)
+            if after == offset:
+                break
+            yield text
+            offset = after
+        if ended:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _next(line: RetryingConnection, run_id: str, read: Read, offset: int) -> tuple[str, int]:
+    return line.ask(lambda connected: read(connected, run_id, offset))
+
+
+def _log(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
+    part = connected.log(run_id, offset)
+    return clean(part.text), part.offset
+
+
+def _events(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
+    tail = connected.events(run_id, offset)
+    return _lines(tail.events), tail.offset
+
+
+def _one_history(line: RetryingConnection, run: Run) -> Read:
+    """Reads events and leaves out what is superseded, by all attempts that have begun so far."""
+    history = OneHistory()
+    for event in _all_events(line, run.id) if run.attempt > 1 else ():
+        history.expect(event)
+
+    def read(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
+        tail = connected.events(run_id, offset)
+        return _lines(event for event in tail.events if history.counts(event)), tail.offset
+
+    return read
+
+
+def _all_events(line: RetryingConnection, run_id: str) -> Iterator[Event]:
+    offset, before = 0, -1
+    while offset != before:
+        tail = line.ask(partial(_tail, run_id=run_id, offset=offset))
+        before, offset = offset, tail.offset
+        yield from tail.events
+
+
+def _tail(connected: Connected, run_id: str, offset: int) -> Tail:
+    return connected.events(run_id, offset)
+
+
+def _lines(events: Iterable[Event]) -> str:
+    return "".join(f"{event.model_dump_json()}\n" for event in events)

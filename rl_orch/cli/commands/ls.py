@@ -1,0 +1,122 @@
+"""`rlctl ls`: the runs of a home, a group in one row."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import Connected, connect, home_folder
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views.text import (
+    age_text,
+    evaluation_text,
+    group_evaluation_text,
+    group_state_text,
+    plain,
+    short,
+    state_text,
+    verdicts_text,
+)
+from rl_orch.cli.views.unlisted import warn_of_unlisted
+from rl_orch.core.runs.groups import fold
+from rl_orch.records import Group, Run, State
+from rl_orch.records.queries import Page, Query
+
+COLUMNS = ("run", "state", "algo", "env", "steps", "return [95 %]", "gate", "age")
+
+
+def command(
+    state: Annotated[
+        list[State] | None,
+        typer.Option("--state", help="Only runs in this state, each in a row; may be repeated."),
+    ] = None,
+    every_run: Annotated[
+        bool, typer.Option("--runs", help="A row for every run, also those of groups.")
+    ] = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000)] = 50,
+    after: Annotated[
+        str | None, typer.Option(help="Continue after the `next` of the page before.")
+    ] = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """List runs, newest first, a group in one row.
+
+    With --json: every run, and the groups that those on the page belong to.
+    """
+    connected = connect(home, database, server, reading=True)
+    query = Query(limit=limit, after=after, states=tuple(state or ()))
+    if json:
+        page = connected.ls(query)
+        print_json(_document(connected, page))
+        if not page.runs:
+            warn_of_unlisted(connected, home, database, server)
+        return
+    rows: tuple[Run | Group, ...]
+    if every_run or state:
+        page = connected.ls(query)
+        rows, cursor, flags = page.runs, page.next, " --runs" if every_run else ""
+    else:
+        folded = connected.rows(limit=limit, after=after)
+        rows, cursor, flags = tuple(map(_whole, folded.rows)), folded.next, ""
+    if rows:
+        _print(rows, cursor, flags)
+        return
+    if warn_of_unlisted(connected, home, database, server):
+        return
+    where = safe(server or short(str(home_folder(home))))
+    out().print(f"no runs in {where} yet; start one with: rlctl launch --env CartPole-v1")
+
+
+def _document(connected: Connected, page: Page) -> dict[str, Any]:
+    names = dict.fromkeys(run.group for run in page.runs if run.group is not None)
+    groups = [fold(connected.group_runs(name)) for name in names]
+    return {
+        "runs": [plain(run) for run in page.runs],
+        "next": page.next,
+        "groups": [plain(group) for group in groups],
+    }
+
+
+def _whole(runs: Sequence[Run]) -> Run | Group:
+    return runs[0] if runs[0].group is None else fold(runs)
+
+
+def _print(rows: Sequence[Run | Group], cursor: str | None, flags: str = "") -> None:
+    grid = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        fixed = column in ("run", "state", "age")
+        grid.add_column(column, header_style="dim", overflow="fold", no_wrap=fixed)
+    for row in rows:
+        grid.add_row(*_cells(row))
+    console = out()
+    if not console.is_terminal:
+        console.width = 160
+    console.print(grid)
+    if cursor is not None:
+        console.print(f"more: rlctl ls{flags} --after {safe(cursor)}", style="dim")
+
+
+def _cells(row: Run | Group) -> tuple[str, ...]:
+    share = f" {row.env_steps / row.total_timesteps:.0%}" if row.active else ""
+    steps = f"{row.env_steps:,}{share}"
+    if isinstance(row, Group):
+        state, gate = group_state_text(row), verdicts_text(row)
+        evaluation = group_evaluation_text(row)
+    else:
+        state, gate = state_text(row), row.verdict or "–"
+        evaluation = evaluation_text(row)
+    return (
+        safe(row.id),
+        state,
+        safe(row.algo),
+        safe(row.env),
+        steps,
+        safe(evaluation),
+        gate,
+        age_text(row.created_at),
+    )

@@ -1,0 +1,165 @@
+"""`rlctl profile`: where the time of a training goes, and what would help."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from textwrap import fill
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from rl_orch import orchestrator
+from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.live.bar import watching
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.core.policies.advice import Advice, advise
+from rl_orch.core.policies.profile import profile, refuse_unless_local
+from rl_orch.core.verbs import ready
+from rl_orch.io.machine import hardware
+from rl_orch.records.profile import Profile, Resolved
+from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.model import Spec
+
+DEFAULT_S = 10.0
+APART = "env and policy work in one call; env is what its steps take alone, policy is the rest"
+
+
+@with_spec_flags
+def command(
+    overrides: Overrides = None,
+    file: SpecFile = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Measure for so long; 10 s, if no steps are given.", min=0.1, max=86400),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Measure for so many environment steps.", min=1)
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    *,
+    flags: dict[str, str],
+) -> int:
+    """Train for a short time and say where the time goes.
+
+    Nothing is kept, and no run is made. A warm-up comes first and is told apart: compiling, random
+    steps and the first updates. The parts are env (stepping and resetting environments), policy
+    (deciding), buffer (keeping and drawing experience), learner (updates) and other (bookkeeping).
+    Where one call decides and steps for a whole rollout, environments are also stepped alone, to
+    tell how much of it is theirs. Evaluations and checkpoints are no part of it.
+
+    Examples:
+
+      rlctl profile -f spec.yaml
+
+      rlctl profile -f spec.yaml --seconds 5 resources.threads=2
+    """
+    asked = spec_from(file, overrides, flags)
+    refuse_unless_local(asked)
+    refuse_pending(asked)
+    connected = orchestrator.connect()
+    # A group trains the same with every seed.
+    asked, _ = ready(connected.home, (asked.members or [asked])[0])
+    spec = connected.check(asked)
+    if seconds is None and steps is None:
+        seconds = DEFAULT_S
+    with watching(quiet=quiet) as watch:
+        found = profile(spec, seconds=seconds, steps=steps, watch=watch)
+    advice = advise(spec, found, cores=hardware.cores(), gpus=len(hardware.gpus()))
+    if json:
+        print_json(_document(asked, spec, found, advice))
+    else:
+        _print(asked, spec, found, advice)
+    return 0
+
+
+def _document(asked: Spec, spec: Spec, found: Profile, advice: Sequence[Advice]) -> dict[str, Any]:
+    return {
+        "spec": spec.label,
+        "algorithm": spec.agent.algorithm,
+        "env": spec.env.id,
+        "config_hash": spec.config_hash,
+        "settled": {
+            path: {"value": settled.value, "why": why}
+            for path, (settled, why) in _reasons(asked, found).items()
+        },
+        "warm_up": found.warm_up.model_dump(),
+        "steps": found.steps,
+        "seconds": found.seconds,
+        "steps_per_second": found.steps_per_second,
+        "parts": {
+            part: {
+                "seconds": spent,
+                "percent": 100 * found.share(part),
+                "ms_per_1000_steps": found.ms_per_1000_steps(part),
+            }
+            for part, spent in found.parts.items()
+        },
+        "env_measured_alone": found.apart,
+        "advice": [asdict(each) for each in advice],
+    }
+
+
+def _print(asked: Spec, spec: Spec, found: Profile, advice: Sequence[Advice]) -> None:
+    console, warm_up = out(), found.warm_up
+    console.print(
+        f"{safe(spec.label)}: {spec.agent.algorithm.upper()} on {safe(spec.env.id)}, "
+        f"{spec.env.num_envs} × {spec.rollout.steps} steps a rollout"
+    )
+    for path, (settled, why) in _reasons(asked, found).items():
+        console.print(f"  {path:<12}  {safe(settled.value)}: {safe(why)}", style="dim")
+    compiled = f", {warm_up.compiling_s:.1f} s of it compiling" if warm_up.compiling_s else ""
+    console.print(
+        f"  warm-up, not counted: {warm_up.steps:,} steps in {warm_up.seconds:.1f} s{compiled}\n",
+        style="dim",
+    )
+    console.print(_table(found))
+    console.print(
+        f"\n[bold]{found.steps_per_second:,.0f} steps/s[/bold]: {found.steps:,} steps in "
+        f"{found.seconds:.1f} s"
+    )
+    if found.apart:
+        console.print(APART, style="dim")
+    _print_advice(advice)
+
+
+def _table(found: Profile) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("part")
+    for name in ("share", "ms per 1,000 steps"):
+        table.add_column(name, justify="right")
+    for part in found.parts:
+        share, ms = found.share(part), found.ms_per_1000_steps(part)
+        table.add_row(part, f"{100 * share:.1f} %", f"{ms:,.2f}")
+    return table
+
+
+def _print_advice(advice: Sequence[Advice]) -> None:
+    console = out()
+    if not advice:
+        console.print("\nnothing in this spec is known to slow it down")
+        return
+    console.print("\nwhat would help")
+    for each in advice:
+        width = console.width if console.is_terminal else len(each.text) + 4
+        text = fill(each.text, width, initial_indent="  - ", subsequent_indent="    ")
+        console.print(safe(text))
+        if each.change is not None:
+            console.print(f"    profile again with {safe(each.change)}", style="dim")
+
+
+def _reasons(asked: Spec, found: Profile) -> dict[str, tuple[Resolved, str]]:
+    """What was settled on, by path, and why."""
+    return {
+        "train.engine": (found.engine, _why(asked.train.engine, found.engine, "kernels")),
+        "env.backend": (found.backend, _why(asked.env.backend, found.backend, "native")),
+    }
+
+
+def _why(asked: str, settled: Resolved, fast: str) -> str:
+    if asked != "auto":
+        return "the spec says so"
+    if settled.value == fast:
+        return "auto takes it where it can"
+    return f"{fast} is not possible, because {settled.why_not}"

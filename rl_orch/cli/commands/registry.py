@@ -1,0 +1,295 @@
+"""`rlctl registry`: models listed, shown, judged, verified, pruned. Imports are in a module of
+their own.
+"""
+
+from typing import Annotated
+
+import typer
+
+from rl_orch.cli.arguments import Database, Home, Json, ModelArgument, Server
+from rl_orch.cli.commands import import_policy
+from rl_orch.cli.connection import connect
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views.models import (
+    change_line,
+    moment,
+    print_changes,
+    print_models,
+    return_text,
+    verdict_lines,
+)
+from rl_orch.cli.views.text import counted, plain
+from rl_orch.cli.views.unlisted import warn_of_unlisted
+from rl_orch.core.registry.references import best as best_of
+from rl_orch.core.registry.references import place_of
+from rl_orch.errors import GateRefused, NotFound, RlctlError
+from rl_orch.records import ModelView, Retirement
+from rl_orch.records.queries import ModelQuery
+
+Env = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Of this environment only.")]
+AliasArgument = Annotated[
+    str, typer.Argument(metavar="ALIAS", help="Such as production, or production@CartPole-v1.")
+]
+
+
+def list_(
+    validated: Annotated[
+        bool, typer.Option("--validated", help="Only models that a gate has passed.")
+    ] = False,
+    top_n: Annotated[
+        int | None, typer.Option("--top-n", min=1, max=10_000, help="The best so many, best first.")
+    ] = None,
+    env: Env = None,
+    algo: Annotated[str | None, typer.Option(help="Of this algorithm only.")] = None,
+    alias: Annotated[str | None, typer.Option(help="Only models that have this alias.")] = None,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, max=10_000, help="At most so many.")
+    ] = 1000,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """List models, newest first; with --top-n, the best first.
+
+    Examples:
+
+      rlctl registry list --validated --top-n 5
+    """
+    query = ModelQuery(validated, top_n, env, algo, alias, None, limit)
+    connected = connect(home, database, server, reading=True)
+    found = connected.models.list(query)
+    if json:
+        print_json({"models": [plain(model) for model in found]})
+    elif found:
+        print_models(found)
+    else:
+        out().print("no such models; a run registers the checkpoints that it evaluates and keeps")
+    if not found:
+        warn_of_unlisted(connected, home, database, server)
+
+
+def show(
+    model: ModelArgument,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Show one model: numbers, lineage, verdicts, aliases and their history."""
+    view = connect(home, database, server, reading=True).models.show(model)
+    if json:
+        print_json(plain(view))
+        return
+    _print_view(view)
+
+
+def best(
+    env: Env = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Print the path of the best validated model: the one with the highest mean return.
+
+    Examples:
+
+      rlctl registry best --env CartPole-v1
+    """
+    found = best_of(connect(home, database, server, reading=True).models, env)
+    if json:
+        print_json(plain(found))
+    else:
+        print(found.model_path)
+
+
+def validate(
+    model: ModelArgument,
+    min_return: Annotated[
+        float | None,
+        typer.Option(
+            "--min-return", "--min-reward", help="Ask for this, not for what its spec does."
+        ),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=10, max=100_000, help="Play so many episodes, now.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Play it now, though there is a report on it.")
+    ] = False,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> int:
+    """Hold a model against the gate of its spec, and keep the verdict.
+
+    Exits with 3 if it fails. What is judged is the final evaluation, if it was of this model; else
+    the model is played by a process of its own. One that passes is validated.
+    """
+    models = connect(home, database, server).models
+    found = models.validate(model, min_return=min_return, episodes=episodes, fresh=fresh)
+    if json:
+        print_json(plain(found))
+    else:
+        first, *checks = verdict_lines(found.verdict)
+        out().print(f"model {found.model_id}: {first}")
+        for line in checks:
+            out().print(line)
+    return 0 if found.passed else GateRefused.exit_code
+
+
+def verify(
+    env: Env = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> int:
+    """Compare every model with its files: what is missing, damaged or changed, by name.
+
+    Exits with 1 if anything is.
+    """
+    found = connect(home, database, server, reading=True).models.verify(env=env)
+    if json:
+        print_json(plain(found) | {"ok": found.ok})
+    else:
+        for fault in found.faults:
+            out().print(f"[red]{fault.kind}[/]  {safe(fault.sentence)}")
+        told = "all of them whole" if found.ok else counted(len(found.faults), "fault")
+        out().print(f"{counted(found.models, 'model')}, {told}")
+    return 0 if found.ok else RlctlError.exit_code
+
+
+def prune(
+    keep_top_n: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10**6,
+            envvar="RL_REGISTRY_KEEP_TOP_N",
+            help="Keep the best so many of each environment.",
+        ),
+    ] = None,
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, envvar="RL_REGISTRY_MAX_AGE", help="Drop those older than so many days."
+        ),
+    ] = None,
+    env: Env = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Delete models beyond a number or an age, files and rows; and finish what was cut short.
+
+    What an alias points to or a rollback would return to stays, and so does what a run has that is
+    under way or can be resumed.
+
+    Examples:
+
+      rlctl registry prune --keep-top-n 10 --dry-run
+    """
+    models = connect(home, database, server).models
+    done = models.prune(keep_top_n=keep_top_n, max_age=max_age, env=env, dry_run=dry_run)
+    if json:
+        print_json(plain(done))
+        return
+    _print_retirements("would go" if dry_run else "removed", done.removed)
+    _print_retirements("stays", done.spared)
+    if keep_top_n is None and max_age is None:
+        out().print("no limit is set, so only removals that were cut short are finished")
+        out().print("set one with --keep-top-n or --max-age")
+    elif not done.removed:
+        out().print("nothing to remove")
+
+
+def history(
+    alias: Annotated[
+        str | None, typer.Argument(metavar="[ALIAS]", help="Of this alias only.")
+    ] = None,
+    env: Env = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """List every change of an alias, newest first: which model, by whom, why, forced or not."""
+    name, env_id = (None, env) if alias is None else place_of(alias, env)
+    found = connect(home, database, server, reading=True).models.history(env=env_id, alias=name)
+    if json:
+        print_json({"history": [plain(change) for change in found]})
+    elif found:
+        print_changes(found)
+    elif name is not None:
+        raise NotFound(f"nobody ever had the alias {alias!r}", hint="rlctl registry history")
+    else:
+        out().print("no alias was ever given; start with: rlctl promote MODEL --to production")
+
+
+def unalias(
+    alias: AliasArgument,
+    env: Env = None,
+    reason: Annotated[str | None, typer.Option(help="Why; it stays in the history.")] = None,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Take an alias away, so that nobody has it."""
+    change = connect(home, database, server).models.unalias(alias, env=env, reason=reason)
+    if json:
+        print_json(plain(change))
+    else:
+        out().print(change_line(change))
+
+
+commands = {
+    "list": list_,
+    "show": show,
+    "best": best,
+    "import": import_policy.command,
+    "validate": validate,
+    "verify": verify,
+    "prune": prune,
+    "history": history,
+    "unalias": unalias,
+}
+
+
+def _print_view(view: ModelView) -> None:
+    model, console = view.model, out()
+    facts = {
+        "model": f"#{model.id}",
+        "aliases": ", ".join(f"{name}@{model.env_id}" for name in model.aliases) or "–",
+        "policy": f"{model.algorithm} on {model.env_id}",
+        "return": return_text(model),
+        "episodes": "–" if model.episodes is None else f"{model.episodes:,}",
+        "validated": "yes" if model.validated else "no",
+        "run": model.run_id or "–",
+        "commit": model.git_commit or "–",
+        "config": (model.config_hash or "–")[:12],
+        "lineage": ", ".join(f"{name} {value}" for name, value in model.lineage.items()) or "–",
+        "digest": (model.digest or "–")[:12],
+        "path": model.model_path,
+    }
+    for name, value in facts.items():
+        console.print(f"[dim]{name:<10}[/]{safe(value)}", soft_wrap=True)
+    for stored in view.verdicts:
+        beside = "" if stored.baseline_id is None else f", beside model {stored.baseline_id}"
+        first, *checks = verdict_lines(stored.verdict)
+        console.print(f"\n[dim]verdict {stored.id}[/] {moment(stored.at)}{beside}: {first}")
+        for line in checks:
+            console.print(line, soft_wrap=True)
+    if view.history:
+        console.print()
+        print_changes(view.history)
+
+
+def _print_retirements(word: str, found: tuple[Retirement, ...]) -> None:
+    for retirement in found:
+        out().print(f"{word}  #{retirement.model_id}: {safe(retirement.why)}")

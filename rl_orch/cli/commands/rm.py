@@ -1,0 +1,62 @@
+"""`rlctl rm`: delete runs that have ended."""
+
+from typing import Annotated
+
+import typer
+
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import connect
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views import subjects
+from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.errors import BadInput, Conflict
+from rl_orch.records import Run
+
+
+def command(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="The runs or groups to delete.")
+    ],
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Delete runs that have ended: directory, checkpoints and models.
+
+    Of a group, all runs are deleted, and none while any of them has yet to end.
+    """
+    connected = connect(home, database, server)
+    found = [subjects.find(connected, reference) for reference in runs]
+    doomed = {run.id: run for subject in found for run in subject.runs}
+    _refuse_active(found)
+    if not yes:
+        if json:
+            raise BadInput("rm deletes for good", hint="With --json, say --yes as well.")
+        for run in doomed.values():
+            out().print(_line(run))
+        typer.confirm("Delete for good?", abort=True)
+    removed = [connected.remove(run_id).id for run_id in doomed]
+    if json:
+        print_json({"removed": removed})
+    else:
+        for run_id in removed:
+            out().print(f"removed {safe(run_id)}")
+
+
+def _refuse_active(found: list[RunOrGroup]) -> None:
+    """Delete all or nothing."""
+    for subject in found:
+        for run in subject.runs:
+            if run.active:
+                raise Conflict(
+                    f"run {run.id} is {run.state}; a run must end before it can be removed",
+                    hint=f"rlctl stop {subject.id}",
+                )
+
+
+def _line(run: Run) -> str:
+    validated = run.model_id is not None and run.verdict == "passed"
+    warning = f", with validated model #{run.model_id}" if validated else ""
+    return f"{safe(run.id)} ({run.state}{warning})"

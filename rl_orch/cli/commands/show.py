@@ -1,0 +1,87 @@
+"""`rlctl show`: one run, or one group, whole."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from rl_orch.cli.arguments import Database, Home, Json, Server
+from rl_orch.cli.connection import Connected, connect, place_flags
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views import subjects
+from rl_orch.cli.views.group_summary import print_group
+from rl_orch.cli.views.run_summary import print_summary
+from rl_orch.cli.views.subjects import SubjectArgument
+from rl_orch.cli.views.text import plain
+from rl_orch.records import RunView
+from rl_orch.stats.text import figure
+
+
+def command(
+    run: SubjectArgument,
+    home: Home = None,
+    database: Database = None,
+    server: Server = None,
+    json: Json = False,
+) -> None:
+    """Show one run: result, curve, checkpoints, models.
+
+    A group is shown folded: the mean curve with its band, the statistics over its runs, and a row
+    for each of them.
+    """
+    connected = connect(home, database, server, reading=True)
+    subject = subjects.find(connected, run)
+    flags = place_flags(home, database, server)
+    if subject.group is None:
+        _show_run(connected, subject.id, flags, json=json)
+    elif json:
+        print_json(subjects.document(subject))
+    else:
+        print_group(out(), connected, subject, flags=flags)
+
+
+def _show_run(connected: Connected, run_id: str, flags: str, *, json: bool) -> None:
+    shown = connected.show(run_id)
+    if json:
+        print_json(_document(shown))
+        return
+    console = out()
+    print_summary(console, shown, connected.history(run_id), shown.verdict, flags=flags)
+    if shown.checkpoints:
+        console.print()
+        console.print(_checkpoints(shown))
+
+
+def _checkpoints(shown: RunView) -> Table:
+    grid = Table(box=None, pad_edge=False)
+    for column in ("checkpoint", "model", "evaluated", "validated", "integrity"):
+        grid.add_column(column, header_style="dim")
+    models = {model.model_path: model for model in shown.models}
+    for entry in shown.checkpoints:
+        model = models.get(entry.path)
+        measured = "–" if model is None or model.mean_reward is None else figure(model.mean_reward)
+        grid.add_row(
+            entry.name,
+            "–" if model is None else f"#{model.id}",
+            measured,
+            "yes" if model is not None and model.validated else "no",
+            "[green]intact[/]" if entry.intact else f"[red]{safe(entry.problem)}[/]",
+        )
+    return grid
+
+
+def _document(shown: RunView) -> dict[str, Any]:
+    verdict = shown.verdict
+    return plain(shown.run) | {
+        "spec": plain(shown.spec),
+        "attempts": [plain(attempt) for attempt in shown.attempts],
+        "checkpoints": [plain(entry) for entry in shown.checkpoints],
+        "models": [plain(model) for model in shown.models],
+        "exactness": None if shown.exactness is None else asdict(shown.exactness),
+        "passed_over": list(shown.passed_over),
+        "watched": shown.watched,
+        "forecast": shown.forecast,
+        "certificate": None if shown.certificate is None else plain(shown.certificate),
+        "changes": list(shown.changes),
+        "checks": [] if verdict is None else [plain(check) for check in verdict.checks],
+    }

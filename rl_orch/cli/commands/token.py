@@ -1,0 +1,157 @@
+"""`rlctl token`: keys to the HTTP API, made, listed and revoked in the database itself."""
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from rl_orch import orchestrator
+from rl_orch.cli.arguments import Database, Elsewhere, Home, Json
+from rl_orch.cli.output import err, out, print_json, safe
+from rl_orch.cli.views.text import age_text, plain, span_text
+from rl_orch.client import Client
+from rl_orch.core.store.tokens import Scope, Tokens
+from rl_orch.errors import BadInput
+from rl_orch.records import Token
+
+ScopeOption = Annotated[
+    Scope,
+    typer.Option(
+        metavar="read|operate|admin",
+        help="`read` looks, `operate` also submits, stops and resumes, `admin` may do all.",
+    ),
+]
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose or what for it is.")],
+    scope: ScopeOption = "read",
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="After which it no longer counts: 12h, 30d.", show_default="never"
+        ),
+    ] = None,
+    home: Home = None,
+    database: Database = None,
+    _server: Elsewhere = None,
+    json: Json = False,
+) -> None:
+    """Make a token, and print its secret: once, now, and never again.
+
+    Every program that calls the service needs one, on this machine too; only `rlctl` in the
+    service's own home, by its own user, does not. `operate` submits what is installed; whoever may
+    name modules and programs of their own, and so run any code as the service's user, is `admin`.
+
+    Examples:
+
+      rlctl token create notebook --scope operate --expires 30d
+    """
+    lifetime_s = None if expires is None else seconds(expires)
+    made, secret = _tokens(home, database).create(name, scope, lifetime_s=lifetime_s)
+    if json:
+        print_json(plain(made) | {"secret": secret})
+        return
+    print(secret)
+    err().print(
+        f"token {safe(made.name)} ({made.id}) may {made.scope}; it is shown this once. "
+        "Callers send it as `Authorization: Bearer …`; `rlctl --server` reads RLCTL_TOKEN.",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def ls(
+    home: Home = None, database: Database = None, _server: Elsewhere = None, json: Json = False
+) -> None:
+    """List the tokens, without their secrets."""
+    connected = orchestrator.connect(home, database=database)
+    found = Tokens(connected.store).list() if connected.exists else []
+    if json:
+        print_json({"tokens": [plain(token) for token in found]})
+        return
+    if not found:
+        out().print("no tokens; `rlctl token create NAME` makes one for another program")
+        return
+    grid = Table(box=None, pad_edge=False)
+    for column in ("id", "name", "scope", "made", "state"):
+        grid.add_column(column, header_style="dim", overflow="fold")
+    for token in found:
+        made = f"{age_text(token.created_at)} ago"
+        grid.add_row(token.id, safe(token.name), token.scope, made, _state(token))
+    out().print(grid)
+
+
+def revoke(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")],
+    home: Home = None,
+    database: Database = None,
+    _server: Elsewhere = None,
+    json: Json = False,
+) -> None:
+    """Let a token count no longer, from the next request on."""
+    revoked = _tokens(home, database).revoke(token)
+    if json:
+        print_json(plain(revoked))
+    else:
+        out().print(f"token {safe(revoked.name)} ({revoked.id}) is revoked")
+
+
+def code(
+    scope: ScopeOption = "operate",
+    home: Home = None,
+    _server: Elsewhere = None,
+    json: Json = False,
+) -> None:
+    """Show a code that a browser exchanges for a token: once, within five minutes.
+
+    It is shown on a terminal and nowhere else. Other programs use `rlctl token create`.
+    """
+    if not sys.stdout.isatty():
+        raise BadInput(
+            "a one-time code is shown on a terminal only, and standard output is none",
+            hint="For a program, make a token: rlctl token create NAME.",
+        )
+    with Client.of_home(home) as client:
+        made = client.create_code(scope)
+    if json:
+        print_json(made)
+        return
+    out().print(safe(made["code"]))
+    err().print(
+        f"counts once, within {span_text(made['lifetime_s'])}, and may {made['scope']}",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+commands = {"create": create, "ls": ls, "revoke": revoke, "code": code}
+
+
+def seconds(text: str) -> float:
+    """A span of time as people write it: `45m`, `12h`, `30d`."""
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    if found is None or int(found[1]) == 0:
+        raise BadInput(
+            f"--expires is {text!r}; must be a number of s, m, h, d or w",
+            hint="For example: --expires 30d",
+        )
+    return float(int(found[1]) * UNITS[found[2]])
+
+
+def _tokens(home: Path | None, database: str | None) -> Tokens:
+    return Tokens(orchestrator.connect(home, database=database).store)
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "[yellow]revoked[/]"
+    if token.expires_at is None:
+        return "[green]counts[/]"
+    left_s = token.expires_at - time.time()
+    return f"[green]counts for {span_text(left_s)}[/]" if left_s > 0 else "[yellow]expired[/]"

@@ -1,0 +1,1 @@
+"""Runs under way in a terminal: panel, progress, following, interrupts."""

@@ -1,0 +1,91 @@
+"""What `launch` shows of runs under way: a live panel for a person, plain lines otherwise.
+
+The panel is in `panel.py`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rl_orch.cli.live.interrupts import stop_requests
+from rl_orch.cli.live.numbers import LiveNumbers, ended_text
+from rl_orch.cli.live.panel import Panel
+from rl_orch.cli.output import err, live, safe
+from rl_orch.cli.views.text import interval_text
+from rl_orch.records import Event, Run, State
+from rl_orch.stats.text import figure
+
+if TYPE_CHECKING:
+    from rl_orch.core.runs.foreground import RunObserver, StopRequests
+
+__all__ = ["Panel", "ProgressLines", "watched", "watching"]
+
+PLAIN_EVERY_S = 10.0
+
+
+@contextmanager
+def watched(*, quiet: bool) -> "Iterator[tuple[RunObserver, StopRequests]]":
+    """What to call at each tick, and how often the user has asked to stop by then."""
+    with stop_requests() as requests, watching(quiet=quiet) as show:
+
+        def watch(run: Run, events: Sequence[Event]) -> None:
+            requests.answer(run)
+            show(run, events)
+
+        yield watch, requests.count
+
+
+@contextmanager
+def watching(*, quiet: bool) -> "Iterator[RunObserver]":
+    """What to call at each tick so that whoever is there sees the run, or all of them."""
+    if quiet:
+        yield lambda _run, _events: None
+    elif live():
+        panel = Panel()
+        with panel.live:
+            yield panel.watch
+    else:
+        yield ProgressLines().watch
+
+
+class ProgressLines:
+    """A line for each evaluation and change of state, and at least every ten seconds.
+
+    Of a group also a line whenever one of its runs has ended, and none of those that wait.
+    """
+
+    def __init__(self) -> None:
+        self._console = err()
+        self._runs: dict[str, Run] = {}
+        self._numbers: dict[str, LiveNumbers] = {}
+        self._said_at: dict[str, float] = {}
+
+    def watch(self, run: Run, events: Sequence[Event]) -> None:
+        """Say what is new."""
+        numbers = self._numbers.setdefault(run.id, LiveNumbers())
+        before, self._runs[run.id] = self._runs.get(run.id), run
+        for step, evaluation in numbers.take(events):
+            interval = interval_text(evaluation)
+            what = f"evaluated {figure(evaluation.mean)}, 95 % {interval}, n = {evaluation.n}"
+            self._say(run, step, what)
+        if run.group is not None and run.state is State.QUEUED:
+            return
+        if before is None or run.state is not before.state:
+            self._say(run, run.env_steps, f"{run.state}: {run.reason}")
+            self._say_of_group(run)
+        elif run.state is State.EVALUATING and run.reason != before.reason:
+            self._say(run, run.env_steps, f"{run.state}: {run.reason}")
+        elif time.monotonic() - self._said_at[run.id] >= PLAIN_EVERY_S:
+            self._say(run, run.env_steps, f"return {figure(numbers.episode_return)}")
+
+    def _say(self, run: Run, step: int, what: str) -> None:
+        self._said_at[run.id] = time.monotonic()
+        speed = "" if run.sps is None else f"  {run.sps:,.0f} steps/s"
+        line = f"{run.id}  {step:,}/{run.total_timesteps:,}{speed}  {what}"
+        self._console.print(safe(line), soft_wrap=True)
+
+    def _say_of_group(self, run: Run) -> None:
+        if not run.active and run.group is not None and len(self._runs) > 1:
+            line = f"{run.group}  {ended_text(list(self._runs.values()))}"
+            self._console.print(safe(line), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Records in words, tables, charts and figures."""

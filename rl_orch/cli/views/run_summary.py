@@ -1,0 +1,128 @@
+"""The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from rl_orch.cli.output import safe
+from rl_orch.cli.views.chart import draw
+from rl_orch.cli.views.text import compared_text, counted, interval_text, short, state_text
+from rl_orch.core.runs import curves
+from rl_orch.core.runs.curves import Curve
+from rl_orch.core.runs.resumption import RESUMABLE
+from rl_orch.records import Certificate, Evaluation, History, Run, RunView, State, Verdict
+from rl_orch.stats.text import figure
+
+ATTEMPTS_SHOWN = 5
+
+
+def print_summary(
+    console: Console, shown: RunView, past: History, verdict: Verdict | None, *, flags: str = ""
+) -> None:
+    """Everything one wants to know when a run has ended, or when one asks for it.
+
+    `flags` are what the next commands need to find the run: see `connection.place_flags`.
+    """
+    run = shown.run
+    console.print()
+    print_chart(console, [curves.of_run(past, "return")], target=shown.spec.gates.min_return)
+    row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
+    if run.group is not None:
+        row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
+    chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
+    row(console, "spec", chosen)
+    speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
+    budget = f"{counted(run.env_steps, 'step')} (budget {run.total_timesteps:,}){speed}"
+    row(console, "trained", budget)
+    if run.eval is not None:
+        source = "final" if shown.report is not None else "during training"
+        row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
+    if verdict is not None:
+        colour = "green" if verdict.passed else "red"
+        row(console, "gate", f"[{colour}]{verdict.word}[/]")
+        for check in verdict.checks:
+            mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
+            mark = "[dim]–[/]" if check.limit is None else mark
+            row(console, "", f"{mark} {check.rule}: {safe(check.sentence)}")
+    for model in shown.models:
+        if model.id == run.model_id:
+            word = "[green]validated[/]" if model.validated else "not validated"
+            row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
+    for name, text in _history_rows(shown):
+        row(console, name, safe(text))
+    if shown.forecast is not None:
+        row(console, "place", safe(shown.forecast))
+    if run.active and not shown.watched:
+        row(console, "note", safe(_unwatched(run, flags)))
+    row(console, "folder", safe(short(run.path)))
+    row(console, "next", safe("\n".join(_next_commands(run, flags))))
+
+
+def evaluation_sentence(evaluation: Evaluation) -> str:
+    """An evaluation with its interval, unit and n."""
+    return (
+        f"mean return {figure(evaluation.mean)}, 95 % interval {interval_text(evaluation)}, "
+        f"IQM {figure(evaluation.iqm)}, std {figure(evaluation.std)}, "
+        f"n = {counted(evaluation.n, evaluation.unit)}"
+    )
+
+
+def print_chart(console: Console, drawn: Sequence[Curve], *, target: float | None = None) -> None:
+    """Some curves in one picture, if there is anything to draw."""
+    colour, width = console.color_system is not None, console.width - 2
+    text = draw(drawn, target=target, colour=colour, width=width)
+    if text:
+        console.print(Text.from_ansi(text))
+        console.print()
+
+
+def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
+    """What came of the attempts, what they changed, and how exactly they go on from each other."""
+    ended = [attempt for attempt in shown.attempts[:-1] if attempt.reason]
+    for attempt in ended[-ATTEMPTS_SHOWN:]:
+        yield "attempt", f"{attempt.number}: {attempt.reason}"
+    for problem in shown.passed_over:
+        yield "damaged", f"{problem}; the one before it was used"
+    for note in shown.changes:
+        changed = (f"{path} {old} → {new}" for path, (old, new) in note["set"].items())
+        yield "changed", f"at attempt {note['attempt']}: {', '.join(changed)}"
+    if shown.exactness is not None:
+        why = shown.exactness.reason or f"environment state {shown.exactness.method}"
+        yield "resume", f"{shown.exactness.level}: {why}"
+    if shown.certificate is not None:
+        yield "certificate", certificate_sentence(shown.certificate)
+
+
+def certificate_sentence(certificate: Certificate) -> str:
+    """What a certificate says."""
+    found = certificate.first_difference
+    compared = compared_text(certificate)
+    said = f"{certificate.level} over {counted(certificate.kills, 'kill')}, {compared}"
+    return said if found is None else f"{said}; first difference: {found.at}, {found.part}"
+
+
+def _unwatched(run: Run, flags: str) -> str:
+    if run.state is State.QUEUED:
+        return "it waits for a service: `rlctl up` starts one"
+    return f"nobody watches over it: rlctl resume {run.id}{flags}"
+
+
+def _next_commands(run: Run, flags: str) -> list[str]:
+    commands = [f"rlctl show {run.id}{flags}"]
+    if Path(run.path).is_dir():
+        commands.append(f"tensorboard --logdir {shlex.quote(f'{short(run.path)}/tensorboard')}")
+    if run.state in RESUMABLE:
+        commands.insert(0, f"rlctl resume {run.id}{flags}")
+    if run.state in (State.FAILED, State.LOST):
+        commands.insert(0, f"rlctl logs {run.id}{flags}")
+    return commands
+
+
+def row(console: Console, name: str, text: str) -> None:
+    """A line of a summary: what it is about, and what there is to say."""
+    for index, line in enumerate(text.splitlines()):
+        label = name if index == 0 else ""
+        console.print(f"[dim]{label:>10}[/]  {line}", soft_wrap=True)

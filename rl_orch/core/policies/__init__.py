@@ -1,0 +1,1 @@
+"""Policies at work: evaluated, profiled, exported and played, by children that load torch."""

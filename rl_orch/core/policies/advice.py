@@ -1,0 +1,250 @@
+"""What would make a training faster, decided from where its time goes. Pure.
+
+Only what holds for this package is said, and what only a measurement can tell is left to one: most
+pieces of advice come with a change to profile again with.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rl_orch.errors import BadInput
+from rl_orch.records.profile import Profile
+from rl_orch.spec.kernel_requirements import kernel_requirements
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+
+LARGE_MINIBATCH = 256
+MANY_COPIES = 32
+SHARED_OUT = ("sac", "td3")
+"""Algorithms whose updates in kernels two threads can share."""
+
+WIDE_LAYER = 128
+LARGE_ROLLOUT = 32
+LONG_STEP_MS = 1.0
+"""What stepping a copy must take for it to be worth a process of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A sentence, and the overrides to try it with, if there are any."""
+
+    text: str
+    change: str | None = None
+
+
+def advise(spec: Spec, found: Profile, *, cores: int, gpus: int) -> list[Advice]:
+    """What to change about a spec with nothing left open, what helps most first; none where
+    nothing is known that would."""
+    return [
+        advice
+        for advice in (
+            *_engine(spec, found),
+            *_stepping(spec, found, cores),
+            *_copies(spec, found),
+            *_minibatch(spec, found),
+            *_buffer(spec, found),
+            *_turns(spec, found),
+            *_threads(spec, found, cores),
+            *_overlap(spec, found, cores),
+            *_gpu(spec, found, gpus),
+            *_updates(spec, found),
+        )
+        if advice.change is None or _possible(spec, advice.change)
+    ]
+
+
+def _engine(spec: Spec, found: Profile) -> Iterator[Advice]:
+    """Kernels, where they are not used and could be."""
+    share = found.share("learner", "policy")
+    if found.engine.value == "kernels" or share < 0.2:
+        return
+    start = f"Deciding and learning take {_percent(share)}, in torch"
+    if found.engine.why_not is None:
+        yield Advice(f"{start}, though kernels can train this.", "train.engine=kernels")
+    elif found.engine.mendable and (needed := kernel_requirements(spec)):
+        change = " ".join(f"{path}={_text(value)}" for path, value in needed.items())
+        yield Advice(
+            f"{start}, because {found.engine.why_not}; kernels could train it otherwise.",
+            f"{change} train.engine=kernels",
+        )
+
+
+def _stepping(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
+    """What steps the environment."""
+    share, ms = found.share("env"), found.ms_per_1000_steps("env") / 1000
+    start = f"Stepping takes {_percent(share)}, {ms:.2g} ms a step"
+    backend = found.backend.value
+    if backend != "native" and found.backend.why_not is None and share >= 0.1:
+        yield Advice(f"{start}, though kernels can step {spec.env.id}.", "env.backend=native")
+        return
+    if share >= 0.5:
+        for name in found.at_once:
+            yield Advice(
+                f"{start}; {name} steps all copies at once, and plays episodes of its own.",
+                f"env.backend={name}",
+            )
+    if backend == "async" and share >= 0.3:
+        yield Advice(
+            f"{start}, the exchange with a process for each copy included.", "env.backend=sync"
+        )
+    elif backend == "sync" and share >= 0.5:
+        if ms >= LONG_STEP_MS and spec.env.num_envs > 1 and cores > 1:
+            yield Advice(
+                f"{start}, one copy after another; there are {cores} cores.", "env.backend=async"
+            )
+        elif not found.at_once:
+            yield Advice(
+                f"{start}, one copy after another: more copies do not speed it up, nor does async "
+                "where steps are short. A faster environment does, or one that steps all copies at "
+                "once, as a plugin of kind vector_envs."
+            )
+
+
+def _copies(spec: Spec, found: Profile) -> Iterator[Advice]:
+    """More copies, where deciding for one takes as long as for many."""
+    share, copies = found.share("policy"), spec.env.num_envs
+    if share < 0.25 or found.apart or copies >= MANY_COPIES or "buffer" in found.parts:
+        return
+    yield Advice(
+        f"Deciding takes {_percent(share)}: one decision for {copies} "
+        f"{'copy' if copies == 1 else 'copies'} takes about as long as one for {4 * copies}. "
+        "Rollouts grow with the copies.",
+        f"env.num_envs={4 * copies}",
+    )
+
+
+def _minibatch(spec: Spec, found: Profile) -> Iterator[Advice]:
+    """Larger minibatches, where each of them costs the overhead of torch."""
+    share, size = found.share("learner"), spec.train.batch_size
+    if spec.agent.algorithm != "ppo" or found.engine.value != "torch" or share < 0.5:
+        return
+    larger = min(4 * size, spec.rollout_size)
+    if size < LARGE_MINIBATCH and larger > size:
+        yield Advice(
+            f"Learning takes {_percent(share)}: a minibatch of {size} costs torch about as much "
+            "as a larger one. What is learned changes with it.",
+            f"train.batch_size={larger}",
+        )
+
+
+def _buffer(spec: Spec, found: Profile) -> Iterator[Advice]:
+    """Drawing uniformly, where drawing by priority takes long."""
+    share = found.share("buffer")
+    if spec.buffer.prioritized and share >= 0.25:
+        yield Advice(
+            f"The replay buffer takes {_percent(share)}: drawing by priority takes longer than "
+            "drawing uniformly.",
+            "buffer.prioritized=false",
+        )
+
+
+def _turns(spec: Spec, found: Profile) -> Iterator[Advice]:
+    """As many updates in fewer turns, where each turn costs bookkeeping."""
+    share, steps, updates = found.share("other"), spec.rollout.steps, spec.train.gradient_steps
+    if share < 0.15 or "buffer" not in found.parts or spec.rollout_size >= LARGE_ROLLOUT:
+        return
+    change = f"rollout.steps={10 * steps}"
+    if updates > 0:
+        change += f" train.gradient_steps={10 * updates}"
+    yield Advice(
+        f"Bookkeeping takes {_percent(share)}, as it follows every {spec.rollout_size} steps. "
+        "Larger rollouts with as many updates need less of it; the policy is then renewed less "
+        "often.",
+        change,
+    )
+
+
+def _threads(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
+    """Another number of threads, where matrices are large, or there are more than one needs."""
+    share, threads = found.share("learner"), spec.resources.threads
+    widest = max(spec.agent.network.hidden_sizes, default=0)
+    if share < 0.5 or spec.resources.device != "cpu":
+        return
+    if found.engine.value == "kernels" and spec.agent.algorithm not in SHARED_OUT:
+        return
+    if threads > 1 and widest < WIDE_LAYER and not _sees_images(found):
+        yield Advice(
+            f"Learning takes {_percent(share)}, with {threads} threads; small networks are often "
+            "faster with one.",
+            "resources.threads=1",
+        )
+    elif threads == 1 and cores > 1 and (widest >= WIDE_LAYER or _sees_images(found)):
+        yield Advice(
+            f"Learning takes {_percent(share)}, with one thread of {cores} cores; large networks "
+            "are often faster with more.",
+            "resources.threads=2",
+        )
+
+
+def _overlap(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
+    """Collecting while learning, where both take long."""
+    learning = found.share("learner")
+    collecting = found.share("env", "policy", "other")
+    if spec.rollout.overlap or cores < 2 or min(learning, collecting) < 0.2:
+        return
+    faster = 1 / max(learning, collecting)
+    yield Advice(
+        f"Collecting takes {_percent(collecting)}, learning {_percent(learning)}. Both can go on "
+        f"at once, at best {faster:.1f} times as fast; actions are then those of the policy "
+        "before its last update.",
+        "rollout.overlap=true",
+    )
+
+
+def _gpu(spec: Spec, found: Profile, gpus: int) -> Iterator[Advice]:
+    """A GPU that nobody uses, where there is enough for it to do."""
+    share = found.share("learner")
+    if gpus and spec.resources.device == "cpu" and share >= 0.5 and _sees_images(found):
+        yield Advice(f"Learning takes {_percent(share)}; there is a GPU.", "resources.device=cuda")
+
+
+def _updates(spec: Spec, found: Profile) -> Iterator[Advice]:
+    """Fewer updates, where they take nearly all: a choice, not a gain."""
+    share, train = found.share("learner", "buffer"), spec.train
+    if share < 0.7:
+        return
+    start = (
+        f"Learning{', with the buffer,' if 'buffer' in found.parts else ''} takes {_percent(share)}"
+    )
+    faster = 1 / (1 - share / 2)
+    less = f"Half as many: about {faster:.1f} times as fast, and less is learned from each step."
+    if spec.agent.algorithm == "ppo" and train.update_epochs > 1:
+        yield Advice(
+            f"{start}, in {train.update_epochs} passes over each rollout. {less}",
+            f"train.update_epochs={train.update_epochs // 2}",
+        )
+    elif "buffer" in found.parts and train.gradient_steps > 0:
+        yield Advice(
+            f"{start}, with {train.gradient_steps} {_updates_text(train.gradient_steps)} every "
+            f"{_steps_text(spec.rollout_size)}. {less}",
+            f"rollout.steps={2 * spec.rollout.steps}",
+        )
+
+
+def _sees_images(found: Profile) -> bool:
+    return "image" in found.observations
+
+
+def _possible(spec: Spec, change: str) -> bool:
+    """Whether the spec may be changed so."""
+    try:
+        resolve(spec.model_dump(mode="json"), overrides=change.split())
+    except BadInput:
+        return False
+    return True
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else str(value).lower()
+
+
+def _updates_text(count: int) -> str:
+    return "update" if count == 1 else "updates"
+
+
+def _steps_text(count: int) -> str:
+    return "step" if count == 1 else f"{count:,} steps"

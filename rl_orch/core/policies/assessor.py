@@ -1,0 +1,76 @@
+"""Models played by children, so that a gate can read what came of it."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core.policies.player_pool import EvalRequest, playing, worth
+from rl_orch.io.machine import hardware
+from rl_orch.io.processes.task_child import TaskChild
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
+from rl_orch.records import EvalReport, ModelVersion
+
+SEED_BYTES = 4
+
+
+class SubprocessEvaluator:
+    """`Assess` by children, as many as are worth it.
+
+    The seed follows from what the two models are: however often they meet, they meet on the same
+    episodes, so that trying again is no second chance.
+    """
+
+    def assess(
+        self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
+    ) -> tuple[EvalReport, EvalReport | None]:
+        """The report on a model, and on another one over episodes of the very same seeds."""
+        question = EvalRequest(
+            challenger=_named(challenger),
+            champion=None if champion is None else _named(champion),
+            seed=seed_of(challenger, champion),
+        )
+        with playing(worth(episodes, hardware.cores())) as players:
+            answer = players.play(question, 0, episodes, _unheard)
+        return answer.report, answer.baseline
+
+    def gather(
+        self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
+    ) -> GateEvidence:
+        """What is wanted of a model besides the report on it: champions play the same seeds."""
+        question = {
+            "directory": str(Path(model.model_path).parents[1]),
+            "report": report.model_dump(mode="json"),
+            "wanted": wanted.model_dump(mode="json"),
+        }
+        child = TaskChild(
+            ("gather",),
+            doing="gathering evidence",
+            hint="Run `rlctl doctor`; the last line above may say more.",
+        )
+        return GateEvidence.model_validate(child.answer(question, _unheeded))
+
+
+def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
+    """The seed of the episodes on which two models meet, or one is judged."""
+    met = [model.digest or model.model_path for model in (challenger, champion) if model]
+    digest = hashlib.sha256("\n".join(met).encode()).digest()
+    return int.from_bytes(digest[:SEED_BYTES]) >> 1
+
+
+def _named(model: ModelVersion) -> dict[str, Any]:
+    path = Path(model.model_path)
+    return {
+        "directory": str(path.parents[1]),
+        "checkpoint": path.name,
+        "model": model.id,
+        "module_path": RunDir(path.parents[1]).module_path(),
+    }
+
+
+def _unheeded(_doing: str, _done: float) -> None:
+    """Nobody waits to hear what is being done."""
+
+
+def _unheard(_done: float) -> None:
+    """Nobody waits to hear how far it is."""

@@ -1,0 +1,284 @@
+"""Evaluations that somebody asks for: of one policy, or of two on the same episodes, which may end
+as soon as they are decided. Where they are kept: in `evals/` of the run.
+"""
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rl_orch import stats
+from rl_orch.core.policies.player_pool import (
+    EvalRequest,
+    EvalResult,
+    EvalWorkers,
+    joined,
+    playing,
+    worth,
+)
+from rl_orch.core.registry.references import PolicySource
+from rl_orch.errors import BadInput
+from rl_orch.io.machine import hardware
+from rl_orch.io.policies import bundles
+from rl_orch.io.policies.episode_records import write_records
+from rl_orch.io.policies.episode_tables import write_table
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import Estimate, EvalReport
+
+LOOKS = 5
+"""How often a comparison that may end early is looked at."""
+
+FEWEST = 2 * LOOKS
+TORCH = "torch"
+EXPORTS = "exports"
+FINAL = "final"
+ASKED = re.compile(r"eval-([1-9][0-9]{0,8})\.json")
+"""The reports of evaluations that somebody has asked for."""
+
+FractionCallback = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How policies are to be evaluated; `sequential` for two of them, until it is decided. `using`
+    is what computes the actions of the first: torch, or a graph of a bundle, which is greedy."""
+
+    episodes: int
+    seed: int
+    deterministic: bool | None = None
+    metrics: tuple[str, ...] = ()
+    sequential: bool = False
+    margin: float = 0.0
+    jobs: int | None = None
+    using: str = TORCH
+
+    def __post_init__(self) -> None:
+        if self.using != TORCH and self.deterministic is False:
+            raise BadInput(f"--using is {self.using!r}; graphs are greedy, only torch can sample")
+        if self.sequential and self.episodes < FEWEST:
+            raise BadInput(
+                f"--episodes is {self.episodes}; a comparison that may end early is looked at "
+                f"{LOOKS} times, and needs at least {FEWEST}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedEvaluation:
+    """A policy beside another one, over pairs of episodes with the same seed. `decision` is what a
+    test that may end early said, and `low` its lower bound of the difference, which holds at all
+    looks at once; None where all episodes were asked for. With them, no interval of `difference`
+    or `improvement` holds: those are of a number of pairs that was fixed."""
+
+    difference: stats.Difference
+    improvement: Estimate
+    decision: str | None = None
+    low: float | None = None
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What was found."""
+
+    answer: EvalResult
+    comparison: PairedEvaluation | None = None
+
+
+def evaluate(
+    source: PolicySource, against: PolicySource | None, asked: Asked, watch: FractionCallback
+) -> Evaluated:
+    """Play a policy, and another one on the same episodes."""
+    question = EvalRequest(
+        challenger=named(source, asked.using),
+        champion=None if against is None else named(against),
+        seed=asked.seed,
+        deterministic=asked.deterministic if asked.using == TORCH else True,
+        metrics=asked.metrics,
+        actions=True,
+    )
+    jobs = asked.jobs or worth(asked.episodes, hardware.cores())
+    with playing(jobs) as players:
+        if asked.sequential and against is not None:
+            return _until_decided(players, question, asked, watch)
+        answer = players.play(question, 0, asked.episodes, watch)
+    return Evaluated(answer, _compared(answer, asked))
+
+
+def make_room(source: PolicySource, folder: Path | None = None) -> None:
+    """Make the folder that `keep` writes into; raise before an episode is played where it could
+    not."""
+    directory = _directory(source, folder)
+    if directory is not None:
+        _writable(directory)
+
+
+def keep(source: PolicySource, found: EvalResult, folder: Path | None = None) -> dict[str, Path]:
+    """Write a report, its table and its records: into a folder, or into the run's own under the
+    next free name. Nothing, where a policy belongs to no run and no folder is named."""
+    directory = _directory(source, folder)
+    if directory is None:
+        return {}
+    with _alone(_writable(directory)):
+        name = _free_name(directory)
+        files = {
+            "report": directory.report_file(name),
+            "episodes": directory.episodes_file(name),
+            "records": directory.records_file(name),
+        }
+        write_table(files["episodes"], found.report)
+        write_records(files["records"], found.episodes[0] if found.episodes else {})
+        directory.write_report(name, found.report)
+    return files
+
+
+def run_directory(source: PolicySource) -> RunDir | None:
+    """The directory of the run that a policy belongs to: of a bundle, if it still is where its
+    export has put it."""
+    if source.kind == "bundle" and source.path.parent.name != EXPORTS:
+        return None
+    directory = RunDir(source.path.parents[1])
+    return directory if directory.is_run else None
+
+
+def name_of_newest(source: PolicySource) -> str | None:
+    """The evaluation whose episodes are meant if none is named, of this very checkpoint: the final
+    one of its run, or else the newest that somebody has asked for."""
+    directory = run_directory(source)
+    if directory is None:
+        return None
+    files = (directory.path / "evals").glob("eval-*.json")
+    numbers = sorted(int(found[1]) for file in files if (found := ASKED.fullmatch(file.name)))
+    names = [FINAL, *(f"eval-{number}" for number in reversed(numbers))]
+    return next((name for name in names if _is_of(directory, name, source.path)), None)
+
+
+def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
+    """A policy as children are told of it."""
+    model = None if source.model is None else source.model.id
+    if source.kind == "bundle":
+        return {"bundle": str(source.path), "using": using, "model": model}
+    if using != TORCH:
+        raise BadInput(
+            f"--using is {using!r}, but {source.name} is no bundle",
+            hint="`rlctl export` makes one; or leave --using out.",
+        )
+    directory = run_directory(source)
+    if directory is None:
+        raise BadInput(
+            f"{str(source.path)!r} is not in the directory of a run, which says what to play",
+            path=str(source.path),
+            hint="Name a checkpoint where its run has it: RUN/checkpoints/step_000000100000.",
+        )
+    return {
+        "directory": str(directory.path),
+        "checkpoint": source.path.name,
+        "model": model,
+        "module_path": source.module_path,
+    }
+
+
+def target_of(source: PolicySource) -> float | None:
+    """The return that the gate of a policy's spec asks for."""
+    if source.kind == "bundle":
+        return bundles.read(source.path).spec.gates.min_return
+    directory = run_directory(source)
+    return None if directory is None else directory.spec().gates.min_return
+
+
+def _is_of(directory: RunDir, name: str, checkpoint: Path) -> bool:
+    """Whether an evaluation has recorded episodes of a checkpoint."""
+    if not directory.records_file(name).is_file():
+        return False
+    report = directory.read_report(name)
+    return report is not None and Path(report.checkpoint or "").name == checkpoint.name
+
+
+def _until_decided(
+    players: EvalWorkers, question: EvalRequest, asked: Asked, watch: FractionCallback
+) -> Evaluated:
+    """Play from look to look, until the test says superior or not."""
+    test = stats.plan(asked.episodes, looks=LOOKS, margin=asked.margin)
+    parts: list[EvalResult] = []
+    played = 0
+    for size in test.sizes:
+
+        def heard(done: float, count: int = size - played, before: int = played) -> None:
+            watch((before + done * count) / asked.episodes)
+
+        parts.append(players.play(question, played, size - played, heard))
+        played = size
+        found = joined(parts, question.seed)
+        seen = test.look(_differences(found))
+        if seen.decision != "go on":
+            break
+    ended = replace(found, report=found.report.model_copy(update={"stopping": test.stopping}))
+    return Evaluated(ended, _compared(ended, asked, seen))
+
+
+def _differences(found: EvalResult) -> list[float]:
+    assert found.baseline is not None
+    pairs = zip(found.report.returns, found.baseline.returns, strict=True)
+    return [ours - theirs for ours, theirs in pairs]
+
+
+def _compared(
+    answer: EvalResult, asked: Asked, seen: stats.Look | None = None
+) -> PairedEvaluation | None:
+    if answer.baseline is None:
+        return None
+    ours, theirs = answer.report.returns, answer.baseline.returns
+    return PairedEvaluation(
+        stats.paired(ours, theirs, seed=asked.seed),
+        stats.probability_of_improvement(ours, theirs, seed=asked.seed),
+        None if seen is None else seen.decision,
+        None if seen is None else seen.low,
+        asked.episodes,
+    )
+
+
+def _directory(source: PolicySource, folder: Path | None) -> RunDir | None:
+    return RunDir(folder) if folder is not None else run_directory(source)
+
+
+def _writable(directory: RunDir) -> Path:
+    """The folder of evaluations, made if it is not there."""
+    folder = directory.path / "evals"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise BadInput(
+            f"evaluations cannot be kept in {str(folder)!r}: {error.strerror}",
+            path=str(folder),
+            hint="Name a folder that can be written to: --out FOLDER.",
+        ) from None
+    return folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Whoever else keeps an evaluation there waits, so that no two take one name."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _free_name(directory: RunDir) -> str:
+    number = 1
+    while directory.report_file(f"eval-{number}").exists():
+        number += 1
+    return f"eval-{number}"
+
+
+def aggregates(report: EvalReport, target: float | None) -> dict[str, Estimate]:
+    """Mean, median, interquartile mean and, against a target return, the optimality gap."""
+    return stats.aggregates(report.returns, target=target, seed=report.seed)

@@ -1,0 +1,39 @@
+"""Where the time of a training goes, found out by a child that trains for a short time.
+
+What to make of it is decided in `advice.py`.
+"""
+
+from rl_orch.errors import BadInput
+from rl_orch.io.processes.task_child import ProgressCallback, TaskChild
+from rl_orch.records.profile import Profile
+from rl_orch.spec.model import Spec
+
+TRAINED_HERE = "local"
+"""The runner that trains with this package."""
+
+
+def refuse_unless_local(spec: Spec) -> None:
+    """Raise if it is not this package that would train."""
+    if spec.runner.name != TRAINED_HERE:
+        raise BadInput(
+            f"runner.name is {spec.runner.name!r}; a profile looks into the training of this "
+            f"package, so it must be {TRAINED_HERE!r}",
+            path="runner.name",
+            hint="Programs of your own have profilers of their own, such as py-spy.",
+        )
+
+
+def profile(
+    spec: Spec, *, seconds: float | None, steps: int | None, watch: ProgressCallback
+) -> Profile:
+    """Let a child train what the spec says, with nothing left open, until one of the limits is
+    reached. When this is interrupted, nothing is left of the child."""
+    limits = {"seconds": seconds, "steps": steps}
+    question = {"spec": spec.model_dump(mode="json"), "limits": limits}
+    child = TaskChild(
+        ("profile",),
+        threads=spec.resources.threads,
+        doing="the training",
+        hint="`rlctl launch` with the same spec keeps the whole log.",
+    )
+    return Profile.model_validate(child.answer(question, watch))

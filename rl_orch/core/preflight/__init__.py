@@ -1,0 +1,1 @@
+"""Looking at the machine and the spec before anything is spent on a run."""

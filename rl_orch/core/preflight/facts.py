@@ -1,0 +1,256 @@
+"""Looking at the machine before a launch: `quick` before every one, `examine` for `rlctl doctor`.
+
+Facts are gathered here, what they mean is decided in `findings.py`.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import sqlalchemy as sa
+
+import rl_orch
+from rl_orch.core.preflight import findings
+from rl_orch.core.preflight.findings import Devices, Finding, failures
+from rl_orch.core.preflight.footprint import footprint
+from rl_orch.core.store.database import Database, hide_password, is_url
+from rl_orch.core.store.tables import HEAD
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io import service_note
+from rl_orch.io.files import private
+from rl_orch.io.machine import filesystem, hardware
+from rl_orch.io.processes.one_shot import ask
+from rl_orch.spec.model import Spec
+
+DATABASE = "rlctl.db"
+TORCH_TIMEOUT_S = 120.0
+
+
+def quick(home: Path, spec: Spec) -> list[Finding]:
+    """What can be told at once, without starting anything: the check before every launch."""
+    return [
+        findings.cores(hardware.cores(), spec),
+        findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
+        findings.home(str(home), filesystem.unwritable(home)),
+        findings.disk(hardware.disk_free_mb(home), needed_mb(spec), str(home)),
+        findings.extras(spec, is_installed),
+        *([_kernels()] if spec.runner.name != "external" and spec.train.engine != "torch" else []),
+    ]
+
+
+def examine(
+    home: Path, spec: Spec | None = None, *, database: str | None = None, port: int = 0
+) -> list[Finding]:
+    """Everything that can be known about this machine, and whether the spec can run here.
+
+    Torch is asked in a process of its own, which takes seconds. Port 0 is not looked at.
+    """
+    wall, steady = time.time(), time.monotonic()
+    devices, tried, cores = ask_torch(), filesystem.abilities(home), hardware.cores()
+    wanted = str(home / DATABASE) if database is None else database
+    told: list[Finding] = []
+    if spec is not None and devices.problem is None:
+        spec, told = resolve_devices(spec, _devices_of(spec, devices), cores)
+    found = [
+        findings.python(sys.version_info[:3], _environment()),
+        findings.torch(devices, [gpu.name for gpu in hardware.gpus()]),
+        *told,
+        findings.rendering(_has_egl(), os.environ.get("MUJOCO_GL"), platform.system()),
+        findings.cores(cores, spec),
+        findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
+        findings.file_system(tried),
+        findings.privacy(_open_to(home, wanted)),
+        findings.disk(hardware.disk_free_mb(home), needed_mb(spec), str(home)),
+        findings.sqlite(sqlite3.sqlite_version_info),
+        reach(wanted),
+        findings.extras(spec, is_installed, wanted),
+        findings.open_files(hardware.open_files()),
+        _kernels(),
+        *([_port(home, port)] if port else []),
+    ]
+    drift_s = (time.time() - wall) - (time.monotonic() - steady)
+    clock = findings.clock(time.time(), _installed_at(), tried.skew_s, drift_s)
+    return [*found, clock]
+
+
+def refuse(found: Sequence[Finding]) -> list[Finding]:
+    """The warnings among the findings; if any of them is a failure, that is raised."""
+    failed = failures(found)
+    if failed:
+        message = "; ".join(finding.detail for finding in failed)
+        raise BadInput(message, path=failed[0].path, hint=failed[0].fix)
+    return [finding for finding in found if finding.level == "warn"]
+
+
+def ready(home: Path, spec: Spec) -> tuple[Spec, list[Finding]]:
+    """The spec as it can be launched, its device resolved, and warnings; `BadInput` if it cannot.
+
+    Takes no time to speak of unless a device other than the CPU is asked for.
+    """
+    chosen, told = resolve_auto(spec)
+    return chosen, refuse([*told, *quick(home, chosen)])
+
+
+def resolve_auto(spec: Spec) -> tuple[Spec, list[Finding]]:
+    """The spec with its device resolved. Torch is asked only where the device is not the CPU."""
+    if spec.resources.device == "cpu":
+        return spec, []
+    devices = None if spec.runner.name == "external" else ask_torch()
+    return resolve_devices(spec, _devices_of(spec, devices), hardware.cores())
+
+
+def resolve_devices(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, list[Finding]]:
+    """The spec with `auto` resolved by a fixed rule: CUDA, else MPS, else the CPU. Pure.
+
+    The finding fails where a device is asked for by name that is not there. On the CPU a run has
+    no more threads than cores, and sets no GPU aside.
+    """
+    if spec.resources.device != "auto":
+        return spec, [findings.device(spec, devices)]
+    if devices.cuda or devices.mps:
+        chosen = _with_resources(spec, device="cuda" if devices.cuda else "mps")
+        return chosen, [findings.device(chosen, devices)]
+    threads = min(spec.resources.threads, cores)
+    chosen = _with_resources(spec, device="cpu", gpus=0, threads=threads)
+    return chosen, [findings.fallback(threads)]
+
+
+def ask_torch() -> Devices:
+    """What torch says of itself, asked in a process of its own."""
+    try:
+        done = ask(("check device",), "", timeout_s=TORCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        problem = f"torch did not load within {TORCH_TIMEOUT_S:.0f} s"
+        return Devices(_version("torch"), problem=problem)
+    try:
+        told = json.loads(done.stdout.splitlines()[-1])
+        return Devices(told["torch"], tuple(told["cuda"]), told["mps"])
+    except (IndexError, ValueError, KeyError):
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        return Devices(_version("torch"), problem=f"torch cannot be loaded: {last[0]}")
+
+
+def needed_mb(spec: Spec | None) -> int:
+    """An estimate of what all runs of the spec will write, in MiB; 0 without a spec."""
+    if spec is None:
+        return 0
+    return -(-footprint(spec).total * len(spec.members or [spec]) // hardware.MIB)
+
+
+def reach(database: str) -> Finding:
+    """Whether the database can be read, and whether it is one of this release."""
+    if not is_url(database) and not os.path.exists(database):
+        return Finding("database", "ok", f"none yet at {database!r}; the first launch makes it")
+    try:
+        problem = _damage(Database(database if is_url(database) else Path(database)))
+    except RlctlError as error:
+        return Finding("database", "fail", error.message, error.hint)
+    if problem is None:
+        return Finding("database", "ok", hide_password(database))
+    return Finding("database", "fail", f"{hide_password(database)!r} {problem[0]}", problem[1])
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module could be imported; it is not."""
+    return find_spec(module) is not None
+
+
+def _damage(database: Database) -> tuple[str, str] | None:
+    """What is wrong with a database that can be read, and what to do about it."""
+    with database.reading() as connection:
+        if connection.dialect.name == "sqlite":
+            told = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+            if told != "ok":
+                return f"is damaged: {told}", "Restore it from a copy; run directories are whole."
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        known = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if known is not None and known > HEAD:
+        return f"is at schema {known}, this rlctl knows {HEAD}", "Use the newer rlctl."
+    return None
+
+
+def _open_to(home: Path, database: str) -> dict[str, str]:
+    """To whom the home, and a database that is a file elsewhere, are open besides their user."""
+    elsewhere = not is_url(database) and not Path(database).absolute().is_relative_to(home)
+    paths = [home, Path(database)] if elsewhere else [home]
+    seen = ((path, private.open_to(path)) for path in paths if path.exists())
+    return {str(path): whom for path, whom in seen if whom is not None}
+
+
+def _devices_of(spec: Spec, devices: Devices | None) -> Devices:
+    """What the run could use: a program has a torch of its own, so the driver's word counts."""
+    if devices is not None and spec.runner.name != "external":
+        return devices
+    return Devices("", tuple(gpu.name for gpu in hardware.gpus()), hardware.has_mps())
+
+
+def _with_resources(spec: Spec, **values: object) -> Spec:
+    return spec.model_copy(update={"resources": spec.resources.model_copy(update=values)})
+
+
+def _environment() -> str | None:
+    """The virtual environment that this process runs in."""
+    if sys.prefix != sys.base_prefix:
+        return sys.prefix
+    return os.environ.get("CONDA_PREFIX")
+
+
+def _has_egl() -> bool:
+    try:
+        ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _kernels() -> Finding:
+    """Where `rl/jit.py` keeps compiled code."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_orch"
+    except RuntimeError:
+        return findings.kernels("~/.cache", writable=False)
+    return findings.kernels(str(cache), filesystem.writable(cache), is_own=_is_own(cache))
+
+
+def _is_own(path: Path) -> bool:
+    """Whether nobody but this user can write to a folder, or none is there."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return True
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+
+
+def _port(home: Path, number: int) -> Finding:
+    ours = service_note.living(home)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", number))
+            free = True
+        except OSError:
+            free = False
+    return findings.port(number, ours=ours.url if ours else None, free=free)
+
+
+def _installed_at() -> float:
+    """When this package was put here: no true clock says less."""
+    return os.stat(rl_orch.__file__).st_mtime
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"

@@ -1,0 +1,1 @@
+"""The queue: which waiting runs start next, and when."""

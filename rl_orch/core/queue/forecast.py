@@ -1,0 +1,86 @@
+"""When waiting runs will start, as far as can be told: from the queue and the speed of the runs
+at work. Pure: the scheduler itself, played forward.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from statistics import median
+
+from rl_orch.core.queue.scheduler import Capacity, Claim, choose, in_line
+from rl_orch.records import Run
+
+LOOKED_AT = 200
+"""Waiting runs whose start is worked out; those behind them have a position only."""
+
+ORDINALS = (
+    *("first", "second", "third", "fourth", "fifth"),
+    *("sixth", "seventh", "eighth", "ninth", "tenth"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Where a run is in the queue, counted from 1, and in how many seconds it might start."""
+
+    position: int
+    wait_s: float | None
+
+    @property
+    def sentence(self) -> str:
+        """Both, for people."""
+        words = ORDINALS[self.position - 1 : self.position]
+        where = f"{words[0]} in the queue" if words else f"number {self.position} in the queue"
+        if self.wait_s is None:
+            return f"{where}; when it will start cannot be told yet"
+        if self.wait_s == 0:
+            return f"{where}; there is a place for it"
+        return f"{where}; a place is expected in about {_about(self.wait_s)}"
+
+
+def forecast(
+    queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity
+) -> dict[str, Forecast]:
+    """What to expect for each waiting run, by its id.
+
+    A run is taken to last as its steps do at the speed of the runs at work, those of the same
+    environment and algorithm if there are any; nothing is known of runs that nobody has queued.
+    """
+    ordered = in_line(queue, working)
+    starts = dict(_starts(ordered[:LOOKED_AT], working, capacity))
+    return {run.id: Forecast(n, starts.get(run.id)) for n, run in enumerate(ordered, 1)}
+
+
+def _starts(
+    queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity
+) -> Iterator[tuple[str, float]]:
+    """When each run starts, in seconds from now, for as long as that can be told."""
+    speeds = [claim.run for claim in working if claim.run.sps]
+    now, number, waiting = 0.0, count(), {run.id: run for run in queue}
+    busy = [(_lasts(claim.run, speeds), next(number), claim) for claim in working]
+    heapq.heapify(busy)
+    while True:
+        claims = [claim for *_, claim in busy]
+        for placed in choose(list(waiting.values()), claims, capacity):
+            run = waiting.pop(placed.run.id)
+            ends = now + _lasts(run, speeds)
+            heapq.heappush(busy, (ends, next(number), Claim(run, placed.gpus)))
+            yield run.id, now
+        if not waiting or not busy or busy[0][0] == math.inf:
+            return
+        now, *_ = heapq.heappop(busy)
+
+
+def _lasts(run: Run, speeds: Sequence[Run]) -> float:
+    """Seconds until the run's last step; infinite where nothing tells of its speed."""
+    alike = [other for other in speeds if (other.env, other.algo) == (run.env, run.algo)]
+    sps = run.sps or median([other.sps or 0.0 for other in alike or speeds] or [0.0])
+    return max(0, run.total_timesteps - run.env_steps) / sps if sps else math.inf
+
+
+def _about(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.0f} h"

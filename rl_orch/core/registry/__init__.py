@@ -1,0 +1,1 @@
+"""The model registry: models, aliases, verdicts, promotion, retention, integrity."""

@@ -1,0 +1,239 @@
+"""Aliases: names for models, one model per name and environment, and the trail of every change.
+
+A change is one transaction that looks again at all that it rests on; whether a model deserves the
+name is decided before, in `promotion.py`.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from rl_orch.core.registry import verdicts
+from rl_orch.core.registry.models import refuse_at_work
+from rl_orch.core.store.database import Lock
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tables import ALIAS_HISTORY, ALIASES, MODELS
+from rl_orch.errors import BadInput, Conflict, NotFound
+from rl_orch.io.files import sealed
+from rl_orch.records import Alias, AliasChange
+
+LONGEST_REASON = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class AliasKey:
+    """Which name, in which environment."""
+
+    env_id: str
+    alias: str
+
+    def __str__(self) -> str:
+        return f"{self.alias}@{self.env_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that is asked for: a place, its next holder (None: nobody), and the holder that was
+    seen when this was decided."""
+
+    place: AliasKey
+    model_id: int | None
+    seen: int | None
+    action: Literal["promote", "rollback", "remove"]
+    who: str
+    reason: str | None = None
+    forced: bool = False
+    verdict_id: int | None = None
+
+
+class Aliases:
+    """The aliases in a store's database, and their history."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    def find(self, *, env: str | None = None, alias: str | None = None) -> list[Alias]:
+        """The aliases that match, by environment and name."""
+        query = sa.select(ALIASES).order_by(ALIASES.c.env_id, ALIASES.c.alias)
+        query = query.where(*_matching(ALIASES, env, alias))
+        with self._store.reading() as connection:
+            return [Alias.model_validate(dict(row._mapping)) for row in connection.execute(query)]
+
+    def holder(self, place: AliasKey) -> int | None:
+        """The id of the model that has the name."""
+        return next(
+            (a.model_id for a in self.find(env=place.env_id, alias=place.alias)),
+            None,
+        )
+
+    def history(
+        self, *, env: str | None = None, alias: str | None = None, model_id: int | None = None
+    ) -> list[AliasChange]:
+        """The changes that match, the newest first."""
+        query = sa.select(ALIAS_HISTORY).order_by(ALIAS_HISTORY.c.id.desc())
+        query = query.where(*_matching(ALIAS_HISTORY, env, alias))
+        if model_id is not None:
+            had = (ALIAS_HISTORY.c.model_id == model_id, ALIAS_HISTORY.c.previous_id == model_id)
+            query = query.where(sa.or_(*had))
+        with self._store.reading() as connection:
+            return [_change(row) for row in connection.execute(query)]
+
+    def change(self, asked: Change) -> AliasChange:
+        """Make a change, if the place is still as it was seen and the model is still there."""
+        with self._store.writing(Lock.REGISTRY) as connection:
+            _refuse_overtaken(connection, asked)
+            if asked.model_id is not None:
+                digest = refuse_unfit(connection, asked.model_id, asked.place)
+                if asked.action == "promote" and not asked.forced:
+                    _refuse_unjudged(connection, asked, digest)
+            at = self._clock()
+            _put(connection, asked, at)
+            values: dict[str, Any] = {
+                "env_id": asked.place.env_id,
+                "alias": asked.place.alias,
+                "model_id": asked.model_id,
+                "previous_id": asked.seen,
+                "action": asked.action,
+                "at": at,
+                "who": asked.who,
+                "reason": asked.reason,
+                "forced": asked.forced,
+                "verdict_id": asked.verdict_id,
+            }
+            statement = ALIAS_HISTORY.insert().values(**values).returning(ALIAS_HISTORY)
+            return _change(connection.execute(statement).one())
+
+
+def trail(changes: Iterable[AliasChange]) -> list[int]:
+    """The holders of one alias that a rollback can return to, the present one last. Pure.
+
+    `changes` are in the order in which they were made. A rollback takes the last ones back; a
+    removal begins anew.
+    """
+    holders: list[int] = []
+    for change in changes:
+        if change.model_id is None:
+            holders = []
+        elif change.action == "rollback":
+            while holders and holders[-1] != change.model_id:
+                holders.pop()
+        else:
+            holders.append(change.model_id)
+    return holders
+
+
+def returns_to(changes: Iterable[AliasChange], there: Callable[[int], bool]) -> int | None:
+    """The model that a rollback of one alias would return to, of those that are still there. Pure.
+
+    It is never the one that has the alias: between the two, others may have had it and be gone.
+    """
+    holders = trail(changes)
+    before = (each for each in reversed(holders) if each != holders[-1])
+    return next(filter(there, before), None)
+
+
+def present(changes: Iterable[AliasChange]) -> dict[tuple[str, str], int]:
+    """The aliases that a whole history, oldest first, comes to. Pure."""
+    found: dict[tuple[str, str], int] = {}
+    for change in changes:
+        key = (change.env_id, change.alias)
+        if change.model_id is None:
+            found.pop(key, None)
+        else:
+            found[key] = change.model_id
+    return found
+
+
+def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
+    """The models of an environment that aliases need, each with why: those that have one, and
+    those that a rollback would return to."""
+    query = sa.select(ALIAS_HISTORY).where(ALIAS_HISTORY.c.env_id == env_id)
+    changes: dict[str, list[AliasChange]] = {}
+    for row in connection.execute(query.order_by(ALIAS_HISTORY.c.id)):
+        changes.setdefault(row.alias, []).append(_change(row))
+    there = set(
+        connection.execute(sa.select(MODELS.c.id).where(MODELS.c.env_id == env_id)).scalars()
+    )
+    found: dict[int, str] = {}
+    for alias, known in changes.items():
+        holder = returns_to(known, there.__contains__)
+        if holder is not None:
+            found[holder] = f"a rollback of {alias} would return to it"
+    for row in connection.execute(sa.select(ALIASES).where(ALIASES.c.env_id == env_id)):
+        found[row.model_id] = f"it is {row.alias}"
+    return found
+
+
+def refuse_unfit(connection: sa.Connection, model_id: int, place: AliasKey) -> str | None:
+    """Raise if a model cannot have a name, whatever gates say of it; returns its digest.
+
+    The run cannot begin to train again before the transaction ends.
+    """
+    row = connection.execute(sa.select(MODELS).where(MODELS.c.id == model_id)).one_or_none()
+    if row is None or row.retiring:
+        why = "is being removed" if row is not None else "is not there any more"
+        raise Conflict(f"model {model_id} {why}", hint="`rlctl registry list` lists the others.")
+    if row.env_id != place.env_id:
+        raise BadInput(f"model {model_id} is of {row.env_id}, not of {place.env_id}")
+    refuse_at_work(connection, model_id, row.run_id)
+    found = sealed.manifest_digest(Path(row.model_path))
+    if found is None:
+        raise NotFound(f"the files of model {model_id} are gone: {row.model_path!r}")
+    if row.digest is not None and found != row.digest:
+        raise Conflict(
+            f"model {model_id} has other files than were evaluated: {row.model_path!r}",
+            hint=f"rlctl registry verify says more; rlctl registry validate {model_id} --fresh "
+            "judges what is there now.",
+        )
+    return None if row.digest is None else str(row.digest)
+
+
+def _refuse_unjudged(connection: sa.Connection, asked: Change, digest: str | None) -> None:
+    """Raise if what a promotion was decided by no longer holds: the model was judged anew, or is
+    another one by now."""
+    assert asked.model_id is not None
+    known = verdicts.on_files(verdicts.of_model(connection, asked.model_id), digest)
+    newest = verdicts.alone(known)
+    holds = newest is not None and newest.passed
+    if not holds or asked.verdict_id not in {found.id for found in known}:
+        raise Conflict(
+            f"model {asked.model_id} was judged anew, or replaced, while this was decided",
+            hint=f"Look at `rlctl registry show {asked.model_id}`, then decide again.",
+        )
+
+
+def _refuse_overtaken(connection: sa.Connection, asked: Change) -> None:
+    place = asked.place
+    query = sa.select(ALIASES.c.model_id).where(*_matching(ALIASES, place.env_id, place.alias))
+    now = connection.execute(query).scalar_one_or_none()
+    if now != asked.seen:
+        was = "nobody" if asked.seen is None else f"model {asked.seen}"
+        has = "nobody has" if now is None else f"model {now} has"
+        raise Conflict(
+            f"{place} was {was}'s when this was decided, and {has} it now",
+            hint="Look at `rlctl registry history`, then decide again.",
+        )
+
+
+def _put(connection: sa.Connection, asked: Change, at: float) -> None:
+    place = asked.place
+    connection.execute(ALIASES.delete().where(*_matching(ALIASES, place.env_id, place.alias)))
+    if asked.model_id is not None:
+        values = {"model_id": asked.model_id, "since": at, "verdict_id": asked.verdict_id}
+        connection.execute(
+            ALIASES.insert().values(env_id=place.env_id, alias=place.alias, **values)
+        )
+
+
+def _matching(table: sa.Table, env: str | None, alias: str | None) -> Sequence[Any]:
+    wanted = {"env_id": env, "alias": alias}
+    return [table.c[name] == value for name, value in wanted.items() if value is not None]
+
+
+def _change(row: sa.Row[Any]) -> AliasChange:
+    return AliasChange.model_validate(dict(row._mapping))

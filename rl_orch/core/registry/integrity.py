@@ -1,0 +1,90 @@
+"""Whether the registry and the files agree: every model with its checkpoint, every verdict on it
+with the report that it read, and every alias with its history. Looks only.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from rl_orch.core.registry import verdicts
+from rl_orch.core.registry.aliases import Aliases, present
+from rl_orch.core.registry.models import Registry, models
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tables import MODELS
+from rl_orch.errors import Damaged, NotFound, RlctlError
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.files import sealed
+from rl_orch.records import ModelVersion, RegistryFault, StoredVerdict, Verification
+
+
+def verify(store: Store, env: str | None = None) -> Verification:
+    """What is missing or changed, by name. Reads every byte of every checkpoint."""
+    query = sa.select(MODELS).order_by(MODELS.c.id)
+    with store.reading() as connection:
+        known = models(connection, query if env is None else query.where(MODELS.c.env_id == env))
+    registry = Registry(store)
+    faults = [
+        fault
+        for model in known
+        for fault in _of_model(model, partial(registry.verdicts_on, model.id))
+    ]
+    faults += _of_aliases(Aliases(store), env)
+    return Verification(models=len(known), faults=tuple(faults))
+
+
+def _of_model(
+    model: ModelVersion, judged: Callable[[], list[StoredVerdict]]
+) -> Iterator[RegistryFault]:
+    if model.retiring:
+        there = Path(model.model_path).parent.is_dir()
+        how = "rlctl registry prune" if there else f"rlctl rm {model.run_id}"
+        sentence = f"model {model.id} is being removed; `{how}` finishes that"
+        yield RegistryFault(model_id=model.id, kind="retiring", sentence=sentence)
+        return
+    yield from _of_files(model)
+    for found in verdicts.on_files(judged(), model.digest):
+        if found.report_path is not None:
+            yield from _of_report(model, found)
+
+
+def _of_files(model: ModelVersion) -> Iterator[RegistryFault]:
+    path = Path(model.model_path)
+    fault = partial(RegistryFault, model_id=model.id)
+    try:
+        catalog.verify(path)
+    except NotFound:
+        yield fault(kind="missing", sentence=f"model {model.id} is not at {str(path)!r}")
+        return
+    except Damaged as error:
+        yield fault(kind="damaged", sentence=f"model {model.id}: {error.message}")
+        return
+    if model.digest is not None and sealed.manifest_digest(path) != model.digest:
+        sentence = f"model {model.id}: the checkpoint at {str(path)!r} is not the registered one"
+        yield fault(kind="changed", sentence=sentence)
+
+
+def _of_report(model: ModelVersion, newest: StoredVerdict) -> Iterator[RegistryFault]:
+    fault = partial(RegistryFault, model_id=model.id, kind="report")
+    try:
+        same = verdicts.digest(Path(str(newest.report_path))) == newest.report_sha256
+    except RlctlError as error:
+        yield fault(sentence=f"model {model.id}: verdict {newest.id} read a {error.message}")
+        return
+    if not same:
+        sentence = (
+            f"model {model.id}: verdict {newest.id} read another report than is now at "
+            f"{newest.report_path!r}"
+        )
+        yield fault(sentence=sentence)
+
+
+def _of_aliases(aliases: Aliases, env: str | None) -> Iterator[RegistryFault]:
+    told = present(reversed(aliases.history(env=env)))
+    real = {(alias.env_id, alias.alias): alias.model_id for alias in aliases.find(env=env)}
+    for env_id, alias in sorted({*told, *real}):
+        said, has = told.get((env_id, alias)), real.get((env_id, alias))
+        if said != has:
+            sentence = f"{alias}@{env_id} is model {has}; by its history it is model {said}"
+            yield RegistryFault(model_id=has, kind="alias", sentence=sentence)

@@ -1,0 +1,150 @@
+"""Judging models that are in the registry: alone, against the gate of their spec, and beside
+another one over the same episodes. What was read is kept in the run's directory, with its digest.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_orch import gate
+from rl_orch.core.ports import ModelEvaluator
+from rl_orch.core.registry import evidence
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.promotion import PromotionRule
+from rl_orch.core.registry.registration import FINAL
+from rl_orch.core.registry.verdicts import Judgement
+from rl_orch.errors import BadInput, Conflict
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.files import sealed
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
+from rl_orch.records import EvalReport, ModelVersion, StoredVerdict
+from rl_orch.spec.model import Spec
+
+BASELINE = "@baseline"
+"""The champion's report beside the challenger's, in one file; no policy has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRequest:
+    """How a model is to be judged: by another return than its spec asks for, over so many episodes,
+    and on episodes that are played now whether or not there is a report."""
+
+    min_return: float | None = None
+    episodes: int | None = None
+    fresh: bool = False
+
+
+def validate(
+    registry: Registry, assess: ModelEvaluator, model: ModelVersion, wish: ValidationRequest
+) -> StoredVerdict:
+    """The verdict of its spec's gate on a model, kept.
+
+    The report is that of the final evaluation, if it was of this model. Else, or if that is wished
+    for, the model is played by a process of its own.
+    """
+    directory = directory_of(model)
+    spec = directory.spec()
+    rules = _rules(model, spec, wish)
+    digest = sealed.manifest_digest(Path(model.model_path))
+    report = _known(directory, model, wish, digest)
+    file = directory.report_file(FINAL) if report is not None else None
+    known = GateEvidence(digest=digest)
+    if report is not None:
+        known = gate_evidence.read(directory, FINAL, digest) or known
+    else:
+        report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
+    wanted = evidence.wanted(registry, model.env_id, Path(model.model_path), rules)
+    known = _completed(assess, model, report, known, wanted)
+    known = evidence.with_events(known, directory, rules)
+    steps = model.total_timesteps or report.step
+    verdict = gate.weigh(evidence.evidence(report, known, rules, env_steps=steps), rules)
+    assert verdict is not None
+    if gate.read_more(rules):
+        file = evidence.kept(directory, model.id, report, known)
+    elif file is None:
+        file = evidence.kept(directory, model.id, report, None)
+    judgement = Judgement(verdict, rules, file, digest=digest, episodes=report.summary.n)
+    return registry.decide(model, judgement, report)
+
+
+def compare(
+    registry: Registry,
+    assess: ModelEvaluator,
+    model: ModelVersion,
+    champion: ModelVersion,
+    demand: PromotionRule,
+    episodes: int,
+) -> StoredVerdict:
+    """The verdict on a model beside the champion, both over the same episodes, kept."""
+    digest, theirs = (_registered(each) for each in (model, champion))
+    report, baseline = assess.assess(model, champion, episodes)
+    assert baseline is not None
+    reports = {report.policy: report, BASELINE: baseline}
+    documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
+    file = evidence.written(directory_of(model), f"against-{champion.id}", documents)
+    verdict = gate.judge(report, baseline, (demand.rule,), env_steps=report.step)
+    assert verdict is not None
+    judgement = Judgement(
+        verdict, (demand.rule,), file, champion.id, digest, theirs, report.summary.n
+    )
+    return registry.decide(model, judgement, report)
+
+
+def directory_of(model: ModelVersion) -> RunDir:
+    """The run directory that a model's checkpoint is in."""
+    return RunDir(Path(model.model_path).parents[1])
+
+
+def _registered(model: ModelVersion) -> str | None:
+    """The digest of a model's files, if they are whole and those that were registered."""
+    path = Path(model.model_path)
+    catalog.verify(path)
+    if model.digest is not None and sealed.manifest_digest(path) != model.digest:
+        raise Conflict(
+            f"model {model.id} has other files than were registered: {str(path)!r}",
+            hint=f"rlctl registry validate {model.id} --fresh judges what is there now.",
+        )
+    return model.digest
+
+
+def _known(
+    directory: RunDir, model: ModelVersion, wish: ValidationRequest, digest: str | None
+) -> EvalReport | None:
+    """The report of the final evaluation, if it is of these very files and enough."""
+    if wish.fresh or wish.episodes is not None or digest != model.digest:
+        return None
+    report = directory.read_report(FINAL)
+    if report is None or report.checkpoint != Path(model.model_path).name:
+        return None
+    return report if report.digest in (None, digest) else None
+
+
+def _rules(model: ModelVersion, spec: Spec, wish: ValidationRequest) -> tuple[gate.Rule, ...]:
+    gates = spec.gates
+    if wish.min_return is not None:
+        gates = gates.model_copy(update={"min_return": wish.min_return})
+    rules = gate.rules_from(gates)
+    if not rules:
+        raise BadInput(
+            f"model {model.id} has no gate to pass: its spec sets none",
+            path="gates",
+            hint="Say what is asked of it, such as --min-return 475.",
+        )
+    return rules
+
+
+def _completed(
+    assess: ModelEvaluator,
+    model: ModelVersion,
+    report: EvalReport,
+    known: GateEvidence,
+    wanted: EvidenceRequest,
+) -> GateEvidence:
+    """All that is wanted, as far as it can be had: what is known already is not asked again."""
+    lacking = evidence.lacking(known, wanted)
+    news = evidence.unplayed(lacking, known.digest)
+    if lacking.laborious:
+        news = assess.gather(model, report, lacking)
+    return evidence.joined(known, news)

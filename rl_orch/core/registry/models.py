@@ -1,0 +1,359 @@
+"""The model registry: policies that were evaluated, and whether a gate has passed them.
+
+A row appears when a kept checkpoint has been evaluated, or a policy from elsewhere was imported
+(`validated = 0`), and goes when the checkpoint does. Only a passing verdict sets `validated = 1`.
+Names for models are in `aliases.py`.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from rl_orch.core.registry import verdicts
+from rl_orch.core.registry.verdicts import Judgement
+from rl_orch.core.store.database import Lock
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tables import ALIASES, MODELS, RUNS
+from rl_orch.errors import Conflict, NotFound
+from rl_orch.gate import Rule
+from rl_orch.io.files import sealed
+from rl_orch.records import EvalReport, ModelVersion, Run, State, StoredVerdict, Verdict
+from rl_orch.records.queries import ModelQuery
+from rl_orch.spec.model import Spec
+
+AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+
+NAMED = sa.select(ALIASES.c.model_id)
+"""The models that have an alias."""
+
+
+def nothing() -> None:
+    """What happens to files where there are none."""
+
+
+class Registry:
+    """The models in a store's database."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    def register(
+        self,
+        run: Run,
+        spec: Spec,
+        path: Path,
+        report: EvalReport,
+        *,
+        lease: str,
+        git_commit: str | None,
+    ) -> int:
+        """The id of the row for an evaluated checkpoint.
+
+        The same path keeps its row: a resumed run tells of its checkpoint again, or saves another
+        one in its place, whose numbers then count as long as no gate has passed the old ones.
+        """
+        values = _described(run, spec, path) | _measured(report)
+        values |= {
+            "total_timesteps": report.step,
+            "git_commit": git_commit,
+            "policy": report.policy,
+            "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
+        }
+        with self._store.holding(run.id, lease) as connection:
+            known = connection.execute(
+                sa.select(MODELS).where(MODELS.c.model_path == str(path))
+            ).one_or_none()
+            if known is not None:
+                _renew(connection, known, report, values["digest"])
+                return int(known.id)
+            statement = MODELS.insert().values(**values).returning(MODELS.c.id)
+            return int(connection.execute(statement).scalar_one())
+
+    def enter(
+        self, run: Run, spec: Spec, path: Path, lineage: Mapping[str, Any], *, lease: str
+    ) -> int:
+        """The id of a new row for a policy from elsewhere. Nobody here has measured it yet."""
+        values = _described(run, spec, path) | {
+            "total_timesteps": run.env_steps,
+            "lineage": json.dumps({"run": run.id, **lineage}),
+            "source": "import",
+        }
+        with self._store.holding(run.id, lease) as connection:
+            statement = MODELS.insert().values(**values).returning(MODELS.c.id)
+            return int(connection.execute(statement).scalar_one())
+
+    def judge(
+        self,
+        run: Run,
+        model_id: int,
+        report: EvalReport,
+        verdict: Verdict | None,
+        *,
+        lease: str,
+        rules: Sequence[Rule] = (),
+        report_file: Path | None = None,
+    ) -> None:
+        """Record the final evaluation of a model, and validate it if the verdict passed. One that
+        did not takes nothing back: promotions read the newest.
+        """
+        with self._store.holding(run.id, lease) as connection:
+            here = MODELS.c.id == model_id
+            values = _measured(report)
+            if verdict is not None:
+                values["verdict"] = verdict.model_dump_json()
+                digest = connection.execute(sa.select(MODELS.c.digest).where(here)).scalar_one()
+                judgement = Judgement(
+                    verdict,
+                    tuple(rules),
+                    report_file,
+                    digest=digest,
+                    episodes=report.summary.n,
+                )
+                verdicts.keep(connection, model_id, judgement, at=self._clock())
+                if verdict.passed:
+                    values["validated"] = True
+            connection.execute(sa.update(MODELS).where(here).values(**values))
+
+    def decide(
+        self, model: ModelVersion, judgement: Judgement, report: EvalReport
+    ) -> StoredVerdict:
+        """Keep a judgement on a model, which is as it was seen when that began. One on the model by
+        itself that passed validates it; what was played is what it is then.
+        """
+        values: dict[str, Any] = {}
+        if judgement.baseline_id is None:
+            values = {"verdict": judgement.verdict.model_dump_json()}
+            values |= {} if judgement.digest is None else {"digest": judgement.digest}
+            if judgement.verdict.passed:
+                values["validated"] = True
+        model_id = model.id
+        with self._store.writing() as connection:
+            here = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_not(sa.true()))
+            there = sa.select(MODELS.c.digest).where(here).with_for_update()
+            row = connection.execute(there).one_or_none()
+            if row is None:
+                raise NotFound(f"model {model_id} was removed while it was judged")
+            refuse_at_work(connection, model_id, model.run_id)
+            now = sealed.manifest_digest(Path(model.model_path))
+            if row.digest != model.digest or judgement.digest not in (None, now):
+                raise Conflict(
+                    f"model {model_id} was replaced while it was judged",
+                    hint=f"rlctl registry validate {model_id} --fresh",
+                )
+            if judgement.baseline_id is None and _is_largest(connection, model_id, judgement):
+                values |= _measured(report)
+            if values:
+                connection.execute(sa.update(MODELS).where(here).values(**values))
+            number = verdicts.keep(connection, model_id, judgement, at=self._clock())
+            found = verdicts.of_model(connection, model_id)
+        return next(verdict for verdict in found if verdict.id == number)
+
+    def get(self, model_id: int) -> ModelVersion:
+        """The model of that id."""
+        with self._store.reading() as connection:
+            found = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+        if not found:
+            raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
+        return found[0]
+
+    def find(self, query: ModelQuery) -> list[ModelVersion]:
+        """The models that a query asks for: the newest first, or the best where it asks for so
+        many of them."""
+        best = (MODELS.c.mean_reward.desc().nulls_last(), MODELS.c.id.desc())
+        order = (MODELS.c.id.desc(),) if query.top_n is None else best
+        statement = sa.select(MODELS).where(*_conditions(query)).order_by(*order)
+        with self._store.reading() as connection:
+            return models(connection, statement.limit(query.top_n or query.limit))
+
+    def environments(self) -> list[str]:
+        """The environments that have a validated model, by name."""
+        query = sa.select(MODELS.c.env_id).where(*_conditions(ModelQuery(validated=True)))
+        with self._store.reading() as connection:
+            return sorted(connection.execute(query.distinct()).scalars())
+
+    def of_run(self, run_id: str) -> list[ModelVersion]:
+        """The models that a run registered, oldest first."""
+        with self._store.reading() as connection:
+            query = sa.select(MODELS).where(MODELS.c.run_id == run_id).order_by(MODELS.c.id)
+            return models(connection, query)
+
+    def at(self, path: Path) -> ModelVersion | None:
+        """The model whose checkpoint is at that path."""
+        with self._store.reading() as connection:
+            found = models(connection, sa.select(MODELS).where(MODELS.c.model_path == str(path)))
+        return found[0] if found else None
+
+    def verdicts_on(self, model_id: int) -> list[StoredVerdict]:
+        """All verdicts on a model, the newest first."""
+        with self._store.reading() as connection:
+            return verdicts.of_model(connection, model_id)
+
+    def kept_of(self, run_id: str) -> list[str]:
+        """The names of the run's checkpoints that stay whatever its training does: those of models
+        that were validated or have an alias."""
+        wanted = sa.or_(MODELS.c.validated.is_(sa.true()), MODELS.c.id.in_(NAMED))
+        query = sa.select(MODELS.c.model_path).where(MODELS.c.run_id == run_id, wanted)
+        with self._store.reading() as connection:
+            return sorted(Path(path).name for path in connection.execute(query).scalars())
+
+    def forget(self, run: Run, path: Path, *, lease: str) -> None:
+        """Drop the row of a checkpoint that is no longer kept; what was validated or has an alias
+        stays."""
+        with self._store.holding(run.id, lease) as connection:
+            connection.execute(
+                MODELS.delete().where(
+                    MODELS.c.model_path == str(path),
+                    MODELS.c.validated.is_not(sa.true()),
+                    MODELS.c.id.not_in(NAMED),
+                )
+            )
+
+    def refuse_named(self, run_id: str) -> None:
+        """Raise if a model of the run has an alias."""
+        with self._store.reading() as connection:
+            refuse_named(connection, run_id)
+
+    def forget_run(self, run_id: str, *, files: Callable[[], None] = nothing) -> None:
+        """Drop every row of a run that is being removed; refused while one of them has an alias.
+
+        They are marked `retiring` first; then `files` deletes what they are of; then they go. Who
+        dies in between leaves models that nobody can promote, and the next removal goes on. Where
+        files cannot be deleted, the models stay.
+        """
+        mine = MODELS.c.run_id == run_id
+        with self._store.writing(Lock.REGISTRY) as connection:
+            refuse_named(connection, run_id)
+            free = sa.and_(mine, MODELS.c.retiring.is_not(sa.true()))
+            marked = connection.execute(sa.select(MODELS.c.id).where(free)).scalars().all()
+            connection.execute(sa.update(MODELS).where(free).values(retiring=True))
+        try:
+            files()
+        except Exception:
+            back = sa.update(MODELS).where(MODELS.c.id.in_(marked)).values(retiring=False)
+            with self._store.writing() as connection:
+                connection.execute(back)
+            raise
+        with self._store.writing() as connection:
+            connection.execute(MODELS.delete().where(mine))
+
+
+def refuse_at_work(connection: sa.Connection, model_id: int, run_id: str | None) -> None:
+    """Raise if the run of a model is under way; it cannot begin before the transaction ends."""
+    query = sa.select(RUNS.c.state).where(RUNS.c.id == run_id).with_for_update()
+    state = connection.execute(query).scalar_one_or_none()
+    if state in AT_WORK:
+        raise Conflict(
+            f"model {model_id} is of run {run_id}, which is {state} and may still drop it",
+            hint=f"rlctl wait {run_id}",
+        )
+
+
+def models(connection: sa.Connection, statement: sa.Select[Any]) -> list[ModelVersion]:
+    """The models that a statement selects, each with its aliases."""
+    rows = connection.execute(statement).all()
+    ids = [row.id for row in rows]
+    names: dict[int, list[str]] = {}
+    named = sa.select(ALIASES.c.model_id, ALIASES.c.alias).order_by(ALIASES.c.alias)
+    for model_id, alias in connection.execute(named.where(ALIASES.c.model_id.in_(ids))):
+        names.setdefault(model_id, []).append(alias)
+    return [_model(row, tuple(names.get(row.id, ()))) for row in rows]
+
+
+def refuse_named(connection: sa.Connection, run_id: str) -> None:
+    """Raise if a model of the run has an alias."""
+    query = sa.select(ALIASES).join(MODELS, MODELS.c.id == ALIASES.c.model_id)
+    row = connection.execute(query.where(MODELS.c.run_id == run_id)).first()
+    if row is None:
+        return
+    name = f"{row.alias}@{row.env_id}"
+    raise Conflict(
+        f"run {run_id} cannot be removed: its model {row.model_id} is {name}",
+        hint=f"Promote another model to it, `rlctl rollback {name}`, or "
+        f"`rlctl registry unalias {name}`.",
+    )
+
+
+def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
+    """What a row says of a checkpoint that no gate has seen."""
+    return {
+        "model_path": str(path),
+        "algorithm": run.algo,
+        "env_id": run.env,
+        "timestamp": int(run.updated_at),
+        "hyperparams": json.dumps(spec.model_dump(mode="json")),
+        "validated": False,
+        "run_id": run.id,
+        "config_hash": run.config_hash,
+        "group": run.group,
+        "digest": sealed.manifest_digest(path),
+    }
+
+
+def _renew(
+    connection: sa.Connection, known: sa.Row[Any], report: EvalReport, digest: str | None
+) -> None:
+    """Bring the row of a checkpoint that is told of again up to date.
+
+    Another checkpoint in its place has not been judged. Where the old one has an alias its row
+    stays, so that whoever verifies sees that the files are others now.
+    """
+    same = known.digest is None or digest is None or known.digest == digest
+    if same and known.verdict is not None:
+        return
+    values = _measured(report) | ({} if digest is None else {"digest": digest})
+    if not same:
+        values |= {"validated": False, "verdict": None}
+    free = sa.and_(MODELS.c.id == known.id, MODELS.c.id.not_in(NAMED))
+    connection.execute(sa.update(MODELS).where(free).values(**values))
+
+
+def _conditions(query: ModelQuery) -> list[sa.ColumnElement[bool]]:
+    columns = {"env": "env_id", "algo": "algorithm", "run": "run_id"}
+    wanted = {columns[name]: getattr(query, name) for name in columns}
+    found = [MODELS.c[name] == value for name, value in wanted.items() if value is not None]
+    found.append(MODELS.c.retiring.is_not(sa.true()))
+    if query.validated:
+        found.append(MODELS.c.validated.is_(sa.true()))
+    if query.alias is not None:
+        found.append(MODELS.c.id.in_(NAMED.where(ALIASES.c.alias == query.alias)))
+    return found
+
+
+def _is_largest(connection: sa.Connection, model_id: int, judgement: Judgement) -> bool:
+    """Whether no verdict on the same files was over more episodes: a small sample takes no place of
+    a larger one."""
+    known = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
+    most = max((found.episodes or 0 for found in known if found.baseline_id is None), default=0)
+    return (judgement.episodes or 0) >= most
+
+
+def _measured(report: EvalReport) -> dict[str, Any]:
+    return {
+        "mean_reward": report.summary.mean,
+        "std_reward": report.summary.std,
+        "mean_episode_length": report.mean_length,
+        "episodes": report.summary.n,
+    }
+
+
+def _model(row: sa.Row[Any], aliases: tuple[str, ...]) -> ModelVersion:
+    values = dict(zip(MODELS.c.keys(), row, strict=True))
+    if values["verdict"] is not None:
+        values["verdict"] = Verdict.model_validate_json(values["verdict"])
+    for name, nothing_known in (("lineage", {}), ("hyperparams", None)):
+        values[name] = _parsed(values[name]) or nothing_known
+    return ModelVersion.model_validate(values | {"aliases": aliases})
+
+
+def _parsed(text: str | None) -> dict[str, Any] | None:
+    """An object out of a column, if there is one."""
+    with suppress(ValueError):
+        found = json.loads(text or "null")
+        return found if isinstance(found, dict) else None
+    return None

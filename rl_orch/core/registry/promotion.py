@@ -1,0 +1,101 @@
+"""Whether a model deserves an alias: by the verdicts that are stored, and by a comparison with the
+model in its place. Pure; what is decided here is carried out in `models.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_orch.core.registry import verdicts
+from rl_orch.core.registry.aliases import AliasKey
+from rl_orch.errors import GateRefused
+from rl_orch.gate import Rule
+from rl_orch.records import ModelVersion, StoredVerdict, Verdict
+
+IMPROVEMENT = "improvement"
+NO_REGRESSION = "no_regression"
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionRule:
+    """What is asked of a challenger: to be better than the model at the alias, or, with a margin,
+    not to be worse."""
+
+    alias: str
+    allow_equal: bool = False
+    margin: float = 0.0
+
+    @property
+    def rule(self) -> Rule:
+        """The demand as a rule of a gate."""
+        name = NO_REGRESSION if self.allow_equal else IMPROVEMENT
+        return Rule(name, self.margin, self.alias)
+
+    @property
+    def met_by(self) -> tuple[str, ...]:
+        """The rules that a passing verdict may be by: who is better is not worse."""
+        return (NO_REGRESSION, IMPROVEMENT) if self.allow_equal else (IMPROVEMENT,)
+
+
+def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVerdict:
+    """The verdict by which a model may have a name, or `GateRefused` with what to do."""
+    newest = verdicts.alone(verdicts.on_files(known, model.digest))
+    if newest is None:
+        older = " on its files as they are now" if known else ""
+        raise GateRefused(
+            f"model {model.id} has no verdict{older}, and nobody promotes what no gate has passed",
+            hint=f"rlctl registry validate {model.id}; with --min-return NUMBER, if its spec has "
+            "no gate.",
+        )
+    if not newest.passed:
+        raise GateRefused(
+            f"model {model.id} has not passed its gate: {_failed(newest.verdict)}",
+            hint='To promote it all the same: --force --reason "…"; that is kept for good.',
+        )
+    return newest
+
+
+def decided(
+    model: ModelVersion,
+    known: Sequence[StoredVerdict],
+    champion: ModelVersion,
+    demand: PromotionRule,
+    episodes: int,
+) -> StoredVerdict | None:
+    """The stored verdict that settles whether a challenger takes the champion's place.
+
+    The newest one that passed does, if it asked for no less. Else one over as many episodes that
+    was asked the same: whoever tries again has to play more.
+    """
+    met = verdicts.against(verdicts.on_files(known, model.digest), champion, demand.met_by)
+    for found in met:
+        margins = [rule["limit"] for rule in found.rules if rule["name"] == NO_REGRESSION]
+        if found.passed and all(margin <= demand.margin for margin in margins):
+            return found
+    same = (
+        found
+        for found in met
+        if (found.episodes or 0) >= episodes
+        and [(rule["name"], rule["limit"]) for rule in found.rules]
+        == [(demand.rule.name, demand.rule.limit)]
+    )
+    return next(same, None)
+
+
+def refuse_beaten(
+    model: ModelVersion, champion_id: int, place: AliasKey, found: StoredVerdict
+) -> None:
+    """Raise `GateRefused` unless the comparison passed."""
+    if found.passed:
+        return
+    equal = any(check.rule == NO_REGRESSION for check in found.verdict.checks)
+    less = "" if equal else "Where being as good is enough: --allow-equal, with --margin. "
+    raise GateRefused(
+        f"model {model.id} does not take the place of model {champion_id} as {place}: "
+        f"{_failed(found.verdict)}",
+        hint=f"{less}To decide by more episodes: --episodes. To promote it all the same: --force "
+        '--reason "…"; that is kept for good.',
+    )
+
+
+def _failed(verdict: Verdict) -> str:
+    return next((check.sentence for check in verdict.checks if not check.passed), "it failed")

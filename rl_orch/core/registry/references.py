@@ -1,0 +1,305 @@
+"""How users name a policy: a model's id, an alias, `best@ENV`, a run, or a path. Resolved alike by
+every command, here and through a service.
+"""
+
+import difflib
+import math
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.files.sealed import MANIFEST
+from rl_orch.io.policies import bundles
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import Alias, Group, ModelVersion, Run
+from rl_orch.records.queries import ModelQuery
+from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, RESERVED
+
+Kind = Literal["checkpoint", "bundle", "deposit"]
+BEST = "best"
+MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
+FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """Where a policy is, in which form, and the model and the run that it belongs to, if any."""
+
+    path: Path
+    kind: Kind
+    model: ModelVersion | None = None
+    run: Run | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in a sentence."""
+        return f"{self.kind} {self.path.name}" if self.model is None else f"model {self.model.id}"
+
+    @property
+    def module_path(self) -> list[str]:
+        """The folders that its run's modules are searched for in. Files that are named by their
+        path may be anybody's, and say nothing about that."""
+        return [] if self.model is None else RunDir(self.path.parents[1]).module_path()
+
+    @property
+    def word(self) -> str:
+        """What names it in a command, as a shell reads it."""
+        return shlex.quote(str(self.path)) if self.model is None else str(self.model.id)
+
+
+Again = Callable[[str, str], str]
+"""The same command for another policy and environment."""
+
+
+class KnowsModels(Protocol):
+    """Who knows the models: the registry's verbs, here or over HTTP."""
+
+    def get(self, reference: int) -> ModelVersion:
+        """The model of that id."""
+
+    def list(self, query: ModelQuery) -> Sequence[ModelVersion]:
+        """The models that a query asks for."""
+
+    def aliases(self, *, env: str | None = None, alias: str | None = None) -> Sequence[Alias]:
+        """The aliases that match."""
+
+    def environments(self) -> Sequence[str]:
+        """The environments that have a validated model, by name."""
+
+
+class KnowsRuns(Protocol):
+    """Who knows the runs: the verbs of runs, here or over HTTP."""
+
+    def get(self, reference: str) -> Run:
+        """The run that is meant."""
+
+    def group(self, reference: str) -> Group | None:
+        """The group that is meant, if one is."""
+
+
+def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
+    """Where the policy is that a word means; its files must be on this machine."""
+    if _is_path(word):
+        path = Path(word).expanduser().absolute()
+        if not path.exists():
+            raise _nothing_there(word)
+        return PolicySource(path, kind_of(path))
+    found = model(models, runs, word)
+    path = Path(found.model_path)
+    run = None if found.run_id is None else _run(runs, found.run_id)
+    return PolicySource(path, kind_of(path), found, run)
+
+
+def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
+    """The model that a word means."""
+    if not word.strip():
+        raise NotFound(f"no policy {word!r}; must be {FORMS}")
+    if _is_path(word):
+        raise NotFound(
+            f"{word!r} is a path, and a model of the registry is meant: {MODEL_FORMS}",
+            hint="`rlctl registry list` lists them.",
+        )
+    if word.isascii() and word.isdigit():
+        if len(word) > 9:
+            raise NotFound(f"no model {word}", hint="`rlctl registry list` lists them.")
+        return models.get(int(word))
+    name, at, env = word.partition("@")
+    if name == BEST:
+        return best(models, env or None)
+    if at:
+        return models.get(only(models.aliases(env=env, alias=name), word).model_id)
+    if ALIAS_NAME.fullmatch(word):
+        named = models.aliases(alias=word)
+        if named:
+            return models.get(only(named, word).model_id)
+    return of_run(models, runs, word)
+
+
+def names_model(models: KnowsModels, word: str) -> bool:
+    """Whether a word means a policy without a run to lead to it: an id, an alias, the best, or a
+    path."""
+    if word.isdigit() or "@" in word or word == BEST:
+        return True
+    if _is_path(word) or (Path(word) / MANIFEST).is_file():
+        return True
+    return bool(ALIAS_NAME.fullmatch(word) and models.aliases(alias=word))
+
+
+def best(models: KnowsModels, env: str | None) -> ModelVersion:
+    """The validated model with the highest mean reward, of an environment or of the only one that
+    has any."""
+    if env is not None:
+        found = models.list(ModelQuery(validated=True, top_n=1, env=env))
+        if found:
+            return found[0]
+    known = models.environments()
+    if env is None and len(known) == 1:
+        return best(models, known[0])
+    if env is None and known:
+        raise BadInput(
+            f"there are validated models of {', '.join(known)}; returns of different environments "
+            "cannot be compared",
+            hint=f"Say which is meant: --env {known[0]}, or {BEST}@{known[0]}.",
+        )
+    of_it = "" if env is None else f" of {env}"
+    others = f"; there are some of: {', '.join(known)}" if known else "; there are none at all"
+    raise NotFound(
+        f"no validated model{of_it}{others}",
+        hint="A gate that its run passes validates one, or `rlctl registry validate`.",
+    )
+
+
+def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
+    """The model that a run ended with; else the best of those that it has."""
+    try:
+        group = runs.group(word)
+        run = runs.get(group.runs[0] if group else word)
+    except NotFound as error:
+        if os.sep in word:
+            raise _nothing_there(word) from None
+        raise NotFound(f"no policy {word!r}; must be {FORMS}", hint=error.hint) from None
+    if group is not None:
+        raise _several(models, runs, word, group)
+    if run.model_id is not None:
+        with suppress(NotFound):  # It may have been let go of since.
+            return models.get(run.model_id)
+    found = models.list(ModelQuery(run=run.id, top_n=1))
+    if not found:
+        raise NotFound(
+            f"run {run.id} is {run.state} and has no model",
+            hint="A run has one once a checkpoint was evaluated, with registry.enable=true.",
+        )
+    return found[0]
+
+
+def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> BadInput:
+    """The error that a group is no policy, with the best that its runs have come to."""
+    found = []
+    for run_id in group.runs:
+        with suppress(NotFound):
+            found.append(of_run(models, runs, run_id))
+    best = max(found, key=_worth, default=None)
+    return BadInput(
+        f"{word!r} is a group of {len(group.runs)} runs, each with a policy of its own",
+        hint="None of them has a model yet."
+        if best is None
+        else f"The best of them is model {best.id}, of run {best.run_id}: name it as {best.id}.",
+    )
+
+
+def _worth(model: ModelVersion) -> tuple[bool, float]:
+    """What ranks models: whether they are validated, then their mean return."""
+    return model.validated, -math.inf if model.mean_reward is None else model.mean_reward
+
+
+def only(found: Sequence[Alias], word: str) -> Alias:
+    """The alias that a word means, if it means one alone."""
+    if not found:
+        raise NotFound(
+            f"nobody has the alias {word!r}",
+            hint=f"rlctl promote MODEL --to {word.partition('@')[0]}",
+        )
+    if len(found) > 1:
+        names = ", ".join(f"{each.alias}@{each.env_id}" for each in found)
+        raise BadInput(f"{word!r} could be any of: {names}", hint="Name the environment as well.")
+    return found[0]
+
+
+def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
+    """The alias and the environment in `production@CartPole-v1`, or in `production` alone."""
+    alias, at, named = word.partition("@")
+    if at and not named:
+        raise BadInput(f"alias {word!r} names no environment after its @")
+    if named and env is not None and named != env:
+        raise BadInput(f"alias {word!r} is of {named}; --env says {env}")
+    if not ALIAS_NAME.fullmatch(alias) or alias in RESERVED:
+        raise BadInput(
+            f"alias is {alias!r}; {ALIAS_FORM}",
+            hint="For example: production, staging, canary.",
+        )
+    return alias, named or env
+
+
+def env_of(found: PolicySource) -> str:
+    """The environment that a policy has learned."""
+    if found.model is not None:
+        return found.model.env_id
+    if found.kind == "bundle":
+        return bundles.read(found.path).policy.env_id
+    return RunDir(found.path.parents[1]).spec().env.id
+
+
+def refuse_other_env(
+    models: KnowsModels, found: PolicySource, env: str | None, again: Again
+) -> None:
+    """Raise if a policy is of another environment than is meant, with both ways out: the best
+    model of the one, and the other."""
+    if env is None or env == (learned := env_of(found)):
+        return
+    there = models.list(ModelQuery(validated=True, top_n=1, env=env))
+    instead = (
+        f"The best of {env} is model {there[0].id}: `{again(str(there[0].id), env)}`."
+        if there
+        else f"There is no validated model of {env} yet."
+    )
+    raise BadInput(
+        f"{found.name} has learned {learned}; it cannot act in {env}",
+        path="env",
+        hint=f"{instead} Where it has learned: `{again(found.word, learned)}`.",
+    )
+
+
+def kind_of(path: Path) -> Kind:
+    """In which form a policy is at a path."""
+    if not path.is_dir():
+        raise NotFound(
+            f"there is no policy at {str(path)!r}",
+            path=str(path),
+            hint="`rlctl registry verify` says which models have lost their files.",
+        )
+    if external.is_deposit(path):
+        return "deposit"
+    names = os.listdir(path)
+    if bundles.DOCUMENT in names:
+        return "bundle"
+    if MANIFEST in names and catalog.STATE in names:
+        return "checkpoint"
+    raise BadInput(
+        f"{str(path)!r} is no policy: it has neither {catalog.STATE} nor {bundles.DOCUMENT}",
+        path=str(path),
+        hint="Name the folder of one checkpoint, …/checkpoints/step_000000100000, or of a bundle.",
+    )
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word is a path: it is written as one, or is there and contains a separator."""
+    if word.startswith(("/", "./", "../", "~")) or word in (".", ".."):
+        return True
+    return os.sep in word and Path(word).is_dir()
+
+
+def _nothing_there(word: str) -> NotFound:
+    """The error that a path leads nowhere, with how far it does and what is there."""
+    path = Path(word).expanduser().absolute()
+    last = next(folder for folder in path.parents if folder.is_dir())
+    names = sorted(each.name for each in last.iterdir() if not each.name.startswith("."))
+    missing = path.relative_to(last).parts[0]
+    near = difflib.get_close_matches(missing, names, n=1)
+    return NotFound(
+        f"there is no policy at {word!r}: {missing!r} is not in {str(last)!r}",
+        path=str(path),
+        hint=f"Did you mean {near[0]!r}?" if near else f"A policy can be {FORMS}.",
+    )
+
+
+def _run(runs: KnowsRuns, run_id: str) -> Run | None:
+    try:
+        return runs.get(run_id)
+    except NotFound:
+        return None

@@ -1,0 +1,84 @@
+"""Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
+
+import logging
+
+from rl_orch import gate
+from rl_orch.core.registry import evidence
+from rl_orch.core.registry.models import Registry
+from rl_orch.errors import RlctlError
+from rl_orch.io.checkpoints.catalog import checkpoint_name
+from rl_orch.io.files import sealed
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.gate_evidence import GateEvidence
+from rl_orch.records import EvalReport, Event, EventKind, Run, Verdict
+from rl_orch.spec.model import Spec
+
+LOG = logging.getLogger(__name__)
+
+FINAL = "final"
+"""The name of the report that the gate reads."""
+
+
+def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease: str) -> None:
+    """Register an evaluated checkpoint when it appears; forget those that are pruned."""
+    name = checkpoint_name(event.value)
+    if event.kind is not EventKind.CHECKPOINT or event.key != "saved" or name is None:
+        return
+    if not spec.registry.enable:
+        return
+    directory = RunDir.of(run)
+    report = report_on(directory, name) if event.tags.get("evaluated") else None
+    if report is not None:
+        path = directory.checkpoints / name
+        registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
+    pruned = event.tags.get("removed")
+    for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
+        if gone is not None:
+            registry.forget(run, directory.checkpoints / gone, lease=lease)
+
+
+def report_on(directory: RunDir, name: str) -> EvalReport | None:
+    """The report on a checkpoint. One that is damaged costs the model, never the run."""
+    try:
+        return directory.read_report(name)
+    except RlctlError as error:
+        LOG.warning("model not registered: %s", error)
+        return None
+
+
+def judge(
+    registry: Registry, run: Run, spec: Spec, report: EvalReport, *, lease: str
+) -> tuple[Run, Verdict | None]:
+    """The run with what a process of its own found, and the verdict of its gate on that."""
+    directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
+    path = directory.checkpoints / str(report.checkpoint)
+    known = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
+    known = evidence.with_events(known, directory, rules)
+    found = evidence.evidence(report, known, rules, env_steps=report.step)
+    verdict = gate.weigh(found, rules)
+    unknown = spec.registry.enable and registry.at(path) is None
+    if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
+        registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
+    model = registry.at(path)
+    if model is not None:
+        file = directory.report_file(FINAL)
+        if gate.read_more(rules):
+            file = evidence.kept(directory, model.id, report, known)
+        registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
+    news = {
+        "eval": report.summary,
+        "verdict": None if verdict is None else verdict.word,
+        "model_id": None if model is None else model.id,
+    }
+    return run.model_copy(update=news), verdict
+
+
+def _commit(directory: RunDir) -> str | None:
+    """The commit that the manifest names. One that is damaged costs that, never the run."""
+    try:
+        commit = directory.manifest().get("git_commit")
+    except RlctlError as error:
+        LOG.warning("commit not known: %s", error)
+        return None
+    return commit if isinstance(commit, str) else None

@@ -1,0 +1,190 @@
+"""Retention: which models stay, and letting go of the others so that a crash leaves no doubt.
+
+A model that goes is first marked `retiring`, while nothing needs it; then its files are deleted;
+then its row. Whoever comes next finishes what was begun. What an alias needs, what a run at work
+has made and what a run may be resumed from is never marked.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from rl_orch.core.registry import aliases
+from rl_orch.core.registry.models import NAMED, models
+from rl_orch.core.store.database import Lock
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.tables import MODELS, RUNS
+from rl_orch.io.checkpoints import catalog
+from rl_orch.records import ModelVersion, Pruning, Retirement, State
+
+LOG = logging.getLogger(__name__)
+
+DAY_S = 86_400.0
+FINAL = (State.SUCCEEDED, State.REJECTED)
+"""The ends after which no run goes on: only then its checkpoints are the registry's alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """How many models of each environment stay, the best first, and for how many days."""
+
+    keep_top_n: int | None = None
+    max_age: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return self.keep_top_n is not None or self.max_age is not None
+
+
+class Retention:
+    """Carries retention out on the models of a store."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+
+    def prune(
+        self, limits: RetentionLimits, *, env: str | None = None, dry_run: bool = False
+    ) -> Pruning:
+        """Let go of what the limits leave no room for, in one environment or in each; and finish
+        what others have begun."""
+        begun = self._begun()
+        removed: list[Retirement] = []
+        spared: list[Retirement] = []
+        for env_id in self._environments(env):
+            going, staying = self._look(env_id, limits)
+            spared += staying
+            for retirement in going:
+                if dry_run or self._mark(retirement.model_id, env_id):
+                    removed.append(retirement)
+        if not dry_run:
+            gone = self.finish()
+            spared += [
+                each.model_copy(update={"why": "its files cannot be deleted; see the log"})
+                for each in removed
+                if each.model_id not in gone
+            ]
+            begun, removed = (
+                [each for each in found if each.model_id in gone] for found in (begun, removed)
+            )
+        return Pruning(removed=(*begun, *removed), spared=tuple(spared), dry_run=dry_run)
+
+    def finish(self) -> list[int]:
+        """Delete the files, then the rows, of all models that are marked; returns their ids."""
+        query = sa.select(MODELS).where(MODELS.c.retiring.is_(sa.true()))
+        with self._store.reading() as connection:
+            marked = models(connection, query)
+        gone = []
+        for model in marked:
+            path = Path(model.model_path)
+            if not path.parent.is_dir():  # It is on another machine, whose turn it is.
+                continue
+            try:
+                catalog.remove(path)
+            except OSError as error:
+                LOG.warning("model %s stays until its files can go: %s", model.id, error)
+                continue
+            self._drop(model.id)
+            gone.append(model.id)
+        return gone
+
+    def _begun(self) -> list[Retirement]:
+        """What others have begun to remove, and did not come to the end of."""
+        query = sa.select(MODELS.c.id).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
+        with self._store.reading() as connection:
+            found = connection.execute(query).scalars().all()
+        return [Retirement(model_id=each, why="its removal was cut short") for each in found]
+
+    def _environments(self, env: str | None) -> list[str]:
+        if env is not None:
+            return [env]
+        with self._store.reading() as connection:
+            query = sa.select(MODELS.c.env_id).distinct().order_by(MODELS.c.env_id)
+            return list(connection.execute(query).scalars())
+
+    def _look(
+        self, env_id: str, limits: RetentionLimits
+    ) -> tuple[list[Retirement], list[Retirement]]:
+        """What would go, and what would but for a need of it."""
+        with self._store.reading() as connection:
+            query = sa.select(MODELS).where(
+                MODELS.c.env_id == env_id, MODELS.c.retiring.is_not(sa.true())
+            )
+            known = models(connection, query)
+            needed = aliases.protected(connection, env_id) | _of_runs(connection, known)
+        here = [model for model in known if Path(model.model_path).parent.is_dir()]
+        return choose(here, needed, limits, now=self._clock())
+
+    def _mark(self, model_id: int, env_id: str) -> bool:
+        """Whether a model is now retiring: nothing has come to need it in the meantime."""
+        with self._store.writing(Lock.REGISTRY) as connection:
+            known = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+            if not known or known[0].retiring:
+                return False
+            if model_id in aliases.protected(connection, env_id) | _of_runs(connection, known):
+                return False
+            free = sa.and_(MODELS.c.id == model_id, MODELS.c.id.not_in(NAMED))
+            marked = sa.update(MODELS).where(free).values(retiring=True)
+            return connection.execute(marked).rowcount == 1
+
+    def _drop(self, model_id: int) -> None:
+        gone = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_(sa.true()))
+        with self._store.writing() as connection:
+            connection.execute(MODELS.delete().where(gone))
+
+
+def choose(
+    known: Sequence[ModelVersion], needed: Mapping[int, str], limits: RetentionLimits, *, now: float
+) -> tuple[list[Retirement], list[Retirement]]:
+    """Which models of an environment go, and which would but for a need of them. Pure.
+
+    What is validated comes before what is not, then the higher mean reward, then the newer one.
+    """
+    ranked = sorted(known, key=_rank, reverse=True)
+    going: list[Retirement] = []
+    staying: list[Retirement] = []
+    for place, model in enumerate(ranked, start=1):
+        why = _surplus(model, place, limits, now)
+        if why is None:
+            continue
+        if model.id in needed:
+            staying.append(Retirement(model_id=model.id, why=needed[model.id]))
+        else:
+            going.append(Retirement(model_id=model.id, why=why))
+    return going, staying
+
+
+def _surplus(model: ModelVersion, place: int, limits: RetentionLimits, now: float) -> str | None:
+    if limits.max_age is not None and now - model.timestamp > limits.max_age * DAY_S:
+        return f"it is older than {limits.max_age:g} days"
+    if limits.keep_top_n is not None and place > limits.keep_top_n:
+        return f"it is number {place} of {model.env_id}, and only {limits.keep_top_n} may stay"
+    return None
+
+
+def _rank(model: ModelVersion) -> tuple[bool, float, int, int]:
+    reward = float("-inf") if model.mean_reward is None else model.mean_reward
+    return model.validated, reward, model.timestamp, model.id
+
+
+def _of_runs(connection: sa.Connection, known: Sequence[ModelVersion]) -> dict[int, str]:
+    """The models whose run has not come to a final end, and those that were imported and have yet
+    to be measured, each with why it stays."""
+    runs = {model.run_id for model in known if model.run_id is not None}
+    query = sa.select(RUNS.c.id, RUNS.c.state).where(RUNS.c.state.not_in(FINAL))
+    states = {run_id: state for run_id, state in connection.execute(query) if run_id in runs}
+    unmeasured = {
+        model.id: f"it was imported, and not judged yet: rlctl registry validate {model.id}"
+        for model in known
+        if model.source == "import" and model.mean_reward is None
+    }
+    return unmeasured | {
+        model.id: f"its run {model.run_id} is {states[model.run_id]} and may still need it"
+        for model in known
+        if model.run_id in states
+    }

@@ -1,0 +1,313 @@
+"""The verbs of the registry: list, show, validate, verify, promote, rollback, unalias, prune.
+
+`client.models.Models` has the same ones over HTTP. What is allowed is decided in `promotion.py`;
+what is written, in `registry.py`, `aliases.py` and `retention.py`.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from rl_orch.core.ports import ModelEvaluator
+from rl_orch.core.registry import integrity, judging, promotion, references
+from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, AliasKey, Change, returns_to
+from rl_orch.core.registry.judging import ValidationRequest
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.promotion import PromotionRule
+from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.registry.retention import Retention, RetentionLimits
+from rl_orch.core.store.runs import Store
+from rl_orch.errors import BadInput, Conflict, NotFound
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.processes.pids import somebody
+from rl_orch.records import (
+    Alias,
+    AliasChange,
+    Group,
+    ModelVersion,
+    ModelView,
+    Pruning,
+    Run,
+    StoredVerdict,
+    Verification,
+)
+from rl_orch.records.queries import ModelQuery
+
+EPISODES = 100
+"""How many episodes a comparison plays, each model as many."""
+
+FEWEST = 10
+"""How few episodes may be asked for: fewer bound nothing."""
+
+
+class RegistryHost(Protocol):
+    """What is needed of the verbs of runs."""
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a database yet."""
+
+    def get(self, reference: str) -> Run:
+        """The run that is meant."""
+
+    def group(self, reference: str) -> Group | None:
+        """The group that is meant, if one is."""
+
+
+class ModelVerbs:
+    """What can be done with the models of one home."""
+
+    def __init__(self, home: RegistryHost, assess: ModelEvaluator) -> None:
+        self._home = home
+        self._assess = assess
+
+    def list(self, query: ModelQuery | None = None) -> tuple[ModelVersion, ...]:
+        """The models that a query asks for."""
+        if not self._home.exists:
+            return ()
+        return tuple(self._registry.find(query or ModelQuery()))
+
+    def environments(self) -> tuple[str, ...]:
+        """The environments that have a validated model, by name."""
+        return tuple(self._registry.environments()) if self._home.exists else ()
+
+    def get(self, reference: str | int) -> ModelVersion:
+        """The model meant by an id, an alias, `best@ENV` or a run."""
+        if not self._home.exists:
+            raise NotFound(f"no model {reference!r}: there are none here yet")
+        if isinstance(reference, int):
+            return self._registry.get(reference)
+        return references.model(self, self._home, reference)
+
+    def show(self, reference: str | int) -> ModelView:
+        """A model with all verdicts on it, and every change of an alias that it was in."""
+        model = self.get(reference)
+        return ModelView(
+            model=model,
+            verdicts=tuple(self._registry.verdicts_on(model.id)),
+            history=tuple(self._aliases.history(model_id=model.id)),
+        )
+
+    def aliases(self, *, env: str | None = None, alias: str | None = None) -> tuple[Alias, ...]:
+        """The aliases that match."""
+        return tuple(self._aliases.find(env=env, alias=alias)) if self._home.exists else ()
+
+    def history(
+        self, *, env: str | None = None, alias: str | None = None
+    ) -> tuple[AliasChange, ...]:
+        """Every change of an alias that matches, the newest first."""
+        return tuple(self._aliases.history(env=env, alias=alias)) if self._home.exists else ()
+
+    def validate(
+        self,
+        reference: str | int,
+        *,
+        min_return: float | None = None,
+        episodes: int | None = None,
+        fresh: bool = False,
+    ) -> StoredVerdict:
+        """Hold a model against the gate of its spec, and keep the verdict.
+
+        The report is that of the final evaluation, if it was of this model; else, or where it is
+        to be `fresh` or over so many episodes, the model is played anew by a process of its own.
+        """
+        _refuse_few(episodes)
+        model = self._sound(self.get(reference))
+        self._home.store.refuse_unwritable()
+        wish = ValidationRequest(min_return, episodes, fresh)
+        return judging.validate(self._registry, self._assess, model, wish)
+
+    def verify(self, *, env: str | None = None) -> Verification:
+        """What is missing or changed of the registry's files, by name."""
+        if not self._home.exists:
+            return Verification(models=0, faults=())
+        return integrity.verify(self._home.store, env)
+
+    def promote(
+        self,
+        reference: str | int,
+        to: str,
+        *,
+        env: str | None = None,
+        force: bool = False,
+        reason: str | None = None,
+        allow_equal: bool = False,
+        margin: float = 0.0,
+        episodes: int | None = None,
+        who: str | None = None,
+    ) -> AliasChange:
+        """Give a model an alias, if its gate has passed it and it beats who has the alias now.
+
+        By force neither is asked, but a reason is, and both stay in the history.
+        """
+        model = self.get(reference)
+        alias, named = references.place_of(to, env)
+        source = PolicySource(Path(model.model_path), "checkpoint", model)
+        references.refuse_other_env(
+            self, source, named, lambda word, env: f"rlctl promote {word} --to {alias}@{env}"
+        )
+        place = AliasKey(model.env_id, alias)
+        demand = PromotionRule(alias, allow_equal, margin)
+        _refuse_reason(reason, needed=force, margin=margin)
+        _refuse_few(episodes)
+        if margin and not allow_equal:
+            raise BadInput("margin is about not being worse", hint="Add --allow-equal.")
+        seen = self._aliases.holder(place)
+        if seen == model.id:
+            raise Conflict(f"model {model.id} is {place} already")
+        self._sound(model)
+        self._home.store.refuse_unwritable()
+        asked = Change(place, model.id, seen, "promote", who or somebody(), reason, forced=force)
+        if not force:
+            verdict_id = self._deserved(model, place, seen, demand, episodes)
+            asked = replace(asked, verdict_id=verdict_id)
+        return self._aliases.change(asked)
+
+    def rollback(
+        self,
+        alias: str,
+        *,
+        env: str | None = None,
+        reason: str | None = None,
+        who: str | None = None,
+    ) -> AliasChange:
+        """Give an alias back to the model that had it before, if that is still there."""
+        _refuse_reason(reason)
+        found = self._held(alias, env)
+        place = AliasKey(found.env_id, found.alias)
+        known = self._aliases.history(env=place.env_id, alias=place.alias)
+        before = returns_to(reversed(known), self._is_there)
+        if before is None:
+            raise Conflict(
+                f"nobody who is still there was {place} before model {found.model_id}",
+                hint=f"rlctl registry history {place}",
+            )
+        mine = (change for change in known if change.model_id == before)
+        then = next(change for change in mine if change.action == "promote")
+        if then.forced:
+            why = f"forced before: {then.reason}"
+            reason = why if reason is None else f"{reason}; {why}"
+        return self._aliases.change(
+            Change(
+                place,
+                before,
+                found.model_id,
+                "rollback",
+                who or somebody(),
+                reason,
+                forced=then.forced,
+                verdict_id=then.verdict_id,
+            )
+        )
+
+    def unalias(
+        self,
+        alias: str,
+        *,
+        env: str | None = None,
+        reason: str | None = None,
+        who: str | None = None,
+    ) -> AliasChange:
+        """Take an alias away, so that nobody has it."""
+        _refuse_reason(reason)
+        found = self._held(alias, env)
+        place = AliasKey(found.env_id, found.alias)
+        return self._aliases.change(
+            Change(place, None, found.model_id, "remove", who or somebody(), reason)
+        )
+
+    def prune(
+        self,
+        *,
+        keep_top_n: int | None = None,
+        max_age: float | None = None,
+        env: str | None = None,
+        dry_run: bool = False,
+    ) -> Pruning:
+        """Let go of models beyond so many of each environment, or older than so many days."""
+        if not self._home.exists:
+            return Pruning(removed=(), dry_run=dry_run)
+        limits = RetentionLimits(keep_top_n, max_age)
+        return Retention(self._home.store).prune(limits, env=env, dry_run=dry_run)
+
+    @property
+    def _registry(self) -> Registry:
+        return Registry(self._home.store)
+
+    @property
+    def _aliases(self) -> Aliases:
+        return Aliases(self._home.store)
+
+    def _sound(self, model: ModelVersion) -> ModelVersion:
+        """The model, if its files are whole and its run is not at work on them."""
+        run = None if model.run_id is None else self._run(model.run_id)
+        if run is not None and run.active:
+            raise Conflict(
+                f"model {model.id} is of run {run.id}, which is {run.state} and may still drop it",
+                hint=f"rlctl wait {run.id}",
+            )
+        catalog.verify(Path(model.model_path))
+        return model
+
+    def _run(self, run_id: str) -> Run | None:
+        try:
+            return self._home.get(run_id)
+        except NotFound:
+            return None
+
+    def _deserved(
+        self,
+        model: ModelVersion,
+        place: AliasKey,
+        champion_id: int | None,
+        demand: PromotionRule,
+        episodes: int | None,
+    ) -> int:
+        """The id of the verdict by which the model may have the alias."""
+        known = self._registry.verdicts_on(model.id)
+        verdict = promotion.validating(model, known)
+        if champion_id is None:
+            return verdict.id
+        champion, count = self._registry.get(champion_id), episodes or EPISODES
+        stored = promotion.decided(model, known, champion, demand, count)
+        if stored is None:
+            stored = judging.compare(self._registry, self._assess, model, champion, demand, count)
+        promotion.refuse_beaten(model, champion_id, place, stored)
+        return stored.id
+
+    def _held(self, word: str, env: str | None) -> Alias:
+        """The one alias that is meant."""
+        alias, env_id = references.place_of(word, env)
+        return references.only(self.aliases(env=env_id, alias=alias), word)
+
+    def _is_there(self, model_id: int) -> bool:
+        try:
+            return not self._registry.get(model_id).retiring
+        except NotFound:
+            return False
+
+
+def _refuse_few(episodes: int | None) -> None:
+    if episodes is not None and episodes < FEWEST:
+        raise BadInput(
+            f"episodes is {episodes}; a verdict needs at least {FEWEST}", path="episodes"
+        )
+
+
+def _refuse_reason(reason: str | None, *, needed: bool = False, margin: float = 0.0) -> None:
+    if needed and not (reason or "").strip():
+        raise BadInput(
+            "--force passes over a gate, and needs a --reason that stays in the history",
+            path="reason",
+            hint='For example: --force --reason "the gate measures the old reward"',
+        )
+    if reason is not None and len(reason) > LONGEST_REASON:
+        raise BadInput(f"reason has {len(reason)} characters; at most {LONGEST_REASON} are kept")
+    if not 0 <= margin < float("inf"):
+        raise BadInput(
+            f"margin is {margin:g}; must be a finite number, zero or more", path="margin"
+        )

@@ -1,0 +1,1 @@
+"""Runs: created, supervised, resumed, imported, folded into groups and compared."""

@@ -1,0 +1,120 @@
+"""Runs that are new: their ids, their records, and directories that appear whole or not at all."""
+
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_orch.errors import RlctlError
+from rl_orch.io.files import private
+from rl_orch.io.files.sealed import sync_directory
+from rl_orch.io.run import manifest
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import Run
+from rl_orch.spec.model import Spec
+
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Letters and digits that are not mistaken for each other."""
+
+UNFINISHED = ".new-"
+"""How the name of a directory begins while its run is not yet known."""
+
+
+def new_id(label: str) -> str:
+    """An id for people to read and type: a name, and letters that make it the only one."""
+    slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "run"
+    return f"{slug}-{''.join(secrets.choice(ALPHABET) for _ in range(6))}"
+
+
+def record(
+    spec: Spec, *, run_id: str, path: Path, group: str | None, made_at: float, **more: Any
+) -> Run:
+    """The run that a spec makes."""
+    facts: dict[str, Any] = {
+        "name": spec.label,
+        "env": spec.env.id,
+        "algo": spec.algo,
+        "config_hash": spec.config_hash,
+        "seed": spec.env.seed,
+        "total_timesteps": spec.train.total_timesteps,
+        "runner": spec.runner.name,
+        "queue": spec.schedule.queue or group or "default",
+        "priority": spec.schedule.priority,
+        "max_running": spec.schedule.max_running,
+        "after": spec.schedule.after,
+        "cpus": spec.cpus,
+        "gpus": spec.gpus,
+        "memory_mb": spec.resources.memory_mb,
+        "created_at": made_at,
+        "updated_at": made_at,
+    }
+    return Run(id=run_id, path=str(path), group=group, **(facts | more))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Runs that are not known yet, their directories made under names that nobody looks at, in a
+    folder of their own or beside where they will be."""
+
+    runs: tuple[Run, ...]
+    folder: Path | None = None
+
+    def unfinished(self, run: Run) -> Path:
+        """Where the directory of a run is made before the run is known."""
+        path = Path(run.path)
+        return (self.folder or path.parent) / f"{UNFINISHED}{path.name}"
+
+    def publish(self) -> None:
+        """Give the directories their names."""
+        for run in self.runs:
+            private.own_folder(Path(run.path).parent)
+            self.unfinished(run).rename(run.path)
+        for folder in {Path(run.path).parent for run in self.runs}:
+            sync_directory(folder)
+
+    def discard(self, *, only_unpublished: bool = False) -> None:
+        """Remove the directories, whichever name they have, or those that have yet to get one."""
+        for run in self.runs:
+            shutil.rmtree(self.unfinished(run), ignore_errors=True)
+            if not only_unpublished:
+                shutil.rmtree(run.path, ignore_errors=True)
+
+
+def draft(
+    home: Path,
+    spec: Spec,
+    *,
+    after: Sequence[str] = (),
+    folder: Path | None = None,
+    module_path: Sequence[str] = (),
+) -> Draft:
+    """The run that a spec asks for, or one for each of its seeds, in directories of their own."""
+    now, first = time.time(), new_id(spec.label)
+    group = first if spec.members else None
+    runs = []
+    for member in spec.members or [spec]:
+        run_id = f"{group}-s{member.env.seed}" if group else first
+        path = home / "runs" / run_id
+        made = record(
+            member, run_id=run_id, path=path, group=group, made_at=now, after=tuple(after)
+        )
+        runs.append(made)
+    drafted = Draft(tuple(runs), folder)
+    try:
+        for member, run in zip(spec.members or [spec], runs, strict=True):
+            facts = manifest.describe(
+                member, run_id=run.id, group=group, created_at=now, module_path=module_path
+            )
+            RunDir(drafted.unfinished(run)).create(member, facts)
+    except (OSError, RlctlError) as error:
+        drafted.discard()
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RlctlError(
+            f"run directory {str(home / 'runs' / first)!r} cannot be made: {why}",
+            hint="Set RLCTL_HOME to a folder that can be written to.",
+        ) from None
+    return drafted

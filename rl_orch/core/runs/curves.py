@@ -1,0 +1,164 @@
+"""Curves from runs: the returns of one over its steps, or the mean of a group with its band.
+
+Data only; `chart.py` draws it in the terminal, `picture.py` into a file.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_orch import stats
+from rl_orch.core.runs.groups import JUDGED
+from rl_orch.records import EpisodeSummary, History, Run, State
+
+Floats = NDArray[np.float64]
+
+POINTS = 80
+"""Stretches of steps that the longest run of a group is cut into."""
+
+LOOSE_ENDS = 2
+"""Runs that end within so many stretches of each other count as equally long."""
+
+TRAINED = (State.EVALUATING, *JUDGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Returns over environment steps; with a band from low to high where those are given."""
+
+    steps: Sequence[int] = ()
+    returns: Sequence[float] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What is drawn of a run or a group.
+
+    `training` are the returns while it learned, `evaluated` those of its evaluations. `tails` are
+    runs of a group that went on after the first had ended, each by itself. `extent` is the lowest
+    and the highest return of any single run, which a band may surpass.
+    """
+
+    label: str
+    training: Line
+    evaluated: Line = Line()
+    tails: Sequence[Line] = ()
+    extent: tuple[float, float] | None = None
+
+    @property
+    def drawn(self) -> list[float]:
+        """Every return that a picture must have room for."""
+        lines = (self.training, self.evaluated, *self.tails)
+        return [*(value for line in lines for value in line.returns), *(self.extent or ())]
+
+    @property
+    def last_step(self) -> int:
+        """Where the curve ends."""
+        lines = (self.training, self.evaluated, *self.tails)
+        return max((line.steps[-1] for line in lines if line.steps), default=0)
+
+
+def of_run(past: History, label: str, *, until: int | None = None) -> Curve:
+    """The curve of one run, averaged over stretches as long as in a run that lasts `until`."""
+    seen = _finite(past)
+    steps, returns = seen.returns(until=until)
+    kept = [(s, r) for s, r in zip(steps, returns, strict=True) if math.isfinite(r)]
+    return Curve(label, _line(kept), _line(_means(seen)))
+
+
+def of_group(runs: Sequence[Run], past: Callable[[str], History], label: str) -> Curve:
+    """The mean over the runs of a group with its pointwise 95 % interval.
+
+    Runs that were trained to their end count; while there are none, those that have begun. Mean
+    and band end where the shortest of them does: a mean over those that go on would be one over
+    other runs. What comes after is in `tails`. `past` gives the history of a run's id.
+    """
+    counted = [run for run in runs if run.state in TRAINED] or list(runs)
+    all_seen = [_finite(past(run.id)) for run in counted]
+    seen = [known for known in all_seen if known.episodes or known.evaluations]
+    among = f"{len(seen)}" if len(seen) == len(runs) else f"{len(seen)} of {len(runs)}"
+    label = f"{label}, mean of {among} run{'' if len(seen) == len(runs) == 1 else 's'}"
+    return folded(seen, label)
+
+
+def folded(histories: Sequence[History], label: str) -> Curve:
+    """The histories of some runs as one curve."""
+    evaluated = _common_evaluations(histories)
+    trained = [past.episodes for past in histories if past.episodes]
+    if not trained:
+        return Curve(label, Line(), evaluated)
+    width = max(1, -(-max(episodes[-1].step for episodes in trained) // POINTS))
+    rows = [_stretches(episodes, width) for episodes in trained]
+    start, end = max(first for first, _ in rows), min(first + len(row) for first, row in rows)
+    common = [row[start - first : end - first] for first, row in rows]
+    tails = [
+        _plain_line(row[end - 1 - first :], end - 1, width)
+        for first, row in rows
+        if first < end and first + len(row) > end + LOOSE_ENDS
+    ]
+    everything = np.concatenate([row for _, row in rows])
+    extent = (float(everything.min()), float(everything.max()))
+    training = _mean_line(np.array(common), _ends(start, end, width)) if end > start else Line()
+    return Curve(label, training, evaluated, tails, extent)
+
+
+def _finite(past: History) -> History:
+    """What is known of a run; not what a number that is not finite would spoil."""
+    return History(
+        tuple(episode for episode in past.episodes if math.isfinite(episode.ret)),
+        tuple((step, found) for step, found in past.evaluations if math.isfinite(found.mean)),
+    )
+
+
+def _stretches(episodes: Sequence[EpisodeSummary], width: int) -> tuple[int, Floats]:
+    """The first stretch of steps in which an episode ended, and the mean return in each from there.
+
+    A stretch in which none ended keeps the return of the one before.
+    """
+    sums: dict[int, list[float]] = {}
+    for episode in episodes:
+        sums.setdefault(episode.step // width, []).append(episode.ret)
+    first, last = min(sums), max(sums)
+    values: list[float] = []
+    for stretch in range(first, last + 1):
+        inside = sums.get(stretch)
+        values.append(sum(inside) / len(inside) if inside else values[-1])
+    return first, np.array(values)
+
+
+def _common_evaluations(histories: Sequence[History]) -> Line:
+    """The evaluations at the steps at which every run had one."""
+    means = [dict(_means(past)) for past in histories]
+    shared = sorted(set.intersection(*(set(found) for found in means))) if means else []
+    rows = np.array([[found[step] for step in shared] for found in means])
+    return _mean_line(rows, shared) if shared else Line()
+
+
+def _mean_line(rows: Floats, steps: Sequence[int]) -> Line:
+    middle = rows.mean(axis=0).tolist()
+    if len(rows) < 2:
+        return Line(steps, middle)
+    low, high = stats.band(rows)
+    return Line(steps, middle, low.tolist(), high.tolist())
+
+
+def _plain_line(values: Floats, first: int, width: int) -> Line:
+    return Line(_ends(first, first + len(values), width), values.tolist())
+
+
+def _ends(start: int, end: int, width: int) -> list[int]:
+    """The last step of each stretch."""
+    return [(stretch + 1) * width for stretch in range(start, end)]
+
+
+def _means(seen: History) -> list[tuple[int, float]]:
+    return [(step, evaluation.mean) for step, evaluation in seen.evaluations]
+
+
+def _line(points: Sequence[tuple[int, float]]) -> Line:
+    return Line([step for step, _ in points], [value for _, value in points])

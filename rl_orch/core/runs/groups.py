@@ -1,0 +1,92 @@
+"""Groups: runs of one spec with different seeds, folded into one record. Pure; reads nothing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_orch import stats
+from rl_orch.records import Group, GroupEvaluation, Run, State, Verdicts
+
+__all__ = ["JUDGED", "Group", "RunOrGroup", "fold", "folded_state", "of_runs"]
+
+WORST_FIRST = (State.FAILED, State.STOPPED, State.REJECTED)
+"""A group whose runs have all ended is in the first of these states that any of them is in."""
+
+JUDGED = (State.SUCCEEDED, State.REJECTED)
+"""The states of a run that has had its final evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrGroup:
+    """A run, or a group and its runs by seed: what a word on a command line may mean."""
+
+    runs: tuple[Run, ...]
+    group: Group | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the group, or of the one run."""
+        return self.runs[0].id if self.group is None else self.group.id
+
+    @property
+    def whole(self) -> Run | Group:
+        """The group, or the one run."""
+        return self.group or self.runs[0]
+
+
+def of_runs(runs: tuple[Run, ...]) -> RunOrGroup:
+    """One run by itself, or those of a group."""
+    return RunOrGroup(runs) if runs[0].group is None else RunOrGroup(runs, fold(runs))
+
+
+def fold(runs: Sequence[Run]) -> Group:
+    """The group that some runs make, in the order in which they are given."""
+    if not runs or len({run.group for run in runs}) != 1 or runs[0].group is None:
+        raise ValueError(f"not the runs of one group: {[(run.id, run.group) for run in runs]}")
+    first, verdicts = runs[0], [run.verdict for run in runs if run.verdict is not None]
+    return Group(
+        id=runs[0].group,
+        name=first.name,
+        env=first.env,
+        algo=first.algo,
+        config_hash=first.config_hash,
+        state=folded_state([run.state for run in runs]),
+        counts=dict(Counter(run.state for run in runs)),
+        seeds=tuple(run.seed for run in runs),
+        env_steps=sum(run.env_steps for run in runs),
+        total_timesteps=sum(run.total_timesteps for run in runs),
+        eval=_evaluation(runs),
+        verdicts=Verdicts(passed=verdicts.count("passed"), n=len(verdicts)),
+        created_at=min(run.created_at for run in runs),
+        updated_at=max(run.updated_at for run in runs),
+        runs=tuple(run.id for run in runs),
+    )
+
+
+def folded_state(states: Sequence[State]) -> State:
+    """What the states of a group's runs come to.
+
+    `queued` while all of them are, `running` while any has yet to end; then `failed` if any failed
+    or was lost, `stopped` if any was stopped, `rejected` if any was rejected, and `succeeded` if
+    all of them did.
+    """
+    if set(states) == {State.QUEUED}:
+        return State.QUEUED
+    ended = {*JUDGED, State.FAILED, State.STOPPED, State.LOST}
+    if not ended.issuperset(states):
+        return State.RUNNING
+    seen = {State.FAILED if state is State.LOST else state for state in states}
+    return next((state for state in WORST_FIRST if state in seen), State.SUCCEEDED)
+
+
+def _evaluation(runs: Sequence[Run]) -> GroupEvaluation | None:
+    """The statistics over training runs; a run counts by the mean of its final evaluation.
+
+    None where runs are of different specs: there is nothing that they could be replicates of.
+    """
+    if len({run.config_hash for run in runs}) > 1:
+        return None
+    judged = [run.eval.mean for run in runs if run.eval is not None and run.state in JUDGED]
+    if not judged:
+        return None
+    return stats.summarize_runs(judged)

@@ -1,0 +1,142 @@
+"""What a run's events add up to, and what follows once its root is gone. Pure.
+
+Anything may append to an event file, so what cannot be read here is passed over.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from signal import Signals
+from typing import Any, Literal, TypeAlias
+
+from rl_orch.core.ports import Exit
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.run.history import evaluation_of, number_of
+from rl_orch.records import Evaluation, Event, EventKind, State
+
+BAD_INPUT = 2
+LONGEST_DELAY_S = 600.0
+SUSPECT = 10
+"""As many attempts in a row that got no checkpoint further may themselves be why all came down."""
+
+Exactness: TypeAlias = Literal["bitwise", "approximate"]
+EXACT: dict[Any, Exactness] = {"bitwise": "bitwise", "approximate": "approximate"}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest facts of a run: those of an attempt, and of the attempts that it goes on from."""
+
+    env_steps: int = 0
+    started: bool = False
+    ended: Event | None = None
+    evaluation: Evaluation | None = None
+    best: str | None = None
+    resume: Exactness | None = None
+    paced_steps: int = 0
+    paced_s: float = 0.0
+
+    def after(self, event: Event) -> "Progress":
+        """The progress once an event is known."""
+        seen = replace(self, env_steps=max(self.env_steps, event.step))
+        match event.kind, event.key:
+            case EventKind.LOG, "charts/SPS":
+                return seen._paced(event)
+            case EventKind.STATE, "started":
+                at = event.step
+                return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
+            case EventKind.STATE, "ended":
+                return replace(seen, ended=event)
+            case EventKind.STATE, "resume" if event.value in EXACT:
+                return replace(seen, resume=EXACT[event.value])
+            case EventKind.EVAL, _:
+                return replace(seen, evaluation=evaluation_of(event) or self.evaluation)
+            case EventKind.CHECKPOINT, "saved" if event.tags.get("best"):
+                return replace(seen, best=catalog.checkpoint_name(event.value) or self.best)
+            case _:
+                return seen
+
+    @property
+    def sps(self) -> float | None:
+        """Environment steps a second over all of training, evaluations left out."""
+        return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
+
+    def _paced(self, event: Event) -> "Progress":
+        speed = number_of(event)
+        if speed is None or not 1e-6 < speed < 1e12:
+            return self
+        seconds = max(0, event.step - self.paced_steps) / speed
+        return replace(self, paced_steps=event.step, paced_s=self.paced_s + seconds)
+
+
+def began(start: Event) -> str:
+    """What an attempt's first event says of where it begins."""
+    name = catalog.checkpoint_name(start.tags.get("checkpoint"))
+    if name is None:
+        return "training"
+    passed_over = start.tags.get("passed_over")
+    problems = passed_over if isinstance(passed_over, list) else []
+    return "; ".join([*map(str, problems), f"resumed from {name}"])
+
+
+def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[State, str]:
+    """The state that follows once the root of a training attempt is gone, and why."""
+    last = progress.ended
+    if last is not None:
+        return _after_last_words(last, stopping=stopping)
+    where = f"at step {progress.env_steps:,}" if progress.started else "before it began"
+    if stopping:
+        return State.STOPPED, f"killed {where}, before a last checkpoint"
+    if gone.code is None:
+        return State.LOST, f"its process vanished {where}"
+    if gone.code < 0:
+        return State.FAILED, f"its process was killed by {_signal_name(-gone.code)} {where}"
+    return State.FAILED, f"its process ended with exit code {gone.code} {where}; see its log"
+
+
+def worth_a_retry(progress: Progress, gone: Exit) -> bool:
+    """Whether a further attempt may end better: after a crash, not after a reasoned refusal.
+
+    A root that says why it failed and exits as for bad input, or because numbers were no longer
+    finite, would do so again.
+    """
+    last = progress.ended
+    return last is None or (gone.code != BAD_INPUT and not last.tags.get("final"))
+
+
+def was_interrupted(gone: Exit, *, watched: bool, idle: int) -> bool:
+    """Whether a root that ended without a word did so by no fault of its run, as in a power cut.
+
+    Its supervisor died as well, before it saw that end. After so many idle attempts in a row, the
+    run itself may be what brings all down, and it is no longer taken for that.
+    """
+    return gone.code is None and not watched and idle < SUSPECT
+
+
+def idle_attempts(attempt: int, events: Iterable[Event]) -> int:
+    """How many attempts in a row, up to the given one, have got no checkpoint any further."""
+    furthest, advanced = 0, 0
+    for event in events:
+        saved = event.kind is EventKind.CHECKPOINT and event.key == "saved"
+        if saved and event.step > furthest:
+            furthest, advanced = event.step, max(advanced, event.attempt)
+    return max(0, attempt - advanced)
+
+
+def retry_delay_s(retries: int, backoff_s: float) -> float:
+    """Seconds before the next retry, after so many."""
+    return min(backoff_s * 2.0 ** min(retries, 30), LONGEST_DELAY_S)
+
+
+def _after_last_words(last: Event, *, stopping: bool) -> tuple[State, str]:
+    why = str(last.tags.get("reason", "it did not say why"))
+    if last.value == "trained" and stopping:
+        return State.STOPPED, f"{why}; stopped before the final evaluation"
+    states = {"trained": State.EVALUATING, "stopped": State.STOPPED}
+    return states.get(str(last.value), State.FAILED), why
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,182 @@
+"""Going on with a run that has ended: whether it may be, under which options, and who does it."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core.runs.state import advance
+from rl_orch.core.store.runs import Store
+from rl_orch.core.store.services import Services
+from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RunLocked
+from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import Run, State
+from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.difference import differences
+from rl_orch.spec.model import Spec
+from rl_orch.spec.operations import RunnerGroup
+from rl_orch.spec.resolve import resolve
+
+RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
+
+CHANGEABLE = (
+    *("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources"),
+    *("schedule.priority", "schedule.queue", "schedule.max_running", "schedule.retries"),
+    *("schedule.backoff_s", "runner.stop_grace_s", "runner.silence_s"),
+)
+"""Options, and groups of them, that a run may go on with otherwise. Any other would make it another
+experiment under the same name."""
+
+
+def claim(store: Store, services: Services, run: Run, lease: str) -> None:
+    """Take a lease that nobody alive holds, or say who does."""
+    held_by = store.lease_of(run.id)
+    free = held_by is None or not services.alive(held_by, run)
+    if free and store.take_lease(run.id, held_by=held_by, lease=lease):
+        return
+    holder = (store.lease_of(run.id) if free else held_by) or "another"
+    _, process = pids.holder_of(holder)
+    raise RunLocked(
+        f"run {run.id} is being carried out by process {process.partition(':')[0]} now",
+        hint=f"rlctl wait {run.id}",
+    )
+
+
+def refuse_final(run: Run) -> None:
+    """Raise if the run has come to an end that is final."""
+    if run.state in RESUMABLE or run.active:
+        return
+    raise Conflict(
+        f"run {run.id} has {run.state}, which is final; resumed are {', '.join(RESUMABLE)} runs",
+        hint=f"To train it anew: rlctl launch -f {str(Path(run.path) / 'spec.yaml')!r}",
+    )
+
+
+def refuse_gone(run: Run) -> None:
+    """Raise if the run's directory is not where it was."""
+    if not Path(run.path).is_dir():
+        raise NotFound(
+            f"the directory of run {run.id} is gone: {run.path!r}",
+            hint=f"If it was moved: rlctl import-run NEW_PATH. To forget it: rlctl rm {run.id}",
+        )
+
+
+def spec_of(run: Run) -> Spec:
+    """The run's spec; where it is gone or damaged, the error says what can still be done."""
+    refuse_gone(run)
+    act = "stop" if run.active else "rm"
+    hint = f"Put it back as it was, from a copy. Without it: rlctl {act} {run.id}"
+    try:
+        return RunDir.of(run).spec()
+    except NotFound:
+        file = str(RunDir.of(run).spec_file)
+        raise NotFound(f"spec.yaml of run {run.id} is gone: {file!r}", hint=hint) from None
+    except Damaged as error:
+        raise Damaged(f"run {run.id}: {error.message}", hint=hint) from None
+
+
+def stop_grace_s(run: Run) -> float:
+    """Seconds that a run may take to end; the usual ones, where its spec cannot be read."""
+    try:
+        return spec_of(run).runner.stop_grace_s
+    except (NotFound, Damaged):
+        return RunnerGroup().stop_grace_s
+
+
+def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
+    """Raise if options are to change under a run that goes on."""
+    if overrides:
+        raise Conflict(
+            f"run {run.id} is {run.state}; its options cannot change while it goes on",
+            hint=f"rlctl stop {run.id}, then resume it.",
+        )
+
+
+def requeued(
+    run: Run, overrides: Sequence[str], check: Callable[[Spec, Sequence[str]], object]
+) -> Run:
+    """A run that had ended, queued for a further attempt; its directory says what has changed.
+
+    `check` raises if a changed spec could not be carried out.
+    """
+    directory = RunDir(Path(run.path))
+    refuse_gone(run)
+    with directory.locked(note=False):
+        pass  # Nobody is at work there, or `RunLocked` says who is.
+    spec, changes = changed_spec(run, overrides)
+    if spec.runner.name != "external" or spec.runner.resume != "none":
+        newest_checkpoint(directory)  # There is one to go on from, or the error says why not.
+    if changes:
+        check(spec, directory.module_path())
+        _note(directory, spec, changes, attempt=run.attempt + 1)
+    directory.forget_stop()
+    return advance(run, State.QUEUED, "to be resumed").model_copy(
+        update={
+            "name": spec.label,
+            "config_hash": spec.config_hash,
+            "total_timesteps": spec.train.total_timesteps,
+            "queue": spec.schedule.queue or run.group or "default",
+            "priority": spec.schedule.priority,
+            "max_running": spec.schedule.max_running,
+            "cpus": spec.cpus,
+            "gpus": spec.gpus,
+            "memory_mb": spec.resources.memory_mb,
+            "retries": 0,
+        }
+    )
+
+
+def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
+    """The run's spec after overrides, and what they change: path → [before, after]."""
+    directory = RunDir.of(run)
+    spec = spec_of(run)
+    # A process that died between the files and the row has noted the hash, and changed no more.
+    if spec.config_hash not in (run.config_hash, directory.noted_hash()):
+        raise Conflict(
+            f"spec.yaml of run {run.id} is not the one that it was trained by: it gives the config "
+            f"hash {spec.config_hash[:12]}, the run has {run.config_hash[:12]}",
+            hint="Put it back as it was; to change what may change, use --set.",
+        )
+    if not overrides:
+        return spec, {}
+    changed = resolve(spec.model_dump(mode="json"), overrides=overrides)
+    refuse_pending(changed)
+    changes = differences([spec, changed])
+    for path, (before, after) in changes.items():
+        if not any(path == word or path.startswith(f"{word}.") for word in CHANGEABLE):
+            raise BadInput(
+                f"{path} is {before!r} and cannot become {after!r}; a resumed run may only change "
+                f"{', '.join(CHANGEABLE)}",
+                path=path,
+                hint="Launch another run with that option instead.",
+            )
+    if "train.total_timesteps" in changes and changed.train.total_timesteps <= run.env_steps:
+        raise BadInput(
+            f"train.total_timesteps is {changed.train.total_timesteps}; "
+            f"run {run.id} is at step {run.env_steps} already",
+            path="train.total_timesteps",
+        )
+    return changed, changes
+
+
+def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
+    """Raise if a single run of a group would come to be of another spec than the others."""
+    if run.group is None or not overrides:
+        return
+    spec, _ = changed_spec(run, overrides)
+    if spec.config_hash != run.config_hash:
+        raise BadInput(
+            f"run {run.id} is of group {run.group}, whose runs learn by one spec; "
+            f"{', '.join(overrides)} would make it another one",
+            hint=f"Before any run of the group is final: rlctl resume {run.group} --set …",
+        )
+
+
+def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
+    """Write the spec as it is from that attempt on, and say in the manifest what has changed."""
+    facts = directory.manifest()
+    note = {"attempt": attempt, "at": time.time(), "set": changes, "config_hash": spec.config_hash}
+    directory.write_manifest(facts | {"changes": [*directory.changes(), note]})
+    directory.write_spec(spec)

@@ -1,0 +1,302 @@
+"""Taking in a run directory from elsewhere. All that is known of the run comes from its files."""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.runs.creation import record
+from rl_orch.errors import Conflict, Damaged, RlctlError, RunLocked
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.files import private, trees, workspaces
+from rl_orch.io.files.sealed import advice, sync_directory
+from rl_orch.io.machine import room
+from rl_orch.io.machine.hardware import nearest
+from rl_orch.io.processes.task_child import ProgressCallback
+from rl_orch.io.run import command_socket
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import newest_attempt, read
+from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State
+
+LATEST = 1e11
+"""Seconds since 1970; the year 5138."""
+
+FINAL, ELSEWHERE = "final", "final-elsewhere"
+RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+LEFT_OUT = (
+    command_socket.SOCKET,
+    "lock",
+    "stop",
+    "attempt",
+    "heartbeat",
+    "gpus",
+    "pinned",
+    ".reserve",
+)
+"""Files that say something about a process, not about the run."""
+
+
+def identify(source: RunDir) -> str:
+    """The id of the run in a directory that can be taken in, as its manifest gives it."""
+    if not source.is_run:
+        raise source.not_a_run()
+    run_id = _run_id(source, source.manifest())
+    if (holder := source.lock_holder()) is not None:
+        raise RunLocked(
+            f"run directory {str(source.path)!r} is in use by process {holder.partition(':')[0]}",
+            hint="Stop the run where it is, then import it.",
+        )
+    return run_id
+
+
+@dataclass(slots=True)
+class IncomingRun:
+    """A run directory on its way in. `run` is what its files tell; `place` is where they are until
+    `publish` gives them their name in this home, and `withdraw` takes that back.
+    """
+
+    source: RunDir
+    target: RunDir
+    run: Run
+    place: Path
+    renamed: bool = False
+    workspace: Path | None = None
+    set_aside: bool = False
+    module_path: Sequence[str] = ()
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the source is still where it was."""
+        return self.workspace is not None
+
+    @property
+    def is_from_elsewhere(self) -> bool:
+        """Whether it was not in this home before, under its own name."""
+        return self.renamed or self.is_copy
+
+    def publish(self) -> None:
+        """Give the directory its name, on the disk for good."""
+        if self.place != self.target.path:
+            self.place.rename(self.target.path)
+            self.place = self.target.path
+        sync_directory(self.target.path.parent)
+
+    def withdraw(self) -> None:
+        """Leave all as it was before: no copy, and what was renamed where it came from."""
+        if self.workspace is not None:
+            if self.place == self.target.path:
+                self.place.rename(self.workspace / "withdrawn")
+            return
+        if self.renamed:
+            self.target.path.rename(self.source.path)
+        if self.set_aside:
+            self.source.report_file(ELSEWHERE).replace(self.source.report_file(FINAL))
+        if self.module_path:
+            facts = self.source.manifest() | {"module_path": list(self.module_path)}
+            self.source.write_manifest(facts)
+
+
+@contextmanager
+def bringing(
+    source: RunDir, target: RunDir, *, move: bool, watch: ProgressCallback
+) -> Iterator[IncomingRun]:
+    """A run directory, or a copy of it, on its way to where runs of this home live.
+
+    Nothing is copied before all of it was measured and found to fit. To move is to rename where
+    that can be done. Elsewhere it is to copy: the caller removes the source once the run is known
+    here. Whatever is raised meanwhile, nothing stays.
+    """
+    try:
+        with ExitStack() as stack:
+            coming = _brought(source, target, stack, move=move, watch=watch)
+            try:
+                arrived = RunDir(coming.place)
+                if coming.is_from_elsewhere:
+                    coming.module_path = arrived.module_path()
+                    forget_modules(arrived)
+                    private.close_tree(arrived.path, like=target.path.parent)
+                    _let_append(arrived.path)
+                coming.set_aside = forget_processes(arrived)
+                yield coming
+            except BaseException:
+                with suppress(OSError, RlctlError):
+                    coming.withdraw()
+                raise
+    except OSError as error:
+        said = f"{str(source.path)!r} cannot be brought here: {error.strerror or error}"
+        raise RlctlError(said, hint=advice(error, then="import it again")) from error
+
+
+def forget_processes(directory: RunDir) -> bool:
+    """Remove what speaks of processes elsewhere, and set their final evaluation aside, if there is
+    one; whether there is.
+
+    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere.
+    """
+    for name in LEFT_OUT:
+        if not (directory.path / name).is_dir():
+            (directory.path / name).unlink(missing_ok=True)
+    final = directory.report_file(FINAL)
+    if not os.path.lexists(final):
+        return False
+    final.replace(directory.report_file(ELSEWHERE))
+    return True
+
+
+def forget_modules(directory: RunDir) -> None:
+    """Search no folder for modules that a run from elsewhere names: nobody vouches for them."""
+    if directory.manifest().get("module_path"):
+        directory.write_manifest(directory.manifest() | {"module_path": []})
+
+
+def run_in(directory: RunDir) -> Run:
+    """The run as its files tell of it, up to where its last attempt ended."""
+    spec, facts = directory.spec(), directory.manifest()
+    attempt = newest_attempt(directory.events)
+    run_id, made_at, group = _run_id(directory, facts), facts.get("created_at"), facts.get("group")
+    if not isinstance(made_at, int | float) or not 0 <= made_at < LATEST:
+        raise Damaged(f"{str(directory.manifest_file)!r} has no created_at: {made_at!r} is none")
+    if spec.config_hash != directory.noted_hash():
+        raise Damaged(
+            f"{str(directory.spec_file)!r} is not the spec that the run was trained by: its config "
+            "hash is not that of the manifest"
+        )
+    if attempt == 0 and catalog.newest(directory.checkpoints).path is not None:
+        raise Damaged(f"{str(directory.path)!r} has checkpoints, but no events that tell of them")
+    if group is not None and not (isinstance(group, str) and RUN_ID.fullmatch(group)):
+        raise Damaged(f"{str(directory.manifest_file)!r} has a group that is none: {group!r}")
+    said = next((a.reason for a in reversed(attempts_in(directory)) if a.reason), "imported")
+    return record(
+        spec,
+        run_id=run_id,
+        path=directory.path,
+        group=group,
+        made_at=made_at,
+        state=State.RUNNING if attempt else State.QUEUED,
+        reason=said,
+        attempt=attempt,
+    )
+
+
+def attempts_in(directory: RunDir) -> list[Attempt]:
+    """The attempts that the event file tells of."""
+    found: dict[int, dict[str, Any]] = {}
+    for event in read(directory.events):
+        if event.kind is not EventKind.STATE or event.key not in ("started", "ended"):
+            continue
+        known = found.setdefault(event.attempt, {"started_at": event.ts})
+        if event.key == "ended":
+            known |= {"ended_at": event.ts, "reason": _reason(event)}
+    run_id = directory.path.name
+    return [Attempt(run_id=run_id, number=n, **known) for n, known in sorted(found.items())]
+
+
+def models_in(directory: RunDir) -> dict[str, EvalReport]:
+    """The reports on all intact checkpoints that were evaluated, by name. Reads every byte."""
+    if not directory.spec().registry.enable:
+        return {}
+    found = {}
+    for entry in catalog.listing(directory.checkpoints):
+        with suppress(Damaged):
+            report = directory.read_report(entry.path.name) if entry.intact else None
+            if report is not None:
+                found[entry.path.name] = report
+    return found
+
+
+def register_models(
+    registry: Registry, run: Run, models: Mapping[str, EvalReport], *, lease: str
+) -> None:
+    """Enter checkpoints of a run, by name, with the reports on them."""
+    directory = RunDir.of(run)
+    spec, commit = directory.spec(), directory.manifest().get("git_commit")
+    for name, report in models.items():
+        path = directory.checkpoints / name
+        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+
+
+def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
+    run_id = facts.get("run_id")
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
+    return run_id
+
+
+def _brought(
+    source: RunDir, target: RunDir, stack: ExitStack, *, move: bool, watch: ProgressCallback
+) -> IncomingRun:
+    """The directory where it can be published from; a copy is in a workspace of the stack."""
+    if target.path.exists() and source.path.samefile(target.path):
+        return IncomingRun(source, target, run_in(target), target.path)
+    if os.path.lexists(target.path):
+        raise Conflict(
+            f"there is a directory {str(target.path)!r} already",
+            hint=f"If that is the run: rlctl import-run {str(target.path)!r}",
+        )
+    watch("measuring", 0.0)
+    tree = trees.survey(source.path, _is_left_out)
+    if not (move and _is_on_same_disk(source.path, target.path)):
+        _refuse_without_room(tree, tree.data, target)  # Before its events are read.
+    run = run_in(source).model_copy(update={"path": str(target.path)})
+    if move and _renamed(source.path, target.path):
+        return IncomingRun(source, target, run, target.path, renamed=True)
+    space = stack.enter_context(workspaces.workspace(target.path.parent))
+    holes = tree.filled == tree.data or trees.keeps_holes(space)
+    _refuse_without_room(tree, tree.data if holes else tree.filled, target)
+    trees.copy(tree, space / target.path.name, lambda done: watch("copying", done))
+    return IncomingRun(source, target, run, space / target.path.name, workspace=space)
+
+
+def _refuse_without_room(tree: trees.Tree, needed: int, target: RunDir) -> None:
+    room.refuse_without(
+        target.path.parent,
+        f"run {target.path.name}",
+        needed,
+        files=len(tree.entries),
+        hint="Free space on that disk, or name a home on another one with --home. Nothing was "
+        "copied.",
+    )
+
+
+def _is_on_same_disk(source: Path, target: Path) -> bool:
+    return source.stat().st_dev == nearest(target).stat().st_dev
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether a directory now has another name; not where that is on another disk."""
+    private.own_folder(target.parent)
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _let_append(root: Path) -> None:
+    """Let a run go on whose files were made read-only, as in a backup."""
+    for path in root.iterdir():
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            path.chmod(stat.S_IMODE(mode) | stat.S_IRUSR | stat.S_IWUSR)
+
+
+def _reason(event: Event) -> str:
+    return str(event.tags.get("reason", ""))
+
+
+def _is_left_out(parts: tuple[str, ...], mode: int) -> bool:
+    """Whether something in a run directory is of a process, or half-written, and stays behind."""
+    name, depth = parts[-1], len(parts)
+    if name.startswith(".tmp-"):
+        return depth <= 2 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    if depth > 1 or name not in LEFT_OUT:
+        return False
+    return stat.S_ISREG(mode) or (name == command_socket.SOCKET and stat.S_ISSOCK(mode))

@@ -1,0 +1,500 @@
+"""Supervision: one tick reads what a run has told, looks at its root, and takes the next step.
+
+What follows from what is decided in `progress.py` and `gate/`; `Supervisor` carries it out.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_orch import gate
+from rl_orch.core.ports import Exit, Runner, Task
+from rl_orch.core.registry.evidence import wanted
+from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.registration import FINAL, judge, keep_models, report_on
+from rl_orch.core.registry.retention import Retention, RetentionLimits
+from rl_orch.core.runs.progress import (
+    Progress,
+    after_training,
+    began,
+    idle_attempts,
+    retry_delay_s,
+    was_interrupted,
+    worth_a_retry,
+)
+from rl_orch.core.runs.state import advance
+from rl_orch.core.store.runs import Store
+from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
+from rl_orch.io.run import gate_evidence
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import Reader, folded, is_start, tail
+from rl_orch.io.run.heartbeat import last_beat
+from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
+from rl_orch.spec.model import Spec
+
+LOG = logging.getLogger(__name__)
+LAST_WORDS_S = 2.0
+"""What a root gets beyond its grace, to say what it did with it."""
+
+BLINK_S = 2.0
+"""What the time between two ticks counts for at most as silence."""
+
+APPEARS_WITHIN_S = 2.0
+"""How long after its start a root may be neither seen nor heard."""
+
+TOLD = (EventKind.STATE, EventKind.EVAL, EventKind.CHECKPOINT, EventKind.LOG)
+"""The kinds of events that `Progress` reads."""
+
+TOLD_WORDS = tuple(f'"{kind}"'.encode() for kind in TOLD)
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Carries one run from where it is to its end, a tick at a time.
+
+    Every write is made as the holder of the run's lease, and refused if somebody else holds it.
+    While it is `waiting`, a queued run is not started. Where it `retries`, a run that crashed is
+    queued again, as often as its spec allows. Where it does not hear `every_event`, it parses those
+    alone that say what becomes of the run, which are few.
+    """
+
+    store: Store
+    registry: Registry
+    runner: Runner
+    run: Run
+    lease: str
+    may_start: bool = True
+    waiting: bool = False
+    retries: bool = False
+    every_event: bool = True
+    save_every_s: float = 1.0
+    gpus: tuple[str, ...] | None = None
+    clock: Callable[[], float] = time.time
+    timer: Callable[[], float] = time.monotonic
+    verdict: Verdict | None = None
+    _progress: Progress = field(default_factory=Progress)
+    _began: str = "training"
+    _doing: str | None = None
+    _offset: int = 0
+    _handle: str | None = None
+    _spec: Spec | None = None
+    _unseen_since: float = 0.0
+    _watched: bool = False
+    _beat: int | None = None
+    _silent_s: float = 0.0
+    _listened_at: float = 0.0
+    _not_before: float = 0.0
+    _stop_asked_at: float | None = None
+    _forced: bool = False
+    _why_forced: str = ""
+    _saved_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._find_handle()
+        self._unseen_since = self._listened_at = self.timer()
+
+    def _find_handle(self) -> None:
+        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
+        self._handle = noted[0].handle if noted else None
+
+    @property
+    def directory(self) -> RunDir:
+        """The run's directory."""
+        return RunDir.of(self.run)
+
+    @property
+    def spec(self) -> Spec:
+        """The run's spec, read once."""
+        if self._spec is None:
+            self._spec = self.directory.spec()
+        return self._spec
+
+    @property
+    def rested(self) -> bool:
+        """Whether a run that crashed has waited long enough to be started again."""
+        return self.timer() >= self._not_before
+
+    def look_again(self, run: Run, lease: str) -> None:
+        """Go on with a run that others may have had in the meantime."""
+        self.run, self.lease = run, lease
+        self._find_handle()
+
+    def tick(self) -> list[Event]:
+        """Look once and act once; returns the events that were new.
+
+        A run whose files are lost or damaged is ended: nobody could carry it out.
+        """
+        try:
+            return self._tick()
+        except (Damaged, NotFound) as error:
+            if not self.run.active:
+                raise
+            self._give_up(error)
+            return []
+
+    def _tick(self) -> list[Event]:
+        before = self.run.state
+        if not self.directory.path.is_dir():
+            raise NotFound(f"its directory is gone: {self.run.path!r}")
+        gone = self._poll()
+        events = self._read_events()
+        self._follow()
+        self._follow_evaluation()
+        self._heed_stop()
+        match self.run.state:
+            case State.QUEUED if not self.waiting:
+                self._start_training()
+            case State.STARTING | State.RUNNING if gone is not None:
+                self._after_training(gone)
+            case State.EVALUATING if gone is not None:
+                self._after_evaluation(gone)
+        self._keep(force=self.run.state is not before)
+        if not self.run.active and before is not self.run.state:
+            self._retain_models()
+        return events
+
+    def save(self) -> None:
+        """Write the run's row, as the holder of its lease."""
+        self.run = self.run.model_copy(update={"updated_at": self.clock()})
+        self.store.save(self.run, lease=self.lease)
+        self._saved_at = self.timer()
+
+    def hold_back(self, why: str | None = None) -> None:
+        """End the run if it waits to be started."""
+        if self.run.state is State.QUEUED:
+            waits = f"stopped before attempt {self.run.attempt + 1}"
+            self._become(
+                State.STOPPED, why or (waits if self.run.attempt else "stopped before it started")
+            )
+            self.save()
+
+    def ask_to_stop(self) -> None:
+        """Ask the run to end: the first time kindly, the second time at once."""
+        if self.run.state is State.QUEUED:
+            self.hold_back()
+        elif self.run.active:
+            again = self._stop_asked_at is not None
+            asked = again or self.directory.kill_requested
+            force = asked or self.run.state is State.EVALUATING
+            self._stop_asked_at = self._stop_asked_at or self.timer()
+            with suppress(OSError):  # On a full disk the request is known to this process alone.
+                self.directory.request_stop(force=asked)
+            self._stop_root(force=force, why="killed as asked" if asked else "")
+
+    def _heed_stop(self) -> None:
+        """Pass a request from elsewhere on, and force what has not ended within the grace."""
+        if self._stop_asked_at is None:
+            if self.directory.stop_requested:
+                self.ask_to_stop()
+        elif not self._forced and self.run.active:
+            grace_s = self.spec.runner.stop_grace_s
+            if self.directory.kill_requested:
+                self._stop_root(force=True, why="killed as asked")
+            elif self.timer() - self._stop_asked_at > grace_s + LAST_WORDS_S:
+                why = f"it ignored SIGTERM for {grace_s:g} s and was killed"
+                self._stop_root(force=True, why=why)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked_at is not None or self.directory.stop_requested
+
+    def _stop_root(self, *, force: bool, why: str = "") -> None:
+        """Ask the root to end, or make it; why it was made to is for its last reason."""
+        self._forced, self._why_forced = self._forced or force, why or self._why_forced
+        if self._handle is not None and self.run.active:
+            self.runner.stop(self._handle, force=force)
+
+    def _poll(self) -> Exit | None:
+        """How the root ended, if it has. One whose handle was never noted is looked for."""
+        if self.run.state is State.QUEUED:
+            return None
+        if self._handle is None:
+            self._handle = self.runner.adopt(Path(self.run.path))
+        if self._handle is None:
+            return None if self._may_still_appear() else Exit(None)
+        gone = self.runner.poll(self._handle)
+        if gone is None:
+            self._watched = True
+            self._listen()
+        return gone
+
+    def _may_still_appear(self) -> bool:
+        """Whether a root may have been started a moment ago, by a supervisor that then died.
+
+        Who only looks once goes by when the start was noted.
+        """
+        if self.run.state not in (State.STARTING, State.EVALUATING):
+            return False
+        if self.may_start:
+            return self.timer() - self._unseen_since < APPEARS_WITHIN_S
+        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
+        since = max((a.ended_at or a.started_at for a in noted), default=self.run.updated_at)
+        return abs(self.clock() - since) < APPEARS_WITHIN_S
+
+    def _listen(self) -> None:
+        """End a root that has shown no sign of life for too long: it hangs, or was halted."""
+        beat, now = last_beat(self.directory.heartbeat), self.timer()
+        # Of a long time without a tick, this process may have been halted as well.
+        self._silent_s += min(now - self._listened_at, BLINK_S)
+        self._listened_at = now
+        if beat != self._beat:
+            self._beat, self._silent_s = beat, 0.0
+        if not self._forced and self._silent_s > self.spec.runner.silence_s:
+            why = f"it showed no sign of life for {self._silent_s:.0f} s and was killed"
+            self._stop_root(force=True, why=why)
+
+    def _read_events(self) -> list[Event]:
+        """The new events. Those of an attempt that another one has replaced are passed over."""
+        news: list[Event] = []
+        words = () if self.every_event else TOLD_WORDS
+        while self.run.state is not State.QUEUED:
+            part = tail(self.directory.events, self._offset, words=words)
+            for event in part.events:
+                if event.attempt == self.run.attempt:
+                    if is_start(event):
+                        self._progress = self._so_far(event)
+                        self._began = began(event)
+                    self._progress = self._progress.after(event)
+                    keep_models(self.registry, self.run, self.spec, event, lease=self.lease)
+                    news.append(event)
+            if part.offset == self._offset:
+                return news
+            self._offset = part.offset
+        return news
+
+    def _so_far(self, start: Event) -> Progress:
+        """What the attempts before a start, as far as it goes on from them, add up to."""
+        seen = Progress()
+        for event in folded(self.directory.events, TOLD):
+            if event.attempt < start.attempt:
+                seen = seen.after(event)
+        return seen
+
+    def _follow(self) -> None:
+        """Bring the run's row up to what its events say."""
+        seen = self._progress
+        if not seen.started or self.run.state is State.QUEUED:
+            return
+        changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
+        if seen.resume is not None:
+            changes["resume"] = seen.resume
+        if seen.evaluation is not None and self.run.state is not State.EVALUATING:
+            changes["eval"] = seen.evaluation
+        self.run = self.run.model_copy(update=changes)
+        if self.run.state is State.STARTING:
+            self._become(State.RUNNING, self._began)
+
+    def _follow_evaluation(self) -> None:
+        """Bring the run's reason up to what is being gathered for its gate."""
+        doing = gate_evidence.said(self.directory) if self.run.state is State.EVALUATING else None
+        if doing != self._doing:
+            self._doing = doing
+            reason = self._trained if doing is None else f"{self._trained}; {doing}"
+            if self.run.state is State.EVALUATING:
+                self.run = self.run.model_copy(update={"reason": reason})
+
+    @property
+    def _trained(self) -> str:
+        """How training ended, as its attempt notes it."""
+        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
+        return noted[0].reason if noted and noted[0].reason else self.run.reason
+
+    def _start_training(self) -> None:
+        if not self.may_start:
+            self._become(State.LOST, "its supervisor died before it was started")
+            return
+        number = self.run.attempt + 1
+        self.run = self.run.model_copy(update={"attempt": number})
+        self._become(State.STARTING, "starting its process")
+        self._progress, self._handle = Progress(), None
+        self.save()
+        self._begin_training()
+
+    def _begin_training(self) -> None:
+        number = self.run.attempt
+        self.directory.note_attempt(number)
+        self.directory.pin(self.registry.kept_of(self.run.id))
+        if self.gpus is not None:
+            self.directory.note_gpus(self.gpus)
+        if number > 1:
+            self.runner.sweep(Path(self.run.path), through=number - 1)
+        self._begin(Task(number, gpus=self.gpus))
+
+    def _begin(self, task: Task) -> None:
+        """Start a root and note its handle; if we die in between, its handle is found again."""
+        self._handle = None
+        self._note_attempt(handle=None)
+        self._handle, self._watched = self.runner.start(Path(self.run.path), task), True
+        self._unseen_since = self._listened_at = self.timer()
+        self._silent_s = 0.0
+        self._note_attempt(handle=self._handle)
+
+    def _after_training(self, gone: Exit) -> None:
+        if self._handle is None and self._may_begin_again():
+            self._begin_training()
+            return
+        to, why = after_training(self._progress, gone, stopping=self._stopping)
+        why = self._with_what_was_done(why)
+        ended = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
+        # From then on a handle is that of the evaluation's root, also if we die before it starts.
+        self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
+        if to is not State.EVALUATING:
+            self._end_or_retry(to, why, gone)
+        elif not self._is_judged:
+            self._become(State.EVALUATING, why)
+            self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
+        elif self._progress.best is None:
+            self._become(State.FAILED, "training ended without an evaluated checkpoint")
+        elif not self.may_start:
+            self._become(State.LOST, f"{why}; the final evaluation is still to be made")
+        else:
+            # If the row cannot be written now, the next tick finds no root and begins one.
+            self._handle, self._unseen_since = None, self.timer()
+            self.directory.report_file(FINAL).unlink(missing_ok=True)
+            self._become(State.EVALUATING, why)
+            self.save()
+            self._begin_evaluation(self._progress.best)
+
+    def _may_begin_again(self) -> bool:
+        """Whether a root that was to be started never came to be, so that it still can."""
+        return self.may_start and not self._progress.started and not self._stopping
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.spec.runner.name != "external" or bool(self.spec.runner.policy)
+
+    def _begin_evaluation(self, best: str) -> None:
+        """Start the final evaluation, told what its gate wants to know of the checkpoint."""
+        rules, path = gate.rules_from(self.spec.gates), self.directory.checkpoints / best
+        gate_evidence.say(self.directory, None)
+        gate_evidence.ask(self.directory, wanted(self.registry, self.run.env, path, rules))
+        self._begin(Task(self.run.attempt, checkpoint=best, gpus=self.gpus))
+
+    def _with_what_was_done(self, why: str) -> str:
+        """A reason with what was done to end the root, and to what it left behind."""
+        left = self._sweep()
+        said = [why, self._why_forced] if self._why_forced else [why]
+        if left:
+            what = "1 process" if left == 1 else f"{left} processes"
+            said.append(f"killed with it: {what} that it had started")
+        return "; ".join(said)
+
+    def _sweep(self) -> int:
+        """Kill what a root that is gone left behind, and return how many processes that was."""
+        self.save()  # Refused where another supervisor's root may be at work by now.
+        return self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+
+    def _after_evaluation(self, gone: Exit) -> None:
+        """Judge the checkpoint by what a process of its own found, not by what training said."""
+        best = self._progress.best
+        report = report_on(self.directory, FINAL)
+        if report is None or best is None or report.checkpoint != best:
+            if self._handle is None and self.may_start and not self._stopping and best is not None:
+                self._begin_evaluation(best)
+            else:
+                to, why = self._without_report(gone)
+                self._end_or_retry(to, self._with_what_was_done(why), gone)
+            return
+        self._sweep()
+        self.run, self.verdict = judge(self.registry, self.run, self.spec, report, lease=self.lease)
+        self._become(*self._conclusion(self.verdict))
+
+    def _without_report(self, gone: Exit) -> tuple[State, str]:
+        if self._stopping:
+            return State.STOPPED, "the final evaluation was stopped"
+        if self._handle is None:
+            return State.LOST, "its supervisor died as the final evaluation was to start"
+        said = self.directory.evaluation_problem()
+        if said is None and gone.code is None and not self._watched:
+            return State.LOST, "the process of its final evaluation vanished"
+        why = "the final evaluation failed"
+        return State.FAILED, f"{why}: {said}" if said else f"{why}; see its log"
+
+    def _end_or_retry(self, to: State, why: str, gone: Exit) -> None:
+        """End the run, or queue it again if it crashed and may have another attempt."""
+        used, schedule = self.run.retries, self.spec.schedule
+        crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
+        again = self.retries and crashed and not self._stopping
+        if again and to is State.LOST and (idle := self._idle_if_interrupted(gone)) is not None:
+            delay_s = retry_delay_s(idle - 1, schedule.backoff_s) if idle else 0.0
+            when = f"; it goes on in {delay_s:g} s" if delay_s else ""
+            self._requeue(f"{why}; nobody saw it end, so no retry is spent{when}", delay_s)
+        elif again and used < schedule.retries:
+            delay_s = retry_delay_s(used, schedule.backoff_s)
+            self.run = self.run.model_copy(update={"retries": used + 1})
+            count = f"retry {used + 1} of {schedule.retries}"
+            self._requeue(f"{why}; {count} in {delay_s:g} s", delay_s)
+        else:
+            times = "once" if used == 1 else f"{used} times"
+            self._become(to, f"{why}; it was retried {times}" if crashed and used else why)
+
+    def _idle_if_interrupted(self, gone: Exit) -> int | None:
+        """How many idle attempts there were in a row, if this one was interrupted."""
+        told = Reader(self.directory.events, [b'"saved"'])
+        idle = idle_attempts(self.run.attempt, told)
+        return idle if was_interrupted(gone, watched=self._watched, idle=idle) else None
+
+    def _requeue(self, why: str, delay_s: float) -> None:
+        self._not_before, self.waiting = self.timer() + delay_s, True
+        self._forced, self._why_forced = False, ""
+        self._become(State.QUEUED, why)
+
+    def _give_up(self, error: RlctlError) -> None:
+        """End a run that cannot be carried out, and whatever is left of it."""
+        if self._handle is not None:
+            self.runner.stop(self._handle, force=True)
+        self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+        if self._stopping:
+            self._become(State.STOPPED, f"stopped; {error.message}")
+        else:
+            self._become(State.FAILED, error.message)
+        self._keep(force=True)
+
+    def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:
+        trained = self._trained
+        if verdict is None:
+            return State.SUCCEEDED, f"{trained}; no gate was set"
+        if verdict.passed:
+            return State.SUCCEEDED, f"{trained}; the final evaluation passed the gate"
+        failed = next(check for check in verdict.checks if not check.passed)
+        return State.REJECTED, f"{trained}; {failed.sentence}"
+
+    def _note_attempt(self, **news: Any) -> None:
+        number = self.run.attempt
+        known = [a for a in self.store.attempts(self.run.id) if a.number == number]
+        fresh = Attempt(run_id=self.run.id, number=number, started_at=self.clock())
+        self.store.put_attempt((known or [fresh])[0].model_copy(update=news), lease=self.lease)
+
+    def _retain_models(self) -> None:
+        """Let go of models that the run's spec leaves no room for. Trouble with that is not the
+        run's; the next one to end, or to prune, finishes it."""
+        retention = Retention(self.store, self.clock)
+        try:
+            limits = RetentionLimits(self.spec.registry.keep_top_n, self.spec.registry.max_age)
+            if self.spec.registry.enable and limits.any:
+                retention.prune(limits, env=self.run.env)
+            else:
+                retention.finish()
+        except (RlctlError, OSError) as error:
+            LOG.warning("models not retained as asked: %s: %s", self.run.id, error)
+
+    def _become(self, to: State, why: str) -> None:
+        self.run = advance(self.run, to, why)
+
+    def _keep(self, *, force: bool) -> None:
+        """Save now or when it is time. While a run goes on, a full disk may have room later."""
+        if not force and self.timer() - self._saved_at < self.save_every_s:
+            return
+        try:
+            self.save()
+        except LeaseLost:
+            raise
+        except RlctlError as error:
+            if not self.run.active:
+                raise
+            LOG.warning("run not saved yet: %s: %s", self.run.id, error)
+            self._saved_at = self.timer()

@@ -1,0 +1,1 @@
+"""The database: connections, schema, and guarded writes to its tables."""

@@ -1,0 +1,382 @@
+"""The runs and their attempts, and the guarded writes that keep two supervisors apart.
+
+The same statements for SQLite and PostgreSQL; `database.py` knows the difference.
+"""
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from rl_orch.core.store.database import Database, Lock
+from rl_orch.core.store.schema import migrate
+from rl_orch.core.store.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS, VERDICTS
+from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
+from rl_orch.records import Attempt, Run, queries
+from rl_orch.records.queries import NEWEST, Page, Query, QueryRows
+
+__all__ = ["NEWEST", "Page", "Query", "QueryRows", "Store"]
+
+COLUMNS = tuple(column.key for column in RUNS.c)
+LEASE = COLUMNS.index("lease")
+
+
+NEAR = 200
+"""How many of the newest runs a mistyped id is compared with."""
+
+
+def nothing() -> None:
+    """What a submission waits for, if for nothing."""
+
+
+class Store:
+    """The runs and attempts of a database: the path of a SQLite file, or a `postgresql://` URL."""
+
+    def __init__(self, location: Path | str) -> None:
+        """Open the database, made or brought up to date where needed."""
+        self._database = Database(location)
+        migrate(self._database)
+
+    @property
+    def location(self) -> str:
+        """Where the database is, for messages: a path, or a URL without its password."""
+        return self._database.location
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nothing can be written, in words that follow the name of the file; None if it can."""
+        return self._database.obstacle
+
+    @property
+    def outdated(self) -> bool:
+        """Whether what is read is a copy of what has changed since."""
+        return self._database.outdated
+
+    def refuse_unwritable(self) -> None:
+        """Raise if nothing can be written."""
+        self._database.refuse_unwritable()
+
+    def close(self) -> None:
+        """Let go of the connections that are kept for later use."""
+        self._database.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection that sees one consistent moment and blocks no writer for long."""
+        with self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, lock: Lock | None = None) -> Iterator[sa.Connection]:
+        """A transaction, durable when it is left; with a lock, the only one to do that."""
+        with self._database.writing() as connection:
+            if lock is not None:
+                self._database.lock(connection, lock)
+            yield connection
+
+    @contextmanager
+    def holding(self, run_id: str, lease: str) -> Iterator[sa.Connection]:
+        """A transaction of the run's supervisor, refused if somebody else is that by now.
+
+        Nobody becomes that before it has ended.
+        """
+        with self.writing() as connection:
+            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id).with_for_update()
+            if connection.execute(query).scalar_one_or_none() != lease:
+                raise LeaseLost(f"run {run_id} is supervised by another process now")
+            yield connection
+
+    def add(
+        self, run: Run, *, lease: str | None = None, ready: Callable[[], None] = nothing
+    ) -> None:
+        """Record a new run. `ready` is as for `submit`."""
+        with self.writing() as connection:
+            connection.execute(RUNS.insert().values(**_run_row(run), lease=lease))
+            ready()
+
+    def submit(
+        self,
+        runs: Sequence[Run],
+        *,
+        key: str | None,
+        digest: str,
+        lease: str | None = None,
+        ready: Callable[[], None] = nothing,
+    ) -> list[str]:
+        """Record new runs, at least one, as the last to arrive, all or none; returns their ids.
+
+        A key that was used for the same digest gives the ids of then, and no run is added. `ready`
+        is called when nothing but the commit is left; if it raises, there are no new runs. It must
+        not write to this store.
+        """
+        with self.writing(Lock.ARRIVE) as connection:
+            known = None if key is None else _submitted(connection, key, digest)
+            if known is not None:
+                return known
+            ids = [run.id for run in runs]
+            first = _next_arrival(connection)
+            rows = [
+                _run_row(run) | {"arrival": place, "lease": lease}
+                for place, run in enumerate(runs, start=first)
+            ]
+            connection.execute(RUNS.insert(), rows)
+            if key is not None:
+                asked = {"key": key, "digest": digest, "created_at": runs[0].created_at}
+                connection.execute(SUBMISSIONS.insert().values(**asked, runs=json.dumps(ids)))
+            ready()
+        return ids
+
+    def submitted(self, key: str, digest: str) -> list[str] | None:
+        """The ids of the runs that a key was used for, or None if it is new."""
+        with self.reading() as connection:
+            return _submitted(connection, key, digest)
+
+    def __contains__(self, run_id: str) -> bool:
+        """Whether there is a run of exactly that id."""
+        query = sa.select(RUNS.c.id).where(RUNS.c.id == run_id)
+        with self.reading() as connection:
+            return connection.execute(query).first() is not None
+
+    def get(self, run_id: str) -> Run:
+        """The run of exactly that id."""
+        with self.reading() as connection:
+            row = connection.execute(sa.select(RUNS).where(RUNS.c.id == run_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"no run {run_id!r}")
+        return _run(row)
+
+    def find(self, reference: str) -> Run:
+        """The run meant by an id, a unique beginning of one, a name (its newest), or `last`."""
+        with self.reading() as connection:
+            newest = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
+            if reference == "last":
+                matches = connection.execute(newest.limit(1)).all()
+            else:
+                matches = connection.execute(newest.where(RUNS.c.id == reference)).all() or list(
+                    connection.execute(newest.where(RUNS.c.name == reference).limit(1))
+                )
+            if not matches:
+                starts = RUNS.c.id.istartswith(reference, autoescape=True)
+                matches = connection.execute(newest.where(starts).limit(6)).all()
+            known = [] if matches else connection.execute(newest.limit(NEAR)).all()
+        if len(matches) > 1:
+            ids = ", ".join(row.id for row in matches[:5])
+            raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
+        if not matches:
+            near = difflib.get_close_matches(reference, [row.id for row in known], n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
+            raise NotFound(f"no run {reference!r}", hint=hint)
+        return _run(matches[0])
+
+    def page(self, query: Query = NEWEST) -> Page:
+        """The runs that a query asks for, from its cursor on."""
+        queries.refuse(query)
+        column = RUNS.c[query.column]
+        order = (column.desc(), RUNS.c.id.desc()) if query.descending else (column, RUNS.c.id)
+        statement = sa.select(RUNS).where(*_conditions(query)).order_by(*order)
+        with self.reading() as connection:
+            rows = connection.execute(statement.limit(query.limit + 1)).all()
+        runs = tuple(_run(row) for row in rows[: query.limit])
+        if len(rows) <= query.limit:
+            return Page(runs, None)
+        return Page(runs, queries.cursor(query.sort, getattr(runs[-1], query.column), runs[-1].id))
+
+    def active(self) -> list[tuple[Run, str | None]]:
+        """Every run that has yet to end, in the order of arrival, each with who supervises it."""
+        query = sa.select(RUNS).where(ACTIVE)
+        with self.reading() as connection:
+            found = [(_run(row), row[LEASE]) for row in connection.execute(query)]
+        # Sorted here: asked to sort, SQLite would rather walk through all runs in that order.
+        return sorted(found, key=lambda row: (row[0].arrival, row[0].id))
+
+    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
+        """Groups, each with all of its runs, and runs that are in none, from a cursor on.
+
+        A group is as old as the first of its runs.
+        """
+        queries.refuse_limit(limit)
+        key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
+        made = sa.func.min(RUNS.c.created_at)
+        keys = sa.select(key, made).group_by(key).order_by(made.desc(), key.desc())
+        if after is not None:
+            keys = keys.having(sa.tuple_(made, key) < _position(after, NEWEST.sort))
+        with self.reading() as connection:
+            found = connection.execute(keys.limit(limit + 1)).all()
+            rows: dict[str, list[Run]] = {name: [] for name, _ in found[:limit]}
+            query = sa.select(RUNS).where(key.in_(rows)).order_by(RUNS.c.seed, RUNS.c.id)
+            for row in connection.execute(query):
+                run = _run(row)
+                rows[run.group or run.id].append(run)
+        whole = tuple(tuple(members) for members in rows.values())
+        if len(found) <= limit:
+            return QueryRows(whole, None)
+        key_of_last, made_of_last = found[limit - 1]
+        return QueryRows(whole, queries.cursor(NEWEST.sort, made_of_last, key_of_last))
+
+    def group_runs(self, group: str) -> list[Run]:
+        """The runs of a group, by seed."""
+        query = sa.select(RUNS).where(RUNS.c.group == group).order_by(RUNS.c.seed, RUNS.c.id)
+        with self.reading() as connection:
+            return [_run(row) for row in connection.execute(query)]
+
+    def find_group(self, reference: str) -> str | None:
+        """The group meant by an id, a name whose newest run is in one, or a unique beginning.
+
+        None where no group is meant; what is exactly the id of a run is that run.
+        """
+        if reference == "last":
+            return None
+        with self.reading() as connection:
+            exact = sa.select(RUNS.c.id).where(RUNS.c.id == reference)
+            if connection.execute(exact).first() is not None:
+                return None
+            inside = sa.select(RUNS.c.group).where(RUNS.c.group == reference)
+            if connection.execute(inside).first() is not None:
+                return reference
+            newest = sa.select(RUNS.c.group).where(RUNS.c.name == reference)
+            newest = newest.order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
+            if (named := connection.execute(newest).first()) is not None:
+                group: str | None = named[0]
+                return group
+            key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
+            starts = sa.select(key, RUNS.c.group).distinct().order_by(key)
+            starts = starts.where(key.istartswith(reference, autoescape=True))
+            matches = {row[0]: row[1] for row in connection.execute(starts.limit(6))}
+        return _only_group(reference, matches)
+
+    def lease_of(self, run_id: str) -> str | None:
+        """Who supervises the run, if anyone."""
+        with self.reading() as connection:
+            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
+            lease: str | None = connection.execute(query).scalar_one_or_none()
+            return lease
+
+    def take_lease(self, run_id: str, *, held_by: str | None, lease: str) -> bool:
+        """Become the supervisor, if the lease is still what it was seen to be."""
+        seen = RUNS.c.lease.is_(None) if held_by is None else RUNS.c.lease == held_by
+        with self.writing() as connection:
+            statement = sa.update(RUNS).where(RUNS.c.id == run_id, seen).values(lease=lease)
+            return connection.execute(statement).rowcount == 1
+
+    def save(self, run: Run, *, lease: str) -> None:
+        """Write a run that this process supervises."""
+        with self.holding(run.id, lease) as connection:
+            statement = sa.update(RUNS).where(RUNS.c.id == run.id)
+            connection.execute(statement.values(**_run_row(run)))
+
+    def requeue(self, run: Run, *, lease: str) -> Run:
+        """Write a run that this process supervises as the last to arrive, and let go of it."""
+        with self.holding(run.id, lease) as connection:
+            self._database.lock(connection, Lock.ARRIVE)
+            run = run.model_copy(update={"arrival": _next_arrival(connection)})
+            statement = sa.update(RUNS).where(RUNS.c.id == run.id)
+            connection.execute(statement.values(**_run_row(run), lease=None))
+        return run
+
+    def release(self, run_id: str, *, lease: str) -> None:
+        """Give the lease back."""
+        held = sa.update(RUNS).where(RUNS.c.id == run_id, RUNS.c.lease == lease)
+        with self.writing() as connection:
+            connection.execute(held.values(lease=None))
+
+    def remove(self, run_id: str) -> None:
+        """Forget a run and its attempts."""
+        with self.writing() as connection:
+            connection.execute(RUNS.delete().where(RUNS.c.id == run_id))
+
+    def put_attempt(self, attempt: Attempt, *, lease: str) -> None:
+        """Record an attempt at a run that this process supervises, or what has become of it."""
+        values = attempt.model_dump()
+        with self.holding(attempt.run_id, lease) as connection:
+            found = sa.and_(
+                ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number
+            )
+            if connection.execute(sa.update(ATTEMPTS).where(found).values(**values)).rowcount == 0:
+                connection.execute(ATTEMPTS.insert().values(**values))
+
+    def attempts(self, run_id: str) -> list[Attempt]:
+        """The attempts at a run, oldest first."""
+        with self.reading() as connection:
+            query = sa.select(ATTEMPTS).where(ATTEMPTS.c.run_id == run_id)
+            rows = connection.execute(query.order_by(ATTEMPTS.c.number))
+            return [Attempt.model_validate(dict(row._mapping)) for row in rows]
+
+    def relocate(self, home: Path) -> None:
+        """Follow a home that was moved or copied: paths inside the old one are inside this one."""
+        with self.reading() as connection:
+            known = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
+            old: str | None = known.scalar_one_or_none()
+        if old == str(home):
+            return
+        with self._database.adapting() as connection:
+            connection.execute(META.delete().where(META.c.key == "home"))
+            connection.execute(META.insert().values(key="home", value=str(home)))
+            columns = (RUNS.c.path, MODELS.c.model_path, VERDICTS.c.report_path)
+            for column in columns if old is not None else ():
+                inside = column.startswith(f"{old}/", autoescape=True)
+                moved = sa.literal(str(home)) + sa.func.substr(column, len(old or "") + 1)
+                connection.execute(sa.update(column.table).where(inside).values({column: moved}))
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    row = run.model_dump(mode="json")
+    row["eval"] = None if run.eval is None else run.eval.model_dump_json()
+    row["after"] = json.dumps(row["after"])
+    return row
+
+
+def _run(row: sa.Row[Any]) -> Run:
+    values = dict(zip(COLUMNS, row, strict=True))
+    if values["eval"] is not None:
+        values["eval"] = json.loads(values["eval"])
+    values["after"] = () if values["after"] == "[]" else json.loads(values["after"])
+    return Run.model_validate(values)
+
+
+def _next_arrival(connection: sa.Connection) -> int:
+    """One more than the last; only who holds `Lock.ARRIVE` may use it, so that no two are alike."""
+    last = connection.execute(sa.select(sa.func.max(RUNS.c.arrival))).scalar_one()
+    return (last or 0) + 1
+
+
+def _submitted(connection: sa.Connection, key: str, digest: str) -> list[str] | None:
+    query = sa.select(SUBMISSIONS.c.digest, SUBMISSIONS.c.runs).where(SUBMISSIONS.c.key == key)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if row.digest != digest:
+        raise Conflict(
+            f"idempotency key {key!r} was used for another submission",
+            hint="Use a new key for what is new; repeat the very same request with the old one.",
+        )
+    ids: list[str] = json.loads(row.runs)
+    return ids
+
+
+def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
+    wanted = {name: getattr(query, name) for name in ("group", "queue", "env", "algo", "name")}
+    found = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
+    if query.states:
+        found.append(RUNS.c.state.in_([state.value for state in query.states]))
+    if query.after is not None:
+        key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
+        found.append(key < here if query.descending else key > here)
+    return found
+
+
+def _position(after: str, sort: str) -> sa.Tuple:
+    value, key = queries.position(after, sort)
+    return sa.tuple_(sa.literal(value), sa.literal(key))
+
+
+def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None:
+    """The group among the rows that begin so (id → group), if there is no other."""
+    groups = [group for group in matches.values() if group is not None]
+    if groups and len(matches) > 1:
+        ids = ", ".join(list(matches)[:5])
+        raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
+    return groups[0] if groups else None

@@ -1,0 +1,39 @@
+"""Brings a database to the schema that this release knows, whatever it was at before."""
+
+import sqlalchemy as sa
+
+from rl_orch.core.store import migrations
+from rl_orch.core.store.database import Database, Lock
+from rl_orch.core.store.tables import HEAD
+from rl_orch.errors import BadInput
+
+
+def migrate(database: Database) -> None:
+    """Make the tables, or bring them up to date. Of several that want to, one does it."""
+    version = _version(database)
+    if version == HEAD:
+        return
+    if version is not None and version > HEAD:
+        raise BadInput(
+            f"database {database.location!r} is at schema {version}, this rlctl knows {HEAD}",
+            hint="Use the newer rlctl that wrote it.",
+        )
+    # Alembic takes half a second to load and is needed once per database.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", migrations.__path__[0])
+    with database.adapting() as connection:
+        database.lock(connection, Lock.MIGRATE)
+        config.attributes["connection"] = connection
+        command.upgrade(config, HEAD)
+
+
+def _version(database: Database) -> str | None:
+    with database.reading() as connection:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        query = sa.text("SELECT version_num FROM alembic_version")
+        version: str | None = connection.execute(query).scalar_one_or_none()
+        return version

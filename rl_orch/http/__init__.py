@@ -1,0 +1,1 @@
+"""HTTP for every server of ours: access, limits, problems, connections, serving."""

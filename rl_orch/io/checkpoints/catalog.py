@@ -1,0 +1,168 @@
+"""The folder of a run's checkpoints: which there are, how they stand, which stay.
+
+A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoints.py`, or in
+`deposits.py` if a program of somebody else's wrote it.
+"""
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_orch.errors import Damaged, NotFound
+from rl_orch.io.checkpoints import external, replay_files
+from rl_orch.io.files import regular, sealed
+from rl_orch.io.run.directory import replay_beside
+
+TENSORS = "tensors.safetensors"
+STATE = "state.json"
+FILES = (TENSORS, STATE)
+NOUN = "checkpoint"
+_NAME = re.compile(r"step_([0-9]{12})")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A checkpoint in a listing; `problem` is a sentence if it is not intact."""
+
+    step: int
+    path: Path
+    intact: bool
+    problem: str | None = None
+
+
+def verify(path: Path, *, deep: bool = True) -> None:
+    """Raise `Damaged` unless all files of a checkpoint are there and pass their digests, and all
+    replay segments that it needs are there. Of these, the digests count only if it is to be deep.
+    """
+    if external.is_deposit(path):
+        external.load(path)
+        return
+    sealed.verify(path, FILES, noun=NOUN)
+    for entry in segments_of(path):
+        fault = replay_files.fault(replay_of(path), entry, digest=deep)
+        if fault is not None:
+            problem = f"needs a replay segment that {fault}: {entry.name}"
+            raise sealed.damaged(path, problem, noun=NOUN)
+
+
+def segments_of(path: Path) -> tuple[replay_files.SegmentEntry, ...]:
+    """The replay segments that a checkpoint needs; none if it does not say so in our format."""
+    try:
+        return replay_files.entries(json.loads(regular.read(path / STATE))["replay_meta"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ()
+
+
+def replay_of(path: Path) -> Path:
+    """The folder of the segments of a checkpoint."""
+    return replay_beside(path.parent)
+
+
+def listing(root: Path) -> list[CatalogEntry]:
+    """All checkpoints in a directory, oldest step first. Reads every byte of them, but not of the
+    replay segments that they need."""
+    entries = [_entry(path) for path in reversed(_newest_first(root))]
+    return [entry for entry in entries if entry is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The checkpoint with the highest step that is intact, and what is wrong with newer ones."""
+
+    path: Path | None
+    passed_over: tuple[str, ...] = ()
+
+
+def newest(root: Path, *, deep: bool = False) -> Newest:
+    """The newest intact checkpoint of a folder, if it has one. Reads no older ones, and replay
+    segments only if it is to be deep."""
+    problems: list[str] = []
+    for path in _newest_first(root):
+        entry = _entry(path, deep=deep)
+        if entry is not None and entry.intact:
+            return Newest(path, tuple(problems))
+        if entry is not None:
+            problems.append(str(entry.problem))
+    return Newest(None, tuple(problems))
+
+
+def sweep(root: Path) -> list[Path]:
+    """Remove what dead writers left behind, and return it. A living writer is left alone."""
+    removed = sealed.sweep(root)
+    external.sweep(root)
+    return removed
+
+
+def all_names(root: Path) -> list[str]:
+    """The names of all checkpoints in a folder, oldest step first, whether intact or not."""
+    return [sealed.original_name(path) for path in reversed(_newest_first(root))]
+
+
+def chosen(names: Sequence[str], *, last: int, best: str | None) -> list[str]:
+    """Which of some checkpoints stay: the newest ones and the best, oldest first. Pure."""
+    if last < 1:
+        raise ValueError(f"last is {last}; at least 1 checkpoint must stay")
+    ordered = sorted(set(names))
+    return [name for name in ordered if name in ordered[-last:] or name == best]
+
+
+def retain(root: Path, names: Collection[str]) -> None:
+    """Remove every checkpoint but these. Where none of these is there, nothing is removed."""
+    there = _newest_first(root)
+    if not any(path.name in names for path in there):
+        return
+    for path in there:
+        if sealed.original_name(path) not in names:
+            sealed.discard(path)
+    external.sweep(root)
+
+
+def remove(path: Path) -> None:
+    """Delete one checkpoint for good, and what it alone has needed: replay segments, and a copy of
+    what another program wrote. Nobody may be at work in its run."""
+    sweep(path.parent)  # Before it goes: what stepped aside for it must not come back.
+    with suppress(FileNotFoundError):  # Somebody else may be deleting it as well.
+        sealed.discard(path)
+    external.sweep(path.parent)
+    wanted = {entry.name for kept in _newest_first(path.parent) for entry in segments_of(kept)}
+    replay_files.retain(replay_of(path), wanted)
+
+
+def name_of(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    if not 0 <= step < 10**12:
+        raise ValueError(f"step is {step}; must be in [0, 10^12)")
+    return f"step_{step:012d}"
+
+
+def step_of(path: Path) -> int | None:
+    """The step in a directory's name, or None if it is not the name of a checkpoint."""
+    found = _NAME.fullmatch(sealed.original_name(path))
+    return int(found[1]) if found else None
+
+
+def checkpoint_name(value: object) -> str | None:
+    """The value if it is the plain name of a checkpoint, so that it can lead nowhere else."""
+    if not isinstance(value, str) or Path(value).name != value:
+        return None
+    return None if step_of(Path(value)) is None else value
+
+
+def _newest_first(root: Path) -> list[Path]:
+    return [path for path in reversed(sealed.present(root)) if step_of(path) is not None]
+
+
+def _entry(path: Path, *, deep: bool = False) -> CatalogEntry | None:
+    """How a checkpoint stands, or None if it went away in the meantime."""
+    step = step_of(path)
+    assert step is not None
+    try:
+        verify(path, deep=deep)
+    except NotFound:
+        return None
+    except Damaged as error:
+        return CatalogEntry(step, path, False, error.message) if path.exists() else None
+    return CatalogEntry(step, path, True)

@@ -1,0 +1,1 @@
+"""Plain files: sealed, private, regular, measured and copied; nothing here knows of runs."""

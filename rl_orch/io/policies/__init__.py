@@ -1,0 +1,1 @@
+"""Policies as files: bundles, ONNX graphs, recorded episodes, tables of observations."""

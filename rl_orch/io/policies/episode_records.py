@@ -1,0 +1,43 @@
+"""Episodes of an evaluation that can be driven again, as a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rl_orch.errors import Damaged
+from rl_orch.io.files import regular
+from rl_orch.io.run.directory import write_text
+
+RECORDS = ".episodes.json"
+"""How the names of files with records end."""
+
+
+class Recorded(BaseModel):
+    """An episode that can be driven again: the seed of its reset, and its actions."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    seed: int
+    ret: float
+    length: int
+    actions: list[Any]
+
+
+def write_records(path: Path, episodes: dict[str, Recorded]) -> None:
+    """Episodes by what they are called: best, worst."""
+    document = {name: each.model_dump() for name, each in episodes.items()}
+    write_text(path, json.dumps(document, allow_nan=False) + "\n")
+
+
+def read_records(path: Path) -> dict[str, Recorded]:
+    """What `write_records` wrote; nothing where there is no such file."""
+    try:
+        document = json.loads(regular.read_text(path))
+        return {name: Recorded.model_validate(each) for name, each in document.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, RecursionError, ValidationError) as error:
+        raise Damaged(f"{str(path)!r} cannot be read: {error}") from None

@@ -1,0 +1,1 @@
+"""The run directory: its files, its lock, its events, its command socket."""

@@ -1,0 +1,344 @@
+"""The run directory: where each of its files is, and the lock that only one root can hold.
+
+A run can be understood and moved with its directory alone.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
+from rl_orch.io.files import private, regular
+from rl_orch.io.files.sealed import sync_directory
+from rl_orch.io.processes import pids
+from rl_orch.records import Certificate, EvalReport, Run
+from rl_orch.spec.model import Spec
+from rl_orch.spec.reader import MAX_BYTES, parse
+from rl_orch.spec.upgrade import upgraded
+
+LOOK_EVERY_S = 0.05
+
+
+def replay_beside(checkpoints: Path) -> Path:
+    """The folder of replay segments that a folder of checkpoints has."""
+    return checkpoints.with_name("replay")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The directory of one run."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, run: Run) -> "RunDir":
+        """The directory of that run."""
+        return cls(Path(run.path))
+
+    @property
+    def spec_file(self) -> Path:
+        """The resolved spec."""
+        return self.path / "spec.yaml"
+
+    @property
+    def manifest_file(self) -> Path:
+        """What the run was made from and on."""
+        return self.path / "manifest.json"
+
+    @property
+    def events(self) -> Path:
+        """The event file."""
+        return self.path / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What the run's processes printed."""
+        return self.path / "log.txt"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """The folder of replay segments, which checkpoints name; made when there is one."""
+        return replay_beside(self.checkpoints)
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder that TensorBoard reads."""
+        return self.path / "tensorboard"
+
+    def report_file(self, name: str) -> Path:
+        """The evaluation report of that name: `final`, or the step it was made at."""
+        return self.path / "evals" / f"{name}.json"
+
+    def episodes_file(self, name: str) -> Path:
+        """The episodes of that evaluation, as a table."""
+        return self.path / "evals" / f"{name}.parquet"
+
+    def records_file(self, name: str) -> Path:
+        """Those of its episodes that can be driven again."""
+        return self.path / "evals" / f"{name}.episodes.json"
+
+    def film_file(self, name: str) -> Path:
+        """The film of that name."""
+        return self.path / "videos" / f"{name}.mp4"
+
+    def create(self, spec: Spec, manifest: dict[str, Any]) -> None:
+        """Make the directory, with the spec and the manifest in it."""
+        private.own_folder(self.path.parent)
+        private.own_folder(self.path, exist_ok=False)
+        for folder in (self.checkpoints, self.path / "evals"):
+            private.inner_folder(folder)
+        self.write_spec(spec)
+        self.write_manifest(manifest)
+        for file in (self.log, self.events):
+            with open(file, "ab", opener=private.inner_file):
+                pass
+        for folder in (self.path, self.path.parent):
+            sync_directory(folder)
+
+    def write_spec(self, spec: Spec) -> None:
+        """Write the resolved spec."""
+        write_text(self.spec_file, yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False))
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write what the run was made from and on."""
+        write_text(self.manifest_file, json.dumps(manifest, indent=2) + "\n")
+
+    def spec(self) -> Spec:
+        """The resolved spec, as it was written."""
+        try:
+            data = regular.read(self.spec_file, MAX_BYTES)
+            return Spec.model_validate(upgraded(parse(data, source=str(self.spec_file))))
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.not_a_run() from None
+        except (OSError, BadInput, ValueError) as error:
+            raise Damaged(f"{str(self.spec_file)!r} cannot be read: {error}") from None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether there is a spec, or what has its name: to read it says which."""
+        return os.path.lexists(self.spec_file)
+
+    def not_a_run(self) -> NotFound:
+        """The error that there is no run in this directory."""
+        return NotFound(f"{str(self.path)!r} is not a run directory: no {self.spec_file.name}")
+
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, as it was written."""
+        try:
+            document = json.loads(regular.read_text(self.manifest_file))
+        except (OSError, ValueError, RecursionError) as error:
+            raise Damaged(f"{str(self.manifest_file)!r} cannot be read: {error}") from None
+        return document if isinstance(document, dict) else {}
+
+    def changes(self) -> list[dict[str, Any]]:
+        """What resumed attempts have changed, as the manifest notes it; what is no note is left."""
+        noted = self.manifest().get("changes")
+        found = []
+        for note in noted if isinstance(noted, list) else ():
+            match note:
+                case {"attempt": int(), "set": dict(pairs)} if all(map(_is_pair, pairs.values())):
+                    found.append(note)
+        return found
+
+    def module_path(self) -> list[str]:
+        """The folders that the run's modules are searched for in; none where none can be read."""
+        noted: Any = None
+        with suppress(Damaged):  # Which is for others to tell of.
+            noted = self.manifest().get("module_path")
+        folders = noted if isinstance(noted, list) else []
+        return [name for name in folders if isinstance(name, str) and os.path.isabs(name)]
+
+    def noted_hash(self) -> str | None:
+        """The config hash that the manifest gives, after all changes that it notes."""
+        hashes = [note["config_hash"] for note in self.changes() if "config_hash" in note]
+        known = hashes[-1] if hashes else self.manifest().get("config_hash")
+        return known if isinstance(known, str) else None
+
+    def write_report(self, name: str, report: EvalReport) -> None:
+        """Keep an evaluation report, by policy name."""
+        document = {report.policy: json.loads(report.model_dump_json())}
+        write_text(self.report_file(name), json.dumps(document, allow_nan=False) + "\n")
+
+    def read_report(self, name: str, policy: str = "default") -> EvalReport | None:
+        """An evaluation report, if there is one."""
+        try:
+            document = json.loads(regular.read_text(self.report_file(name)))
+            return EvalReport.model_validate(document[policy])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
+
+    def evaluation_problem(self) -> str | None:
+        """Why the final evaluation failed, in a sentence, if it came to say so."""
+        try:
+            return regular.read_text(self.path / "evals" / "problem.txt").strip()[:2000] or None
+        except (OSError, ValueError):
+            return None
+
+    def write_certificate(self, certificate: Certificate) -> None:
+        """Keep what was certified about the run."""
+        write_text(self.path / "certificate.json", certificate.model_dump_json(indent=2) + "\n")
+
+    def read_certificate(self) -> Certificate | None:
+        """What was certified about the run, if anything."""
+        file = self.path / "certificate.json"
+        try:
+            return Certificate.model_validate_json(regular.read_text(file))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+
+    @property
+    def heartbeat(self) -> Path:
+        """The file that the root touches while it lives."""
+        return self.path / "heartbeat"
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether somebody has asked this run to end, in whatever way it then did."""
+        return (self.path / "stop").exists()
+
+    @property
+    def kill_requested(self) -> bool:
+        """Whether somebody has asked this run to end at once."""
+        try:
+            return (self.path / "stop").stat().st_size > 0
+        except OSError:
+            return False
+
+    def request_stop(self, *, force: bool = False) -> None:
+        """Note that the run was asked to end, for whoever watches over it and for later."""
+        with regular.appender(self.path / "stop") as file:
+            file.write(b"now\n" if force else b"")
+
+    def forget_stop(self) -> None:
+        """A new attempt begins without the request that ended the last one."""
+        (self.path / "stop").unlink(missing_ok=True)
+
+    def note_gpus(self, gpus: tuple[str, ...]) -> None:
+        """Note which GPUs were set aside for the run."""
+        write_text(self.path / "gpus", "\n".join(gpus))
+
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that were set aside for the run."""
+        try:
+            return tuple(regular.read_text(self.path / "gpus").split())
+        except (OSError, ValueError):
+            return ()
+
+    def pin(self, names: Collection[str]) -> None:
+        """Note which checkpoints the registry needs, before a root that prunes is started."""
+        file = self.path / "pinned"
+        if names or file.exists():
+            write_text(file, "".join(f"{name}\n" for name in sorted(names)))
+
+    def pinned(self) -> frozenset[str]:
+        """The checkpoints that stay whatever training keeps."""
+        file = self.path / "pinned"
+        try:
+            return frozenset(regular.read_text(file).split())
+        except regular.NotRegular as error:  # Not none: what the registry needs would be pruned.
+            raise regular.damaged(file, error) from None
+        except OSError:
+            return frozenset()
+
+    def note_attempt(self, number: int) -> None:
+        """Note durably which attempt is to begin next, before its root is started."""
+        write_text(self.path / "attempt", f"{number}\n")
+
+    def noted_attempt(self) -> int:
+        """The attempt whose turn it is; 0 where none was noted."""
+        try:
+            return int(regular.read_text(self.path / "attempt"))
+        except (OSError, ValueError):
+            return 0
+
+    def lock_holder(self) -> str | None:
+        """The identity of the root that works in this directory, if one does."""
+        file = self.path / "lock"
+        try:
+            known = regular.read_text(file).strip()
+        except regular.NotRegular as error:
+            raise regular.damaged(file, error) from None
+        except (OSError, ValueError):
+            return None
+        return known if pids.is_identity(known) and pids.alive(known) else None
+
+    @contextmanager
+    def locked(self, *, patience_s: float = 0.0, note: bool = True) -> Iterator[None]:
+        """Hold the directory; the kernel lets go of it when the process dies, however it dies.
+
+        A root notes who it is. Whoever only looks or tidies up must not be taken for one.
+        """
+        deadline = time.monotonic() + patience_s
+        with os.fdopen(regular.appendable(self.path / "lock"), "a+") as file:
+            while not _locks(file):
+                if time.monotonic() >= deadline:
+                    raise RunLocked(self._in_use())
+                time.sleep(LOOK_EVERY_S)
+            if not note:
+                yield
+                return
+            # A forked environment process must not keep a dead run's directory locked.
+            os.register_at_fork(after_in_child=file.close)
+            file.truncate(0)
+            file.write(pids.identity(os.getpid()) or "")
+            file.flush()
+            try:
+                yield
+            finally:
+                file.truncate(0)
+
+    def _in_use(self) -> str:
+        holder = self.lock_holder()
+        who = f"process {pids.pid_of(holder)}" if holder else "a process that is not seen here"
+        return f"run directory {str(self.path)!r} is in use by {who}"
+
+
+def _locks(file: TextIO) -> bool:
+    """Whether the file is ours now; its lock is nobody else's."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: temporary file, fsync, rename, and fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fd = regular.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RlctlError(
+            f"cannot write {path}: {error.strerror}",
+            path=str(path),
+            hint="Free space on that disk or correct its permissions, then resume the run.",
+        ) from error

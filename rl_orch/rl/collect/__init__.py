@@ -1,0 +1,1 @@
+"""Collecting: rollouts, overlapped or not, and numbered episodes."""

@@ -1,0 +1,244 @@
+"""Playing numbered episodes with a policy, several side by side: what evaluations are made of."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from rl_orch.errors import Diverged, RlctlError
+from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.masks import masks_in
+from rl_orch.rl.envs.observations import flatten_observation
+from rl_orch.rl.policies.policy import Actor, PolicyInput
+from rl_orch.rl.streams import derive
+from rl_orch.spec.model import Spec
+
+ENDLESS = 100_000
+"""Steps after which an episode without a time limit counts as one that never ends."""
+
+
+class Metric(Protocol):
+    """A further number of an episode; a plugin of kind `metrics` is a class of such, and each
+    episode gets one of its own."""
+
+    def step(
+        self, action: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
+    ) -> None:
+        """One step of the episode; the action is what the environment was given."""
+
+    def value(self) -> float:
+        """The number, once the episode has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """A finished episode: its number and the seed of its reset, and what came of it.
+
+    `seed` is None where a vector environment seeds episodes in a way of its own. `actions` are as
+    the environment was given them, (length, *shape); of the best and the worst episode, where they
+    were to be kept.
+    """
+
+    number: int
+    seed: int | None
+    ret: float
+    length: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    actions: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What is looked at besides returns: metrics by name, and whether the actions of the best and
+    the worst episode are kept. Those of all would not fit into memory."""
+
+    metrics: Mapping[str, Callable[[], Metric]] = field(default_factory=dict)
+    actions: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is anything besides."""
+        return self.actions or bool(self.metrics)
+
+
+def extremes(played: Iterable[PlayedEpisode]) -> tuple[PlayedEpisode, PlayedEpisode]:
+    """The best and the worst of some episodes; the first of those that are alike."""
+    known = list(played)
+    best = min(known, key=lambda each: (-each.ret, each.number))
+    return best, min(known, key=lambda each: (each.ret, each.number))
+
+
+def play(
+    policy: Actor,
+    spec: Spec,
+    envs: vector.Envs,
+    *,
+    seed: int,
+    first: int,
+    episodes: int,
+    generator: torch.Generator | None,
+    extras: Extras,
+    tell: Callable[[int], None],
+) -> list[PlayedEpisode]:
+    """The episodes from number `first` on, in the order of their numbers; `tell` hears how many are
+    done whenever one is.
+
+    Each lane plays a fixed share: were the first to finish counted, short episodes would be.
+    """
+    playing = _Playing(envs, spec, seed, first, episodes, extras)
+    resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
+    lanes = envs.num_envs
+    resetting = np.zeros(lanes, np.bool_)
+    observations, infos = vector.reset(envs, seed, numbered=True, first=first)
+    begins, memory = np.ones(lanes, np.bool_), None
+    masked = spec.agent.action_masks and spec.runner.name != "external"
+    choices = sum(choices_of(envs.single_action_space))
+    while playing.left:
+        masks = masks_in(infos, lanes, choices) if masked else None
+        decision = policy.decide(PolicyInput(observations, begins, memory, masks), generator)
+        actions = policy.to_env(decision.actions)
+        raw, rewards, terminated, truncated, infos = envs.step(actions)
+        observations, memory = (
+            flatten_observation(envs.single_observation_space, raw),
+            decision.memory,
+        )
+        ended = np.logical_or(terminated, truncated)
+        if playing.note(actions, rewards, terminated, truncated, infos, ended, resetting):
+            tell(episodes - playing.left)
+        begins = resetting if resets_next else ended
+        if resets_next:
+            resetting = ended
+    return playing.played()
+
+
+class _Playing:
+    """What has been added up of the episodes of each lane."""
+
+    def __init__(
+        self,
+        envs: vector.Envs,
+        spec: Spec,
+        seed: int,
+        first: int,
+        episodes: int,
+        extras: Extras,
+    ) -> None:
+        lanes = envs.num_envs
+        self.left = episodes
+        self._spec, self._seed, self._first, self._extras = spec, seed, first, extras
+        self._numbered = vector.numbers_episodes(envs)
+        declared = envs.spec.max_episode_steps if envs.spec else None
+        self._limit = math.inf if declared or spec.env.max_episode_steps else ENDLESS
+        self._shares = [len(range(lane, episodes, lanes)) for lane in range(lanes)]
+        self._played: list[list[PlayedEpisode]] = [[] for _ in range(lanes)]
+        self._kept: tuple[PlayedEpisode, ...] = ()
+        self._returns = np.zeros(lanes)
+        self._lengths = np.zeros(lanes, np.int64)
+        self._watched = [_WatchedLane(extras) for _ in range(lanes)]
+
+    def note(
+        self,
+        actions: NDArray[Any],
+        rewards: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        infos: dict[str, Any],
+        ended: NDArray[np.bool_],
+        resetting: NDArray[np.bool_],
+    ) -> bool:
+        """Add a step to the episodes under way, and say whether one has ended."""
+        self._returns += np.where(resetting, 0.0, rewards)
+        self._lengths += ~resetting
+        if self._extras.asked:
+            for lane in np.flatnonzero(~resetting).tolist():
+                over = bool(terminated[lane]), bool(truncated[lane])
+                ends = bool(ended[lane])
+                info = _info(infos, lane, ended=ends) if self._extras.metrics else {}
+                self._watched[lane].step(actions[lane], float(rewards[lane]), *over, info)
+        if not ended.any():
+            self._refuse_endless()
+            return False
+        for lane in np.flatnonzero(ended).tolist():
+            self._end(lane)
+        return True
+
+    def played(self) -> list[PlayedEpisode]:
+        """All episodes by number; round k of lane i is episode i + k · lanes."""
+        rounds, kept = range(max(self._shares)), {each.number: each for each in self._kept}
+        found = (lane[k] for k in rounds for lane in self._played if k < len(lane))
+        return [kept.get(each.number, each) for each in found]
+
+    def _end(self, lane: int) -> None:
+        done = self._played[lane]
+        if len(done) < self._shares[lane]:
+            number = self._first + lane + len(done) * len(self._shares)
+            seed = derive(self._seed, number) if self._numbered else None
+            ret, length = _finite(self._returns[lane]), int(self._lengths[lane])
+            self._add(done, PlayedEpisode(number, seed, ret, length, *self._watched[lane].found()))
+            self.left -= 1
+        self._returns[lane], self._lengths[lane] = 0.0, 0
+        self._watched[lane] = _WatchedLane(self._extras)
+
+    def _add(self, done: list[PlayedEpisode], ended: PlayedEpisode) -> None:
+        """Note an episode; its actions only while none is better, or none worse."""
+        if ended.actions is not None:
+            self._kept = extremes([*self._kept, ended])
+        done.append(replace(ended, actions=None))
+
+    def _refuse_endless(self) -> None:
+        if self._lengths.max() > self._limit:
+            raise RlctlError(
+                f"an evaluation episode of {self._spec.env.id} has not ended after "
+                f"{ENDLESS} steps, and the environment has no time limit",
+                path="env.max_episode_steps",
+                hint="Set it; a plugin of vector environments must limit episodes itself.",
+            )
+
+
+class _WatchedLane:
+    """The metrics and the actions of the episode that a lane is in."""
+
+    def __init__(self, extras: Extras) -> None:
+        self._metrics = {name: make() for name, make in extras.metrics.items()}
+        self._actions: list[NDArray[Any]] | None = [] if extras.actions else None
+
+    def step(
+        self, action: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
+    ) -> None:
+        """One step of the episode."""
+        for metric in self._metrics.values():
+            metric.step(action, reward, terminated, truncated, info)
+        if self._actions is not None:
+            self._actions.append(np.array(action))
+
+    def found(self) -> tuple[dict[str, float], NDArray[Any] | None]:
+        """The metrics by name, and all actions."""
+        values = {name: float(metric.value()) for name, metric in self._metrics.items()}
+        return values, None if self._actions is None else np.stack(self._actions)
+
+
+def _info(infos: Mapping[str, Any], lane: int, *, ended: bool) -> dict[str, Any]:
+    """What the environment of one lane told in this step, as it would have told it alone."""
+    told = infos
+    if ended and isinstance(infos.get("final_info"), Mapping):
+        told = infos["final_info"]
+    found: dict[str, Any] = {}
+    for name, values in told.items():
+        there = told.get(f"_{name}")
+        if name.startswith("_") or there is None or not there[lane]:
+            continue
+        nested = isinstance(values, Mapping)
+        found[name] = _info(values, lane, ended=False) if nested else values[lane]
+    return found
+
+
+def _finite(ret: Any) -> float:
+    if not math.isfinite(ret):
+        raise Diverged(f"an evaluation episode has a return of {ret}")
+    return float(ret)

@@ -1,0 +1,1 @@
+"""Data: batches, returns and schedules."""

@@ -1,0 +1,67 @@
+"""What a policy is shown of observations: one array, or arrays by name where there are several.
+
+The parts of Dict and Tuple spaces, nested or not, become one flat mapping. Its names are the keys
+joined by `/`; the entries of a Tuple are called `0`, `1` and so on.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from rl_orch.errors import BadInput
+
+_COMPOSITE = (spaces.Dict, spaces.Tuple)
+
+
+def flat_space(space: Space[Any]) -> Space[Any]:
+    """The space of what `flatten_observation` returns: one without parts, or a Dict of such, in the
+    same order."""
+    if not isinstance(space, _COMPOSITE):
+        return space
+    leaves = OrderedDict(_leaves(space))
+    count = sum(1 for _ in _leaves(space))
+    if count == 0:
+        raise BadInput(f"the observation space {space} has no parts", path="env.id")
+    if len(leaves) < count:
+        raise BadInput(
+            f"the observation space {space} has different parts of the same name, "
+            f"when their keys are joined by '/': {', '.join(leaves)}",
+            path="env.id",
+        )
+    return spaces.Dict(leaves)
+
+
+def flatten_observation(space: Space[Any], raw: Any) -> Any:
+    """An observation of `space`, or a batch of them, as arrays of the space's types.
+
+    An array, or a flat mapping from names to arrays. Nothing is copied that has its type already.
+    """
+    if not isinstance(space, _COMPOSITE):
+        return np.asarray(raw, dtype=space.dtype)
+    return dict(_arrays(space, raw, ""))
+
+
+def _leaves(space: Space[Any], name: str = "") -> Iterator[tuple[str, Space[Any]]]:
+    if not isinstance(space, _COMPOSITE):
+        yield name, space
+        return
+    for key, part in _parts(space):
+        yield from _leaves(part, f"{name}/{key}" if name else str(key))
+
+
+def _arrays(space: Space[Any], raw: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(space, _COMPOSITE):
+        yield name, np.asarray(raw, dtype=space.dtype)
+        return
+    for key, part in _parts(space):
+        yield from _arrays(part, raw[key], f"{name}/{key}" if name else str(key))
+
+
+def _parts(space: Any) -> Any:
+    """The keys and spaces of a Dict or a Tuple."""
+    if isinstance(space, spaces.Dict):
+        return space.spaces.items()
+    return enumerate(space.spaces)

@@ -1,0 +1,1 @@
+"""The state of environments: captured, restored, and proven to go on exactly."""

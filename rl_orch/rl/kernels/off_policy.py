@@ -1,0 +1,338 @@
+"""Learners from replayed transitions in kernels: how their networks are laid out, and updates."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_orch.rl.jit import Floats
+from rl_orch.rl.kernels.act import BOUNDED, SQUASHED, VALUES, KernelActor, KernelHead
+from rl_orch.rl.kernels.networks import Flows, Plan, memory
+from rl_orch.rl.kernels.optimizers import descend
+from rl_orch.rl.kernels.q_learning import Transitions, Values, improve_values
+from rl_orch.rl.kernels.twin_critics import (
+    Delayed,
+    Layers,
+    Soft,
+    delayed_actor,
+    delayed_critics,
+    soft_actor,
+    soft_critics,
+)
+from rl_orch.rl.learn.optimizer import Optimizer, Target, flattened
+from rl_orch.rl.policies.nets import MLP
+from rl_orch.rl.policies.policy import PolicyModule
+from rl_orch.rl.policies.q_network import QNetwork
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
+from rl_orch.rl.replay.buffer import Sample
+
+WORTH_SHARING = 2_000_000
+"""Products of numbers in a pass through the critics, from which on two threads pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The terms of an update, and the error of each row, (B,), for its priority."""
+
+    terms: Tensor
+    errors: Tensor
+
+
+def values_acting(policy: QNetwork) -> KernelActor:
+    """What decides for a network of values."""
+    vector = flattened(policy)
+    plan = Plan(vector, policy.network.encoder.size)
+    place = plan.add(policy.network.head)
+    head = KernelHead(VALUES, place, policy.network.choices, each=policy.quantiles or 1)
+    return KernelActor(policy, vector, plan.network(), head)
+
+
+def moves_acting(
+    policy: ContinuousPolicy, nets: list[MLP], bounds: tuple[float, float] | None
+) -> KernelActor:
+    """What decides for a policy of perceptrons one after another: squashed Gaussians with bounds of
+    their log deviations, or bounded actions without."""
+    vector = flattened(policy)
+    plan, place = Plan(vector, policy.pipeline.size), 0
+    for net in nets:
+        place = plan.add(net, place)
+    head = KernelHead(BOUNDED, place, policy.action_size)
+    if bounds is not None:
+        head = KernelHead(SQUASHED, place, policy.action_size, 2, low=bounds[0], high=bounds[1])
+    return KernelActor(policy, vector, plan.network(), head)
+
+
+class ValueUpdates:
+    """Updates of a network of values, in its memory and that of its optimiser and target."""
+
+    def __init__(
+        self, policy: QNetwork, optimizer: Optimizer, target: Target[Any], *, double: bool
+    ) -> None:
+        self._policy, self._optimizer = policy, optimizer
+        self._descent = optimizer.descent
+        self._target = target.vector.numpy()
+        self._double = double
+        plan = Plan(flattened(policy.network), policy.network.encoder.size)
+        self._values = Values(
+            plan.add(policy.network.head), policy.network.choices, policy.quantiles or 0
+        )
+        self._flows = Flows(plan.network())
+
+    def improve(self, sample: Sample, learning_rate: float) -> Update:
+        """One step of gradient descent."""
+        rows = len(sample.rewards)
+        flow, slopes = self._flows.of(rows)
+        errors, terms = np.empty(rows), np.empty(3)
+        improve_values(
+            self._descent,
+            self._optimizer.steps,
+            learning_rate,
+            self._flows.network.table,
+            self._values,
+            self._target,
+            self._double,
+            _transitions(self._policy, sample),
+            flow,
+            slopes,
+            errors,
+            terms,
+        )
+        self._optimizer.steps += 1
+        return Update(torch.from_numpy(terms), torch.from_numpy(errors))
+
+
+class _Part(NamedTuple):
+    """Part of the rows drawn, and where it is worked on."""
+
+    rows: slice
+    drawn: Transitions
+    actor: Layers
+    critics: Layers
+    gradients: Mapping[str, Floats]
+    terms: NDArray[np.float64]
+
+
+class CriticUpdates:
+    """Updates of a policy of continuous actions and its twin critics, in their memory.
+
+    `actor` are the policy's perceptrons, one after another. Where there is much to do, two threads
+    share the rows, if there may be as many. Gradients of the two parts are added up in either
+    case, so that the number of threads changes no result.
+    """
+
+    def __init__(
+        self,
+        policy: ContinuousPolicy,
+        actor: list[MLP],
+        critics: TwinCritics,
+        target_critics: Target[TwinCritics],
+        optimizers: Mapping[str, Optimizer],
+        *,
+        threads: int,
+    ) -> None:
+        self._policy = policy
+        self._optimizers = optimizers
+        self._descents = {name: optimizers[name].descent for name in ("policy", "critics")}
+        self._target = target_critics.vector.numpy()
+        inputs = policy.pipeline.size
+        plan, place = Plan(flattened(policy), inputs), 0
+        for net in actor:
+            place = plan.add(net, place)
+        self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
+        plan = Plan(flattened(critics), inputs + policy.action_size)
+        place = plan.add(critics.first)
+        first = plan.network().table
+        places = place, plan.add(critics.second)
+        network = plan.network()
+        self._alone = first, network.table[len(first) :].copy()
+        self._critics = [(Flows(network), places) for _ in range(2)]
+        own = {name: descent.gradient for name, descent in self._descents.items()}
+        self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
+        self._other = _another_thread() if threads > 1 else None
+
+    def soft(
+        self,
+        sample: Sample,
+        learning_rate: float,
+        noise: Tensor,
+        next_noise: Tensor,
+        alpha: float,
+        bounds: tuple[float, float],
+    ) -> Update:
+        """One step of SAC's critics and policy."""
+        soft, share = Soft(alpha, *bounds), 1.0 / len(sample.rewards)
+        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        errors, parts = np.empty(len(sample.rewards)), self._parts(sample)
+        drawn, drawn_next = noise.numpy(), next_noise.numpy()
+
+        def judge(part: _Part) -> None:
+            soft_critics(
+                policy,
+                part.actor,
+                part.critics,
+                judges,
+                part.gradients["critics"],
+                self._target,
+                part.drawn,
+                drawn_next[part.rows],
+                share,
+                soft,
+                errors[part.rows],
+                part.terms,
+            )
+
+        def act(part: _Part) -> None:
+            soft_actor(
+                policy,
+                part.gradients["policy"],
+                part.actor,
+                part.critics,
+                self._alone,
+                judges,
+                part.drawn,
+                drawn[part.rows],
+                share,
+                soft,
+                part.terms,
+            )
+
+        grad_norm = self._descend("critics", judge, parts, learning_rate)
+        self._descend("policy", act, parts, learning_rate)
+        return _update(parts, grad_norm, errors)
+
+    def delayed(
+        self,
+        sample: Sample,
+        learning_rate: float,
+        target_policy: Target[Any],
+        noise: Tensor,
+        deviation: float,
+        clip: float,
+        *,
+        move_policy: bool,
+    ) -> Update:
+        """One step of TD3's critics and, if it is time, of its policy."""
+        delayed, share = Delayed(deviation, clip), 1.0 / len(sample.rewards)
+        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        slow_policy = target_policy.vector.numpy()
+        errors, parts, drawn = np.empty(len(sample.rewards)), self._parts(sample), noise.numpy()
+
+        def judge(part: _Part) -> None:
+            delayed_critics(
+                slow_policy,
+                part.actor,
+                part.critics,
+                judges,
+                part.gradients["critics"],
+                self._target,
+                part.drawn,
+                drawn[part.rows],
+                share,
+                delayed,
+                errors[part.rows],
+                part.terms,
+            )
+
+        def act(part: _Part) -> None:
+            delayed_actor(
+                policy,
+                part.gradients["policy"],
+                part.actor,
+                part.critics,
+                self._alone,
+                judges,
+                part.drawn,
+                share,
+                part.terms,
+            )
+
+        grad_norm = self._descend("critics", judge, parts, learning_rate)
+        if move_policy:
+            self._descend("policy", act, parts, learning_rate)
+        return _update(parts, grad_norm, errors)
+
+    def descend_alone(self, name: str, slope: float, learning_rate: float) -> None:
+        """One step of the only parameter of an optimiser."""
+        optimizer = self._optimizers[name]
+        descent = optimizer.descent
+        descent.gradient[0] = slope
+        optimizer.steps += 1
+        descend(descent, optimizer.steps, learning_rate)
+
+    def _parts(self, sample: Sample) -> list[_Part]:
+        """The rows of a sample, in two parts if they are worth it."""
+        count, drawn = len(sample.rewards), _transitions(self._policy, sample)
+        work = count * len(self._descents["critics"].vector)
+        middle = count if work < WORTH_SHARING or count < 2 else (count + 1) // 2
+        bounds = [slice(0, middle), slice(middle, count)]
+        return [
+            _Part(
+                rows,
+                Transitions(*(column[rows] for column in drawn)),
+                _layers(*self._actors[number], rows.stop - rows.start),
+                _layers(*self._critics[number], rows.stop - rows.start),
+                self._gradients[number],
+                np.zeros(4),
+            )
+            for number, rows in enumerate(bounds)
+            if rows.stop > rows.start
+        ]
+
+    def _descend(
+        self, name: str, work: Callable[[_Part], None], parts: list[_Part], learning_rate: float
+    ) -> float:
+        """One step along the gradient to which work on each part leads; returns its norm."""
+        other = None if self._other is None or len(parts) == 1 else self._other
+        waiting = [other.submit(work, part) for part in parts[1:]] if other else []
+        try:
+            for part in parts[:1] if other else parts:
+                work(part)
+        finally:
+            for each in waiting:
+                each.result()
+        descent, optimizer = self._descents[name], self._optimizers[name]
+        for part in parts[1:]:
+            np.add(descent.gradient, part.gradients[name], out=descent.gradient)
+        optimizer.steps += 1
+        return descend(descent, optimizer.steps, learning_rate)
+
+
+def _layers(flows: Flows, places: tuple[int, int], rows: int) -> Layers:
+    return Layers(flows.network.table, *flows.of(rows), *places)
+
+
+def _another_thread() -> ThreadPoolExecutor:
+    """A thread in which a product takes no more than one, either: torch counts for each thread."""
+    return ThreadPoolExecutor(1, "kernels", initializer=torch.set_num_threads, initargs=(1,))
+
+
+def _update(parts: list[_Part], grad_norm: float, errors: NDArray[np.float64]) -> Update:
+    """The terms of all parts added up, the norm of the critics' gradient behind them."""
+    terms = np.append(sum(part.terms for part in parts), grad_norm)
+    return Update(torch.from_numpy(terms), torch.from_numpy(errors))
+
+
+def _transitions(policy: PolicyModule, sample: Sample) -> Transitions:
+    actions = sample.actions
+    chosen = actions.dtype.kind == "i"
+    none: NDArray[Any] = np.empty((0, 0), np.float32)
+    return Transitions(
+        _inputs(policy, sample.observations),
+        actions.astype(np.int64, copy=False) if chosen else np.empty(0, np.int64),
+        none if chosen else actions.reshape(len(actions), -1).astype(np.float32, copy=False),
+        sample.rewards,
+        _inputs(policy, sample.next_observations),
+        sample.discounts,
+        sample.weights,
+    )
+
+
+def _inputs(policy: PolicyModule, observations: Any) -> Floats:
+    processed = policy.pipeline.process(observations)
+    assert isinstance(processed, np.ndarray)
+    return np.ascontiguousarray(processed)

@@ -1,0 +1,138 @@
+"""Actor-critics in kernels: how their networks are laid out, and passes over rollouts."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_orch.rl.kernels.act import CHOICE, NORMAL, KernelActor, KernelHead
+from rl_orch.rl.kernels.networks import Flows, Network, Plan, memory
+from rl_orch.rl.kernels.policy_gradient import Outputs, RolloutRows, Weights, assess, policy_pass
+from rl_orch.rl.learn.on_policy import Rollout
+from rl_orch.rl.learn.optimizer import Optimizer, flattened
+from rl_orch.rl.policies.actor_critic import ActorCritic
+
+TERMS = 6
+
+PART = 256
+"""Rows that are assessed together."""
+
+
+def acting(policy: ActorCritic) -> KernelActor:
+    """What decides for an actor-critic: its trunk and its actor."""
+    vector = flattened(policy)
+    plan = Plan(vector, policy.encoder.size)
+    place = plan.add(policy.actor, plan.add(policy.trunk))
+    kind = CHOICE if policy.log_std is None else NORMAL
+    head = KernelHead(kind, place, policy.actor.size, log_std=_log_std(policy))
+    return KernelActor(policy, vector, plan.network(), head)
+
+
+class KernelAssessor:
+    """Says what an actor-critic thinks of transitions, in its memory."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        self._vector = flattened(policy).numpy()
+        self._network, self._outputs = _laid_out(policy)
+        self._flow = memory(PART * self._network.columns)
+        chooses = self._outputs.log_std < 0
+        self._any_action = np.zeros(
+            () if chooses else self._outputs.size, np.int64 if chooses else np.float32
+        )
+
+    def assess(
+        self, inputs: NDArray[np.float32], actions: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """log π(a | s) and V(s), (B,) each."""
+        log_probs, values = np.empty((2, len(inputs)), np.float32)
+        none = np.empty(0, np.float32)
+        inputs = np.ascontiguousarray(inputs)
+        rows = RolloutRows(inputs, *_choices_or_moves(actions), log_probs, values, none, none)
+        assess(self._vector, self._network.table, self._outputs, self._flow, rows, PART)
+        return log_probs, values
+
+    def values(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """V(s), (B,)."""
+        return self.assess(inputs, np.repeat(self._any_action[None], len(inputs), axis=0))[1]
+
+
+class Passes:
+    """Passes over rollouts, in the memory of an actor-critic and its optimiser."""
+
+    def __init__(self, policy: ActorCritic, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._descent = optimizer.descent
+        network, self._outputs = _laid_out(policy)
+        self._flows = Flows(network)
+
+    def run(
+        self,
+        rollout: Rollout,
+        order: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        learning_rate: float,
+        *,
+        clip: float = math.inf,
+        clip_values: float | None = None,
+        value: float,
+        entropy: float,
+        standardize: bool,
+    ) -> Tensor:
+        """One step for each part of `order` between two bounds; returns their terms, (parts, 6),
+        up to the first that are not finite."""
+        flow, slopes = self._flows.of(int(np.diff(bounds).max()))
+        terms = np.empty((len(bounds) - 1, TERMS))
+        finite = policy_pass(
+            self._descent,
+            self._optimizer.steps,
+            learning_rate,
+            self._flows.network.table,
+            self._outputs,
+            flow,
+            slopes,
+            _rows(rollout),
+            order,
+            bounds,
+            Weights(clip, clip_values or math.inf, value, entropy, standardize),
+            terms,
+        )
+        made = terms[: finite + 1]
+        self._optimizer.steps += len(made)
+        return torch.from_numpy(made)
+
+
+def _laid_out(policy: ActorCritic) -> tuple[Network, Outputs]:
+    """The whole of an actor-critic, and where its outputs are."""
+    plan = Plan(flattened(policy), policy.encoder.size)
+    hidden = plan.add(policy.trunk)
+    actor, critic = plan.add(policy.actor, hidden), plan.add(policy.critic, hidden)
+    return plan.network(), Outputs(actor, critic, policy.actor.size, _log_std(policy))
+
+
+def _choices_or_moves(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions as kernels take them: choices (B,) or moves (B, A), and none of the other."""
+    if actions.dtype.kind == "i":
+        return actions.astype(np.int64, copy=False), np.empty((0, 0), np.float32)
+    return np.empty(0, np.int64), np.ascontiguousarray(actions.reshape(len(actions), -1))
+
+
+def _rows(rollout: Rollout) -> RolloutRows:
+    inputs = rollout.inputs
+    assert isinstance(inputs, Tensor)
+    return RolloutRows(
+        inputs.numpy(),
+        *_choices_or_moves(rollout.actions.numpy()),
+        rollout.log_probs.numpy(),
+        rollout.values.numpy(),
+        rollout.advantages.numpy(),
+        rollout.returns.numpy(),
+    )
+
+
+def _log_std(policy: ActorCritic) -> int:
+    if policy.log_std is None:
+        return -1
+    return (policy.log_std.data_ptr() - flattened(policy).data_ptr()) // 4

@@ -1,0 +1,1 @@
+"""Learners: what algorithms share of updates, optimisers and number formats."""

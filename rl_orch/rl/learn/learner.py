@@ -1,0 +1,113 @@
+"""The `Learner` seam: a batch in, a better policy out; and what learners share.
+
+Algorithms live in `algos/`, one file each, and are found by name through `plugins`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_orch import plugins
+from rl_orch.errors import Diverged
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, load_weights
+from rl_orch.rl.replay.buffer import ReplayBuffer
+from rl_orch.spec.algorithms import Traits
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerState:
+    """All that a learner must remember besides its policy and its replay buffer: arrays by name,
+    and JSON."""
+
+    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+class Learner(Protocol):
+    """Improves its policy."""
+
+    policy: PolicyModule
+    """What is evaluated, saved and carried away."""
+
+    @property
+    def behaviour(self) -> Actor:
+        """Who collects experience: the policy itself, or one that explores."""
+
+    @property
+    def replay(self) -> ReplayBuffer | None:
+        """Experience that is kept and drawn from again, if any is."""
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """Learn from new experience; returns metrics, none while nothing is learned yet."""
+
+    def state(self) -> LearnerState:
+        """What the learner remembers; copies."""
+
+    def load_state(self, state: LearnerState) -> None:
+        """Go on from what `state` returned; policy and replay buffer are restored by others."""
+
+
+class Algorithm(Protocol):
+    """What an entry point of kind `algorithms` names: a class whose instances are learners."""
+
+    traits: Traits
+
+    @staticmethod
+    def build_policy(setup: Setup) -> PolicyModule:
+        """A new policy on the spec's device; its weights follow from the run's seed alone."""
+
+    def __call__(self, policy: Any, setup: Setup) -> Learner:
+        """A learner for that policy."""
+
+
+def algorithm(name: str) -> Algorithm:
+    """The algorithm of that name, ours or a plugin's."""
+    found: Algorithm = plugins.load("algorithms", name)
+    return found
+
+
+def build_learner(setup: Setup) -> Learner:
+    """The learner that the spec's algorithm names, with a new policy."""
+    chosen = algorithm(setup.spec.agent.algorithm)
+    return chosen(chosen.build_policy(setup), setup)
+
+
+def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModule:
+    """The policy that a snapshot holds."""
+    policy = algorithm(setup.spec.agent.algorithm).build_policy(setup)
+    load_weights(policy, tensors)
+    return policy
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
+"""The share of the initial value that is left at a progress in [0, 1]."""
+
+
+def scheduled(schedule: str, initial: float, progress: float, final: float = 0.0) -> float:
+    """A hyperparameter at a progress; progress past the end of the budget counts as the end."""
+    share = SCHEDULES[schedule](min(max(progress, 0.0), 1.0))
+    return final + (initial - final) * share
+
+
+def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:
+    """The mean of each term over the rows of an update; raises on the first that is not finite."""
+    table = torch.stack(rows).cpu() if len(rows) > 1 else rows[0].cpu()[None]
+    means: list[float] = (table.mean(0) if len(rows) > 1 else table[0]).tolist()
+    # A term that is not finite leaves no finite mean.
+    if not all(map(math.isfinite, means)):
+        for row, column in torch.nonzero(~table.isfinite()).tolist():
+            raise Diverged(
+                f"{names[column]} became {table[row, column].item()} in the update at step {step}",
+                hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
+            )
+    return dict(zip(names, means, strict=True))

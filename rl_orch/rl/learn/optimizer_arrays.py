@@ -1,0 +1,20 @@
+"""What kernels take of an optimiser; apart from it, since compiling them takes no torch."""
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+
+class OptimizerArrays(NamedTuple):
+    """What kernels descend with: the vectors of an optimiser in memory, and its options; `most` is
+    the greatest norm of a gradient, ∞ for any."""
+
+    vector: NDArray[Any]
+    gradient: NDArray[Any]
+    mean: NDArray[Any]
+    square: NDArray[Any]
+    adam: bool
+    eps: float
+    most: float
+    beta_1: float
+    beta_2: float

@@ -1,0 +1,107 @@
+"""How long a policy takes to decide, on one observation at a time, as where it acts alone."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_orch.rl.data.batch import Column
+from rl_orch.rl.evaluate import Evaluator
+from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput
+from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec.model import Spec
+
+WARM_UP = 100
+"""Decisions that are not timed: the first ones compile, and fill caches."""
+
+DECISIONS = 2000
+FEWEST = 200
+BUDGET_S = 5.0
+"""After so long, no more decisions are timed than the fewest."""
+
+SHOWN = 256
+"""Observations that decisions are made on, over and over."""
+
+
+def decision_times(
+    policy: Actor,
+    spec: Spec,
+    *,
+    seed: int,
+    deterministic: bool,
+    timer: Callable[[], float] = time.perf_counter,
+) -> NDArray[np.float64]:
+    """The seconds that each of many decisions took, on observations of an episode that the policy
+    plays: the first one of that seed."""
+    shown = observed(policy, spec, seed=seed, deterministic=deterministic)
+    source = None if deterministic else torch.Generator(policy.device)
+    if source is not None:
+        source.manual_seed(derive(seed, Stream.ACTIONS))
+    for number in range(WARM_UP):
+        _decide(policy, shown, number, source)
+    took: list[float] = []
+    started = timer()
+    while len(took) < DECISIONS:
+        before = timer()
+        if len(took) >= FEWEST and before - started > BUDGET_S:
+            break
+        _decide(policy, shown, len(took), source)
+        took.append(timer() - before)
+    return np.array(took)
+
+
+def observed(policy: Actor, spec: Spec, *, seed: int, deterministic: bool) -> list[PolicyInput]:
+    """What a policy is shown in the first steps of an episode that it plays alone."""
+    watched = _WatchedPolicy(policy)
+    with closing(Evaluator(spec, lanes=1)) as evaluator:
+        evaluator.play(watched, episodes=1, seed=seed, deterministic=deterministic)
+    return watched.shown
+
+
+def _decide(
+    policy: Actor, shown: Sequence[PolicyInput], number: int, generator: torch.Generator | None
+) -> None:
+    """One decision, to the action that an environment would be given."""
+    decision = policy.decide(shown[number % len(shown)], generator)
+    policy.to_env(decision.actions)
+
+
+@dataclass(slots=True)
+class _WatchedPolicy:
+    """A policy that decides as it would, and what it was shown meanwhile."""
+
+    policy: Actor
+    shown: list[PolicyInput] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.policy.device
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers that are remembered from step to step."""
+        return self.policy.memory_size
+
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
+        """What the policy decides. Environments reuse their memory, so that copies are kept."""
+        if len(self.shown) < SHOWN:
+            memory = None if seen.memory is None else np.array(seen.memory)
+            masks = None if seen.masks is None else np.array(seen.masks)
+            first, observations = np.array(seen.first), _copied(seen.observations)
+            self.shown.append(PolicyInput(observations, first, memory, masks))
+        return self.policy.decide(seen, generator)
+
+    def to_env(self, actions: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Actions as the environment takes them."""
+        return self.policy.to_env(actions)
+
+
+def _copied(observations: Column) -> Column:
+    if isinstance(observations, Mapping):
+        return {name: np.array(part) for name, part in observations.items()}
+    return np.array(observations)

@@ -1,0 +1,1 @@
+"""Policies: networks, distributions, observations, exploration."""

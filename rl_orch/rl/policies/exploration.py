@@ -1,0 +1,92 @@
+"""Behaviour that differs from the policy, so that it sees more: random shares and added noise."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.learn.learner import scheduled
+from rl_orch.rl.policies.policy import Decision, PolicyInput, PolicyModule
+from rl_orch.spec.groups import TrainGroup
+
+
+class EpsilonGreedy:
+    """The policy's best action, but with probability `epsilon` any allowed one, each as likely."""
+
+    memory_size = 0
+
+    def __init__(self, policy: PolicyModule) -> None:
+        self.epsilon = 1.0
+        self.policy = policy
+        self._choices = choices_of(policy.action_space)[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the policy lives."""
+        return self.policy.device
+
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
+        """Actions (N,), counted from 0."""
+        greedy = self.policy.decide(seen, None)
+        if generator is None or self.epsilon == 0.0:
+            return greedy
+        actions = torch.from_numpy(greedy.actions).to(self.device)
+        shape = (len(actions), self._choices)
+        scores = torch.rand(shape, generator=generator, device=self.device)
+        if seen.masks is not None:
+            scores[~torch.from_numpy(seen.masks).to(self.device)] = -1.0
+        draws = torch.rand(len(actions), generator=generator, device=self.device)
+        explored = torch.where(draws < self.epsilon, scores.argmax(-1), actions)
+        return replace(greedy, actions=explored.cpu().numpy())
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """As the policy does."""
+        return self.policy.to_env(actions)
+
+
+def epsilon_at(train: TrainGroup, progress: float) -> float:
+    """The share of random actions at a progress of the run."""
+    part = train.exploration_fraction
+    return scheduled(
+        train.exploration_schedule,
+        train.exploration_initial_eps,
+        progress / part if part else 1.0,
+        train.exploration_final_eps,
+    )
+
+
+class NoisyActions:
+    """The policy's action in [-1, 1] plus normal noise; or, while `random`, anything in there."""
+
+    memory_size = 0
+
+    def __init__(self, policy: PolicyModule, deviation: float = 0.0) -> None:
+        self.random = False
+        self.policy = policy
+        self.deviation = deviation
+
+    @property
+    def device(self) -> torch.device:
+        """Where the policy lives."""
+        return self.policy.device
+
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
+        """Actions (N, *shape) in [-1, 1]."""
+        decision = self.policy.decide(seen, generator)
+        if generator is None or not (self.random or self.deviation):
+            return decision
+        actions = torch.from_numpy(decision.actions).to(self.device)
+        noise = torch.empty_like(actions)
+        if self.random:
+            explored: Tensor = noise.uniform_(-1.0, 1.0, generator=generator)
+        else:
+            noise.normal_(std=self.deviation, generator=generator)
+            explored = (actions + noise).clamp_(-1.0, 1.0)
+        return replace(decision, actions=explored.cpu().numpy())
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """As the policy does."""
+        return self.policy.to_env(actions)

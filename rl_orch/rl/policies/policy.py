@@ -1,0 +1,212 @@
+"""What a policy is: observations in, actions out, with everything it takes in between.
+
+The policies themselves are in `actor_critic.py`, `q_network.py` and the files of algorithms that
+have one of their own. A policy knows no environment. Arrays come from the host; tensors live on the
+policy's device.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from gymnasium import Space
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor, nn
+
+from rl_orch.errors import BadInput, Damaged
+from rl_orch.rl.data.batch import Batch, Column
+from rl_orch.rl.engine import engine_of
+from rl_orch.rl.envs.leaves import leaves_of
+from rl_orch.rl.policies.observations import ObservationPipeline
+from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec.model import Spec
+
+Inputs: TypeAlias = Tensor | dict[str, Tensor]
+"""Processed observations: rows of one kind, or by name where the observations are a Dict."""
+
+Allocate: TypeAlias = Callable[[str, tuple[int, ...], DTypeLike], NDArray[Any]]
+"""Makes a large array of zeros, by name, shape and type."""
+
+TENSOR_PREFIX = "policies/default/"
+"""Where the tensors of the one policy stand in a snapshot; single-agent runs call it default."""
+
+
+def in_memory(_name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros in memory, which the operating system hands out as they are first written."""
+    return np.zeros(shape, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What policies and learners are made from. Dict observations are flat (`envs.seen`)."""
+
+    spec: Spec
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    allocate: Allocate = in_memory
+
+    @property
+    def kernels(self) -> bool:
+        """Whether kernels train this, and not torch."""
+        stacked = self.spec.obs.stack_frames is not None
+        leaves = leaves_of(self.observation_space, stacked=stacked)
+        return engine_of(self.spec, leaves, type(self.action_space).__name__) == "kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInput:
+    """What is shown to whoever decides for N copies of an environment.
+
+    `first` (N,) is where an episode begins; `memory` (N, M) what was remembered before, if anything
+    is; `masks` (N, ·) which actions are allowed, where the environment says so.
+    """
+
+    observations: Column
+    first: NDArray[np.bool_]
+    memory: NDArray[np.float32] | None = None
+    masks: NDArray[np.bool_] | None = None
+
+
+Seen = PolicyInput
+"""Its former name, which the pages once printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Actions (N, *action_shape), and what is to be remembered (N, M)."""
+
+    actions: NDArray[Any]
+    memory: NDArray[np.float32] | None = None
+
+
+class Actor(Protocol):
+    """Whoever decides: a policy, one that explores, or a process that serves `act`."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers that are remembered from step to step; 0 where nothing is."""
+
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
+        """Actions: sampled, or the most likely ones without a generator."""
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Actions as the environment takes them."""
+
+
+class RLModule(Protocol):
+    """Policy, and optionally value, as pure computation over batches."""
+
+    def act(self, batch: Batch) -> Batch:
+        """The batch with `actions` and `log_probs`."""
+
+    def value(self, batch: Batch) -> Batch:
+        """The batch with `values`."""
+
+
+class PolicyModule(nn.Module, ABC):
+    """What all policies have: the observation pipeline, the spaces, and a device."""
+
+    memory_size = 0
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__()
+        self.observation_space = setup.observation_space
+        self.action_space = setup.action_space
+        self.pipeline = ObservationPipeline(setup.observation_space, setup.spec.obs)
+        self.device = torch.device("cpu")
+        self.acting: Actor | None = None
+        """What decides in its place, with kernels, where they are used."""
+
+    @abstractmethod
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
+        """Actions: sampled, or the most likely ones without a generator."""
+
+    @abstractmethod
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Actions as the environment takes them."""
+
+    def use_kernels(self) -> None:
+        """Decide with kernels from now on, where there are some for this policy."""
+
+    def to_inputs(self, observations: Column) -> Inputs:
+        """What the networks see of observations, on the policy's device."""
+        processed = self.pipeline.process(observations)
+        if isinstance(processed, dict):
+            return {name: self._tensor(array) for name, array in processed.items()}
+        return self._tensor(processed)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        """Whatever moves the parameters comes through here; rollouts ask for the device often."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.device = next(self.parameters()).device
+        return self
+
+
+P = TypeVar("P", bound=PolicyModule)
+
+
+def new_policy(make: Callable[[Setup, torch.Generator], P], setup: Setup) -> P:
+    """A new policy on the spec's device; its weights follow from the run's seed alone."""
+    seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
+    policy = make(setup, torch.Generator().manual_seed(seed))
+    policy = policy.to(usable_device(setup.spec.resources.device))
+    if setup.kernels:
+        policy.use_kernels()
+    return policy
+
+
+def load_weights(policy: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Make a policy, in place, the one that a snapshot holds."""
+    load_module(policy, TENSOR_PREFIX, tensors)
+
+
+def policy_tensors(policy: nn.Module) -> dict[str, NDArray[Any]]:
+    """The policy as a snapshot holds it; copies, which further training does not change."""
+    return module_tensors(policy, TENSOR_PREFIX)
+
+
+def load_module(module: nn.Module, prefix: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+    """Fill a module with the tensors of a snapshot whose names begin with the prefix."""
+    state = {
+        name.removeprefix(prefix): torch.from_numpy(np.array(tensor))
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise Damaged(f"the snapshot's {prefix} does not fit its spec: {error}") from error
+
+
+def module_tensors(module: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
+    """A module as a snapshot holds it under a prefix; copies."""
+    state = module.state_dict()
+    return {prefix + name: tensor.cpu().numpy().copy() for name, tensor in state.items()}
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of that name; an error if this machine or this torch does not have it."""
+    device = torch.device(name)
+    count = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if (device.index or 0) < count[device.type]:
+        return device
+    raise BadInput(
+        f"resources.device is {name!r}; torch {torch.__version__} sees {count[device.type]} "
+        f"{device.type} devices here",
+        path="resources.device",
+        hint="Use 'cpu', or install a torch build for your accelerator.",
+    )

@@ -1,0 +1,1 @@
+"""Replay: the buffer, the log behind it, and the tree that draws by priority."""

@@ -1,0 +1,42 @@
+"""What a spec would have to say for kernels to train it, as far as that is for a spec to say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_orch.spec.engine import why_not
+from rl_orch.spec.model import Spec
+
+REQUIREMENTS: Mapping[str, Any] = {
+    "resources.device": "cpu",
+    "agent.network.activation": "relu",
+    "agent.network.dueling": False,
+    "feature.embed_dim": None,
+    "train.precision": "float32",
+    "train.compile": False,
+    "train.use_sde": False,
+}
+"""Options that may stand against kernels, with values that do not. Another algorithm, encoder or
+action masks would make it another experiment."""
+
+
+def kernel_requirements(spec: Spec) -> dict[str, Any]:
+    """The options that stand against kernels, with values that would not."""
+    return {
+        path: value
+        for path, value in REQUIREMENTS.items()
+        if why_not(changed(spec, {k: v for k, v in REQUIREMENTS.items() if k != path})) is not None
+        and why_not(changed(spec, REQUIREMENTS)) is None
+    }
+
+
+def changed(spec: Spec, values: Mapping[str, Any]) -> Spec:
+    """The spec with other values, by path."""
+    for path, value in values.items():
+        spec = _with(spec, path.split("."), value)
+    return spec
+
+
+def _with(group: Any, names: list[str], value: Any) -> Any:
+    first, *rest = names
+    inner = _with(getattr(group, first), rest, value) if rest else value
+    return group.model_copy(update={first: inner})

@@ -1,0 +1,52 @@
+"""What an attempt has been ordered to do: by the command socket, or by a signal."""
+
+import time
+from typing import Any
+
+from rl_orch.errors import BadInput
+from rl_orch.io.run.command_socket import Request
+from rl_orch.rl.train import Command
+
+SUPPORTED = ("stop", "checkpoint", "pause", "unpause")
+PAUSED_POLL_S = 0.05
+
+
+class PendingCommands:
+    """Orders that the training loop has yet to heed."""
+
+    def __init__(self) -> None:
+        self._stopping = False
+        self._checkpoint_wanted = False
+        self._paused = False
+
+    def next(self) -> Command | None:
+        """What was ordered, `stop` before all else; waits here while the run is paused."""
+        while self._paused and not (self._stopping or self._checkpoint_wanted):
+            time.sleep(PAUSED_POLL_S)
+        if self._stopping:
+            return "stop"
+        if self._checkpoint_wanted:
+            self._checkpoint_wanted = False
+            return "checkpoint"
+        return None
+
+    def handle(self, request: Request) -> dict[str, Any]:
+        """Answer a command that came over the socket."""
+        if request.command not in SUPPORTED:
+            raise BadInput(f"this run cannot {request.command}; it knows {', '.join(SUPPORTED)}")
+        self.give(request.command)
+        return {"accepted": request.command}
+
+    def give(self, name: str) -> None:
+        """Take a command; the loop sees it before its next iteration.
+
+        A signal handler calls this in the loop's own thread, at any moment: it only sets flags,
+        because a lock that the loop holds just then would never be free.
+        """
+        match name:
+            case "stop":
+                self._stopping = True
+            case "checkpoint":
+                self._checkpoint_wanted = True
+            case "pause" | "unpause":
+                self._paused = name == "pause"

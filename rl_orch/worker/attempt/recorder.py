@@ -1,0 +1,188 @@
+"""What the training loop tells, kept in the run directory."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_orch.io.checkpoints import catalog, checkpoint_files
+from rl_orch.io.checkpoints.replay_segments import SegmentStore
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.records import EvalReport, EventKind
+from rl_orch.rl.replay.buffer import LogSegment
+from rl_orch.rl.train import Command, TrainingSnapshot
+from rl_orch.spec.model import Spec
+from rl_orch.worker.attempt.commands import PendingCommands
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRetention:
+    """Which checkpoints a run keeps, by name, oldest first, and which of them is the best.
+
+    It is in every checkpoint, so that whoever goes on from one decides as this attempt would have.
+    """
+
+    names: tuple[str, ...] = ()
+    best: str | None = None
+    best_mean: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        return {"names": list(self.names), "best": self.best, "best_mean": self.best_mean}
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> "CheckpointRetention":
+        """What a checkpoint's `meta` holds."""
+        known = meta["kept"]
+        return cls(tuple(known["names"]), known["best"], known["best_mean"])
+
+    def after(self, name: str, report: EvalReport | None, *, last: int) -> "CheckpointRetention":
+        """Once a further checkpoint is there. Of two that are as good, the newer is the best."""
+        best, mean = self.best, self.best_mean
+        if report is not None and (mean is None or report.summary.mean >= mean):
+            best, mean = name, report.summary.mean
+        names = catalog.chosen([*self.names, name], last=last, best=best)
+        return CheckpointRetention(tuple(names), best, mean)
+
+
+class FileRecorder:
+    """The loop's recorder over files: events, checkpoints, reports; `orders` are passed on.
+
+    `meta` is written into every checkpoint as it is. `store` knows the replay segments that
+    training goes on with.
+    """
+
+    def __init__(
+        self,
+        directory: RunDir,
+        spec: Spec,
+        writer: EventWriter,
+        orders: PendingCommands,
+        *,
+        meta: Mapping[str, Any],
+        kept: CheckpointRetention,
+        store: SegmentStore | None = None,
+    ) -> None:
+        self._directory = directory
+        self._keep_last = spec.checkpoint.keep_last
+        self._writer = writer
+        self._meta = dict(meta)
+        self._kept = kept
+        self._store = store or SegmentStore(directory.replay)
+        self._segments: dict[str, tuple[str, ...]] = {}
+        self._orders = orders
+        self.step = 0
+
+    def emit(
+        self,
+        kind: EventKind,
+        key: str,
+        value: Any,
+        *,
+        step: int,
+        tags: dict[str, Any] | None = None,
+    ) -> None:
+        """Append an event; it reaches the disk's cache when the loop next asks for a command."""
+        self._writer.emit(kind, key, value, step=step, tags=tags)
+        self.step = step
+
+    def add_segment(self, segment: LogSegment) -> None:
+        """Have a part of the replay buffer written, in the background."""
+        self._store.add_segment(segment)
+
+    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
+        """Keep a checkpoint, and the report on it; the newest and the best outlive the others.
+
+        Whatever cuts this short, the run can go on: events and replay segments are on the disk
+        before the checkpoint, the report is in it, and all that comes after it is done again by
+        `announce`.
+        """
+        name = catalog.name_of(snapshot.step)
+        before, self._kept = self._kept, self._kept.after(name, report, last=self._keep_last)
+        tags = {
+            "best": self._kept.best == name,
+            "evaluated": report is not None,
+            "removed": [old for old in before.names if old not in self._kept.names],
+        }
+        self._writer.sync()
+        meta = self._meta | {
+            "seq": self._writer.seq,
+            "kept": self._kept.document(),
+            "saved": tags,
+            "report": None if report is None else _document(report, name),
+        }
+        checkpoint_files.save(
+            self._directory.checkpoints,
+            step=snapshot.step,
+            tensors=snapshot.tensors,
+            document=self._with_segments(snapshot),
+            meta=meta,
+        )
+        self._segments[name] = snapshot.segments
+        self.announce(name, snapshot.step, meta)
+
+    def announce(self, name: str, step: int, meta: Mapping[str, Any]) -> None:
+        """Write the report that a checkpoint holds, let go of what is no longer kept, and tell.
+
+        A checkpoint's `seq` is that of the event before this one: an attempt that goes on from it
+        does all this again, whether the attempt before still came to it or not.
+        """
+        if meta["report"] is not None:
+            self._directory.write_report(name, EvalReport.model_validate(meta["report"]))
+        catalog.retain(self._directory.checkpoints, self._staying())
+        self._let_go_of_segments()
+        self._writer.emit(EventKind.CHECKPOINT, "saved", name, step=step, tags=meta["saved"])
+        self._writer.flush()
+        self.step = step
+
+    def close(self) -> None:
+        """Wait until nothing is being written any more."""
+        self._store.close()
+
+    def mark_inexact(self, reason: str, *, step: int) -> None:
+        """Say so, once, and in every checkpoint from here on."""
+        known = self._meta["resume"]
+        if known["level"] == "bitwise":
+            self._meta["resume"] = known | {"level": "approximate", "reason": reason}
+            self.tell_exactness(step=step)
+
+    def tell_exactness(self, *, step: int) -> None:
+        """Say how exactly the run can be resumed, and why no better."""
+        known = self._meta["resume"]
+        tags = {"method": known["method"], "reason": known["reason"]}
+        self.emit(EventKind.STATE, "resume", known["level"], step=step, tags=tags)
+
+    def command(self) -> Command | None:
+        """What was ordered, once all that was emitted is with the operating system."""
+        self._writer.flush()
+        return self._orders.next()
+
+    def _with_segments(self, snapshot: TrainingSnapshot) -> dict[str, Any]:
+        """The snapshot's document, with what is on the disk of each segment that it names."""
+        known = self._store.flush()
+        listed = [known[name].document() for name in snapshot.segments]
+        meta = snapshot.document["replay_meta"]
+        return snapshot.document | {"replay_meta": meta | {"segments": listed} if listed else meta}
+
+    def _let_go_of_segments(self) -> None:
+        """Remove the segments that no kept checkpoint names; after those that did have gone."""
+        self._segments = {name: self._segments_of(name) for name in self._staying()}
+        self._store.retain({name for names in self._segments.values() for name in names})
+
+    def _staying(self) -> list[str]:
+        """The checkpoints that training keeps, and those that the registry needs."""
+        return sorted({*self._kept.names, *self._directory.pinned()})
+
+    def _segments_of(self, checkpoint: str) -> tuple[str, ...]:
+        if checkpoint in self._segments:
+            return self._segments[checkpoint]
+        listed = catalog.segments_of(self._directory.checkpoints / checkpoint)
+        return tuple(entry.name for entry in listed)
+
+
+def _document(report: EvalReport, checkpoint: str) -> dict[str, Any]:
+    """The report as a checkpoint holds it."""
+    named = report.model_copy(update={"checkpoint": checkpoint})
+    document: dict[str, Any] = json.loads(named.model_dump_json())
+    return document

@@ -1,0 +1,154 @@
+"""Where an attempt begins: at nothing, or at the newest checkpoint that is intact; and how exactly
+what follows repeats what an attempt without interruption would have done.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rl_orch.errors import RlctlError
+from rl_orch.io.checkpoints import catalog, checkpoint_files, replay_files
+from rl_orch.io.checkpoints import replay_segments as segments
+from rl_orch.io.checkpoints.checkpoint_files import CheckpointContents
+from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.run import manifest
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import first_gap, fold, read
+from rl_orch.records import EvalReport
+from rl_orch.rl.envs.state.probe import Proof, probe
+from rl_orch.rl.train import Resumption, TrainingSnapshot
+from rl_orch.spec.model import Spec
+from rl_orch.worker.attempt.recorder import CheckpointRetention
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """The checkpoint that an attempt goes on from, if any, and what it passed over to get there."""
+
+    checkpoint: CheckpointContents | None = None
+    report: EvalReport | None = None
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The step at which the attempt begins."""
+        return 0 if self.checkpoint is None else self.checkpoint.step
+
+    @property
+    def tags(self) -> dict[str, Any]:
+        """What the attempt's first event says: which events still count, and why these."""
+        if self.checkpoint is None:
+            return {"after": None}
+        meta = self.checkpoint.document["meta"]
+        return {
+            "after": {"attempt": meta["attempt"], "seq": meta["seq"]},
+            "checkpoint": self.checkpoint.path.name,
+            "passed_over": list(self.passed_over),
+        }
+
+    @property
+    def kept(self) -> CheckpointRetention:
+        """The checkpoints that are kept as the attempt begins."""
+        return (
+            CheckpointRetention()
+            if self.checkpoint is None
+            else CheckpointRetention.of(self.checkpoint.document["meta"])
+        )
+
+    def kept_on(self, directory: RunDir, proof: Proof) -> CheckpointRetention:
+        """The same; but where what follows is not what was, a best one that has gone is none."""
+        kept = self.kept
+        gone = kept.best is not None and not (directory.checkpoints / kept.best).is_dir()
+        return replace(kept, best=None, best_mean=None) if gone and proof.reason else kept
+
+    @property
+    def segments(self) -> tuple[replay_files.SegmentEntry, ...]:
+        """The replay segments that the attempt goes on with."""
+        if self.checkpoint is None:
+            return ()
+        return replay_files.entries(self.checkpoint.document["replay_meta"])
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What the training loop needs of it."""
+        if self.checkpoint is None:
+            return None
+        known, listed = self.checkpoint, self.segments
+        names = tuple(entry.name for entry in listed)
+        return Resumption(
+            TrainingSnapshot(known.step, known.tensors, known.document, names),
+            self.report,
+            segments.reader(catalog.replay_of(known.path), listed),
+        )
+
+
+def find(directory: RunDir, attempt: int) -> ResumePoint:
+    """Where that attempt begins, once what dead writers left is swept away.
+
+    Where there never was a checkpoint it begins anew. Segments of a checkpoint that is passed over
+    stay until the attempt has begun (`FileRecorder.announce`): somebody may still mend it.
+    """
+    catalog.sweep(directory.checkpoints)
+    replay_files.sweep(directory.replay)
+    newest = catalog.Newest(None) if attempt == 1 else newest_checkpoint(directory, deep=True)
+    if newest.path is None:
+        replay_files.retain(directory.replay, ())
+        return ResumePoint()
+    checkpoint = checkpoint_files.load(newest.path)
+    _refuse_old_format(checkpoint)
+    sealed = checkpoint.document["meta"]["report"]
+    report = None if sealed is None else EvalReport.model_validate(sealed)
+    return ResumePoint(checkpoint, report, newest.passed_over)
+
+
+def runtime_fingerprint(spec: Spec) -> dict[str, Any]:
+    """What exact repetition depends on besides the spec, in this process."""
+    return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")}
+
+
+def exactness(
+    directory: RunDir, spec: Spec, beginning: ResumePoint, fingerprint: Mapping[str, Any]
+) -> Proof:
+    """How exact the run is from here on: what a probe finds out, or what the checkpoint says,
+    unless the machine or the software is another one now, or events were lost."""
+    if beginning.checkpoint is None:
+        return _compiled(spec, probe(spec))
+    meta = beginning.checkpoint.document["meta"]
+    known = Proof(**meta["resume"])
+    doubts = manifest.differences(meta["fingerprint"], fingerprint)
+    # The attempt has told of its start, so that what it goes on from can be folded.
+    gap = first_gap(fold(read(directory.events)))
+    doubts += [] if gap is None else [f"the event file is not whole ({gap})"]
+    if not doubts:
+        return known
+    reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(doubts)}"
+    return Proof(known.method, "approximate", reason, known.pure_reset)
+
+
+def _compiled(spec: Spec, proof: Proof) -> Proof:
+    """The proof, unless the networks are compiled: torch may compile them otherwise next time."""
+    if not spec.train.compile or proof.level == "approximate":
+        return proof
+    return replace(proof, level="approximate", reason="train.compile may round differently")
+
+
+def meta_of(
+    directory: RunDir, attempt: int, proof: Proof, fingerprint: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What every checkpoint of the attempt says of where it comes from."""
+    return {
+        "run_id": directory.path.name,
+        "attempt": attempt,
+        "resume": asdict(proof),
+        "fingerprint": dict(fingerprint),
+    }
+
+
+def _refuse_old_format(checkpoint: CheckpointContents) -> None:
+    if "resume" not in checkpoint.document["meta"]:
+        raise RlctlError(
+            f"checkpoint {checkpoint.path.name} was written by an rlctl that saved no environment "
+            "state, and cannot be resumed from",
+            path=str(checkpoint.path),
+            hint="Its policy is whole and can be evaluated; launch the spec anew to train it.",
+        )

@@ -1,0 +1,77 @@
+"""`python -m rl_orch.worker.checks.environment < spec.json`: does the environment exist and suit
+the algorithm?
+
+Importing somebody's environment may do anything, so it happens here and not in the command that
+asks. The answer is the last line of standard output. It may be started before there is a question,
+and has then loaded what it needs; it ends with `OUTDATED` if that has changed meanwhile.
+"""
+
+import contextlib
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from rl_orch.errors import Problem, RlctlError, SpecInvalid
+from rl_orch.io.policies.bundles import ONNX_PACKAGES
+from rl_orch.io.processes.one_shot import asked_spec
+from rl_orch.rl import engine
+from rl_orch.rl.envs.describe import describe, problems, try_out
+from rl_orch.spec.engine import left_open
+from rl_orch.spec.model import Spec
+from rl_orch.worker.task import write
+from rl_orch.worker.warm.loaded import OUTDATED, LoadedModules
+
+
+def answer(spec: Spec) -> dict[str, Any]:
+    """The problems that only the environment itself can tell of; and what the spec leaves open,
+    settled."""
+    settled = {}
+    try:
+        env = describe(spec)
+        found = problems(spec, env) or try_out(spec)
+        if spec.eval.video and find_spec("av") is None:
+            hint = "Install it with `pip install 'rl-orch[video]'`."
+            found.append(Problem("eval.video", True, "films need the package av", hint))
+        found += unexportable(spec)
+        if not found:
+            settled = left_open(engine.resolve_auto(spec, env.leaves, env.action.kind))
+    except SpecInvalid as error:
+        found = list(error.problems)
+    except RlctlError as error:
+        return error.document()
+    return {
+        "settled": settled,
+        "problems": [
+            {"path": p.path, "value": p.value, "message": p.message, "hint": p.hint} for p in found
+        ],
+    }
+
+
+def unexportable(spec: Spec) -> list[Problem]:
+    """The gates that ask for a bundle, where what writes one is not installed."""
+    missing = " and ".join(name for name in ONNX_PACKAGES if find_spec(name) is None)
+    hint = "Install it with `pip install 'rl-orch[export]'`."
+    asked = {
+        f"gates.{name}": getattr(spec.gates, name) for name in ("max_bundle_mb", "export_parity")
+    }
+    return [
+        Problem(path, value, f"{path} asks for a bundle, which needs {missing}", hint)
+        for path, value in asked.items()
+        if value and missing
+    ]
+
+
+def main() -> int:
+    """Answer one question."""
+    loaded = LoadedModules.now()
+    question = sys.stdin.read()
+    if not question or not loaded.is_current:
+        return OUTDATED
+    with contextlib.redirect_stdout(sys.stderr):
+        reply = answer(asked_spec(question))
+    write(sys.stdout, reply)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Runs of external programs: started, listened to, their checkpoints kept."""

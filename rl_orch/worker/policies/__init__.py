@@ -1,0 +1,1 @@
+"""Policies in a worker: loaded from files, recorded, filmed."""

@@ -1,0 +1,84 @@
+"""Policies from the files of a run: of checkpoints, and of programs that serve them."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_orch.errors import BadInput
+from rl_orch.io.checkpoints import checkpoint_files, external
+from rl_orch.io.policies.bundles import Bundle
+from rl_orch.io.processes import import_path
+from rl_orch.io.run.directory import RunDir
+from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.learn.learner import load_policy
+from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
+from rl_orch.spec.model import Spec
+from rl_orch.worker.external.served_policy import serving
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPolicy:
+    """A policy in torch, its spec and weights, and the bundle or the checkpoint it is from."""
+
+    policy: PolicyModule
+    spec: Spec
+    tensors: dict[str, np.ndarray]
+    step: int
+    bundle: Bundle | None = None
+    document: dict[str, Any] | None = None
+
+
+def spec_in(directory: RunDir) -> Spec:
+    """The spec of a run that the store knows, whose modules are found from here on."""
+    import_path.search(directory.module_path())
+    return directory.spec()
+
+
+@contextmanager
+def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
+    """The policy of a checkpoint of a run, and the step that it was saved at."""
+    if spec.runner.name != "external":
+        loaded = from_checkpoint(spec, path)
+        yield loaded.policy, loaded.step
+        return
+    deposit = external.load(path)
+    payload = external.payload(path, deposit)
+    with serving(spec, directory, payload, setup_of(spec).action_space) as policy:
+        yield policy, deposit.step
+
+
+def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
+    """The policy of a checkpoint, where the spec says that it computes."""
+    loaded = checkpoint_files.load(path)
+    policy = load_policy(setup_of(spec), loaded.tensors)
+    return LoadedPolicy(policy, spec, loaded.tensors, loaded.step, document=loaded.document)
+
+
+def setup_of(spec: Spec) -> Setup:
+    """The spec with the spaces of its environment, of which one is made to ask it."""
+    with closing(vector.make(spec, num_envs=1)) as envs:
+        return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+
+
+def on_cpu(spec: Spec) -> Spec:
+    """The spec of a policy that computes on the CPU."""
+    resources = spec.resources.model_copy(update={"device": "cpu"})
+    return spec.model_copy(update={"resources": resources})
+
+
+def refuse_unless_alike(one: Spec, other: Spec) -> None:
+    """Raise if two policies do not play the same game, so that no episode of one is the other's."""
+    for name in ("id", "kwargs", "max_episode_steps"):
+        ours, theirs = getattr(one.env, name), getattr(other.env, name)
+        if ours != theirs:
+            raise BadInput(
+                f"the two policies cannot be compared: env.{name} is {ours!r} for one and "
+                f"{theirs!r} for the other",
+                path=f"env.{name}",
+                hint="Compare policies of one environment.",
+            )

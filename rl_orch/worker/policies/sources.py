@@ -1,0 +1,120 @@
+"""Policies that can be carried away: from a checkpoint with its spec, or from a bundle.
+
+Weights come from safetensors and the rest from the spec; nothing that could run code is loaded.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_orch.errors import BadInput
+from rl_orch.export.acting import GraphActor
+from rl_orch.export.formats import session_run
+from rl_orch.io.files.tensors import decode
+from rl_orch.io.policies import bundles, requests
+from rl_orch.io.policies.bundles import Bundle
+from rl_orch.io.policies.requests import TORCH
+from rl_orch.io.processes import import_path
+from rl_orch.io.run.directory import RunDir
+from rl_orch.rl.envs import space_json
+from rl_orch.rl.evaluate import lanes_alone
+from rl_orch.rl.learn.learner import load_policy
+from rl_orch.rl.policies.policy import Actor, Setup
+from rl_orch.spec.model import Spec
+from rl_orch.worker.policies.load import LoadedPolicy, from_checkpoint, on_cpu, opened, setup_of
+
+
+@dataclass(frozen=True, slots=True)
+class Playable:
+    """A policy that can be played, what a report calls it, and how many episodes it may play side
+    by side: of INT8 graphs, rows that are asked about together would change each other's actions.
+    """
+
+    policy: Actor
+    spec: Spec
+    step: int
+    name: str
+    lanes: int
+
+
+@contextmanager
+def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
+    """The policy of a run, by its `directory` and `checkpoint`; or that of a `bundle`, `using` its
+    weights in torch or one of its graphs."""
+    if named.get("bundle") is not None:
+        yield _of_bundle(Path(named["bundle"]), str(named.get("using") or TORCH))
+        return
+    directory = RunDir(Path(named["directory"]))
+    import_path.search(named.get("module_path", ()))
+    spec, path = directory.spec(), directory.checkpoints / Path(named["checkpoint"]).name
+    with opened(spec, directory, path) as (policy, step):
+        yield Playable(policy, spec, step, path.name, lanes_alone(spec))
+
+
+def spec_of(named: Mapping[str, Any]) -> Spec:
+    """The spec of a policy that is named like this."""
+    if named.get("bundle") is not None:
+        return bundles.read(Path(named["bundle"])).spec
+    import_path.search(named.get("module_path", ()))
+    return RunDir(Path(named["directory"])).spec()
+
+
+def load(path: Path, module_path: Sequence[str] = ()) -> LoadedPolicy:
+    """The policy at a path, on the CPU and in torch; modules are searched for in these folders."""
+    import_path.search(module_path)
+    if bundles.is_bundle(path):
+        return _from_bundle(bundles.read(path))
+    requests.refuse_unloadable(path)
+    return from_checkpoint(on_cpu(requests.run_of(path).spec()), path)
+
+
+def _of_bundle(path: Path, means: str) -> Playable:
+    policy: Actor
+    if means == TORCH:
+        bundle = bundles.read(path)
+        policy = _from_bundle(bundle).policy
+    else:
+        bundle, data = requests.graph_of(path, means)
+        policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
+    spec = on_cpu(bundle.spec)
+    _refuse_other_spaces(bundle, setup_of(spec))
+    lanes = 1 if means == "int8" else lanes_alone(spec)
+    return Playable(policy, spec, bundle.report.step, path.name, lanes)
+
+
+def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
+    """Raise if the environment here is not the one that a bundle was made for, for all its id."""
+    ours = _setup(bundle)
+    for name in ("observation_space", "action_space"):
+        told, seen = getattr(ours, name), getattr(there, name)
+        if told != seen:
+            raise BadInput(
+                f"bundle {bundle.path.name} has learned {bundle.policy.env_id} with "
+                f"{name} {told}; here it is {seen}",
+                path="env.id",
+                hint="Play it with the version of the environment that it was trained with.",
+            )
+
+
+def _from_bundle(bundle: Bundle) -> LoadedPolicy:
+    setup, tensors = _setup(bundle), _weights(bundle)
+    policy = load_policy(setup, tensors)
+    return LoadedPolicy(policy, setup.spec, tensors, bundle.report.step, bundle)
+
+
+def _setup(bundle: Bundle) -> Setup:
+    told = bundle.policy
+    return Setup(
+        on_cpu(bundle.spec),
+        space_json.from_json(told.observation_space),
+        space_json.from_json(told.action_space),
+    )
+
+
+def _weights(bundle: Bundle) -> dict[str, np.ndarray]:
+    data = bundle.files[bundles.WEIGHTS]
+    return decode(data, bundle.path, bundles.WEIGHTS, noun=bundles.NOUN)

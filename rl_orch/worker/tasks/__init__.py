@@ -1,0 +1,1 @@
+"""Tasks: programs that answer one request and end."""

@@ -1,0 +1,169 @@
+"""`python -m rl_orch.worker.tasks.export < question.json`: write a policy out, as a graph or a
+bundle.
+
+The question names a checkpoint, a format, where to write, and whether to `replace` what is there; a
+`report` on it, if there is one that is in no file yet. Standard output has a line of JSON whenever
+there is progress to tell of, and a last one with the answer or an error.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rl_orch
+from rl_orch.errors import RlctlError
+from rl_orch.export.bundle import ROWS, Export, ExportSubject, Tell, bundle_files
+from rl_orch.io.files import private, sealed
+from rl_orch.io.machine import room
+from rl_orch.io.policies import bundles, requests
+from rl_orch.io.policies.requests import BUNDLE
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import EvalReport
+from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
+from rl_orch.worker.policies import sources
+from rl_orch.worker.policies.load import LoadedPolicy
+from rl_orch.worker.task import answer_one
+
+AGAIN = "export it again"
+
+
+def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """What was written, and how near it comes to the policy in torch."""
+    torch.set_num_threads(1)
+    form, out = str(question["format"]), Path(question["out"])
+    rows, int8 = int(question.get("rows") or ROWS), bool(question.get("int8"))
+    requests.refuse_export(question)
+    loaded = sources.load(Path(question["source"]), question.get("module_path", ()))
+    if form == BUNDLE:
+        return _bundle(loaded, question, out, rows=rows, int8=int8, tell=tell)
+    return _graph(loaded, form, out, rows=rows, int8=int8, tell=tell)
+
+
+def _graph(
+    loaded: LoadedPolicy, form: str, out: Path, *, rows: int, int8: bool, tell: Tell
+) -> dict[str, Any]:
+    exported = Export(loaded.policy, loaded.spec, rows=rows, tell=tell)
+    checked = exported.write(form)
+    data, told = checked.written.data, None
+    if int8:
+        episodes = loaded.spec.eval.final_episodes
+        data, told = exported.quantize(checked.written, episodes=episodes)
+    _refuse_without_room(out, len(data))
+    _write_file(out, data)
+    return {
+        "path": str(out),
+        "format": form,
+        "bytes": len(data),
+        "inputs": [port.model_dump(mode="json") for port in exported.graph.inputs],
+        "outputs": [port.model_dump(mode="json") for port in exported.graph.outputs],
+        "parity": {form: checked.parity.model_dump(mode="json")},
+        "int8": None if told is None else told.model_dump(mode="json"),
+    }
+
+
+def _bundle(
+    loaded: LoadedPolicy,
+    question: Mapping[str, Any],
+    out: Path,
+    *,
+    rows: int,
+    int8: bool,
+    tell: Tell,
+) -> dict[str, Any]:
+    source = Path(question["source"])
+    given = question.get("report")
+    report = EvalReport.model_validate(given) if given else _report(loaded, source, tell)
+    lineage = _lineage(loaded, source) | dict(question.get("lineage") or {})
+    subject = ExportSubject(loaded.policy, loaded.spec, report, lineage)
+    files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)
+    tell("sealing", 0.95)
+    _refuse_without_room(out, sum(map(len, files.values())))
+    sealed.write(out, files, noun=bundles.NOUN, then=AGAIN, most=bundles.MOST_BYTES)
+    bundle = bundles.read(out)
+    policy = bundle.policy.model_dump(mode="json")
+    return {
+        "path": str(out),
+        "format": BUNDLE,
+        "bytes": bundle.size,
+        "digest": bundle.digest,
+        "eval": report.summary.model_dump(mode="json"),
+        **{key: policy[key] for key in ("inputs", "outputs", "parity", "int8")},
+    }
+
+
+def _report(loaded: LoadedPolicy, source: Path, tell: Tell) -> EvalReport:
+    """The final evaluation of this very policy: the one there is, or a new one."""
+    if loaded.bundle is not None:
+        return loaded.bundle.report
+    known = requests.run_of(source).read_report("final")
+    name, digest = sealed.original_name(source), sealed.manifest_digest(source)
+    if known is not None and known.checkpoint == name and known.digest in (None, digest):
+        return known
+    tell("evaluating", 0.0)
+    spec = loaded.spec
+    return evaluate(
+        loaded.policy,
+        spec,
+        episodes=spec.eval.final_episodes,
+        seed=final_evaluation_seed(spec),
+        deterministic=spec.eval.deterministic,
+        step=loaded.step,
+        checkpoint=sealed.original_name(source),
+    )
+
+
+def _lineage(loaded: LoadedPolicy, source: Path) -> dict[str, Any]:
+    """Where a policy comes from, as far as its files tell."""
+    if loaded.bundle is not None:
+        return dict(loaded.bundle.document.lineage)
+    manifest = _manifest(requests.run_of(source))
+    return {
+        "run": manifest.get("run_id"),
+        "group": manifest.get("group"),
+        "checkpoint": sealed.original_name(source),
+        "checkpoint_digest": sealed.manifest_digest(source),
+        "config_hash": loaded.spec.config_hash,
+        "git_commit": manifest.get("git_commit"),
+        "rl_orch": rl_orch.__version__,
+    }
+
+
+def _manifest(directory: RunDir) -> dict[str, Any]:
+    with suppress(RlctlError):
+        return directory.manifest()
+    return {}
+
+
+def _refuse_without_room(out: Path, size: int) -> None:
+    hint = f"Free space on that disk, then {AGAIN}; nothing was written."
+    room.refuse_without(out.parent, f"the export {out.name}", size, spare=0, hint=hint)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        private.inner_folder(path.parent)
+        with open(temporary, "wb", opener=private.inner_file) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RlctlError(
+            f"cannot write {path}: {error.strerror}",
+            path=str(path),
+            hint=sealed.advice(error, then=AGAIN),
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(answer_one(export, json.loads(sys.stdin.read())))

@@ -1,0 +1,1 @@
+"""Warm starts: processes that have loaded torch, and kernels compiled ahead."""

@@ -1,0 +1,73 @@
+"""The house rules: rooms that can be taken in at a glance, imports that point one way, one name
+for one thing. The layers themselves are import-linter's, in `make lint`."""
+
+import ast
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "rl_orch"
+ROOM = 16
+"""Modules in a folder, beside its sub-packages."""
+
+LONG_LISTS = {"cli/commands", "spec"}
+"""Folders whose listing is an index: a command or a part of the option table each."""
+
+TABLE = "rl_orch.plugins"
+"""Where modules are named by strings."""
+
+FORMER = "rl_orch.former_names"
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    return {module_name(path): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
+def test_no_folder_has_more_modules_than_can_be_taken_in() -> None:
+    counts = Counter(
+        str(path.parent.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    )
+    crowded = {name for name, count in counts.items() if count > ROOM}
+    assert crowded <= LONG_LISTS
+
+
+def test_modules_are_named_by_strings_in_one_table_alone() -> None:
+    named = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules().items()
+        if name not in (TABLE, FORMER)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and any(node.value in (known, f"{known}.") for known in modules())
+        and node.value != "rl_orch"
+    ]
+    assert named == []
+
+
+def test_the_table_names_modules_that_there_are() -> None:
+    texts = {
+        node.value
+        for node in ast.walk(modules()[TABLE])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    named = {text for text in texts if text.startswith("rl_orch.") and " " not in text}
+    unknown = {text for text in named if text not in modules()}
+    assert all(text.rpartition(".")[0] in modules() for text in unknown), unknown
+
+
+def test_class_names_are_unique() -> None:
+    where = defaultdict(list)
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(name)
+    assert {name: found for name, found in where.items() if len(found) > 1} == {}
