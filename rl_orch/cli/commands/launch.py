@@ -41,7 +41,8 @@ def command(
     With --seeds, a group: a run for each seed, as many at once as the cores allow. It exits with 1
     if any run failed or was lost, else with 4 if any was stopped, 3 if any was rejected, or 0.
 
-    Ctrl-C ends the run after a last checkpoint; a second Ctrl-C ends it at once.
+    Ctrl-C ends the run after a last checkpoint; a second Ctrl-C ends it at once. A closed pipe, as
+    of `rlctl launch ... 2>&1 | head`, ends only the output: the run goes on to its own exit code.
 
     With --detach it is queued, and this returns: the service that `rlctl up` starts carries it out.
     With --server it is queued there, and followed from here to its end.
