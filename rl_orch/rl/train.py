@@ -158,7 +158,7 @@ def train(
         return training.run()
 
 
-class Training:
+class Training(Trainer):
     """A training under way."""
 
     def __init__(

@@ -1,7 +1,6 @@
 """`ActorCritic`: a policy that draws from a distribution, and a value function, for PPO and A2C."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl.data.batch import Batch, Column, host_column, rows_of
+from rl_orch.rl.data.batch import Column, rows_of
 from rl_orch.rl.envs.actions import choices_of, counted, within_bounds
 from rl_orch.rl.policies.distributions import (
     Bernoulli,
@@ -75,18 +74,6 @@ class ActorCritic(PolicyModule):
     def build(cls, setup: Setup) -> "ActorCritic":
         """A new policy on the spec's device; its weights follow from the run's seed alone."""
         return new_policy(cls, setup)
-
-    def act(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
-        """The batch with `actions` and `log_probs`: sampled, or the mode without a generator."""
-        observations = host_column(batch.observations)
-        seen = PolicyInput(observations, np.zeros(len(batch), np.bool_))
-        actions = self.decide(seen, generator).actions
-        log_probs, _ = self.assess(observations, actions)
-        return replace(batch, actions=actions).with_extras(log_probs=log_probs)
-
-    def value(self, batch: Batch) -> Batch:
-        """The batch with `values`."""
-        return batch.with_extras(values=self.values(host_column(batch.observations)))
 
     @torch.no_grad()
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.rl.data.batch import Batch, Column
+from rl_orch.rl.data.batch import Column
 from rl_orch.rl.policies.observations import ObservationPipeline
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -89,16 +89,6 @@ class Actor(Protocol):
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as the environment takes them."""
-
-
-class RLModule(Protocol):
-    """Policy, and optionally value, as pure computation over batches."""
-
-    def act(self, batch: Batch) -> Batch:
-        """The batch with `actions` and `log_probs`."""
-
-    def value(self, batch: Batch) -> Batch:
-        """The batch with `values`."""
 
 
 class PolicyModule(nn.Module, ABC):
