@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -280,6 +281,8 @@ def _signal_name(number: int) -> str:
 def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
     directory = RunDir(Path(sys.argv[1]))
+    with suppress(RlctlError):  # A spec that cannot be read is for the attempt to tell of.
+        directory = directory.opened()
     try:
         private.keep_within(directory.path)
         return run_attempt(directory, int(sys.argv[2]))
