@@ -65,7 +65,11 @@ class ModelEvaluator(Protocol):
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
-        """The report on a model, and on another one over episodes of the very same seeds."""
+        """The report on a model, and on another one over episodes of the very same seeds.
+
+        One that has verified every byte of the files it played names their `digest`; whoever
+        judges then verifies them no more.
+        """
 
     def gather(
         self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
