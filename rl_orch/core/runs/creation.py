@@ -118,6 +118,7 @@ def draft(
             group=group,
             made_at=now,
             after=tuple(after),
+            group_size=len(specs) if group else None,
         )
         for run_id, member in zip(ids, specs, strict=True)
     ]
@@ -127,6 +128,7 @@ def draft(
             facts = manifest.describe(
                 member, run_id=run.id, group=group, created_at=now, module_path=module_path
             )
+            facts |= {} if group is None else {"group_size": len(specs)}
             RunDir(drafted.unfinished(run)).create(member, facts)
     except (OSError, RlctlError) as error:
         drafted.discard()
