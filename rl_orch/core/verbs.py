@@ -127,8 +127,7 @@ class Verbs:
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
-        self._refuse_what_never_fits(spec)
-        return self._runner_of(spec.runner.name).check(spec, module_path)
+        return self._checked(spec, module_path)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
@@ -143,10 +142,10 @@ class Verbs:
         if known is not None:
             return self._submission(known, repeated=True)
         refuse_pending(spec)
-        spec, told = ready(self.home, spec)
-        ids, repeated = self._created(spec, key=key, digest=digest, module_path=module_path)
-        submission = self._submission(ids, repeated=repeated)
-        return submission.model_copy(update={"warnings": tuple(map(str, told))})
+        spec, warnings = ready(self.home, spec)
+        ids, drafted = self._created(spec, key=key, digest=digest, module_path=module_path)
+        submission = self._submission(ids, repeated=ids != drafted.ids)
+        return submission.model_copy(update={"warnings": tuple(map(str, warnings))})
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, each as it really is at this moment."""
@@ -330,13 +329,13 @@ class Verbs:
         key: str | None = None,
         digest: str = "",
         module_path: Sequence[str] | None = None,
-    ) -> tuple[list[str], bool]:
-        """The ids of the runs that a spec makes; or of those that it made with that key before."""
+    ) -> tuple[list[str], creation.Draft]:
+        """The runs that a `ready` spec makes, and their ids; or those of then, where it made some
+        with that key before."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
         folders = _module_path(spec, module_path)
-        spec = self.check(spec, folders)
+        spec = self._checked(spec, folders)
         drafted = creation.draft(self.home, spec, after=after, module_path=folders)
-        mine = [run.id for run in drafted.runs]
         try:
             ids = self.store.submit(
                 drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
@@ -346,9 +345,9 @@ class Verbs:
             lost = isinstance(error, Unavailable) and isinstance(self.location, str)
             drafted.discard(only_unpublished=lost)
             raise
-        if ids != mine:
+        if ids != drafted.ids:
             drafted.discard()
-        return ids, ids != mine
+        return ids, drafted
 
     def _awaited(self, reference: str) -> str:
         """The id of the run or group that another one is to wait for."""
@@ -383,12 +382,14 @@ class Verbs:
             gpus=tuple(gpu.index for gpu in hardware.gpus()) if gpus else (),
         )
 
-    def _refuse_what_never_fits(self, spec: Spec) -> None:
+    def _checked(self, spec: Spec, module_path: Sequence[str]) -> Spec:
+        """As `check`, of a spec that is `ready`."""
         capacity = self._room(gpus=spec.gpus > 0)
         wanted = creation.record(spec, run_id="it", path=self.home, group=None, made_at=0.0)
         reason = scheduler.never_fits(wanted, capacity)
         if reason is not None:
             raise BadInput(reason, path="resources", hint="Ask for less, or use another machine.")
+        return self._runner_of(spec.runner.name).check(spec, module_path)
 
     def _submission(self, ids: Sequence[str], *, repeated: bool = False) -> Submission:
         runs = tuple(self.store.get(run_id) for run_id in ids if run_id in self.store)
@@ -418,7 +419,8 @@ class Verbs:
             refuse_final(run)
             if run.active:
                 return run
-            return self.store.requeue(requeued(run, overrides, self.check), lease=lease)
+            run, _ = requeued(run, overrides, self.check)
+            return self.store.requeue(run, lease=lease)
 
     @contextmanager
     def _claimed(self, run: Run) -> Iterator[str]:
