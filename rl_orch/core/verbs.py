@@ -42,12 +42,13 @@ from rl_orch.core.store.services import Services
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.machine import filesystem, hardware
+from rl_orch.io.metrics import series
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.run import command_socket, history, logs
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Tail, tail
 from rl_orch.io.run.logs import LogPart
-from rl_orch.records import Checkpoint, Group, History, Run, RunView, State, Submission
+from rl_orch.records import Checkpoint, EventKind, Group, History, Run, RunView, State, Submission
 from rl_orch.spec import code
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
@@ -182,6 +183,7 @@ class Verbs:
     def show(self, reference: str) -> RunView:
         """A run with its attempts, checkpoints, models and final report."""
         run, directory = self.there(reference)
+        states = series.events(directory.path, EventKind.STATE)
         return RunView(
             run=run,
             spec=spec_of(run),
@@ -189,8 +191,8 @@ class Verbs:
             checkpoints=tuple(map(_checkpoint, catalog.listing(directory.checkpoints))),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
-            exactness=history.exactness(directory.events),
-            passed_over=history.passed_over(directory.events),
+            exactness=history.exactness(states),
+            passed_over=history.passed_over(states),
             watched=run.active and self.orphans.is_watched(run.id),
             certificate=directory.read_certificate(),
             changes=tuple(directory.changes()),
@@ -199,7 +201,7 @@ class Verbs:
 
     def history(self, reference: str) -> History:
         """The episodes and evaluations of a run."""
-        return history.of_run(self.there(reference)[1].events)
+        return series.history(self.there(reference)[1].path)
 
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
         """What a run has told after a byte offset of its event file."""

@@ -33,6 +33,8 @@ RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 LEFT_OUT = (
     command_socket.SOCKET,
     "lock",
+    "metrics.db",
+    "metrics.db-journal",
     "stop",
     "attempt",
     "heartbeat",
