@@ -30,6 +30,8 @@ PARTS = {
     "client probe": "rl_orch.client.probe",
     "group summary": "rl_orch.cli.views.group_summary",
     "kernel compiler": "rl_orch.rl.jit",
+    "kernel engine": "rl_orch.rl.kernels.engine",
+    "kernel layers": "rl_orch.rl.kernels.precompile",
     "local runner": "rl_orch.runners.local",
     "metric index": "rl_orch.io.metrics.index",
     "native dynamics": "rl_orch.rl.envs.native.dynamics",

@@ -24,7 +24,17 @@ from rl_orch.io.metrics.series import POINTS, Series
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.events import Tail
 from rl_orch.io.run.logs import LogPart
-from rl_orch.records import Event, Group, History, Run, RunView, Submission
+from rl_orch.records import (
+    Episodes,
+    EpisodeSummary,
+    Evaluation,
+    Event,
+    Group,
+    History,
+    Run,
+    RunView,
+    Submission,
+)
 from rl_orch.records.queries import Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
@@ -42,7 +52,8 @@ LAST_WORDS_S = 5.0
 KILL_WITHIN_S = 30.0
 """Seconds after its grace in which a run is gone, whatever it does."""
 
-HISTORY = TypeAdapter(History)
+EPISODES = TypeAdapter(tuple[EpisodeSummary, ...])
+EVALUATIONS = TypeAdapter(tuple[tuple[int, Evaluation], ...])
 
 
 class Client:
@@ -174,7 +185,9 @@ class Client:
 
     def history(self, reference: str) -> History:
         """The episodes and evaluations of a run."""
-        return HISTORY.validate_python(self._link.get(f"{self._run(reference)}/history"))
+        document = self._link.get(f"{self._run(reference)}/history")
+        episodes = Episodes.of(EPISODES.validate_python(document["episodes"]))
+        return History(episodes, EVALUATIONS.validate_python(document["evaluations"]))
 
     def stop(self, reference: str, *, force: bool = False) -> Run:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import importlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -41,6 +42,9 @@ SOURCES = (
 
 COMPILED_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.02
+
+UNUSED_S = 30 * 24 * 3600.0
+"""Age of the last use, the time of the folder, from which on code is swept."""
 
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -175,7 +179,19 @@ def _folder() -> str | None:
         return None
     if not _is_ours_alone(home / "rl_orch"):
         return None
-    return str(home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}")
+    folder = home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}"
+    with suppress(OSError):
+        os.utime(folder)
+    _sweep(folder, time.time())
+    return str(folder)
+
+
+def _sweep(used: Path, now: float) -> None:
+    """Remove the code of other kernels, those of other releases, that was not used for a month."""
+    for folder in used.parent.glob("kernels-*"):
+        with suppress(OSError):
+            if folder != used and now - folder.lstat().st_mtime > UNUSED_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_ours_alone(folder: Path) -> bool:

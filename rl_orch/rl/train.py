@@ -22,6 +22,7 @@ from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
+from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import LearnerState, build_learner
 from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment, ReplayState
@@ -157,7 +158,7 @@ def train(
         return training.run()
 
 
-class Training:
+class Training(Trainer):
     """A training under way."""
 
     def __init__(
@@ -176,19 +177,23 @@ class Training:
         self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
         space = flat_space(self._envs.single_observation_space)
         setup = Setup(spec, space, self._envs.single_action_space, allocate)
-        if setup.kernels:
-            # Kernels have threads of their own, and torch's would take the cores to wait for work.
+        engine = engine_for(setup)
+        if engine.has_threads:
             torch.set_num_threads(1)
         self.learner = build_learner(setup)
         self.policy = self.learner.policy
+        self.actor = engine.actor(self.policy)
         collector = LocalCollector(
             self._envs,
             seed=spec.env.seed,
             device=self.policy.device,
             memory_size=self.learner.behaviour.memory_size,
             masked=spec.agent.action_masks,
+            stepper=engine.stepper(self._envs),
         )
-        self.collector = overlapped(collector, setup) if spec.rollout.overlap else collector
+        self.collector = (
+            overlapped(collector, setup, self.policy) if spec.rollout.overlap else collector
+        )
         self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_of_reports(spec.gates)
@@ -277,7 +282,7 @@ class Training:
         """Evaluate the policy as it is, save it with the report, and hold it against the gate."""
         options = self._spec.eval
         report = self._evaluator.evaluate(
-            self.policy,
+            self.actor,
             episodes=options.episodes,
             seed=evaluation_seed(self._spec),
             deterministic=options.deterministic,

@@ -14,6 +14,7 @@ from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.environment import program_variables
 from rl_orch.io.run.directory import RunDir
+from rl_orch.spec.model import Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,10 @@ class RunProcesses:
         *,
         attempt: int,
         gpus: tuple[str, ...] | None = None,
+        spec: Spec | None = None,
     ) -> str:
         """Start a root in a session of its own, its output appended to the run's log."""
-        run = RunDir(directory)
+        run = RunDir(directory, spec)
         with regular.appender(run.log) as log:
             child = subprocess.Popen(
                 list(arguments),

@@ -84,7 +84,7 @@ class LocalRunner(ProcessRunner):
         """A spare that has become the root of the task; only training is worth one."""
         if task.checkpoint is not None:
             return None
-        run = RunDir(directory)
+        run = RunDir(directory, task.spec)
         order = {
             "words": [self.trainer, str(directory), str(task.attempt)],
             "cookie": pids.cookie(directory, task.attempt)[pids.COOKIE],

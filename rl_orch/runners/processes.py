@@ -27,7 +27,9 @@ class ProcessRunner:
         else:
             words = ["evaluate", str(directory), task.checkpoint]
         command = import_path.program(*words)
-        return self._children.start(command, directory, attempt=task.attempt, gpus=task.gpus)
+        return self._children.start(
+            command, directory, attempt=task.attempt, gpus=task.gpus, spec=task.spec
+        )
 
     def poll(self, handle: str) -> Exit | None:
         """None while the worker lives. Only its parent can see the exit code."""

@@ -5,7 +5,7 @@ command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -93,21 +93,20 @@ def main() -> int:
     directory = RunDir(Path(sys.argv[1]))
     import_path.search()
     import_path.search(directory.module_path())
+    with suppress(RlctlError):  # A spec that cannot be read is for the attempt to tell of.
+        directory = directory.opened()
     try:
         private.keep_within(directory.path)
-        with _rehearsed(directory):
+        with _precompiled(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
 
 
-def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
-    """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
-    try:
-        return rehearsed(directory.spec(), rehearse)
-    except RlctlError:
-        return nullcontext()
+def _precompiled(directory: RunDir) -> AbstractContextManager[None]:
+    spec = directory.carried_spec
+    return nullcontext() if spec is None else rehearsed(spec, rehearse)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,10 @@ HERE = frozenset(
 and to load a Python for each would take longer than what it does."""
 
 
+INLINE = "runner.name=inline"
+"""The override of a launch that has no processes of its own."""
+
+
 @dataclass
 class Shell:
     """A home, and `rlctl` in it."""
@@ -97,6 +101,14 @@ class Shell:
         assert done.returncode == code, done.stderr + done.stdout
         document = json.loads(done.stdout)
         assert isinstance(document, dict)
+        return document
+
+    def train(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """What became of a launch in this process, which has torch: for tests that are about what
+        is done with a run. How processes carry one out is tested with `run` and `start`."""
+        done = self._run_here(("launch", *arguments, INLINE, "--json"))
+        assert done.returncode == code, done.stderr + done.stdout
+        document: dict[str, Any] = json.loads(done.stdout)
         return document
 
     def _run_here(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:

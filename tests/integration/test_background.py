@@ -83,7 +83,7 @@ def test_a_launch_under_nohup_outlives_its_terminal(shell: Shell) -> None:
 
 
 def test_a_service_and_its_runs_hear_what_their_starter_ignores(shell: Shell) -> None:
-    up = [*RLCTL, "up", "--detach", "--port", "0"]
+    up = [*RLCTL, "up", "--detach", "--spares", "0", "--port", "0"]
     subprocess.run(
         ignoring(up, ALL, blocked="SIGTERM SIGINT"),
         env=shell.environment,

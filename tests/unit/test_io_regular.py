@@ -132,7 +132,7 @@ def test_notes_that_nobody_needs_count_as_none(tmp_path: Path, kind: str) -> Non
     run = RunDir(tmp_path)
     for name in ("gpus", "attempt", "evals/problem.txt", "evals/wanted.json", "evals/doing.txt"):
         in_place(tmp_path / name, kind)
-    for name in ("index/lock", "index/note.json", "sinks/memory.json", ".reserve"):
+    for name in ("metrics.db", "metrics.db-journal", "sinks/memory.json", ".reserve"):
         in_place(tmp_path / name, kind)
     assert (run.gpus(), run.noted_attempt(), run.evaluation_problem()) == ((), 0, None)
     assert not gate_evidence.asked(run, "x").anything

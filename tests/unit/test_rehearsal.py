@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from rl_orch.rl import jit
-from rl_orch.rl.kernels import compile_layers, policy_gradient, q_learning, twin_critics
+from rl_orch.rl.kernels import policy_gradient, q_learning, twin_critics
 from rl_orch.rl.kernels.dense import backward, forward
 from rl_orch.rl.kernels.optimizers import descend
+from rl_orch.rl.kernels.precompile import compile_layers
 from rl_orch.rl.measure.precompile import rehearse
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec

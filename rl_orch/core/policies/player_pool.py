@@ -131,6 +131,7 @@ def merged(parts: Sequence[EvalReport], seed: int) -> EvalReport:
         },
         "summary": stats.summarize(returns, seed=seed),
         "seed": seed,
+        "digest": parts[0].digest if len({part.digest for part in parts}) == 1 else None,
     }
     return parts[0].model_copy(update=joined)
 

@@ -1,10 +1,13 @@
 """Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
 
 import logging
+from collections.abc import Callable
 
 from rl_orch import gate
 from rl_orch.core.registry import evidence
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.retention import Retention, RetentionLimits
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name
 from rl_orch.io.files import sealed
@@ -72,6 +75,21 @@ def judge(
         "model_id": None if model is None else model.id,
     }
     return run.model_copy(update=news), verdict
+
+
+def retain_models(store: Store, run: Run, directory: RunDir, clock: Callable[[], float]) -> None:
+    """Let go of models that the spec of a run that has ended leaves no room for. Trouble with that
+    is not the run's; the next one to end, or to prune, finishes it."""
+    retention = Retention(store, clock)
+    try:
+        options = directory.spec().registry
+        limits = RetentionLimits(options.keep_top_n, options.max_age)
+        if options.enable and limits.any:
+            retention.prune(limits, env=run.env)
+        else:
+            retention.finish()
+    except (RlctlError, OSError) as error:
+        LOG.warning("models not retained as asked: %s: %s", run.id, error)
 
 
 def _commit(directory: RunDir) -> str | None:

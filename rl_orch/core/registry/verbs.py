@@ -116,7 +116,8 @@ class ModelVerbs:
         to be `fresh` or over so many episodes, the model is played anew by a process of its own.
         """
         _refuse_few(episodes)
-        model = self._sound(self.get(reference))
+        model = self.get(reference)
+        self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
         wish = ValidationRequest(min_return, episodes, fresh)
         return judging.validate(self._registry, self._assess, model, wish)
@@ -159,10 +160,12 @@ class ModelVerbs:
         seen = self._aliases.holder(place)
         if seen == model.id:
             raise Conflict(f"model {model.id} is {place} already")
-        self._sound(model)
+        self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
         asked = Change(place, model.id, seen, "promote", who or somebody(), reason, forced=force)
-        if not force:
+        if force:
+            catalog.verify_policy(source.path)
+        else:
             verdict_id = self._deserved(model, place, seen, demand, episodes)
             asked = replace(asked, verdict_id=verdict_id)
         return self._aliases.change(asked)
@@ -242,16 +245,14 @@ class ModelVerbs:
     def _aliases(self) -> Aliases:
         return Aliases(self._home.store)
 
-    def _sound(self, model: ModelVersion) -> ModelVersion:
-        """The model, if its files are whole and its run is not at work on them."""
+    def _refuse_at_work(self, model: ModelVersion) -> None:
+        """Raise if the run of a model is at work on its files."""
         run = None if model.run_id is None else self._run(model.run_id)
         if run is not None and run.active:
             raise Conflict(
                 f"model {model.id} is of run {run.id}, which is {run.state} and may still drop it",
                 hint=f"rlctl wait {run.id}",
             )
-        catalog.verify(Path(model.model_path))
-        return model
 
     def _run(self, run_id: str) -> Run | None:
         try:
@@ -267,16 +268,21 @@ class ModelVerbs:
         demand: PromotionRule,
         episodes: int | None,
     ) -> int:
-        """The id of the verdict by which the model may have the alias."""
-        known = self._registry.verdicts_on(model.id)
-        verdict = promotion.validating(model, known)
-        if champion_id is None:
+        """The id of the verdict by which the model may have the alias. Its files are verified on
+        the way, by us, or by whoever plays them for that verdict."""
+        verdicts, count = self._registry.verdicts_on(model.id), episodes or EPISODES
+        champion = None if champion_id is None else self._registry.get(champion_id)
+        stored = None
+        if champion is not None:
+            stored = promotion.decided(model, verdicts, champion, demand, count)
+        if champion is None or stored is not None:
+            catalog.verify_policy(Path(model.model_path))
+        verdict = promotion.validating(model, verdicts)
+        if champion is None:
             return verdict.id
-        champion, count = self._registry.get(champion_id), episodes or EPISODES
-        stored = promotion.decided(model, known, champion, demand, count)
         if stored is None:
             stored = judging.compare(self._registry, self._assess, model, champion, demand, count)
-        promotion.refuse_beaten(model, champion_id, place, stored)
+        promotion.refuse_beaten(model, champion.id, place, stored)
         return stored.id
 
     def _held(self, word: str, env: str | None) -> Alias:

@@ -23,6 +23,7 @@ from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt, read
 from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State
+from rl_orch.spec.groups import MOST_SEEDS
 
 LATEST = 1e11
 """Seconds since 1970; the year 5138."""
@@ -32,6 +33,8 @@ RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 LEFT_OUT = (
     command_socket.SOCKET,
     "lock",
+    "metrics.db",
+    "metrics.db-journal",
     "stop",
     "attempt",
     "heartbeat",
@@ -181,6 +184,7 @@ def run_in(directory: RunDir) -> Run:
         state=State.RUNNING if attempt else State.QUEUED,
         reason=said,
         attempt=attempt,
+        group_size=_group_size(facts) if group else None,
     )
 
 
@@ -226,6 +230,12 @@ def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
     return run_id
+
+
+def _group_size(facts: Mapping[str, Any]) -> int | None:
+    """How many runs the group was to have, if the manifest says so in earnest."""
+    size = facts.get("group_size")
+    return size if isinstance(size, int) and 0 < size <= MOST_SEEDS else None
 
 
 def _brought(

@@ -79,12 +79,14 @@ def read(
     return {name: _verified(path, name, manifest[name], noun, keep=True) for name in names}
 
 
-def verify(path: Path, names: Collection[str], *, noun: str) -> None:
-    """As `read`, without holding the files in memory."""
+def verify(
+    path: Path, names: Collection[str], *, noun: str, keep: Collection[str] = ()
+) -> dict[str, bytes]:
+    """As `read`, without holding more of the files in memory than are to be kept."""
     manifest = _read_manifest(path, names, noun)
     _refuse_large(path, names, noun, MOST_BYTES)
-    for name in names:
-        _verified(path, name, manifest[name], noun, keep=False)
+    files = {name: _verified(path, name, manifest[name], noun, keep=name in keep) for name in names}
+    return {name: files[name] for name in keep}
 
 
 def manifest_digest(path: Path) -> str | None:

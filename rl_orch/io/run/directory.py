@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,14 +34,19 @@ def replay_beside(checkpoints: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunDir:
-    """The directory of one run."""
+    """The directory of one run. Once opened it carries its spec, which is not read again."""
 
     path: Path
+    carried_spec: Spec | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, run: Run) -> "RunDir":
-        """The directory of that run."""
-        return cls(Path(run.path))
+    def of(cls, run: Run, spec: Spec | None = None) -> "RunDir":
+        """The directory of that run, with its spec where that is at hand."""
+        return cls(Path(run.path), spec)
+
+    def opened(self) -> "RunDir":
+        """The directory with its spec, read and validated now unless it is carried already."""
+        return RunDir(self.path, self.spec())
 
     @property
     def spec_file(self) -> Path:
@@ -117,7 +122,9 @@ class RunDir:
         write_text(self.manifest_file, json.dumps(manifest, indent=2) + "\n")
 
     def spec(self) -> Spec:
-        """The resolved spec, as it was written."""
+        """The resolved spec, as it was written: the one that is carried, or else read now."""
+        if self.carried_spec is not None:
+            return self.carried_spec
         try:
             data = regular.read(self.spec_file, MAX_BYTES)
             return Spec.model_validate(upgraded(parse(data, source=str(self.spec_file))))

@@ -24,10 +24,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_orch.rl import kernels
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance
-from rl_orch.rl.learn.learner import LearnerState, finite_means, scheduled
+from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.learner import LearnerState, finite_means
 from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.precision import compiled, precision
@@ -46,16 +47,16 @@ class A2C:
     replay = None
 
     def __init__(self, policy: ActorCritic, setup: Setup) -> None:
-        spec = setup.spec
+        spec, engine = setup.spec, engine_for(setup)
         self.policy = policy
-        self.behaviour = policy
+        self.behaviour = engine.actor(policy)
         self._options = spec.train
         self._ent_coef = float(spec.train.ent_coef)
-        self._rollouts = Rollouts(policy, spec)
+        self._rollouts = Rollouts(policy, spec, engine.assessor(policy))
         self._ask = compiled(self._rollouts.ask, spec.train)
         self._optimizer = build_optimizer(policy, spec.train)
         self._env_steps = 0
-        self._kernels = kernels.passes(policy, self._optimizer) if setup.kernels else None
+        self._updates = engine.policy_updates(policy, self._optimizer)
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One gradient step over a rollout."""
@@ -66,7 +67,7 @@ class A2C:
             return {}
         with precision(options, self.policy.device):
             rollout = self._rollouts.prepare(batch)
-        improve = self._improve if self._kernels is None else self._kernel_step
+        improve = self._improve if self._updates is None else self._engine_step
         return {
             **finite_means(METRICS, [improve(rollout, learning_rate)], step=self._env_steps),
             "losses/explained_variance": explained_variance(
@@ -97,11 +98,11 @@ class A2C:
         grad_norm = self._optimizer.step(loss, learning_rate)
         return torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
 
-    def _kernel_step(self, rollout: Rollout, learning_rate: float) -> Tensor:
-        """As `_improve`, with kernels."""
-        assert self._kernels is not None
+    def _engine_step(self, rollout: Rollout, learning_rate: float) -> Tensor:
+        """As `_improve`, by the engine."""
+        assert self._updates is not None
         rows = len(rollout.actions)
-        terms = self._kernels.run(
+        terms = self._updates.run(
             rollout,
             np.arange(rows),
             np.array([0, rows]),

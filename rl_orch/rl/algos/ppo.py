@@ -35,10 +35,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_orch.rl import kernels
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance
-from rl_orch.rl.learn.learner import LearnerState, finite_means, scheduled
+from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.learner import LearnerState, finite_means
 from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.precision import compiled, precision
@@ -59,18 +60,18 @@ class PPO:
     replay = None
 
     def __init__(self, policy: ActorCritic, setup: Setup) -> None:
-        spec = setup.spec
+        spec, engine = setup.spec, engine_for(setup)
         self.policy = policy
-        self.behaviour = policy
+        self.behaviour = engine.actor(policy)
         self._options = spec.train
         self._ent_coef = float(spec.train.ent_coef)
-        self._rollouts = Rollouts(policy, spec)
+        self._rollouts = Rollouts(policy, spec, engine.assessor(policy))
         self._ask = compiled(self._rollouts.ask, spec.train)
         self._optimizer = build_optimizer(policy, spec.train)
         self._generator = torch.Generator()
         self._generator.manual_seed(derive(spec.env.seed, Stream.MINIBATCHES))
         self._env_steps = 0
-        self._kernels = kernels.passes(policy, self._optimizer) if setup.kernels else None
+        self._updates = engine.policy_updates(policy, self._optimizer)
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Several passes over a rollout, in minibatches; `batch` is used once and not kept."""
@@ -83,7 +84,7 @@ class PPO:
         count = math.ceil(len(rollout.actions) / self._options.batch_size)
         losses: list[Tensor] = []
         divergences: list[Tensor] = []
-        make_pass = self._pass if self._kernels is None else self._kernel_pass
+        make_pass = self._pass if self._updates is None else self._engine_pass
         for _ in range(self._options.update_epochs):
             terms, moved = make_pass(rollout, count, learning_rate, clip_range)
             losses.extend(terms)
@@ -139,14 +140,14 @@ class PPO:
             log_ratios.append(log_ratio)
         return losses, divergence(torch.cat(log_ratios), clip_range)
 
-    def _kernel_pass(
+    def _engine_pass(
         self, rollout: Rollout, count: int, learning_rate: float, clip_range: float
     ) -> tuple[list[Tensor], Tensor]:
-        """As `_pass`, with kernels."""
-        assert self._kernels is not None
+        """As `_pass`, by the engine."""
+        assert self._updates is not None
         options = self._options
         order, bounds = self._rollouts.order(rollout, count, self._generator)
-        terms = self._kernels.run(
+        terms = self._updates.run(
             rollout,
             order,
             bounds,

@@ -14,14 +14,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl import kernels
 from rl_orch.rl.data.batch import Batch, Column, mapped, rows_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import final_masks, masks_in
-from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
 from rl_orch.rl.envs.state.capture import EnvStates, capture, restore
+from rl_orch.rl.learn.engine import Stepper
 from rl_orch.rl.policies.policy import Actor, PolicyInput
 from rl_orch.rl.streams import Stream, derive
 
@@ -98,6 +97,7 @@ class LocalCollector:
         device: torch.device | str,
         memory_size: int = 0,
         masked: bool = False,
+        stepper: Stepper | None = None,
     ) -> None:
         copies = envs.num_envs
         self.env_steps = 0
@@ -116,7 +116,7 @@ class LocalCollector:
         self._masks: NDArray[np.bool_] | None
         self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
-        self._stepper = kernels.stepper(envs) if isinstance(envs, NativeEnvs) else None
+        self._stepper = stepper
         self._episodes: list[Episode] = []
 
     def state(self) -> CollectorState:
@@ -234,7 +234,7 @@ class LocalCollector:
         return finals
 
     def _in_one_call(self, actor: Actor, columns: _Columns) -> Finals | None:
-        """As `_step_through`, by a kernel; None where there is none for the actor."""
+        """As `_step_through`, by the stepper; None where there is none for the actor."""
         if self._stepper is None:
             return None
         _put(columns.observations, 0, self._observations)

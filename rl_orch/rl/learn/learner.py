@@ -4,7 +4,7 @@ Algorithms live in `algos/`, one file each, and are found by name through `plugi
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from rl_orch import plugins
 from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, load_weights
 from rl_orch.rl.replay.buffer import ReplayBuffer
 from rl_orch.spec.algorithms import Traits
@@ -78,25 +79,19 @@ def build_learner(setup: Setup) -> Learner:
     return chosen(chosen.build_policy(setup), setup)
 
 
+def load_with_actor(
+    setup: Setup, tensors: Mapping[str, NDArray[Any]]
+) -> tuple[PolicyModule, Actor]:
+    """The policy that a snapshot holds, and who decides for it in the engine of its spec."""
+    policy = load_policy(setup, tensors)
+    return policy, engine_for(setup).actor(policy)
+
+
 def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModule:
     """The policy that a snapshot holds."""
     policy = algorithm(setup.spec.agent.algorithm).build_policy(setup)
     load_weights(policy, tensors)
     return policy
-
-
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "linear": lambda progress: 1.0 - progress,
-    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
-}
-"""The share of the initial value that is left at a progress in [0, 1]."""
-
-
-def scheduled(schedule: str, initial: float, progress: float, final: float = 0.0) -> float:
-    """A hyperparameter at a progress; progress past the end of the budget counts as the end."""
-    share = SCHEDULES[schedule](min(max(progress, 0.0), 1.0))
-    return final + (initial - final) * share
 
 
 def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:

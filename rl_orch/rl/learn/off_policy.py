@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.data.batch import Batch, on_host
-from rl_orch.rl.learn.learner import LearnerState, finite_means, scheduled
+from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.learn.learner import LearnerState, finite_means
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
 from rl_orch.rl.policies.policy import Actor, Inputs, PolicyModule, Setup

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_orch.rl.data.batch import Array, Batch, host_column, on_host, rows_of
+from rl_orch.rl.data.batch import Array, Batch, Column, host_column, on_host, rows_of
 from rl_orch.rl.data.returns import gae
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
@@ -43,11 +43,26 @@ class Rollout(NamedTuple):
         return Rollout(*columns)
 
 
+class Assessor(Protocol):
+    """An actor-critic's estimates for transitions; `ActorCritic` is one itself."""
+
+    def assess(
+        self, observations: Column, actions: NDArray[Any], *, masks: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """log π(a | s) and V(s), (B,) each, of a policy without a memory."""
+
+    def values(
+        self, observations: Column, memories: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """V(s), (B,), given what was remembered before."""
+
+
 class Rollouts:
     """Turns batches into rollouts for one policy, and asks the policy about their rows."""
 
-    def __init__(self, policy: ActorCritic, spec: Spec) -> None:
+    def __init__(self, policy: ActorCritic, spec: Spec, assessor: Assessor | None = None) -> None:
         self._policy = policy
+        self._assessor = assessor or policy
         self._steps = spec.rollout.steps
         self._gamma = spec.train.gamma
         self._lambda = spec.train.gae_lambda
@@ -126,7 +141,7 @@ class Rollouts:
         observations, actions = host_column(batch.observations), on_host(batch.column("actions"))
         masks = on_host(batch.column("masks")) if "masks" in batch.extras else None
         if self._policy.memory is None:
-            return self._policy.assess(observations, actions, masks=masks)
+            return self._assessor.assess(observations, actions, masks=masks)
         memories = on_host(batch.column("memories"))[:: self._steps]
         distribution, values = self._policy.unroll(
             self._policy.to_inputs(observations),
@@ -165,7 +180,7 @@ class Rollouts:
             shown = rows_of(host_column(batch.next_observations), ends)
             kept = batch.extras.get("next_memories")
             memories = None if kept is None else rows_of(host_column(kept), ends)
-            following[ends] = self._policy.values(shown, memories)
+            following[ends] = self._assessor.values(shown, memories)
         return following
 
     def _optional(self, batch: Batch, name: str, rows: Any) -> Tensor | None:

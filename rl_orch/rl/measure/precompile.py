@@ -18,9 +18,9 @@ MOST_STEPS = 100
 def rehearse(spec: Spec) -> None:
     """Make the first update of a small form of the spec; nothing but compiled code is left."""
     with closing(Training(miniature(spec), NullRecorder())) as training:
-        training.policy.acting = None  # To decide in torch compiles nothing.
         for _ in range(MOST_STEPS):
-            if training.train_step():
+            # The policy itself decides in torch, which compiles nothing.
+            if training.learner.update(training.collector.collect(training.policy, ROWS)):
                 return
 
 

@@ -17,9 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.rl.data.batch import Batch, Column
-from rl_orch.rl.engine import engine_of
-from rl_orch.rl.envs.leaves import leaves_of
+from rl_orch.rl.data.batch import Column
 from rl_orch.rl.policies.observations import ObservationPipeline
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -47,13 +45,6 @@ class Setup:
     observation_space: Space[Any]
     action_space: Space[Any]
     allocate: Allocate = in_memory
-
-    @property
-    def kernels(self) -> bool:
-        """Whether kernels train this, and not torch."""
-        stacked = self.spec.obs.stack_frames is not None
-        leaves = leaves_of(self.observation_space, stacked=stacked)
-        return engine_of(self.spec, leaves, type(self.action_space).__name__) == "kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +91,6 @@ class Actor(Protocol):
         """Actions as the environment takes them."""
 
 
-class RLModule(Protocol):
-    """Policy, and optionally value, as pure computation over batches."""
-
-    def act(self, batch: Batch) -> Batch:
-        """The batch with `actions` and `log_probs`."""
-
-    def value(self, batch: Batch) -> Batch:
-        """The batch with `values`."""
-
-
 class PolicyModule(nn.Module, ABC):
     """What all policies have: the observation pipeline, the spaces, and a device."""
 
@@ -121,8 +102,6 @@ class PolicyModule(nn.Module, ABC):
         self.action_space = setup.action_space
         self.pipeline = ObservationPipeline(setup.observation_space, setup.spec.obs)
         self.device = torch.device("cpu")
-        self.acting: Actor | None = None
-        """What decides in its place, with kernels, where they are used."""
 
     @abstractmethod
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
@@ -131,9 +110,6 @@ class PolicyModule(nn.Module, ABC):
     @abstractmethod
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as the environment takes them."""
-
-    def use_kernels(self) -> None:
-        """Decide with kernels from now on, where there are some for this policy."""
 
     def to_inputs(self, observations: Column) -> Inputs:
         """What the networks see of observations, on the policy's device."""
@@ -159,10 +135,7 @@ def new_policy(make: Callable[[Setup, torch.Generator], P], setup: Setup) -> P:
     """A new policy on the spec's device; its weights follow from the run's seed alone."""
     seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
     policy = make(setup, torch.Generator().manual_seed(seed))
-    policy = policy.to(usable_device(setup.spec.resources.device))
-    if setup.kernels:
-        policy.use_kernels()
-    return policy
+    return policy.to(usable_device(setup.spec.resources.device))
 
 
 def load_weights(policy: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:

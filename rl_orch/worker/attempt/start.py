@@ -11,6 +11,7 @@ from rl_orch.io.checkpoints import catalog, checkpoint_files, replay_files
 from rl_orch.io.checkpoints import replay_segments as segments
 from rl_orch.io.checkpoints.checkpoint_files import CheckpointContents
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, read
@@ -18,7 +19,6 @@ from rl_orch.records import EvalReport
 from rl_orch.rl.envs.state.probe import Proof, probe
 from rl_orch.rl.train import Resumption, TrainingSnapshot
 from rl_orch.spec.model import Spec
-from rl_orch.worker.attempt.recorder import CheckpointRetention
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,7 @@ class ResumePoint:
 
     def kept_on(self, directory: RunDir, proof: Proof) -> CheckpointRetention:
         """The same; but where what follows is not what was, a best one that has gone is none."""
-        kept = self.kept
-        gone = kept.best is not None and not (directory.checkpoints / kept.best).is_dir()
-        return replace(kept, best=None, best_mean=None) if gone and proof.reason else kept
+        return self.kept.in_folder(directory.checkpoints) if proof.reason else self.kept
 
     @property
     def segments(self) -> tuple[replay_files.SegmentEntry, ...]:

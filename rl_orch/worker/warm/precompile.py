@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from rl_orch import plugins
 from rl_orch.io.machine import hardware
 from rl_orch.io.processes.subreaper import end_with_parent
-from rl_orch.rl.kernels import compile_layers, compiled_note
 from rl_orch.spec.model import Spec
 
 
@@ -22,6 +22,11 @@ def begin_layers() -> None:
     """Let a child compile what all updates call, unless that is kept. Nobody waits for it: what is
     left of it goes with this process."""
     _begun("layers", compile_layers)
+
+
+def compile_layers() -> None:
+    """Compile the kernels that all updates call; without torch."""
+    plugins.part("kernel layers").compile_layers()
 
 
 @contextmanager
@@ -48,7 +53,7 @@ def _begun(what: str, work: Callable[[], None]) -> int | None:
     held. Threads of BLAS do no harm: they wait, and what is done here is too little to share.
     """
     alone = hardware.cores() < 2 or threading.active_count() > 1 or sys.platform != "linux"
-    note = None if alone else compiled_note(what)
+    note = None if alone else plugins.part("kernel compiler").note_of(what)
     if note is None or os.path.exists(note):
         return None
     root = os.getpid()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -190,3 +191,23 @@ def test_a_folder_for_code_is_its_users_alone_whatever_the_umask_is(
     finally:
         os.umask(before)
     assert (tmp_path / "cache" / "rl_orch").stat().st_mode & 0o777 == 0o700
+
+
+def test_code_that_nothing_has_used_for_a_month_is_swept_but_never_that_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    used = Path(str(jit._folder.__wrapped__()))
+    cache = tmp_path / "rl_orch"
+    old, young, foreign = cache / "kernels-old", cache / "kernels-young", cache / "others"
+    elsewhere, link = tmp_path / "elsewhere", cache / "kernels-link"
+    for folder in (used, old, young, foreign, elsewhere):
+        (folder / "index").mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    long_ago = time.time() - jit.UNUSED_S - 60.0
+    for folder in (used, old, foreign, elsewhere, link):
+        os.utime(folder, (long_ago, long_ago), follow_symlinks=False)
+    assert jit._folder.__wrapped__() == str(used)
+    assert [path.exists() for path in (used, old, young, foreign)] == [True, False, True, True]
+    assert (elsewhere / "index").exists()
+    assert used.stat().st_mtime > long_ago  # So that other releases leave it alone.
