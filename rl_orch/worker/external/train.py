@@ -193,8 +193,8 @@ class ExternalAttempt:
         """What the program is told."""
         deposit, path = self.beginning.deposit, self.beginning.checkpoint
         resume = None if deposit is None or path is None else external.payload(path, deposit)
-        told = scratch.variables(self.spec, self.directory)
-        return told | ({} if resume is None else {"RLCTL_RESUME": str(resume)})
+        variables = scratch.variables(self.spec, self.directory)
+        return variables | ({} if resume is None else {"RLCTL_RESUME": str(resume)})
 
 
 @dataclass(slots=True)
