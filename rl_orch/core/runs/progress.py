@@ -1,4 +1,4 @@
-"""What a run's events add up to, and what follows once its root is gone. Pure.
+"""The progress of a run from its events, and its state once its root is gone. Pure.
 
 Anything may append to an event file, so what cannot be read here is passed over.
 """

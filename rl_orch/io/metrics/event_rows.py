@@ -37,7 +37,7 @@ _EVENTS = TypeAdapter(list[Event])
 
 
 class Lineage(Record):
-    """What is known of the attempts whose events have been read so far.
+    """The attempts whose events have been read so far, and what each continues.
 
     `starts` says what each continues; `newest` is the newest of them, `top` the newest that any
     event belongs to, and `lowest` the oldest that a number belongs to.
@@ -65,7 +65,7 @@ class Lineage(Record):
 
 @dataclass(frozen=True, slots=True)
 class EventRows:
-    """What a file gained, where to go on, and the lineage then.
+    """Rows that a file gained, where to go on, and the lineage then.
 
     `curves` are rows by the name of their curve; `episodes` are rows of step, return, length, env,
     attempt and seq; `lines` are those of events of the kinds in WHOLE. What belongs to an attempt

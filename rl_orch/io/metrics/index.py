@@ -152,8 +152,8 @@ class Index:
 
     def _database(self, patience_s: float) -> MetricDatabase:
         """The index that is kept; a run that has told nothing gets none."""
-        told = regular.size(self._events) > 0 or os.path.lexists(self._folder / database.FILE)
-        return MetricDatabase.of_run(self._folder, patience_s) if told else MetricDatabase()
+        kept = regular.size(self._events) > 0 or os.path.lexists(self._folder / database.FILE)
+        return MetricDatabase.of_run(self._folder, patience_s) if kept else MetricDatabase()
 
     def _advance(self, stored: MetricDatabase, most_bytes: int | None = None) -> bool:
         """Take in chunk after chunk; whether the end was seen."""

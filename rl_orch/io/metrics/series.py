@@ -54,14 +54,14 @@ def of_run(
 
     `from_step` and `to_step` are the first and the last step that is wanted.
     """
-    found: tuple[Series, ...] = _index(path).query(keys, points, from_step, to_step)
-    return found
+    curves: tuple[Series, ...] = _index(path).query(keys, points, from_step, to_step)
+    return curves
 
 
 def keys_of_run(path: Path) -> tuple[Key, ...]:
-    """What curves the run in a directory has, by name."""
-    found: tuple[Key, ...] = _index(path).keys()
-    return found
+    """The curves that the run in a directory has, by name."""
+    keys: tuple[Key, ...] = _index(path).keys()
+    return keys
 
 
 def history(path: Path) -> History:

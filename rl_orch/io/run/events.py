@@ -160,7 +160,7 @@ class EventWriter:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What a file gained: its new events, where to go on, and how many lines were no events."""
+    """New events of a file, where to go on, and how many lines were no events."""
 
     events: tuple[Event, ...]
     offset: int
@@ -267,7 +267,7 @@ def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
 
 
 class OneHistory:
-    """Which events still count, as `fold` would keep them, for a reader who hears one at a time.
+    """The events that still count, as `fold` would keep them, for a reader of one at a time.
 
     What is superseded is left out as far as starts were heard of, now or beforehand.
     """
