@@ -18,7 +18,7 @@ from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.rl.envs.state.probe import Proof
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -105,7 +105,7 @@ def main() -> int:
 def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
     """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
     try:
-        return rehearsed(directory.spec(), rehearse)
+        return rehearsed(directory.spec(), compile_updates)
     except RlctlError:
         return nullcontext()
 
