@@ -16,7 +16,7 @@ happens then."""
 import multiprocessing, os, signal, subprocess, time
 from pathlib import Path
 import gymnasium, numpy
-from rl_orch.io import processes
+from rl_orch.io.processes import pids as processes
 
 NOTES = Path(__file__).with_name("started")
 

@@ -21,7 +21,7 @@ from rl_orch.records import State
 LOOK_EVERY_S = 0.15
 LEAST_S = 0.05
 WORKER = "rl_orch.worker."
-ROOTS = ("train", "external", "evaluate")
+ROOTS = ("train", "external.train", "evaluate")
 
 
 @dataclass(frozen=True, slots=True)
