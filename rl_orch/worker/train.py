@@ -18,7 +18,7 @@ from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.rl.envs.state.probe import Proof
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -106,7 +106,7 @@ def main() -> int:
 
 def _precompiled(directory: RunDir) -> AbstractContextManager[None]:
     spec = directory.carried_spec
-    return nullcontext() if spec is None else rehearsed(spec, rehearse)
+    return nullcontext() if spec is None else rehearsed(spec, compile_updates)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from rl_orch.rl.kernels import policy_gradient, q_learning, twin_critics
 from rl_orch.rl.kernels.dense import backward, forward
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.kernels.precompile import compile_layers
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -44,7 +44,7 @@ def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
     algorithm: str,
 ) -> None:
     wanted = spec(algorithm, *([] if algorithm in ("ppo", "a2c") else ["train.learning_starts=64"]))
-    rehearse(wanted)
+    compile_updates(wanted)
     compiled = [set(kernel.signatures) for kernel in UPDATES[algorithm]]
     assert all(compiled)
     with closing(Training(wanted, NullRecorder())) as training:
@@ -56,7 +56,7 @@ def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
 def test_what_all_updates_call_is_compiled_for_each_of_them() -> None:
     compile_layers()
     for algorithm in UPDATES:
-        rehearse(spec(algorithm))
+        compile_updates(spec(algorithm))
     for kernel in LAYERS:
         kept = [key[0] for key in kernel._cache._cache_file._load_index()]
         assert in_float32(kept) == in_float32(kernel.signatures)

@@ -127,7 +127,7 @@ class StateDependentNoise:
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
+        """The policy's device."""
         return self._policy.device
 
     def renew(self) -> None:

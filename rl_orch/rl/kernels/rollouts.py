@@ -39,7 +39,7 @@ class Worlds(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What is noted of n steps of N copies, (n, N, ...); observations have one row more.
+    """The columns of n steps of N copies, (n, N, ...); observations have n + 1.
 
     Of actions, `choices` or `moves` counts; `finals` are the last observations of episodes.
     """
@@ -63,7 +63,7 @@ class Behaviour(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What is done to observations: less the mean, over the deviation, and clipped; (I,) each."""
+    """Normalisation of observations: less the mean, over the deviation, clipped; (I,) each."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -293,8 +293,8 @@ class KernelStepper:
 
     def _follows(self, copy: int, now: Any, used: int) -> bool:
         """Whether the present episode is the one that as many uses lead to."""
-        known = self._episodes[copy]
-        return known is not None and now == (*known[:-1], known[-1] + used)
+        before = self._episodes[copy]
+        return before is not None and now == (*before[:-1], before[-1] + used)
 
 
 def _noise(

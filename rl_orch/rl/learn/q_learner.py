@@ -22,7 +22,7 @@ TARGET_PREFIX = "learner/target/"
 
 
 class QLearner(ReplayLearner[QNetwork]):
-    """What learners of a QNetwork share: exploration, a target network and one optimiser.
+    """A learner of a QNetwork, with exploration, a target network and one optimiser.
 
     `online` and `target` map inputs to what the networks give.
     """
@@ -96,5 +96,5 @@ class QLearner(ReplayLearner[QNetwork]):
 
 
 def taken(outputs: Tensor, actions: Tensor) -> Tensor:
-    """What belongs to the actions: (B, n, ...), (B,) → (B, ...)."""
+    """Entries of the actions: (B, n, ...), (B,) → (B, ...)."""
     return outputs[torch.arange(len(actions), device=actions.device), actions]

@@ -1,4 +1,4 @@
-"""`ActorCritic`: a policy that draws from a distribution, and a value function, for PPO and A2C."""
+"""`ActorCritic`: a stochastic policy and a value function, for PPO and A2C."""
 
 import math
 from typing import Any
