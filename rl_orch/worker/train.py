@@ -18,7 +18,7 @@ from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.rl.envs.state.probe import Proof
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import precompile
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -26,7 +26,7 @@ from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
-from rl_orch.worker.warm.precompile import rehearsed
+from rl_orch.worker.warm.precompile import precompiling
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
@@ -95,17 +95,17 @@ def main() -> int:
     import_path.search(directory.module_path())
     try:
         private.keep_within(directory.path)
-        with _rehearsed(directory):
+        with _precompiling(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
 
 
-def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
-    """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
+def _precompiling(directory: RunDir) -> AbstractContextManager[None]:
+    """Kernels are compiled meanwhile; a spec that cannot be read is for the attempt to tell of."""
     try:
-        return rehearsed(directory.spec(), rehearse)
+        return precompiling(directory.spec(), precompile)
     except RlctlError:
         return nullcontext()
 

@@ -15,7 +15,7 @@ MOST_STEPS = 100
 """Iterations within which there has to be an update."""
 
 
-def rehearse(spec: Spec) -> None:
+def precompile(spec: Spec) -> None:
     """Make the first update of a small form of the spec; nothing but compiled code is left."""
     with closing(Training(miniature(spec), NullRecorder())) as training:
         training.policy.acting = None  # To decide in torch compiles nothing.
