@@ -56,7 +56,7 @@ class InlineRunner:
         return None
 
     def sweep(self, directory: Path, *, through: int) -> int:
-        """Nothing is left of what never was a process."""
+        """0: nothing is left of what never was a process."""
         return 0
 
 

@@ -1,4 +1,4 @@
-"""What runners have in common whose roots are processes of this machine, running programs of ours.
+"""The part of runners whose run processes are processes of this machine, running programs of ours.
 
 Which program trains is the runner's business, and what it checks before.
 """
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from rl_orch.core.ports import Exit, Task
-from rl_orch.io.processes import import_path
 from rl_orch.runners.children import RunProcesses
 
 
@@ -15,7 +14,7 @@ class ProcessRunner:
     """Starts a worker for each task; a handle is `pid:start`."""
 
     trainer: ClassVar[str]
-    """The module that carries out an attempt, given its directory and number."""
+    """The program that carries out an attempt, given its directory and number."""
 
     def __init__(self) -> None:
         self._children = RunProcesses()
@@ -26,9 +25,8 @@ class ProcessRunner:
             words = [self.trainer, str(directory), str(task.attempt)]
         else:
             words = ["evaluate", str(directory), task.checkpoint]
-        command = import_path.program(*words)
         return self._children.start(
-            command, directory, attempt=task.attempt, gpus=task.gpus, spec=task.spec
+            words, directory, attempt=task.attempt, gpus=task.gpus, spec=task.spec
         )
 
     def poll(self, handle: str) -> Exit | None:

@@ -26,7 +26,7 @@ from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
-from rl_orch.worker.warm.precompile import rehearsed
+from rl_orch.worker.warm.precompile import precompiling
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
@@ -97,16 +97,16 @@ def main() -> int:
         directory = directory.opened()
     try:
         private.keep_within(directory.path)
-        with _precompiled(directory):
+        with _precompiling(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
 
 
-def _precompiled(directory: RunDir) -> AbstractContextManager[None]:
+def _precompiling(directory: RunDir) -> AbstractContextManager[None]:
     spec = directory.carried_spec
-    return nullcontext() if spec is None else rehearsed(spec, compile_updates)
+    return nullcontext() if spec is None else precompiling(spec, compile_updates)
 
 
 if __name__ == "__main__":

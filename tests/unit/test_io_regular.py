@@ -145,10 +145,10 @@ def test_notes_that_nobody_needs_count_as_none(tmp_path: Path, kind: str) -> Non
         pass
 
 
-def test_a_root_is_not_started_where_its_log_is_a_fifo(tmp_path: Path) -> None:
+def test_a_run_process_is_not_started_where_its_log_is_a_fifo(tmp_path: Path) -> None:
     in_place(tmp_path / "log.txt", "a FIFO")
     with pytest.raises(Damaged, match=r"log\.txt' cannot be used: it is a FIFO"):
-        children.RunProcesses().start(["true"], tmp_path, attempt=1)
+        children.RunProcesses().start(["train"], tmp_path, attempt=1)
 
 
 def tell(path: Path, *values: float, attempt: int = 1) -> None:

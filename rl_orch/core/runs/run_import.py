@@ -40,6 +40,8 @@ LEFT_OUT = (
     "heartbeat",
     "gpus",
     "pinned",
+    "standby",
+    "strays",
     ".reserve",
 )
 """Files that say something about a process, not about the run."""

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import IO
 
 from rl_orch.io.processes import import_path, pids
-from rl_orch.io.processes.subreaper import DIES_WITHIN_S
+from rl_orch.io.processes.subreaper import DIES_WITHIN_S, ENDS_WITHIN_S
 from rl_orch.plugins import PROGRAMS
 
-ENDS_WITHIN_S = DIES_WITHIN_S + 1.0
 LOOK_EVERY_S = 0.25
 """How often to see whether a child that says nothing still lives."""
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from rl_orch.errors import BadInput, Problem
 from rl_orch.io.processes import import_path
-from rl_orch.io.processes.contained import ENDS_WITHIN_S, ContainedProcess
+from rl_orch.io.processes.contained import ContainedProcess
 from rl_orch.io.processes.environment import program_variables
+from rl_orch.io.processes.subreaper import ENDS_WITHIN_S
 from rl_orch.spec.model import Spec
 
 

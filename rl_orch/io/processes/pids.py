@@ -1,7 +1,8 @@
 """Who a process is: pid and start time together, so that a reused pid is never taken for it.
 
 Every process of a run carries a cookie in its environment, which its children inherit, so that
-those that left its session are found as well; so does every child that is asked something.
+those that left its session are found as well; so does every child that is asked something. A run
+process that was a standby before carries the cookie of that, which the run directory notes.
 """
 
 import getpass
@@ -19,6 +20,9 @@ from pathlib import Path
 
 import psutil
 
+from rl_orch.io.processes import subreaper
+from rl_orch.io.processes.subreaper import DIES_WITHIN_S
+
 COOKIE = "RLCTL_ROOT"
 """The variable that says which attempt at which run a process belongs to."""
 
@@ -26,7 +30,11 @@ ASKED = "RLCTL_ASKED"
 """The variable that says of which children that were asked something a process is a part: one's
 cookie, behind those of the children that it was started by."""
 
-DIES_WITHIN_S = 5.0
+STANDBYS = "standby"
+"""The file of a run directory with a line for each standby that was to begin an attempt: the number
+of the attempt and the cookie."""
+
+NOTED_BYTES = 1 << 20
 LOADS_WITHIN_S = 0.5
 """How long to wait for the kernel to load a program, once nothing else is left."""
 
@@ -145,22 +153,43 @@ def is_of(directory: Path) -> bool:
     return os.environ.get(COOKIE, "").partition(":")[2] == os.path.realpath(directory)
 
 
+def standby_cookie() -> dict[str, str]:
+    """The variable that marks a standby: nobody else's, and of no attempt yet."""
+    return {COOKIE: f"standby:{secrets.token_hex(16)}"}
+
+
+def noted_standbys(directory: Path) -> str:
+    """The lines of `STANDBYS` in a run directory; nothing where it cannot be read at once."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError, ValueError), open(os.open(directory / STANDBYS, flags)) as notes:
+        return notes.read(NOTED_BYTES)
+    return ""
+
+
 def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
-    """The processes of some of a run's attempts, wherever they have gone; never this one."""
-    place = os.path.realpath(directory)
-
-    def is_meant(value: str) -> bool:
-        attempt, _, at = value.partition(":")
-        return at == place and attempt.isdigit() and since <= int(attempt) <= through
-
-    return _carriers(COOKIE, is_meant)
+    """The processes of some of a run's attempts, wherever they have gone; never this one, and no
+    subreapers: those end by themselves."""
+    return (known for known in _marked(directory, since, through) if not _is_subreaper(known))
 
 
-def sweep(directory: Path, *, through: int, but: int | None = None) -> int:
+def sweep(directory: Path, *, through: int) -> int:
     """Kill what is left of a run's attempts up to one, and return how many processes that was."""
-    return _kill_all(
-        lambda: [known for known in marked(directory, through=through) if pid_of(known) != but]
-    )
+    return _kill_all(lambda: list(marked(directory, through=through)))
+
+
+def end_subreapers(directory: Path, *, through: int) -> None:
+    """Have the subreapers of a run's attempts up to one end all that is below them, and themselves.
+    One that does not is killed."""
+    left = [known for known in _marked(directory, 0, through) if _is_subreaper(known)]
+    for number in (subreaper.END_RUN, signal.SIGKILL):
+        for known in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid_of(known), number)
+                os.kill(pid_of(known), signal.SIGCONT)  # Somebody may have halted it.
+        deadline = time.monotonic() + subreaper.ENDS_WITHIN_S
+        while left and time.monotonic() < deadline:
+            left = [known for known in left if alive(known)]
+            time.sleep(0.01 if left else 0.0)
 
 
 def marked_as_asked(variables: Mapping[str, str], cookie: str) -> dict[str, str]:
@@ -182,6 +211,26 @@ def kill_session(leader: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == leader:
                 os.kill(pid, signal.SIGKILL)
+
+
+def _marked(directory: Path, since: int, through: int) -> Iterator[str]:
+    place = os.path.realpath(directory)
+    noted = (line.partition(" ") for line in noted_standbys(directory).splitlines())
+    standbys = {standby: attempt for attempt, _, standby in noted}
+
+    def is_meant(value: str) -> bool:
+        attempt, _, at = value.partition(":")
+        attempt = attempt if at == place else standbys.get(value, "")
+        return attempt.isdigit() and since <= int(attempt) <= through
+
+    return _carriers(COOKIE, is_meant)
+
+
+def _is_subreaper(known: str) -> bool:
+    try:
+        return Path(f"/proc/{pid_of(known)}/comm").read_text().strip() == subreaper.NAME
+    except (OSError, ValueError):
+        return False
 
 
 def _carriers(variable: str, is_meant: Callable[[str], bool]) -> Iterator[str]:

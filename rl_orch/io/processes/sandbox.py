@@ -46,4 +46,4 @@ def _leave_network() -> bool:
     if sys.platform != "linux":
         return False
     unshare = ctypes.CDLL(None).unshare
-    return unshare(NEW_NETWORK) == 0 or unshare(NEW_USER | NEW_NETWORK) == 0
+    return any(unshare(flags) == 0 for flags in (NEW_NETWORK, NEW_USER | NEW_NETWORK))

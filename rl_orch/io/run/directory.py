@@ -275,6 +275,25 @@ class RunDir:
         except (OSError, ValueError):
             return 0
 
+    def note_standby(self, attempt: int, cookie: str) -> None:
+        """Note durably by which cookie a standby is known, before it begins that attempt."""
+        write_text(
+            self.path / pids.STANDBYS, f"{pids.noted_standbys(self.path)}{attempt} {cookie}\n"
+        )
+
+    @property
+    def strays(self) -> Path:
+        """The file in which subreapers note how many processes they had to kill."""
+        return self.path / "strays"
+
+    def count_strays(self) -> int:
+        """The number of processes that were killed since this was last asked."""
+        with suppress(OSError, ValueError):
+            noted = [int(line) for line in regular.read_text(self.strays).split()]
+            self.strays.unlink()
+            return sum(noted)
+        return 0
+
     def lock_holder(self) -> str | None:
         """The identity of the root that works in this directory, if one does."""
         file = self.path / "lock"
