@@ -258,10 +258,9 @@ def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVe
         drafted.discard()
         raise
     try:
-        (checkpoint,) = catalog.listing(RunDir.of(run).checkpoints)
-        model_id = here.registry.enter(
-            run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
-        )
+        root = RunDir.of(run).checkpoints
+        (name,) = catalog.all_names(root)
+        model_id = here.registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
         run = here.store.get(run.id).model_copy(update={"model_id": model_id})
         here.store.save(run, lease=lease)
         return here.registry.get(model_id)

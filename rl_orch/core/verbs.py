@@ -179,14 +179,16 @@ class Verbs:
         """The runs of a group, by seed, as they really are."""
         return tuple(map(self.orphans.refreshed, self.store.group_runs(group)))
 
-    def show(self, reference: str) -> RunView:
-        """A run with its attempts, checkpoints, models and final report."""
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its attempts, models and final report; and with its checkpoints, for which
+        every byte of them is read."""
         run, directory = self.there(reference)
+        listed = catalog.listing(directory.checkpoints) if checkpoints else ()
         return RunView(
             run=run,
             spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(map(_checkpoint, catalog.listing(directory.checkpoints))),
+            checkpoints=tuple(map(_checkpoint, listed)),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(directory.events),
