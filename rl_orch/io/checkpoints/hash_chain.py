@@ -53,12 +53,12 @@ def compare(one: RunDir, other: RunDir) -> ChainComparison:
     )
     events = [fold(read(run.events)) for run in (one, other)]
     links = [list(chain(run)) for run in (one, other)]
-    found = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
+    difference = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
     return ChainComparison(
         checkpoints=sum(None not in pair for pair in pairs),
         events=len(_compared(events[0])),
         chain=links[0][-1].digest if links[0] else "",
-        difference=found or _in_final_evaluation(one, other),
+        difference=difference or _in_final_evaluation(one, other),
     )
 
 
@@ -102,13 +102,13 @@ def part_of(tensor: str) -> str:
     group = tensor.partition("/")[0]
     if group == "policies":
         return "normalisers" if ".normalizer." in f".{tensor}." else "parameters"
-    known = {
+    parts = {
         "optimizer": "optimiser",
         "rng": "generators",
         "envs": "environments",
         "replay": "replay",
     }
-    return known.get(group, "accounting")
+    return parts.get(group, "accounting")
 
 
 def _digest_in(folder: Path) -> Digest:
