@@ -123,13 +123,13 @@ class Orchestrator(Verbs):
         stop_requests: StopRequests = never,
     ) -> GroupResult:
         """Go on with every run of a group that has not come to a final end."""
-        found = self.group(reference)
-        if found is None:
+        group = self.group(reference)
+        if group is None:
             raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
-        runs = self._resumable(found, overrides)
+        runs = self._resumable(group, overrides)
         supervisors = self._resumed_where_possible(runs, overrides)
         self._carried_out(supervisors, watch, stop_requests)
-        return _group_result([self._result(run.id) for run in self.store.group_runs(found.id)])
+        return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
     def import_run(self, path: Path, *, move: bool = False, watch: CopyWatch = unwatched) -> Run:
         """Take in a run directory from another home: a copy of it, or the directory itself.
@@ -264,9 +264,9 @@ class Orchestrator(Verbs):
     def _result(self, run_id: str) -> RunResult:
         """What became of a run that ended some time ago."""
         run = self.store.get(run_id)
-        found = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
+        models = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
         report = RunDir(Path(run.path)).read_report("final")
-        return RunResult(run, report, found[0].verdict if found else None)
+        return RunResult(run, report, models[0].verdict if models else None)
 
 
 def _result(supervisor: Supervisor) -> RunResult:

@@ -139,9 +139,9 @@ class Verbs:
         `module_path` are searched for modules that it names; by default those of this process.
         """
         digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-        known = None if key is None or not self.exists else self.store.submitted(key, digest)
-        if known is not None:
-            return self._submission(known, repeated=True)
+        earlier = None if key is None or not self.exists else self.store.submitted(key, digest)
+        if earlier is not None:
+            return self._submission(earlier, repeated=True)
         refuse_pending(spec)
         spec, warnings = ready(self.home, spec)
         ids, drafted = self._created(spec, key=key, digest=digest, module_path=module_path)
@@ -173,22 +173,24 @@ class Verbs:
         """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
         if not self.exists:
             return None
-        found = self.store.find_group(reference)
-        return None if found is None else fold(self.group_runs(found))
+        group_id = self.store.find_group(reference)
+        return None if group_id is None else fold(self.group_runs(group_id))
 
     def group_runs(self, group: str) -> tuple[Run, ...]:
         """The runs of a group, by seed, as they really are."""
         return tuple(map(self.orphans.refreshed, self.store.group_runs(group)))
 
-    def show(self, reference: str) -> RunView:
-        """A run with its attempts, checkpoints, models and final report."""
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its attempts, models and final report; and with its checkpoints, for which
+        every byte of them is read."""
         run, directory = self.there(reference)
         states = series.events(directory.path, EventKind.STATE)
+        listed = catalog.listing(directory.checkpoints) if checkpoints else ()
         return RunView(
             run=run,
             spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(map(_checkpoint, catalog.listing(directory.checkpoints))),
+            checkpoints=tuple(map(_checkpoint, listed)),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(states),
@@ -373,8 +375,8 @@ class Verbs:
             if other.state is not State.QUEUED
             and (lease is None or pids.holder_of(lease)[0] == pids.host())
         ]
-        found = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
-        return None if found is None else found.sentence
+        place = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
+        return None if place is None else place.sentence
 
     def _room(self, *, gpus: bool) -> scheduler.Capacity:
         """What runs may use: of a service what it was given, else of the machine all."""

@@ -56,10 +56,10 @@ def judge(
     """The run with what a process of its own found, and the verdict of its gate on that."""
     directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
     path = directory.checkpoints / str(report.checkpoint)
-    known = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
-    known = evidence.with_events(known, directory, rules)
-    found = evidence.evidence(report, known, rules, env_steps=report.step)
-    verdict = gate.weigh(found, rules)
+    gathered = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
+    gathered = evidence.with_events(gathered, directory, rules)
+    read = evidence.evidence(report, gathered, rules, env_steps=report.step)
+    verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
         registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
@@ -67,7 +67,7 @@ def judge(
     if model is not None:
         file = directory.report_file(FINAL)
         if gate.read_more(rules):
-            file = evidence.kept(directory, model.id, report, known)
+            file = evidence.kept(directory, model.id, report, gathered)
         registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
     news = {
         "eval": report.summary,

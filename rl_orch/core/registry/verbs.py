@@ -180,16 +180,16 @@ class ModelVerbs:
     ) -> AliasChange:
         """Give an alias back to the model that had it before, if that is still there."""
         _refuse_reason(reason)
-        found = self._held(alias, env)
-        place = AliasKey(found.env_id, found.alias)
-        known = self._aliases.history(env=place.env_id, alias=place.alias)
-        before = returns_to(reversed(known), self._is_there)
+        held = self._held(alias, env)
+        place = AliasKey(held.env_id, held.alias)
+        changes = self._aliases.history(env=place.env_id, alias=place.alias)
+        before = returns_to(reversed(changes), self._is_there)
         if before is None:
             raise Conflict(
-                f"nobody who is still there was {place} before model {found.model_id}",
+                f"nobody who is still there was {place} before model {held.model_id}",
                 hint=f"rlctl registry history {place}",
             )
-        mine = (change for change in known if change.model_id == before)
+        mine = (change for change in changes if change.model_id == before)
         then = next(change for change in mine if change.action == "promote")
         if then.forced:
             why = f"forced before: {then.reason}"
@@ -198,7 +198,7 @@ class ModelVerbs:
             Change(
                 place,
                 before,
-                found.model_id,
+                held.model_id,
                 "rollback",
                 who or somebody(),
                 reason,
@@ -217,10 +217,10 @@ class ModelVerbs:
     ) -> AliasChange:
         """Take an alias away, so that nobody has it."""
         _refuse_reason(reason)
-        found = self._held(alias, env)
-        place = AliasKey(found.env_id, found.alias)
+        held = self._held(alias, env)
+        place = AliasKey(held.env_id, held.alias)
         return self._aliases.change(
-            Change(place, None, found.model_id, "remove", who or somebody(), reason)
+            Change(place, None, held.model_id, "remove", who or somebody(), reason)
         )
 
     def prune(

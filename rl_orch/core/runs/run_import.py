@@ -192,28 +192,28 @@ def run_in(directory: RunDir) -> Run:
 
 def attempts_in(directory: RunDir) -> list[Attempt]:
     """The attempts that the event file tells of."""
-    found: dict[int, dict[str, Any]] = {}
+    attempts: dict[int, dict[str, Any]] = {}
     for event in read(directory.events):
         if event.kind is not EventKind.STATE or event.key not in ("started", "ended"):
             continue
-        known = found.setdefault(event.attempt, {"started_at": event.ts})
+        fields = attempts.setdefault(event.attempt, {"started_at": event.ts})
         if event.key == "ended":
-            known |= {"ended_at": event.ts, "reason": _reason(event)}
+            fields |= {"ended_at": event.ts, "reason": _reason(event)}
     run_id = directory.path.name
-    return [Attempt(run_id=run_id, number=n, **known) for n, known in sorted(found.items())]
+    return [Attempt(run_id=run_id, number=n, **fields) for n, fields in sorted(attempts.items())]
 
 
 def models_in(directory: RunDir) -> dict[str, EvalReport]:
     """The reports on all intact checkpoints that were evaluated, by name. Reads every byte."""
     if not directory.spec().registry.enable:
         return {}
-    found = {}
+    reports = {}
     for entry in catalog.listing(directory.checkpoints):
         with suppress(Damaged):
             report = directory.read_report(entry.path.name) if entry.intact else None
             if report is not None:
-                found[entry.path.name] = report
-    return found
+                reports[entry.path.name] = report
+    return reports
 
 
 def register_models(

@@ -144,8 +144,8 @@ def name_of(step: int) -> str:
 
 def step_of(path: Path) -> int | None:
     """The step in a directory's name, or None if it is not the name of a checkpoint."""
-    found = _NAME.fullmatch(sealed.original_name(path))
-    return int(found[1]) if found else None
+    match = _NAME.fullmatch(sealed.original_name(path))
+    return int(match[1]) if match else None
 
 
 def checkpoint_name(value: object) -> str | None:

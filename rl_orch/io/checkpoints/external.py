@@ -145,10 +145,10 @@ def _stays_inside(name: str) -> bool:
 
 def _copied(source: Path, folder: Path) -> dict[str, dict[str, Any]]:
     """Copy what is there into a folder; the digest of each file by its path in it."""
-    found = list(_entries(source))
-    _refuse_without_room(source, found, folder)
+    entries = list(_entries(source))
+    _refuse_without_room(source, entries, folder)
     digests = {}
-    for path in found:
+    for path in entries:
         name = path.relative_to(source.parent)
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -205,11 +205,13 @@ def _refuse_other(path: Path) -> None:
         raise BadInput(f"{path.name!r} is neither a file nor a folder")
 
 
-def _refuse_without_room(source: Path, found: list[Path], folder: Path) -> None:
+def _refuse_without_room(source: Path, entries: list[Path], folder: Path) -> None:
     """Raise if a copy, which has no holes, does not fit."""
-    needed = sum(path.lstat().st_size for path in found)
+    needed = sum(path.lstat().st_size for path in entries)
     hint = "Free space on that disk, then resume; what was kept before is whole."
-    room.refuse_without(folder, f"checkpoint {source.name!r}", needed, files=len(found), hint=hint)
+    room.refuse_without(
+        folder, f"checkpoint {source.name!r}", needed, files=len(entries), hint=hint
+    )
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:

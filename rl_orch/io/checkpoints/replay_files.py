@@ -76,10 +76,12 @@ def opened(folder: Path, name: str) -> Iterator[BufferedReader]:
 def names(folder: Path) -> list[str]:
     """The names of all segments that are there, oldest rows first."""
     try:
-        found = [file.removesuffix(SUFFIX) for file in os.listdir(folder) if file.endswith(SUFFIX)]
+        segments = [
+            file.removesuffix(SUFFIX) for file in os.listdir(folder) if file.endswith(SUFFIX)
+        ]
     except FileNotFoundError:
         return []
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    return sorted(name for name in segments if _NAME.fullmatch(name))
 
 
 def retain(folder: Path, wanted: Collection[str]) -> list[str]:

@@ -253,10 +253,10 @@ def _digest(data: bytes) -> dict[str, Any]:
 def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, dict[str, Any]]:
     """Size and digest of every file, from a manifest that agrees with the directory."""
     _refuse_unless_directory(path, noun)
-    wanted, found = {*names, MANIFEST}, set(os.listdir(path))
-    if missing := sorted(wanted - found):
+    wanted, listed = {*names, MANIFEST}, set(os.listdir(path))
+    if missing := sorted(wanted - listed):
         raise damaged(path, f"lacks {', '.join(missing)}", noun=noun)
-    if foreign := sorted(found - wanted):
+    if foreign := sorted(listed - wanted):
         raise damaged(path, f"has what does not belong to it: {', '.join(foreign)}", noun=noun)
     with _opened(path, MANIFEST, noun) as file:
         data = file.read(_MANIFEST_BYTES)

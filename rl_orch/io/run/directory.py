@@ -153,12 +153,12 @@ class RunDir:
     def changes(self) -> list[dict[str, Any]]:
         """What resumed attempts have changed, as the manifest notes it; what is no note is left."""
         noted = self.manifest().get("changes")
-        found = []
+        notes = []
         for note in noted if isinstance(noted, list) else ():
             match note:
                 case {"attempt": int(), "set": dict(pairs)} if all(map(_is_pair, pairs.values())):
-                    found.append(note)
-        return found
+                    notes.append(note)
+        return notes
 
     def module_path(self) -> list[str]:
         """The folders that the run's modules are searched for in; none where none can be read."""
@@ -171,8 +171,8 @@ class RunDir:
     def noted_hash(self) -> str | None:
         """The config hash that the manifest gives, after all changes that it notes."""
         hashes = [note["config_hash"] for note in self.changes() if "config_hash" in note]
-        known = hashes[-1] if hashes else self.manifest().get("config_hash")
-        return known if isinstance(known, str) else None
+        config_hash = hashes[-1] if hashes else self.manifest().get("config_hash")
+        return config_hash if isinstance(config_hash, str) else None
 
     def write_report(self, name: str, report: EvalReport) -> None:
         """Keep an evaluation report, by policy name."""
@@ -298,12 +298,12 @@ class RunDir:
         """The identity of the root that works in this directory, if one does."""
         file = self.path / "lock"
         try:
-            known = regular.read_text(file).strip()
+            identity = regular.read_text(file).strip()
         except regular.NotRegular as error:
             raise regular.damaged(file, error) from None
         except (OSError, ValueError):
             return None
-        return known if pids.is_identity(known) and pids.alive(known) else None
+        return identity if pids.is_identity(identity) and pids.alive(identity) else None
 
     @contextmanager
     def locked(self, *, patience_s: float = 0.0, note: bool = True) -> Iterator[None]:

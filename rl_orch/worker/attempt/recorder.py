@@ -113,16 +113,16 @@ class FileRecorder:
 
     def mark_inexact(self, reason: str, *, step: int) -> None:
         """Say so, once, and in every checkpoint from here on."""
-        known = self._meta["resume"]
-        if known["level"] == "bitwise":
-            self._meta["resume"] = known | {"level": "approximate", "reason": reason}
+        resume = self._meta["resume"]
+        if resume["level"] == "bitwise":
+            self._meta["resume"] = resume | {"level": "approximate", "reason": reason}
             self.tell_exactness(step=step)
 
     def tell_exactness(self, *, step: int) -> None:
         """Say how exactly the run can be resumed, and why no better."""
-        known = self._meta["resume"]
-        tags = {"method": known["method"], "reason": known["reason"]}
-        self.emit(EventKind.STATE, "resume", known["level"], step=step, tags=tags)
+        resume = self._meta["resume"]
+        tags = {"method": resume["method"], "reason": resume["reason"]}
+        self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
 
     def command(self) -> Command | None:
         """What was ordered, once all that was emitted is with the operating system."""
@@ -131,8 +131,8 @@ class FileRecorder:
 
     def _with_segments(self, snapshot: TrainingSnapshot) -> dict[str, Any]:
         """The snapshot's document, with what is on the disk of each segment that it names."""
-        known = self._store.flush()
-        listed = [known[name].document() for name in snapshot.segments]
+        entries = self._store.flush()
+        listed = [entries[name].document() for name in snapshot.segments]
         meta = snapshot.document["replay_meta"]
         return snapshot.document | {"replay_meta": meta | {"segments": listed} if listed else meta}
 

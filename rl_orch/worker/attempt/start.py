@@ -71,12 +71,12 @@ class ResumePoint:
         """What the training loop needs of it."""
         if self.checkpoint is None:
             return None
-        known, listed = self.checkpoint, self.segments
+        checkpoint, listed = self.checkpoint, self.segments
         names = tuple(entry.name for entry in listed)
         return Resumption(
-            TrainingSnapshot(known.step, known.tensors, known.document, names),
+            TrainingSnapshot(checkpoint.step, checkpoint.tensors, checkpoint.document, names),
             self.report,
-            segments.reader(catalog.replay_of(known.path), listed),
+            segments.reader(catalog.replay_of(checkpoint.path), listed),
         )
 
 
@@ -112,15 +112,15 @@ def exactness(
     if beginning.checkpoint is None:
         return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
-    known = Proof(**meta["resume"])
+    proof = Proof(**meta["resume"])
     doubts = manifest.differences(meta["fingerprint"], fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
     doubts += [] if gap is None else [f"the event file is not whole ({gap})"]
     if not doubts:
-        return known
+        return proof
     reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(doubts)}"
-    return Proof(known.method, "approximate", reason, known.pure_reset)
+    return Proof(proof.method, "approximate", reason, proof.pure_reset)
 
 
 def _compiled(spec: Spec, proof: Proof) -> Proof:
