@@ -159,10 +159,12 @@ def standby_cookie() -> dict[str, str]:
 
 
 def noted_standbys(directory: Path) -> str:
-    """The lines of `STANDBYS` in a run directory; nothing where it cannot be read at once."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    with suppress(OSError, ValueError), open(os.open(directory / STANDBYS, flags)) as notes:
-        return notes.read(NOTED_BYTES)
+    """The lines of `STANDBYS` in a run directory; nothing where there is no such file."""
+    file, flags = directory / STANDBYS, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError, ValueError):
+        if file.is_file():
+            with open(os.open(file, flags)) as notes:
+                return notes.read(NOTED_BYTES)
     return ""
 
 
