@@ -24,7 +24,7 @@ known by its own."""
 
 @dataclass(frozen=True, slots=True)
 class RunProcesses:
-    """The run processes that this process has started, and how any is looked at and ended.
+    """The run processes of this machine: started, looked at and ended, whoever started them.
 
     A handle is `pid:start`. Above a run process is a subreaper, which ends with its exit code once
     nothing is left of it; only the parent of that can see the code.

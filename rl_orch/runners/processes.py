@@ -1,4 +1,4 @@
-"""The part of runners whose run processes are processes of this machine, running programs of ours.
+"""The part of runners whose run processes are programs of ours on this machine.
 
 Which program trains is the runner's business, and what it checks before.
 """
@@ -20,7 +20,7 @@ class ProcessRunner:
         self._children = RunProcesses()
 
     def start(self, directory: Path, task: Task) -> str:
-        """Start a worker in a session of its own, its output appended to the run's log."""
+        """Start a worker, its output appended to the run's log."""
         if task.checkpoint is None:
             words = [self.trainer, str(directory), str(task.attempt)]
         else:
