@@ -85,7 +85,7 @@ class LocalRunner(ProcessRunner):
                 wanted,
                 note=lambda cookie: run.note_standby(task.attempt, cookie),
             )
-        return None if standby is None else self._children.watch(standby.pid, standby.child)
+        return None if standby is None else self._watched(standby.pid, standby.child)
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""

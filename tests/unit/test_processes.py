@@ -13,7 +13,7 @@ from rl_orch.io import service_note
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.service_note import ServiceEndpoint
-from rl_orch.runners.children import RunProcesses
+from rl_orch.runners.local import LocalRunner
 from tests.odd_files import KINDS, in_place
 from tests.waiting import PATIENCE_S
 
@@ -86,7 +86,7 @@ def test_processes_that_were_a_standby_are_known_by_the_cookie_that_was_noted(
     assert list(pids.marked(tmp_path, through=1)) == []
     assert set(pids.marked(tmp_path, through=3, since=2)) == set(family)
     run.note_attempt(2)
-    assert RunProcesses().find(tmp_path) in family
+    assert LocalRunner().adopt(tmp_path) in family
     assert pids.sweep(tmp_path, through=2) == 3
     soon(lambda: not any(map(pids.alive, family)))
 
