@@ -58,19 +58,19 @@ class LocalRunner(ProcessRunner):
         self.standbys = StandbyPool(standbys if self._possible else 0)
 
     def prestart(self, spec: Spec) -> None:
-        """Let a standby get ready for a run that is about to be checked and started; if that does
-        not come, the pool has to be closed."""
+        """Let a standby get ready for a run that is about to be checked. If that does not come,
+        the pool has to be closed."""
         if self._possible:
             self.standbys.prestart(variables(spec.resources.threads))
 
     def start(self, directory: Path, task: Task) -> str:
-        """Let a standby begin the attempt, or start a worker in a session of its own."""
+        """Let a standby begin the attempt, or start a run process."""
         # Only training is worth one.
         warm = task.checkpoint is None and self.standbys.enabled
         return (self._warm(directory, task) if warm else None) or super().start(directory, task)
 
     def _warm(self, directory: Path, task: Task) -> str | None:
-        """The handle of a standby that has begun the task, if there is one for it."""
+        """The handle of a standby that has begun the task; None if none could."""
         run = RunDir(directory, task.spec)
         order = {
             "words": [self.trainer, str(directory), str(task.attempt)],
@@ -85,7 +85,7 @@ class LocalRunner(ProcessRunner):
                 wanted,
                 note=lambda cookie: run.note_standby(task.attempt, cookie),
             )
-        return None if standby is None else self._children.watch(standby.pid, standby.child)
+        return None if standby is None else self._watched(standby.pid, standby.child)
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
@@ -127,8 +127,10 @@ def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, st
 
 @dataclass(slots=True)
 class Standby:
-    """A process that prepares itself, the subreaper above it, a child of ours, and the line to it.
-    Its pid is 0 until it is ready."""
+    """A process that prepares itself, its subreaper, our child, and the line to it.
+
+    Its pid is 0 until it is ready.
+    """
 
     child: subprocess.Popen[bytes]
     line: socket.socket
@@ -159,7 +161,7 @@ class Standby:
         return self.child.poll() is None
 
     def is_ready(self, *, within_s: float = 0.0) -> bool:
-        """Whether it lives and has said that it is ready, after waiting for that if need be."""
+        """Whether it lives and is ready, after waiting for that if need be."""
         if not self.pid:
             self.pid = self._received(within_s).get(READY, 0)
         return self.pid > 0 and self.child.poll() is None
@@ -200,8 +202,9 @@ class Standby:
 
 @dataclass(slots=True)
 class StandbyPool:
-    """A few processes that are ready to become run processes, each replaced once it is acquired or
-    ends; and one that is ready to check a spec.
+    """Processes that are ready to become run processes; and one, to check a spec.
+
+    Each is replaced once it is acquired or ends.
 
     They are prepared for runs that need the environment of the last one; a thread looks after them.
     """

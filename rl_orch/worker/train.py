@@ -1,7 +1,7 @@
 """`python -m rl_orch.worker.train DIRECTORY ATTEMPT`: one attempt at a run, from spec to end.
 
-The root of a native run: it holds the directory's lock, appends to its event file and obeys its
-command socket. Whatever happens, its last event says how it ended.
+The run process of a native run: it holds the directory's lock, appends to its event file and obeys
+its command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys

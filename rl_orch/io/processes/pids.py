@@ -1,4 +1,4 @@
-"""Who a process is: pid and start time together, so that a reused pid is never taken for it.
+"""The identity of a process: pid and start time, so that a reused pid is never taken for it.
 
 Every process of a run carries a cookie in its environment, which its children inherit, so that
 those that left its session are found as well; so does every child that is asked something. A run
@@ -61,7 +61,7 @@ def host() -> str:
 
 
 def rebooted(other: str) -> bool:
-    """Whether a host is this machine before it was started anew, so that nothing of it lives."""
+    """Whether a host is this machine before a reboot, so that nothing of it lives."""
     mine, theirs = host().split("-"), other.split("-")
     return len(theirs) == len(mine) and theirs[0] == mine[0] and theirs[1] != mine[1]
 
@@ -71,7 +71,7 @@ _LEASES: set[str] = set()
 
 
 def lease() -> str:
-    """A token that also says which process holds it, so that others can see whether it lives."""
+    """A token that says which process holds it; others can see whether that lives."""
     made = f"{host()}/{identity(os.getpid())}/{secrets.token_hex(8)}"
     _LEASES.add(made)
     return made
@@ -83,7 +83,7 @@ def let_go(lease: str) -> None:
 
 
 def holds(lease: str) -> bool:
-    """Whether the process that made a lease on this host lives, and has not let go of it."""
+    """Whether the maker of a lease on this host lives, and has not let go."""
     place, known = holder_of(lease)
     ours = known == identity(os.getpid()) and lease.startswith(f"{place}/")
     return lease in _LEASES if ours else alive(known)
@@ -159,10 +159,12 @@ def standby_cookie() -> dict[str, str]:
 
 
 def noted_standbys(directory: Path) -> str:
-    """The lines of `STANDBYS` in a run directory; nothing where it cannot be read at once."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    with suppress(OSError, ValueError), open(os.open(directory / STANDBYS, flags)) as notes:
-        return notes.read(NOTED_BYTES)
+    """The lines of `STANDBYS` in a run directory; nothing where there is no such file."""
+    file, flags = directory / STANDBYS, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError, ValueError):
+        if file.is_file():
+            with open(os.open(file, flags)) as notes:
+                return notes.read(NOTED_BYTES)
     return ""
 
 
@@ -173,13 +175,13 @@ def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
 
 
 def sweep(directory: Path, *, through: int) -> int:
-    """Kill what is left of a run's attempts up to one, and return how many processes that was."""
+    """Kill what is left of a run's attempts up to one; returns the number of processes."""
     return _kill_all(lambda: list(marked(directory, through=through)))
 
 
 def end_subreapers(directory: Path, *, through: int) -> None:
-    """Have the subreapers of a run's attempts up to one end all that is below them, and themselves.
-    One that does not is killed."""
+    """End the subreapers of a run's attempts up to one, with all below them. One that does not end
+    is killed."""
     left = [known for known in _marked(directory, 0, through) if _is_subreaper(known)]
     for number in (subreaper.END_RUN, signal.SIGKILL):
         for known in left:
@@ -199,14 +201,13 @@ def marked_as_asked(variables: Mapping[str, str], cookie: str) -> dict[str, str]
 
 
 def sweep_asked(cookie: str) -> int:
-    """Kill what carries the cookie of a child that was asked something, and return how many
-    processes that was."""
+    """Kill what carries the cookie of a child that was asked; returns the number of processes."""
     return _kill_all(lambda: list(_carriers(ASKED, lambda value: cookie in value.split("/"))))
 
 
 def kill_session(leader: int) -> None:
-    """Kill a child that leads a session of its own, and all others in it, whatever groups they have
-    made. Before the child is waited for: then its pid may be somebody else's."""
+    """Kill a child that leads a session, and all others in it, whatever their groups. Before the
+    child is waited for: then its pid may be somebody else's."""
     for pid in psutil.pids():
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == leader:
@@ -263,7 +264,7 @@ def _kill_all(look: Callable[[], list[str]]) -> int:
 
 
 def _is_any_loading() -> bool:
-    """Whether a process is so new that the kernel may not have given it its variables yet."""
+    """Whether a process is so new that its variables may not be there yet."""
     return any(map(_is_loading, psutil.pids()))
 
 

@@ -13,8 +13,11 @@ NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
 
 
 def confine(*, memory: int, seconds: int, written: int) -> bool:
-    """Allow this process so many bytes of memory, seconds of work and bytes in a file, no core
-    file, no network and, unless it is root's, no other process. Returns whether all of it holds."""
+    """Limit this process for good: bytes of memory, seconds, bytes of a file.
+
+    It has no core file, no network and, unless it is root's, no children from then on. Returns
+    whether all of that holds.
+    """
     limits = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: seconds,

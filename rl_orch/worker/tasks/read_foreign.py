@@ -31,7 +31,7 @@ SECONDS = 120
 
 
 def read(question: Mapping[str, Any], _tell: Tell) -> dict[str, Any]:
-    """What is in the file, but for its tensors."""
+    """The content of the file, but for its tensors."""
     source, what = Path(question["file"]), str(question["called"])
     normalizer = question.get("normalizer")
     size = source.stat().st_size

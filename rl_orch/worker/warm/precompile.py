@@ -34,8 +34,7 @@ def compile_layers() -> None:
 
 @contextmanager
 def precompiling(spec: Spec, precompile: Callable[[Spec], None]) -> Iterator[None]:
-    """While this lasts, a child compiles the kernels of a spec's updates, where there are some to
-    compile and a core for it."""
+    """The time in which a child compiles the kernels of a spec's updates."""
     if spec.train.engine == "kernels":
         _begin(f"{spec.agent.algorithm} {spec.env.id}", partial(precompile, spec))
     try:
@@ -45,8 +44,7 @@ def precompiling(spec: Spec, precompile: Callable[[Spec], None]) -> Iterator[Non
 
 
 def _begin(what: str, work: Callable[[], None]) -> None:
-    """Start a child that compiles, and then notes that all is there, unless nothing is to be
-    compiled. If it cannot be started, whoever needs the kernels compiles them.
+    """Start a child that compiles what is not kept, and notes that it is.
 
     It is a copy of this process, so there must be no other thread of Python's yet, and no lock
     held. Threads of BLAS do no harm: they wait, and what is done here is too little to share.
