@@ -59,6 +59,7 @@ bench: setup peers
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/supervision_cost.py
 	$(BIN)/python benchmarks/metric_series.py
+	$(BIN)/python benchmarks/show_cost.py
 	$(BIN)/python benchmarks/api_latency.py
 	$(BIN)/python benchmarks/stream_clients.py
 	$(BIN)/python -m benchmarks.replay_memory

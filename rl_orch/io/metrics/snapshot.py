@@ -30,13 +30,15 @@ class IndexSnapshot:
     def curve(self, key: str) -> Floats:
         """Step and value of every row of a curve that counts."""
         points = self._floats(_POINTS + key, _POINT_WIDTH)
-        return points if self._lineage.is_single else points[self._counted(self._origins(key))]
+        if self._lineage.is_single:
+            return points
+        return np.compress(self._counted(self._origins(key)), points, axis=0)
 
     def rows(self, key: str) -> Floats:
         """Step, value, ts, attempt and seq of every row of a curve that counts."""
         origins = self._origins(key)
         rows = np.hstack([self._floats(_POINTS + key, _POINT_WIDTH), origins])
-        return rows if self._lineage.is_single else rows[self._counted(origins)]
+        return rows if self._lineage.is_single else np.compress(self._counted(origins), rows, axis=0)
 
     def episodes(self) -> Episodes:
         """Every episode that counts."""
