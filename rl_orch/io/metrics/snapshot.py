@@ -38,7 +38,9 @@ class IndexSnapshot:
         """Step, value, ts, attempt and seq of every row of a curve that counts."""
         origins = self._origins(key)
         rows = np.hstack([self._floats(_POINTS + key, _POINT_WIDTH), origins])
-        return rows if self._lineage.is_single else np.compress(self._counted(origins), rows, axis=0)
+        return (
+            rows if self._lineage.is_single else np.compress(self._counted(origins), rows, axis=0)
+        )
 
     def episodes(self) -> Episodes:
         """Every episode that counts."""
