@@ -322,7 +322,7 @@ def _taken(path: Path, copy: Path) -> tuple[str, int]:
 def _opened(path: Path) -> BufferedReader:
     """A file of at most so many bytes as are read, itself and no link."""
     try:
-        file = os.fdopen(regular.opened(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        file = regular.reader(path, follow=False)
     except OSError as error:
         if path.is_symlink():
             raise _link(path) from None

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from rl_orch.core.policies.player_pool import (
     EvalRequest,
     EvalResult,
     EvalWorkers,
+    FractionCallback,
     joined,
     playing,
     worth,
@@ -39,8 +40,6 @@ EXPORTS = "exports"
 FINAL = "final"
 ASKED = re.compile(r"eval-([1-9][0-9]{0,8})\.json")
 """The reports of evaluations that somebody has asked for."""
-
-FractionCallback = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from rl_orch.core.registry import verdicts
 from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.database import Lock
-from rl_orch.core.store.runs import Store
+from rl_orch.core.store.runs import Store, nothing
 from rl_orch.core.store.tables import ALIASES, MODELS, RUNS
 from rl_orch.errors import Conflict, NotFound
 from rl_orch.gate import Rule
@@ -30,10 +30,6 @@ AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
 
 NAMED = sa.select(ALIASES.c.model_id)
 """The models that have an alias."""
-
-
-def nothing() -> None:
-    """What happens to files where there are none."""
 
 
 class Registry:

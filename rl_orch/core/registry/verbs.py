@@ -14,7 +14,7 @@ from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, AliasKey, Cha
 from rl_orch.core.registry.judging import ValidationRequest
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.promotion import PromotionRule
-from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.registry.references import KnowsRuns, PolicySource
 from rl_orch.core.registry.retention import Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, NotFound
@@ -23,7 +23,6 @@ from rl_orch.io.processes.pids import somebody
 from rl_orch.records import (
     Alias,
     AliasChange,
-    Group,
     ModelVersion,
     ModelView,
     Pruning,
@@ -40,7 +39,7 @@ FEWEST = 10
 """How few episodes may be asked for: fewer bound nothing."""
 
 
-class RegistryHost(Protocol):
+class RegistryHost(KnowsRuns, Protocol):
     """What is needed of the verbs of runs."""
 
     @property
@@ -50,12 +49,6 @@ class RegistryHost(Protocol):
     @property
     def exists(self) -> bool:
         """Whether there is a database yet."""
-
-    def get(self, reference: str) -> Run:
-        """The run that is meant."""
-
-    def group(self, reference: str) -> Group | None:
-        """The group that is meant, if one is."""
 
 
 class ModelVerbs:

@@ -30,7 +30,7 @@ NEAR = 200
 
 
 def nothing() -> None:
-    """What a submission waits for, if for nothing."""
+    """Done where nothing is to be done."""
 
 
 class Store:

@@ -239,11 +239,7 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
 def _opened(path: Path, file: Path) -> Iterator[BufferedReader]:
     """A regular file of a deposit; never what a link points to."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                problem = f"has something other than a file: {file.name}"
-                raise sealed.damaged(path, problem, noun=NOUN)
+        with regular.reader(file, follow=False) as opened:
             yield opened
     except FileNotFoundError:
         raise sealed.damaged(path, f"lacks {file.name}", noun=NOUN) from None

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import Damaged, NotFound, RlctlError
-from rl_orch.io.files import private
+from rl_orch.io.files import private, regular
 
 MANIFEST = "MANIFEST.json"
 MOST_BYTES = 16 << 30
@@ -315,10 +314,9 @@ def _verified(
 def _opened(path: Path, name: str, noun: str) -> Iterator[BufferedReader]:
     """A regular file of the directory itself; never what a link points to."""
     try:
-        fd = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise damaged(path, f"has something other than a file: {name}", noun=noun)
+        with regular.reader(path / name, follow=False) as file:
             yield file
+    except regular.NotRegular as error:
+        raise damaged(path, f"has something other than a file: {name}", noun=noun) from error
     except OSError as error:
         raise damaged(path, f"cannot be read: {name}: {error.strerror}", noun=noun) from error
