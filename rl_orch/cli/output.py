@@ -47,7 +47,7 @@ def outlast_readers() -> None:
     escaped, as JSON would, and never an error."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper):
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
             buffer = io.BufferedWriter(StandardStream(stream.fileno(), "w", closefd=False))
             text = io.TextIOWrapper(
                 buffer,
