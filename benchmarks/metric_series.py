@@ -78,7 +78,7 @@ def _measure(name: str, points: int, questions: int) -> dict[str, Any]:
         return {
             "history": name,
             "events_bytes": size,
-            "index_bytes": sum(path.stat().st_size for path in (run / "index").iterdir()),
+            "index_bytes": (run / "metrics.db").stat().st_size,
             "build_s": build_s,
             "build_processor_s": built_s - processor_s,
             "ask_s": statistics.median(asked),

@@ -58,6 +58,7 @@ PROGRAMS = {
     "play": "rl_orch.worker.tasks.play",
     "profile": "rl_orch.worker.tasks.profile",
     "read foreign": "rl_orch.worker.tasks.read_foreign",
+    "run process": "rl_orch.io.processes.run_process",
     "standby": "rl_orch.worker.warm.standby",
     "subreaper": "rl_orch.io.processes.subreaper",
     "train": "rl_orch.worker.train",

@@ -24,7 +24,17 @@ from rl_orch.io.metrics.series import POINTS, Series
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.events import Tail
 from rl_orch.io.run.logs import LogPart
-from rl_orch.records import Event, Group, History, Run, RunView, Submission
+from rl_orch.records import (
+    Episodes,
+    EpisodeSummary,
+    Evaluation,
+    Event,
+    Group,
+    History,
+    Run,
+    RunView,
+    Submission,
+)
 from rl_orch.records.queries import Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
@@ -42,7 +52,8 @@ LAST_WORDS_S = 5.0
 KILL_WITHIN_S = 30.0
 """Seconds after its grace in which a run is gone, whatever it does."""
 
-HISTORY = TypeAdapter(History)
+EPISODES = TypeAdapter(tuple[EpisodeSummary, ...])
+EVALUATIONS = TypeAdapter(tuple[tuple[int, Evaluation], ...])
 
 
 class Client:
@@ -168,13 +179,17 @@ class Client:
         except NotFound:
             return ()
 
-    def show(self, reference: str) -> RunView:
-        """A run with its attempts, checkpoints, models and final report."""
-        return RunView.model_validate(self._link.get(f"{self._run(reference)}/view"))
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its attempts, models and final report; and with its checkpoints, for which
+        every byte of them is read."""
+        parameters: Parameters = [] if checkpoints else [("checkpoints", "false")]
+        return RunView.model_validate(self._link.get(f"{self._run(reference)}/view", parameters))
 
     def history(self, reference: str) -> History:
         """The episodes and evaluations of a run."""
-        return HISTORY.validate_python(self._link.get(f"{self._run(reference)}/history"))
+        document = self._link.get(f"{self._run(reference)}/history")
+        episodes = Episodes.of(EPISODES.validate_python(document["episodes"]))
+        return History(episodes, EVALUATIONS.validate_python(document["evaluations"]))
 
     def stop(self, reference: str, *, force: bool = False) -> Run:
         """End a run and return it ended: kindly at first, by force after the grace, or at once."""
@@ -250,7 +265,7 @@ class Client:
     def _grace_s(self, run_id: str) -> float:
         """Seconds that a run may take to end; the usual ones, where its spec cannot be read."""
         try:
-            return self.show(run_id).spec.runner.stop_grace_s
+            return self.show(run_id, checkpoints=False).spec.runner.stop_grace_s
         except (NotFound, Damaged):
             return RunnerGroup().stop_grace_s
 

@@ -18,6 +18,7 @@ from rl_orch.core.runs.foreground import RunObserver, StopRequests, never, no_ob
 from rl_orch.core.runs.resumption import RESUMABLE
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints import catalog, hash_chain
+from rl_orch.io.metrics import series
 from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import folded, is_start, read, tail
@@ -58,7 +59,7 @@ class Trial:
         Each comes after the first checkpoint, so that there is something to go on from.
         """
         carry_out = self._launch("killed")
-        first = catalog.listing(whole.checkpoints)[0].step
+        first = catalog.step_of(Path(catalog.all_names(whole.checkpoints)[0])) or 0
         lag_s = 0.1 * _training_s(whole) / self.kills
         moments: list[Kill] = []
         for number in range(self.kills):
@@ -189,7 +190,7 @@ def _refuse_untrained(run: Run) -> None:
 
 def _certificate(spec: Spec, whole: Run, killed: Run, moments: Sequence[Kill]) -> Certificate:
     compared = hash_chain.compare(RunDir(Path(whole.path)), RunDir(Path(killed.path)))
-    said = exactness(RunDir(Path(killed.path)).events)
+    said = exactness(series.events(Path(killed.path), EventKind.STATE))
     exact = compared.difference is None and said is not None and said.level == "bitwise"
     return Certificate(
         level="bitwise" if exact else "approximate",

@@ -28,7 +28,7 @@ from rl_orch.records.reports import (
 )
 from rl_orch.records.runs import Attempt, Checkpoint, Group, Run, State, Submission
 from rl_orch.records.service import Service, Token
-from rl_orch.records.views import EpisodeSummary, History, RunView
+from rl_orch.records.views import Episodes, EpisodeSummary, History, RunView
 
 __all__ = [
     "Alias",
@@ -38,6 +38,7 @@ __all__ = [
     "Check",
     "Checkpoint",
     "EpisodeSummary",
+    "Episodes",
     "Estimate",
     "EvalReport",
     "Evaluation",

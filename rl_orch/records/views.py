@@ -1,6 +1,8 @@
 """A run as it is looked at: all that is known of it, and its curves."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from rl_orch.records.exactness import Certificate, Exactness
@@ -44,10 +46,37 @@ class EpisodeSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Episodes:
+    """Finished training episodes as columns: there may be millions, and a curve wants two."""
+
+    steps: tuple[int, ...] = ()
+    rets: tuple[float, ...] = ()
+    lengths: tuple[int, ...] = ()
+    envs: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, episodes: Iterable[EpisodeSummary]) -> "Episodes":
+        """Some episodes as columns."""
+        rows = map(attrgetter("step", "ret", "length", "env"), episodes)
+        return cls(*zip(*rows, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[EpisodeSummary]:
+        return map(EpisodeSummary, self.steps, self.rets, self.lengths, self.envs)
+
+    def __getitem__(self, place: int) -> EpisodeSummary:
+        return EpisodeSummary(
+            self.steps[place], self.rets[place], self.lengths[place], self.envs[place]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """The episodes and evaluations of a run, oldest first, nothing counted twice."""
 
-    episodes: tuple[EpisodeSummary, ...] = ()
+    episodes: Episodes = Episodes()
     evaluations: tuple[tuple[int, Evaluation], ...] = ()
 
     def returns(
@@ -59,9 +88,9 @@ class History:
         """
         if not self.episodes:
             return [], []
-        width = max(1, -(-(until or self.episodes[-1].step) // points))
+        width = max(1, -(-(until or self.episodes.steps[-1]) // points))
         stretches: dict[int, list[float]] = {}
-        for episode in self.episodes:
-            stretches.setdefault(episode.step // width, []).append(episode.ret)
+        for step, ret in zip(self.episodes.steps, self.episodes.rets, strict=True):
+            stretches.setdefault(step // width, []).append(ret)
         steps = [(stretch + 1) * width for stretch in stretches]
         return steps, [sum(values) / len(values) for values in stretches.values()]

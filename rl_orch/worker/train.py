@@ -1,11 +1,11 @@
 """`python -m rl_orch.worker.train DIRECTORY ATTEMPT`: one attempt at a run, from spec to end.
 
-The root of a native run: it holds the directory's lock, appends to its event file and obeys its
-command socket. Whatever happens, its last event says how it ended.
+The run process of a native run: it holds the directory's lock, appends to its event file and obeys
+its command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
-from rl_orch.worker.warm.precompile import rehearsed
+from rl_orch.worker.warm.precompile import precompiling
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
@@ -93,21 +93,20 @@ def main() -> int:
     directory = RunDir(Path(sys.argv[1]))
     import_path.search()
     import_path.search(directory.module_path())
+    with suppress(RlctlError):  # A spec that cannot be read is for the attempt to tell of.
+        directory = directory.opened()
     try:
         private.keep_within(directory.path)
-        with _rehearsed(directory):
+        with _precompiling(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
 
 
-def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
-    """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
-    try:
-        return rehearsed(directory.spec(), compile_updates)
-    except RlctlError:
-        return nullcontext()
+def _precompiling(directory: RunDir) -> AbstractContextManager[None]:
+    spec = directory.carried_spec
+    return nullcontext() if spec is None else precompiling(spec, compile_updates)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from rl_orch.api.routes import runs
-from rl_orch.api.routes.runs import LONGEST_HISTORY, thinned
+from rl_orch.api.routes.runs import LONGEST_HISTORY, spread
 from rl_orch.io.metrics.decimate import LEAST_POINTS
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.command_socket import Request
@@ -171,14 +171,15 @@ def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(
 
 
 def test_a_history_of_very_many_episodes_is_thinned_evenly() -> None:
-    entries = tuple(range(1_000_003))
-    kept = thinned(entries)
+    kept = spread(1_000_003)
     assert len(kept) == LONGEST_HISTORY
     assert (kept[0], kept[-1]) == (0, 1_000_002)
     gaps = {after - before for before, after in itertools.pairwise(kept)}
     assert gaps == {50, 51} or gaps == {50}
-    assert thinned(entries[:LONGEST_HISTORY]) == entries[:LONGEST_HISTORY]
-    assert len(set(thinned(entries[: LONGEST_HISTORY + 1]))) == LONGEST_HISTORY
+    assert spread(LONGEST_HISTORY) == list(range(LONGEST_HISTORY))
+    assert len(set(spread(LONGEST_HISTORY + 1))) == LONGEST_HISTORY
+    assert spread(1) == [0]
+    assert spread(0) == []
 
 
 def test_a_history_says_whether_it_was_thinned(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

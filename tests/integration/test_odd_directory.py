@@ -82,9 +82,9 @@ def test_every_command_that_needs_it_says_that_it_is_a_fifo(
 def test_a_run_with_odd_files_all_over_is_listed_shown_refused_elsewhere_and_removed(
     shell: Shell, imported: RunDir, tmp_path: Path, kind: str
 ) -> None:
-    for name in ("attempt", "gpus", "pinned", "stop", "heartbeat", "control.sock", "index/lock"):
+    for name in ("attempt", "gpus", "pinned", "stop", "heartbeat", "control.sock", "metrics.db"):
         in_place(imported.path / name, kind)
-    for name in ("index/note.json", "sinks/tensorboard.json", "tensorboard/x", "evals/odd.json"):
+    for name in ("metrics.db-journal", "sinks/tensorboard.json", "tensorboard/x", "evals/odd.json"):
         in_place(imported.path / name, kind)
     run = imported.path.name
     elsewhere = ["import-run", str(imported.path), "--home", str(tmp_path / "elsewhere")]

@@ -1,15 +1,18 @@
 """The index of a run: it says what the folded event file says, whatever has happened to it."""
 
-import errno
-import fcntl
+import json
 import math
 import os
-import shutil
+import resource
+import signal
+import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_orch.errors import Damaged, Unavailable
-from rl_orch.io.metrics import columns, event_rows, names
+from rl_orch.errors import Damaged
+from rl_orch.io.metrics import database, event_rows, names, snapshot
 from rl_orch.io.metrics.index import Index
 from rl_orch.io.metrics.series import Series
-from rl_orch.io.run import events
+from rl_orch.io.run import events, history
 from rl_orch.io.run.events import EventWriter, fold, read
 from rl_orch.records import Event, EventKind
+from rl_orch.stats import summarize
+from tests.odd_files import KINDS, in_place
 
 Curves = dict[str, list[tuple[int, str]]]
 
@@ -55,8 +60,12 @@ def tell(folder: Path, steps: Iterable[int], key: str = "k", attempt: int = 1) -
             log.emit("metric", key, float(step * attempt), step=step)
 
 
-def column_files(folder: Path) -> list[Path]:
-    return sorted([*(folder / "index").glob("*.points"), *(folder / "index").glob("*.origins")])
+def stored(folder: Path) -> tuple[int, int]:
+    """How far the index of a run came, and how many pieces it has."""
+    with closing(sqlite3.connect(folder / "metrics.db")) as sql:
+        ((document,),) = sql.execute("SELECT document FROM head").fetchall() or [('{"offset": 0}',)]
+        ((chunks,),) = sql.execute("SELECT COUNT(*) FROM chunks")
+    return json.loads(document)["offset"], chunks
 
 
 @pytest.fixture
@@ -74,6 +83,23 @@ def run(tmp_path: Path) -> Path:
             log.emit("metric", "losses/value_loss", math.cos(step), step=step)
             log.emit("eval", "eval/mean_return", float(step), step=step)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small run that is indexed."""
+    folder = tmp_path_factory.mktemp("indexed")
+    tell(folder, range(30))
+    with EventWriter(folder / "events.jsonl", run="r1", attempt=2) as log:
+        log.emit("state", "started", step=20, tags={"after": {"attempt": 1, "seq": 20}})
+        log.emit("episode", "charts/episodic_return", 1.0, step=21, tags={"length": 7, "env": 3})
+        log.emit("eval", "eval/mean_return", 2.0, step=22, tags={"summary": a_summary()})
+    assert Index(folder).catch_up()
+    return folder
+
+
+def a_summary() -> dict[str, Any]:
+    return summarize([1.0, 3.0]).model_dump(mode="json")
 
 
 def test_the_curves_are_those_of_the_folded_history(run: Path) -> None:
@@ -150,6 +176,10 @@ def test_any_file_folds_as_it_does_line_by_line_however_it_grows(
         for size in sorted([*(min(cut, len(whole)) for cut in cuts), len(whole)]):
             (folder / "events.jsonl").write_bytes(whole[:size])
             assert answer(folder) == expected(folder)
+            told = fold(read(folder / "events.jsonl"))
+            few = [event for event in told if event.kind in event_rows.WHOLE]
+            assert Index(folder).events(*event_rows.WHOLE) == few
+            assert repr(Index(folder).history()) == repr(history.of_events(told))
 
 
 @settings(max_examples=30, deadline=None)
@@ -165,23 +195,23 @@ def test_chunks_that_end_anywhere_make_no_difference(lines: list[bytes], size: i
 def test_what_is_new_is_added_to_what_is_there(run: Path) -> None:
     index = Index(run)
     assert index.catch_up()
-    before = {path: path.read_bytes() for path in column_files(run)}
+    before, pieces = stored(run)
     tell(run, [200, 201], key="losses/value_loss", attempt=2)
+    with EventWriter(run / "events.jsonl", run="r1", attempt=2) as log:
+        log.emit("checkpoint", "saved", "step_201", step=201)
     assert index.catch_up()
-    after = {path: path.read_bytes() for path in column_files(run)}
-    assert after.keys() == before.keys()
-    assert all(after[path].startswith(data) for path, data in before.items())
+    assert stored(run)[0] > before
+    assert stored(run)[1] == pieces + 3, "points, origins and lines"
     assert answer(run) == expected(run)
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = Index(run)
-    index.catch_up()
-    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("a file was opened"))
-    monkeypatch.setattr(Path, "read_bytes", lambda *_: pytest.fail("a file was read"))
-    assert index.catch_up()
+    Index(run).catch_up()
+    monkeypatch.setattr(event_rows, "_parsed", lambda _: pytest.fail("lines were parsed"))
+    assert Index(run).catch_up()
+    assert Index(run).keys()
 
 
 def test_a_long_file_can_be_taken_in_bit_by_bit(
@@ -191,48 +221,35 @@ def test_a_long_file_can_be_taken_in_bit_by_bit(
     monkeypatch.setattr(events, "TAIL_BYTES", 500)
     index = Index(tmp_path)
     assert not index.catch_up(most_bytes=1_000)
-    assert (columns.Files(tmp_path / "index").book() or columns.empty_book()).offset < 2_000
+    assert 0 < stored(tmp_path)[0] < 2_000
     while not index.catch_up(most_bytes=1_000):
         pass
     assert answer(tmp_path) == expected(tmp_path)
 
 
-def _lose_a_column(folder: Path) -> None:
-    column_files(folder)[0].unlink()
+def _lose_the_file(folder: Path) -> None:
+    (folder / "metrics.db").unlink()
 
 
-def _cut_a_column(folder: Path) -> None:
-    path = column_files(folder)[0]
-    path.write_bytes(path.read_bytes()[:-1])
+def _cut_the_file(folder: Path) -> None:
+    path = folder / "metrics.db"
+    path.write_bytes(path.read_bytes()[:-5_000])
 
 
-def _flip_a_bit(folder: Path) -> None:
-    for path in column_files(folder):
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
+def _empty_the_file(folder: Path) -> None:
+    (folder / "metrics.db").write_bytes(b"")
 
 
-def _lose_the_folder(folder: Path) -> None:
-    shutil.rmtree(folder / "index")
+def _make_it_another_kind_of_file(folder: Path) -> None:
+    (folder / "metrics.db").write_bytes(b"no database" * 1_000)
 
 
-def _lose_the_note(folder: Path) -> None:
-    (folder / "index" / "note.json").unlink()
+def _change(statement: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / "metrics.db")) as sql, sql:
+            assert sql.execute(statement).rowcount != 0
 
-
-def _spoil_the_note(folder: Path) -> None:
-    (folder / "index" / "note.json").write_bytes(b'{"version":1,"gener')
-
-
-def _make_the_note_another_version(folder: Path) -> None:
-    note = folder / "index" / "note.json"
-    note.write_bytes(note.read_bytes().replace(b'"version":1', b'"version":2'))
-
-
-def _make_the_note_boast(folder: Path) -> None:
-    note = folder / "index" / "note.json"
-    note.write_bytes(note.read_bytes().replace(b'"count":', b'"count":9999999'))
+    return change
 
 
 def _make_the_event_file_shorter(folder: Path) -> None:
@@ -248,14 +265,21 @@ def _make_it_another_event_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        _lose_a_column,
-        _cut_a_column,
-        _flip_a_bit,
-        _lose_the_folder,
-        _lose_the_note,
-        _spoil_the_note,
-        _make_the_note_another_version,
-        _make_the_note_boast,
+        _lose_the_file,
+        _cut_the_file,
+        _empty_the_file,
+        _make_it_another_kind_of_file,
+        _change("DROP TABLE streams"),
+        _change("ALTER TABLE chunks RENAME COLUMN data TO content"),
+        _change("DELETE FROM chunks WHERE number = 3"),
+        _change("UPDATE chunks SET data = zeroblob(length(data)) WHERE number = 3"),
+        _change("UPDATE chunks SET data = 7"),
+        _change("UPDATE streams SET size = 8 * size"),
+        _change("UPDATE streams SET name = name || '!'"),
+        _change("DELETE FROM streams WHERE number = 3"),
+        _change("DELETE FROM head"),
+        _change("UPDATE head SET document = replace(document, '150', '151')"),
+        _change("UPDATE head SET document = replace(document, '\"version\":2', '\"version\":3')"),
         _make_the_event_file_shorter,
         _make_it_another_event_file,
     ],
@@ -263,115 +287,121 @@ def _make_it_another_event_file(folder: Path) -> None:
 def test_an_index_that_is_lost_damaged_or_of_another_file_is_built_anew(
     run: Path, damage: Callable[[Path], None]
 ) -> None:
-    known = Index(run)
-    assert shown(known.query(points=10_000)) == expected(run)
-    damage(run)
-    assert shown(known.query(points=10_000)) == expected(run)
+    told = Index(run).events(*event_rows.WHOLE)
     assert answer(run) == expected(run)
-    book = columns.Files(run / "index").book()
-    assert book is not None
-    assert len(column_files(run)) == 2 * len(book.columns), "leftovers"
+    damage(run)
+    assert answer(run) == expected(run)
+    if "event_file" not in damage.__name__:
+        assert Index(run).events(*event_rows.WHOLE) == told
+    assert stored(run)[0] == (run / "events.jsonl").stat().st_size
+    assert {path.name for path in run.iterdir()} == {"events.jsonl", "metrics.db"}
 
 
-class Crash(BaseException):
-    """The process ends here."""
+@settings(max_examples=200, deadline=None)
+@given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
+def test_a_flipped_bit_is_noticed_wherever_it_is(indexed: Path, place: float, bit: int) -> None:
+    good = (indexed / "metrics.db").read_bytes()
+    data = bytearray(good)
+    data[int(place * len(data))] ^= 1 << bit
+    (indexed / "metrics.db").write_bytes(data)
+    try:
+        assert answer(indexed) == expected(indexed)
+        assert Index(indexed).history() == history.of_run(indexed / "events.jsonl")
+    finally:
+        (indexed / "metrics.db-journal").unlink(missing_ok=True)
+        (indexed / "metrics.db").write_bytes(good)
 
 
-def _index_until(folder: Path, last: int, patch: pytest.MonkeyPatch) -> bool:
-    """Index a run, but crash in the middle of a write; whether it came to that."""
-    write, replace, left = os.pwrite, Path.replace, last
-
-    def dying_write(fd: int, data: bytes, offset: int) -> int:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            write(fd, data[: len(data) // 2], offset)
-            raise Crash
-        return write(fd, data, offset)
-
-    def dying_replace(path: Path, target: Path) -> Path:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Crash
-        return replace(path, target)
-
-    with patch.context() as dying:
-        dying.setattr(os, "pwrite", dying_write)
-        dying.setattr(Path, "replace", dying_replace)
-        try:
-            Index(folder).catch_up()
-        except Crash:
-            return True
-        return False
+def _index_within(folder: Path, most_bytes: int, *, dying: bool) -> int:
+    """How a process ends that indexes a run, but can write no file beyond some bytes: there it
+    dies, or gets an error as on a full disk."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL if dying else signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+        os._exit(0 if Index(folder).catch_up() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_crash_at_any_write_leaves_an_index_that_is_right(
-    run: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dying", [True, False])
+def test_an_indexer_that_ends_at_any_write_leaves_an_index_that_is_right(
+    run: Path, monkeypatch: pytest.MonkeyPatch, dying: bool
 ) -> None:
     monkeypatch.setattr(events, "TAIL_BYTES", 20_000)
-    wanted, crashes = expected(run), 0
-    while True:
-        copy = tmp_path_factory.mktemp("copy")
-        shutil.copy(run / "events.jsonl", copy)
-        if not _index_until(copy, crashes + 1, monkeypatch):
-            break
-        assert answer(copy) == wanted
-        crashes += 1
-    assert crashes > 20
+    wanted, ends = expected(run), []
+    for most_bytes in range(0, 200_000, 3_000):
+        ends.append(_index_within(run, most_bytes, dying=dying))
+        half = Index(run).events(EventKind.STATE)
+        assert [event.attempt for event in half] == [1, 2]
+        assert answer(run) == wanted
+        database.discard(run)
+    assert set(ends[:10]) == ({-signal.SIGXFSZ} if dying else {1})
+    assert ends[-1] == 0
 
 
-def test_an_indexer_that_is_killed_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
-    tell(tmp_path, range(3_000))
-    program = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from rl_orch.io.run import events\n"
-        "from rl_orch.io.metrics.index import Index\n"
-        "events.TAIL_BYTES = 1 << 14\n"
-        "Index(Path(sys.argv[1])).catch_up(most_bytes=1 << 16)\n"
-        "real = os.pwrite\n"
-        "def write(*given):\n"
-        "    real(*given)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "os.pwrite = write\n"
-        "Index(Path(sys.argv[1])).catch_up()\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program, tmp_path], check=False).returncode == -9
-    assert answer(tmp_path) == expected(tmp_path)
-
-
-def _full(*_: object) -> int:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_full_disk_is_answered_from_the_event_file_and_made_good_later(
+def test_who_is_killed_leaves_what_was_done_and_the_rest_to_the_next(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = Index(run)
-    with monkeypatch.context() as full:
-        full.setattr(os, "pwrite", _full)
-        assert not index.catch_up()
-        assert shown(index.query(points=10_000)) == answer(run) == expected(run)
+    monkeypatch.setattr(events, "TAIL_BYTES", 20_000)
+    assert not Index(run).catch_up(most_bytes=1)
+    done = stored(run)[0]
+    size = (run / "metrics.db").stat().st_size
+    assert _index_within(run, size, dying=True) == -signal.SIGXFSZ
+    read_from: list[int] = []
+    read_rows = event_rows.read
+
+    def noted(path: Path, offset: int, lineage: event_rows.Lineage) -> event_rows.EventRows:
+        read_from.append(offset)
+        return read_rows(path, offset, lineage)
+
+    monkeypatch.setattr(event_rows, "read", noted)
+    assert answer(run) == expected(run)
+    assert min(read_from) >= done, "what was done is not done again"
+
+
+def test_a_full_disk_is_answered_from_the_event_file_and_made_good_later(run: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+        os._exit(0 if answer(run) == expected(run) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     tell(run, [300], attempt=2)
-    assert shown(index.query(points=10_000)) == expected(run)
-    assert columns.Files(run / "index").book() is not None
+    assert answer(run) == expected(run)
+    assert stored(run)[0] == (run / "events.jsonl").stat().st_size
 
 
 def test_the_last_room_on_a_disk_is_left_to_the_run(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(database, "FREE_BYTES", 1 << 60)
     assert not Index(run).catch_up()
+    assert answer(run) == expected(run)
+    assert not (run / "metrics.db").exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.db", "metrics.db-journal"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_the_way_of_an_index_is_left_alone(run: Path, name: str, kind: str) -> None:
+    in_place(run / name, kind)
+    before = (run / name).lstat()
+    assert not Index(run).catch_up()
+    assert answer(run) == expected(run)
+    assert (run / name).lstat().st_ino == before.st_ino
+
+
+def test_columns_of_an_older_release_make_room_for_the_new_index(run: Path) -> None:
+    (run / "index").mkdir()
+    for name in ("note.json", "lock", "0a1b2c3d-0.points", "0a1b2c3d-0.origins"):
+        (run / "index" / name).write_bytes(b"of no use")
     assert answer(run) == expected(run)
     assert not (run / "index").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_done_without(run: Path) -> None:
-    (run / "index").write_text("in the way")
-    assert not Index(run).catch_up()
-    assert answer(run) == expected(run)
-    assert (run / "index").read_text() == "in the way"
+def test_an_index_is_as_private_as_its_folder(run: Path) -> None:
+    run.chmod(0o700)
+    assert Index(run).catch_up()
+    assert stat.S_IMODE((run / "metrics.db").stat().st_mode) == 0o600
 
 
 def test_a_whole_index_is_read_where_nothing_can_be_written(
@@ -380,8 +410,8 @@ def test_a_whole_index_is_read_where_nothing_can_be_written(
     with (run / "events.jsonl").open("ab") as file:
         file.write(b'{"v":1,"torn')
     Index(run).catch_up()
-    monkeypatch.setattr(columns.Files, "locked", lambda *_: pytest.fail("wanted to write"))
-    monkeypatch.setattr(columns.MemoryColumns, "add", lambda *_: pytest.fail("read the event file"))
+    monkeypatch.setattr(database, "FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(event_rows, "_parsed", lambda _: pytest.fail("read the event file"))
     assert answer(run) == expected(run)
 
 
@@ -398,23 +428,26 @@ def test_a_run_that_has_told_nothing_has_no_curves_and_gets_no_index(tmp_path: P
     (tmp_path / "events.jsonl").touch()
     assert Index(tmp_path).catch_up()
     assert Index(tmp_path).query() == ()
-    assert not (tmp_path / "index").exists()
+    assert not (tmp_path / "metrics.db").exists()
 
 
-def test_who_asks_while_another_indexes_is_told_so(
+def test_who_cannot_wait_for_another_answers_from_the_event_file(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Index(run).catch_up()
     before = answer(run)
-    with (run / "index" / "lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    monkeypatch.setattr(database, "PATIENCE_S", 0.05)
+    with closing(sqlite3.connect(run / "metrics.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
         assert answer(run) == before, "there is nothing to wait for"
         tell(run, [300], attempt=2)
         assert not Index(run).catch_up()
-        monkeypatch.setattr("rl_orch.io.metrics.index.PATIENCE_S", 0.05)
-        with pytest.raises(Unavailable, match="another process is indexing the metrics"):
-            Index(run).query()
+        assert answer(run) == expected(run) != before
+        other.execute("ROLLBACK")
+        other.execute("BEGIN EXCLUSIVE")
+        assert answer(run) == expected(run)
     assert answer(run) == expected(run)
+    assert stored(run)[0] == (run / "events.jsonl").stat().st_size
 
 
 def test_many_processes_and_threads_share_one_index(tmp_path: Path) -> None:
@@ -452,7 +485,7 @@ def test_many_processes_and_threads_share_one_index(tmp_path: Path) -> None:
 def test_curves_beyond_the_most_that_are_kept_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "KEYS", 3)
+    monkeypatch.setattr(snapshot, "KEYS", 3)
     with EventWriter(tmp_path / "events.jsonl", run="r1", attempt=1) as log:
         for number in range(10):
             log.emit("metric", f"k{number}", 1.0, step=0)
@@ -464,7 +497,7 @@ def test_curves_beyond_the_most_that_are_kept_are_left_out(
     }
 
 
-@pytest.mark.parametrize("key", ["../../etc", "/", "", "\0", "a" * 256, "ü" * 200, "note.json"])
+@pytest.mark.parametrize("key", ["../../etc", "/", "", "\0", "a" * 256, "ü" * 200, "points of k"])
 def test_a_key_may_be_any_text_and_names_no_file(tmp_path: Path, key: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -472,4 +505,4 @@ def test_a_key_may_be_any_text_and_names_no_file(tmp_path: Path, key: str) -> No
     tell(folder, range(5), key="too long" * 1_000)
     assert list(answer(folder)) == [key]
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
-    assert len(list((folder / "index").iterdir())) == 4
+    assert {path.name for path in folder.iterdir()} == {"events.jsonl", "metrics.db"}

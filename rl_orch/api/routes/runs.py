@@ -1,6 +1,6 @@
 """Runs and groups: listing, looking at them, stopping, resuming, commands, removing."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Query as Parameter
 from fastapi import Request, Response
@@ -37,7 +37,6 @@ FARTHEST = (1 << 40) - 1
 LONGEST_HISTORY = 20_000
 """Episodes, and evaluations, that one answer holds."""
 
-Entry = TypeVar("Entry")
 
 routes = router("runs")
 
@@ -95,9 +94,9 @@ def get_run(ref: Reference, here: Here) -> Response:
 
 
 @routes.get("/runs/{ref}/view", response_model=RunDetails, **operation("viewRun", "read", 404))
-async def view_run(ref: Reference, here: Here) -> Response:
+async def view_run(ref: Reference, here: Here, checkpoints: bool = True) -> Response:
     """A run with its spec, attempts, checkpoints, models and final report."""
-    return await aside(lambda: json_response(here.orchestrator.show(ref)))
+    return await aside(lambda: json_response(here.orchestrator.show(ref, checkpoints=checkpoints)))
 
 
 @routes.get(
@@ -107,10 +106,12 @@ async def get_history(ref: Reference, here: Here) -> Response:
     """The episodes and evaluations of a run; of very many, as many as show the whole course."""
 
     def history() -> Response:
-        found = here.orchestrator.history(ref)
-        episodes, evaluations = thinned(found.episodes), thinned(found.evaluations)
-        left_out = len(episodes) < len(found.episodes) or len(evaluations) < len(found.evaluations)
-        view = HistoryView(episodes=episodes, evaluations=evaluations, thinned=left_out)
+        past = here.orchestrator.history(ref)
+        view = HistoryView(
+            episodes=tuple(past.episodes[place] for place in spread(len(past.episodes))),
+            evaluations=tuple(past.evaluations[place] for place in spread(len(past.evaluations))),
+            thinned=max(len(past.episodes), len(past.evaluations)) > LONGEST_HISTORY,
+        )
         return json_response(view)
 
     return await aside(history)
@@ -215,9 +216,7 @@ async def list_checkpoints(ref: Reference, here: Here) -> Response:
     return json_response(CheckpointList(checkpoints=view.checkpoints))
 
 
-def thinned(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """As many of some entries as one answer holds, evenly from the first to the last."""
-    if len(entries) <= LONGEST_HISTORY:
-        return entries
-    stride = (len(entries) - 1) / (LONGEST_HISTORY - 1)
-    return tuple(entries[round(place * stride)] for place in range(LONGEST_HISTORY))
+def spread(count: int) -> list[int]:
+    """The places of as many of some entries as one answer holds, evenly from first to last."""
+    stride = max(1.0, (count - 1) / (LONGEST_HISTORY - 1))
+    return [round(place * stride) for place in range(min(count, LONGEST_HISTORY))]

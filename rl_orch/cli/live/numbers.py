@@ -24,7 +24,7 @@ class LiveNumbers:
         """Take events in; returns the evaluations among them, each with its step."""
         evaluations = []
         for event in events:
-            number, evaluation = number_of(event), evaluation_of(event)
+            number, evaluation = number_of(event.value), evaluation_of(event)
             if evaluation is not None:
                 self.evaluation = evaluation
                 evaluations.append((event.step, evaluation))

@@ -11,11 +11,12 @@ from typing import Any
 
 from rl_orch import gate
 from rl_orch.core.registry.models import Registry
+from rl_orch.io.metrics import series
 from rl_orch.io.run import gate_evidence as files
 from rl_orch.io.run import history
 from rl_orch.io.run.directory import RunDir, write_text
 from rl_orch.io.run.gate_evidence import Baseline, Champion, EvidenceRequest, GateEvidence
-from rl_orch.records import EvalReport
+from rl_orch.records import EvalReport, EventKind
 from rl_orch.records.queries import ModelQuery
 
 LATENCY, BUNDLE = "latency", "bundle"
@@ -76,14 +77,15 @@ def joined(known: GateEvidence, news: GateEvidence) -> GateEvidence:
 
 def with_events(known: GateEvidence, directory: RunDir, rules: Sequence[gate.Rule]) -> GateEvidence:
     """With what the run's events say, as far as rules read it; the event file only if they do."""
-    names, events = {rule.name for rule in rules}, directory.events
-    clean = "guardrail_clean" in names
-    return known.model_copy(
-        update={
-            "history": history.evaluations(events) if "converged" in names else None,
-            "guardrail_events": history.guardrail_events(events) if clean else None,
-        }
-    )
+    names = {rule.name for rule in rules}
+    news: dict[str, Any] = {"history": None, "guardrail_events": None}
+    if "converged" in names:
+        evaluated = series.events(directory.path, EventKind.EVAL)
+        news["history"] = history.of_events(evaluated).evaluations
+    if "guardrail_clean" in names:
+        spoken = series.events(directory.path, EventKind.STATE, EventKind.GUARDRAIL)
+        news["guardrail_events"] = history.guardrail_events(spoken)
+    return known.model_copy(update=news)
 
 
 def evidence(

@@ -1,6 +1,6 @@
 """Curves from runs: the returns of one over its steps, or the mean of a group with its band.
 
-Data only; `chart.py` draws it in the terminal, `picture.py` into a file.
+Data only; `cli/views/chart.py` draws it in the terminal, `cli/views/figure.py` into a file.
 """
 
 import math
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rl_orch import stats
 from rl_orch.core.runs.groups import JUDGED
-from rl_orch.records import EpisodeSummary, History, Run, State
+from rl_orch.records import Episodes, History, Run, State
 
 Floats = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ def folded(histories: Sequence[History], label: str) -> Curve:
     trained = [past.episodes for past in histories if past.episodes]
     if not trained:
         return Curve(label, Line(), evaluated)
-    width = max(1, -(-max(episodes[-1].step for episodes in trained) // POINTS))
+    width = max(1, -(-max(episodes.steps[-1] for episodes in trained) // POINTS))
     rows = [_stretches(episodes, width) for episodes in trained]
     start, end = max(first for first, _ in rows), min(first + len(row) for first, row in rows)
     common = [row[start - first : end - first] for first, row in rows]
@@ -109,26 +109,24 @@ def folded(histories: Sequence[History], label: str) -> Curve:
 
 def _finite(past: History) -> History:
     """What is known of a run; not what a number that is not finite would spoil."""
-    return History(
-        tuple(episode for episode in past.episodes if math.isfinite(episode.ret)),
-        tuple((step, found) for step, found in past.evaluations if math.isfinite(found.mean)),
-    )
+    episodes = past.episodes
+    if not all(map(math.isfinite, episodes.rets)):
+        episodes = Episodes.of(one for one in episodes if math.isfinite(one.ret))
+    evaluations = tuple(pair for pair in past.evaluations if math.isfinite(pair[1].mean))
+    return History(episodes, evaluations)
 
 
-def _stretches(episodes: Sequence[EpisodeSummary], width: int) -> tuple[int, Floats]:
+def _stretches(episodes: Episodes, width: int) -> tuple[int, Floats]:
     """The first stretch of steps in which an episode ended, and the mean return in each from there.
 
     A stretch in which none ended keeps the return of the one before.
     """
-    sums: dict[int, list[float]] = {}
-    for episode in episodes:
-        sums.setdefault(episode.step // width, []).append(episode.ret)
-    first, last = min(sums), max(sums)
-    values: list[float] = []
-    for stretch in range(first, last + 1):
-        inside = sums.get(stretch)
-        values.append(sum(inside) / len(inside) if inside else values[-1])
-    return first, np.array(values)
+    stretch = np.array(episodes.steps) // width
+    first = int(stretch.min())
+    counts = np.bincount(stretch - first)
+    means = np.bincount(stretch - first, weights=episodes.rets) / np.maximum(counts, 1)
+    filled = np.maximum.accumulate(np.where(counts > 0, np.arange(len(counts)), 0))
+    return first, means[filled]
 
 
 def _common_evaluations(histories: Sequence[History]) -> Line:

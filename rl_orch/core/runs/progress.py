@@ -61,7 +61,7 @@ class Progress:
         return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
 
     def _paced(self, event: Event) -> "Progress":
-        speed = number_of(event)
+        speed = number_of(event.value)
         if speed is None or not 1e-6 < speed < 1e12:
             return self
         seconds = max(0, event.step - self.paced_steps) / speed

@@ -3,11 +3,9 @@
 Every tracker, screen and index asks here, so that a curve has one name wherever it is looked at.
 """
 
-import math
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
+from rl_orch.io.run.history import number_of
 from rl_orch.records import Event, EventKind
 
 EPISODIC_RETURN = "charts/episodic_return"
@@ -21,17 +19,12 @@ KEY_CHARS = 256
 
 def of_event(event: Event) -> dict[str, float]:
     """The numbers of an event by the names of their curves."""
-    return of_fields(event.kind, event.key, event.value, event.tags)
-
-
-def of_fields(kind: str, key: str, value: Any, tags: Mapping[str, Any]) -> dict[str, float]:
-    """As `of_event`, from the fields of an event as they are in its line."""
-    name = name_of(kind, key)
+    name = name_of(event.kind, event.key)
     if name is None:
         return {}
-    named = {name: number_of(value)}
-    if kind == EventKind.EPISODE:
-        named[EPISODIC_LENGTH] = number_of(tags.get("length"))
+    named = {name: number_of(event.value)}
+    if event.kind is EventKind.EPISODE:
+        named[EPISODIC_LENGTH] = number_of(event.tags.get("length"))
     return {name: number for name, number in named.items() if number is not None}
 
 
@@ -41,15 +34,3 @@ def name_of(kind: str, key: str) -> str | None:
     if kind == EventKind.EPISODE:
         return EPISODIC_RETURN
     return key if kind in NUMERIC and len(key) <= KEY_CHARS else None
-
-
-def number_of(value: Any) -> float | None:
-    """The value as a number, or None if it is none. Not finite ones are shown as such."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity"):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    return None

@@ -14,9 +14,9 @@ from typing import Any
 from rl_orch import plugins
 from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io.metrics import names
-from rl_orch.io.run import events
 from rl_orch.io.run.directory import RunDir
-from rl_orch.records import EventKind, Record
+from rl_orch.io.run.events import folded
+from rl_orch.records import Event, EventKind, History, Record
 
 POINTS = 2_000
 """As many as a screen can show of one curve."""
@@ -64,9 +64,21 @@ def keys_of_run(path: Path) -> tuple[Key, ...]:
     return found
 
 
+def history(path: Path) -> History:
+    """The episodes and evaluations of the run in a directory."""
+    past: History = _index(path).history()
+    return past
+
+
+def events(path: Path, *kinds: EventKind) -> list[Event]:
+    """The events of some kinds that are kept whole, of the run in a directory, in their order."""
+    kept: list[Event] = _index(path).events(*kinds)
+    return kept
+
+
 def catch_up(path: Path, most_bytes: int | None = None) -> bool:
-    """Bring the index of a run up to date, as far as so many bytes of events go; whether all is
-    in it. This is work ahead of need, and never an error: whoever asks for a curve does it too.
+    """Bring the index of a run up to date, as far as so many bytes of events go; whether the end
+    was seen. This is work ahead of need, and never an error: whoever asks for a curve does it too.
     """
     done: bool = _index(path).catch_up(most_bytes)
     return done
@@ -105,7 +117,7 @@ def _index(path: Path) -> Any:
 def _write_tensorboard(source: Path, folder: Path) -> None:
     sink = plugins.load("trackers", "tensorboard")(folder)
     try:
-        for event in events.folded(source, (EventKind.EPISODE, *names.NUMERIC)):
+        for event in folded(source, (EventKind.EPISODE, *names.NUMERIC)):
             sink.write(event)
         sink.flush()
     finally:

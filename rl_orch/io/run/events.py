@@ -27,7 +27,7 @@ _DEPTH = 100
 _ODD = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{3}|[0-9]{300}")
 """What a line must have for a number on it to be no finite one."""
 
-_MOST = 1 << 53
+MOST = 1 << 53
 """No counter of ours gets there; a database could not hold much more."""
 
 
@@ -350,13 +350,19 @@ def parse(line: bytes) -> Event | None:
         event = Event.model_validate_json(line)
     except ValueError:
         return None
-    if not (1 <= event.seq < _MOST and 0 <= event.attempt < _MOST and 0 <= event.step < _MOST):
+    if in_bounds(event) is None:
         return None
-    if not math.isfinite(event.ts):
-        return None
+    if not event.tags and isinstance(event.value, float) and math.isfinite(event.value):
+        return event  # As most events are: searching their line would take as long as reading it.
     if _ODD.search(line) is None or (_is_finite(event.value) and _is_finite(event.tags)):
         return event
     return event.model_copy(update={"value": _plain(event.value), "tags": _plain(event.tags)})
+
+
+def in_bounds(event: Event) -> Event | None:
+    """The event, or None if one of its numbers is none that a writer of ours can have put there."""
+    counters = 1 <= event.seq < MOST and 0 <= event.attempt < MOST and 0 <= event.step < MOST
+    return event if counters and math.isfinite(event.ts) else None
 
 
 def _is_finite(value: Any) -> bool:

@@ -1,43 +1,45 @@
-"""What a run's events say about its training, as curves: a view, rebuilt when it is asked for."""
+"""Views of events: the history of a training, how exactly it goes on, what guardrails said."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from rl_orch.io.run.events import folded, is_start, newest_attempt
-from rl_orch.records import EpisodeSummary, Evaluation, Event, EventKind, Exactness, History
+from rl_orch.io.run.events import MOST, folded, is_start
+from rl_orch.records import (
+    Episodes,
+    EpisodeSummary,
+    Evaluation,
+    Event,
+    EventKind,
+    Exactness,
+    History,
+)
 
 
-def exactness(events_file: Path) -> Exactness | None:
-    """What a run last said of how exactly it can be resumed; None before it has."""
-    said = None
-    for event in folded(events_file, (EventKind.STATE,)):
-        if event.key == "resume":
-            method, reason = event.tags.get("method"), event.tags.get("reason")
-            said = Exactness(str(event.value), str(method), None if reason is None else str(reason))
-    return said
+def exactness(events: Iterable[Event]) -> Exactness | None:
+    """How exactly a run can be resumed, by what it last said; None before it has."""
+    said = [event for event in events if event.kind is EventKind.STATE and event.key == "resume"]
+    if not said:
+        return None
+    method, reason = said[-1].tags.get("method"), said[-1].tags.get("reason")
+    return Exactness(str(said[-1].value), str(method), None if reason is None else str(reason))
 
 
-def passed_over(events_file: Path) -> tuple[str, ...]:
+def passed_over(events: Iterable[Event]) -> tuple[str, ...]:
     """The damaged checkpoints that the newest attempt had to pass over, a sentence for each."""
-    found: tuple[str, ...] = ()
-    for event in folded(events_file, (EventKind.STATE,)):
-        if is_start(event):
-            said = event.tags.get("passed_over")
-            found = tuple(map(str, said)) if isinstance(said, list) else ()
-    return found
+    starts = [event.tags.get("passed_over") for event in events if is_start(event)]
+    return tuple(map(str, starts[-1])) if starts and isinstance(starts[-1], list) else ()
 
 
-def guardrail_events(events_file: Path) -> int | None:
+def guardrail_events(events: Iterable[Event]) -> int | None:
     """How often a guardrail of the run spoke up; None where no attempt has told of its start, and
     silence says nothing."""
-    if newest_attempt(events_file) == 0:
-        return None
-    return sum(1 for _ in folded(events_file, (EventKind.GUARDRAIL,)))
-
-
-def evaluations(events_file: Path) -> tuple[tuple[int, Evaluation], ...]:
-    """The evaluations during training with their steps, oldest first."""
-    return of_events(folded(events_file, (EventKind.EVAL,))).evaluations
+    spoken, started = 0, False
+    for event in events:
+        spoken += event.kind is EventKind.GUARDRAIL
+        started = started or is_start(event)
+    return spoken if started else None
 
 
 def of_run(events_file: Path) -> History:
@@ -50,26 +52,28 @@ def of_events(events: Iterable[Event]) -> History:
     episodes: list[EpisodeSummary] = []
     evaluations: list[tuple[int, Evaluation]] = []
     for event in events:
-        ret, evaluation = number_of(event), evaluation_of(event)
+        ret, evaluation = number_of(event.value), evaluation_of(event)
         if evaluation is not None:
             evaluations.append((event.step, evaluation))
         elif event.kind is EventKind.EPISODE and ret is not None:
-            length, env = (_count(event.tags.get(name)) for name in ("length", "env"))
+            length, env = (count_of(event.tags.get(name)) for name in ("length", "env"))
             episodes.append(EpisodeSummary(event.step, ret, length, env))
-    return History(tuple(episodes), tuple(evaluations))
+    return History(Episodes.of(episodes), tuple(evaluations))
 
 
-def number_of(event: Event) -> float | None:
-    """The event's value as a number, also one that is not finite; None if it is none.
+def number_of(value: Any) -> float | None:
+    """A value as a number, also one that is not finite; None if it is none.
 
     Anything may append to an event file, so whoever reads one asks here first.
     """
-    if isinstance(event.value, bool) or event.value is None:
+    if isinstance(value, bool):
         return None
-    try:
-        return float(event.value)
-    except (TypeError, ValueError):
-        return None
+    if isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity"):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    return None
 
 
 def evaluation_of(event: Event) -> Evaluation | None:
@@ -82,5 +86,6 @@ def evaluation_of(event: Event) -> Evaluation | None:
         return None
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def count_of(value: object) -> int:
+    """A value as a whole number; 0 if it is none."""
+    return int(value) if isinstance(value, int) and abs(value) < MOST else 0
