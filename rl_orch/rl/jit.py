@@ -20,11 +20,14 @@ import numba
 import numpy as np
 from llvmlite import binding
 from numba import types
+from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
+
+from rl_orch.rl.compile_time import COMPILING
 
 Floats = NDArray[Any]
 """Contiguous numbers, all float32 or all float64 in one call."""
@@ -100,6 +103,7 @@ class KernelCache(FunctionCache):
                 self._collects = gc.isenabled()
                 gc.disable()
             while not _locked(self._lock):
+                COMPILING.on_compile()
                 if time.monotonic() > deadline:
                     self._end()
                     return False
@@ -112,6 +116,24 @@ class KernelCache(FunctionCache):
             self._lock = None
             if self._collects:
                 gc.enable()
+
+
+class CompileListener(event.Listener):
+    """Numba's word on its work, for the timer: `compiler_lock` is all of it, `compile` a part."""
+
+    def on_start(self, event: Any) -> None:
+        """Numba begins."""
+        COMPILING.start()
+        if event.kind == "numba:compile":
+            COMPILING.on_compile()
+
+    def on_end(self, _event: Any) -> None:
+        """Numba is done."""
+        COMPILING.stop()
+
+
+for _kind in ("numba:compiler_lock", "numba:compile"):
+    event.register(_kind, CompileListener())  # type: ignore[no-untyped-call]
 
 
 def _locked(file: int) -> bool:

@@ -4,7 +4,6 @@ It tells a `TrainingRecorder` what happened and asks it for commands; files and 
 that.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import EvalReport, EventKind, Verdict
 from rl_orch.rl.collect.overlap import overlapped
 from rl_orch.rl.collect.rollout import CollectorState, LocalCollector
+from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.observations import flat_space
@@ -149,7 +149,7 @@ class Training(Trainer):
         method: Method = "captured",
         pure_reset: bool = True,
         allocate: Allocate = in_memory,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = COMPILING.training_clock,
     ) -> None:
         self._spec = spec
         self._recorder = recorder

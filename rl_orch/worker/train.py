@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rl_orch import plugins
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints.replay_segments import SegmentStore, allocator
 from rl_orch.io.files import private
@@ -17,6 +18,8 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
+from rl_orch.records import EventKind
+from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
 from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
@@ -73,6 +76,7 @@ class TrainingAttempt:
                 return self._trained(spec, recorder, proof)
 
     def _trained(self, spec: Spec, recorder: FileRecorder, proof: Proof) -> End:
+        COMPILING.on_compile = partial(self._tell_of_compiling, recorder)
         try:
             outcome = train(
                 spec,
@@ -84,8 +88,23 @@ class TrainingAttempt:
             )
         except (Exception, SystemExit) as error:
             return failure(error, recorder.step)
+        finally:
+            COMPILING.on_compile = _nothing_to_tell
         how = "stopped" if outcome.reason == "stopped" else "trained"
         return End(how, outcome.env_steps, outcome.detail)
+
+    def _tell_of_compiling(self, recorder: FileRecorder) -> None:
+        """Say it once, and at once: the first update may be a while."""
+        COMPILING.on_compile = _nothing_to_tell
+        is_kept = plugins.part("kernel compiler").note_of("") is not None
+        what = "kernels, once on this machine" if is_kept else "kernels"
+        step = max(recorder.step, self.beginning.step)
+        self.writer.emit(EventKind.LOG, "compiling", what, step=step)
+        self.writer.flush()
+
+
+def _nothing_to_tell() -> None:
+    pass
 
 
 def main() -> int:

@@ -21,8 +21,11 @@ PROGRAM = """
 import sys
 import numpy as np
 from rl_orch.rl.jit import product
+from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.kernels.dense import FORMS, OUTPUT_OF
 
+told = []
+COMPILING.on_compile = lambda: told.append("compiling")
 kind = sys.argv[1]
 left, right, out = (np.full(4, value, kind) for value in (2.0, 3.0, 0.0))
 print("ready", flush=True)
@@ -30,7 +33,9 @@ sys.stdin.readline()
 product(FORMS[OUTPUT_OF], left, 0, right, 0, out, 0, 2, 2, 2)
 assert out.tolist() == [12.0] * 4, out
 found = product.stats
-print(sum(found.cache_hits.values()), sum(found.cache_misses.values()))
+assert COMPILING.seconds > 0.0
+assert told or not sum(found.cache_misses.values())
+print(sum(found.cache_hits.values()), sum(found.cache_misses.values()), *told)
 """
 
 
@@ -58,7 +63,7 @@ def answers(*processes: subprocess.Popen[str]) -> list[tuple[int, int]]:
     for process in processes:
         out, problem = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, problem
-        hits, misses = out.split()
+        hits, misses, *_told = out.split()
         found.append((int(hits), int(misses)))
     return found
 
@@ -70,6 +75,12 @@ def test_processes_that_compile_at_once_keep_the_code_of_all(tmp_path: Path) -> 
     assert answers(*(started(kind, environment) for kind in kinds)) == [(1, 0), (1, 0)]
     left = [path.name for path in tmp_path.rglob("*") if ".tmp." in path.name]
     assert left == []
+
+
+def test_only_what_is_not_kept_is_said_to_be_compiled(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    said = [started("float32", environment).communicate("go\n", PATIENCE_S)[0] for _ in range(2)]
+    assert ["compiling" in text for text in said] == [True, False]
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])

@@ -22,7 +22,7 @@ from rl_orch.core.orchestrator import GroupResult, Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
-from rl_orch.records import EventKind, Run, State
+from rl_orch.records import Event, EventKind, Run, State
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec
 from tests.conftest import Ran
 from tests.waiting import PATIENCE_S
@@ -495,6 +495,27 @@ def test_plain_lines_say_how_many_runs_of_a_group_have_ended(
         ["g-s1", "0/100  failed: why"],
         ["g", "2/3 ended: 1 succeeded, 1 failed"],
     ]
+
+
+def test_kernels_that_are_compiled_are_shown_until_the_first_update(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = A_RUN.model_copy(update={"group": None, "state": State.RUNNING})
+    fields = {"seq": 1, "attempt": 1, "ts": 1.0, "run": run.id, "step": 0}
+    compiling = Event(
+        **fields, kind=EventKind.LOG, key="compiling", value="kernels, once on this machine"
+    )
+    updated = Event(**fields, kind=EventKind.METRIC, key="losses/value_loss", value=0.5)
+    lines, panel = ProgressLines(), panel_module.Panel()
+    for watch in (lines.watch, panel.watch):
+        watch(run, [])
+        watch(run, [compiling])
+        watch(run, [])
+    said = capsys.readouterr().err.splitlines()
+    assert sum("compiling kernels, once on this machine" in line for line in said) == 1
+    assert "compiling kernels, once on this machine" in shown(panel, monkeypatch, height=20)
+    panel.watch(run, [updated])
+    assert "compiling" not in shown(panel, monkeypatch, height=20)
 
 
 DIES = """

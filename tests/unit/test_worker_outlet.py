@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run import events
-from rl_orch.io.run.command_socket import Request
+from rl_orch.io.run.command_socket import COMMANDS, Request
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
@@ -93,10 +92,10 @@ def test_a_signal_reaches_a_loop_that_is_paused(orders: PendingCommands) -> None
         assert orders.next() == "stop"
 
 
-def test_a_command_that_it_does_not_know_is_refused(orders: PendingCommands) -> None:
-    assert orders.handle(Request("stop", {})) == {"accepted": "stop"}
-    with pytest.raises(BadInput, match="cannot render; it knows stop, checkpoint, pause, unpause"):
-        orders.handle(Request("render", {}))
+def test_every_command_of_the_socket_is_accepted(orders: PendingCommands) -> None:
+    for name in COMMANDS:
+        assert orders.handle(Request(name, {})) == {"accepted": name}
+    assert orders.next() == "stop"
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
