@@ -24,15 +24,21 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/rlctl launch -f rl_orch/configs/ppo-CartPole-v1.yaml
 
-# Hundreds of processes load the same modules: compiled once, whatever the machine prefers.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: setup
-	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 3 --dist worksteal tests
+# Linters work beside the tests, and have their say when both are through.
+define beside_lint
+@$(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & lint=$$!; \
+$(BIN)/python -m pytest $(1); tests=$$?; \
+wait $$lint; linted=$$?; cat $(VENV)/lint.log; exit $$((tests || linted))
+endef
 
+# Hundreds of processes load the same modules: compiled once, whatever the machine prefers.
+test check: export PYTHONDONTWRITEBYTECODE :=
+test: setup
+	$(call beside_lint,-n 3 --dist worksteal --durations=25 tests)
+
+# The linters, and tests that need neither services nor trainings of their own.
 check: setup
-	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 2 tests/unit tests/contract
+	$(call beside_lint,-n 2 --dist worksteal tests/unit)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.run.manifest import fingerprint, git_commit
@@ -26,7 +27,7 @@ from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.stats import summarize
 from rl_orch.worker.attempt.commands import PendingCommands
-from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
+from rl_orch.worker.attempt.recorder import FileRecorder
 
 HERE = Path(__file__).parent
 EVERY = 10

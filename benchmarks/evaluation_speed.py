@@ -23,6 +23,7 @@ import torch
 from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.rl.evaluate import Evaluator, lanes_alone
 from rl_orch.rl.policies.actor_critic import ActorCritic
+from rl_orch.rl.policies.policy import Actor
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
@@ -46,12 +47,12 @@ def main() -> None:
         options.episodes, options.repeats = 100, 1
     torch.set_num_threads(1)
     spec = resolve({"env": {"id": "CartPole-v1"}}, overrides=["train.total_timesteps=100000"])
-    policy = _trained(spec)
+    policy, actor = _trained(spec)
     sides: dict[str, list[dict[str, Any]]] = {}
     with TemporaryDirectory() as folder:
         weights = _written(policy, Path(folder) / "weights.npz")
         for _ in range(options.repeats):
-            sides.setdefault("ours", []).append(_ours(policy, spec, options.episodes))
+            sides.setdefault("ours", []).append(_ours(actor, spec, options.episodes))
             for copies in COPIES:
                 words = [
                     options.peer_python,
@@ -86,13 +87,13 @@ def main() -> None:
         raise SystemExit(f"a mean return below {LEAST:g}: {', '.join(low)}")
 
 
-def _trained(spec: Spec) -> ActorCritic:
+def _trained(spec: Spec) -> tuple[ActorCritic, Actor]:
     seed_all(spec.env.seed)
     with closing(Training(spec, NullRecorder())) as training:
         while training.env_steps < spec.train.total_timesteps:
             training.train_step()
         assert isinstance(training.policy, ActorCritic)
-        return training.policy
+        return training.policy, training.actor
 
 
 def _written(policy: ActorCritic, path: Path) -> str:
@@ -103,7 +104,7 @@ def _written(policy: ActorCritic, path: Path) -> str:
     return str(path)
 
 
-def _ours(policy: ActorCritic, spec: Spec, episodes: int) -> dict[str, Any]:
+def _ours(policy: Actor, spec: Spec, episodes: int) -> dict[str, Any]:
     with closing(Evaluator(spec, lanes=lanes_alone(spec))) as evaluator:
         began = time.perf_counter()
         played = evaluator.play(policy, episodes=episodes, seed=7, deterministic=True)

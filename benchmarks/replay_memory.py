@@ -27,6 +27,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_orch.io.checkpoints import replay_files
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.run.manifest import fingerprint, git_commit
@@ -38,7 +39,7 @@ from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.attempt import start
 from rl_orch.worker.attempt.commands import PendingCommands
-from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
+from rl_orch.worker.attempt.recorder import FileRecorder
 
 HERE = Path(__file__).parent
 GIB = 1 << 30

@@ -3,6 +3,7 @@
 Trainings of one spec take turns: one started by hand, with nobody watching, and one queued at a
 running service. Which goes first changes with every pair. The figures to read are the mean of the
 pairs' throughput ratios with its interval, and the service's CPU time as a share of the trainer's.
+A training lasts about a minute: a first one, by hand, says how many steps that takes.
 Writes `benchmarks/results/supervision_cost.json`.
 """
 
@@ -44,6 +45,10 @@ SPEC: dict[str, Any] = {
 }
 
 
+FIRST_BYTES = 4096
+"""An event file of that size tells of a first iteration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Steps a second of one training, its CPU time, and that of the service meanwhile."""
@@ -56,10 +61,11 @@ class Measured:
 def main() -> None:
     """Measure, print a table, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long a training lasts")
     options = parser.parse_args()
-    spec = resolve(SPEC)
     with TemporaryDirectory() as folder, _service(Path(folder)) as service:
+        spec = _lasting(options.seconds, Path(folder))
         bare, supervised = _pairs(spec, Path(folder), service, options.pairs)
     ratios = [s.speed / b.speed for b, s in zip(bare, supervised, strict=True)]
     ratio = summarize(ratios)
@@ -76,7 +82,8 @@ def main() -> None:
         "commit": git_commit(HERE),
         "python": platform.python_version(),
         "fingerprint": fingerprint(spec),
-        "spec": SPEC,
+        "spec": spec.model_dump(mode="json"),
+        "seconds": options.seconds,
         "ratio": ratio.mean,
         "ratio_ci95": ratio.ci95,
         "pairs": ratio.n,
@@ -90,13 +97,20 @@ def main() -> None:
     (results / "supervision_cost.json").write_text(json.dumps(document, indent=2) + "\n")
 
 
+def _lasting(seconds: float, folder: Path) -> Spec:
+    """The spec with as many steps as take so long here; the first training compiles, too."""
+    for name in ("compiling", "warm-up"):
+        speed = _bare(resolve(SPEC), folder / name).speed
+    train = SPEC["train"] | {"total_timesteps": int(speed * seconds)}
+    return resolve(SPEC | {"train": train})
+
+
 def _pairs(
     spec: Spec, folder: Path, service: psutil.Process, pairs: int
 ) -> tuple[list[Measured], list[Measured]]:
     at = service_note.living(folder / "home")
     assert at is not None
     client = Client(at.url, at.token)
-    _bare(spec, folder / "warm-up")
     bare, supervised = [], []
     for pair in range(pairs):
         for watched in (False, True) if pair % 2 else (True, False):
@@ -129,14 +143,14 @@ def _supervised(spec: Spec, client: Client, service: psutil.Process) -> Measured
     run = client.submit(spec).runs[0]
     directory = RunDir(Path(run.path))
     root = _root(directory)
-    while not _times(directory):
+    while not directory.events.exists() or directory.events.stat().st_size < FIRST_BYTES:
         time.sleep(0.05)
     before, trained = _cpu_s(service), _cpu_s(root)
     seen = trained
-    while b'"key":"ended"' not in directory.events.read_bytes():  # The API is not asked: it counts.
-        seen = _cpu_s(root) or seen
+    spent = 0.0
+    while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:  # The API would count.
+        seen, spent = _cpu_s(root) or seen, _cpu_s(service) - before
         time.sleep(0.5)
-    spent = _cpu_s(service) - before
     while client.get(run.id).active:
         time.sleep(0.2)
     return Measured(_speed(directory), seen - trained, spent)

@@ -61,7 +61,7 @@ def connect(
         return made[chosen]
 
     if resident and spares:
-        made["local"] = plugins.load("runners", "local")(spares=spares)
+        made["local"] = plugins.load("runners", "local")(standbys=spares)
     found = service_note.database_of(folder, database)
     return Orchestrator(folder, runner_of, database=found, resident=resident)
 

@@ -34,6 +34,13 @@ ROOM_BYTES = 4 << 30
 LONG = ("integration", "learning", "faults")
 """Folders with tests that take long."""
 
+LONGEST = (
+    *("test_readme.py", "test_warm.py", "test_known_answers.py", "test_configs.py"),
+    *("test_leaks.py", "test_resume.py", "test_verify_resume.py", "test_modules.py"),
+    *("test_eval.py", "test_up.py", "test_endings.py", "test_external.py", "test_roots.py"),
+)
+"""Files that take longest, and are begun with; the others follow as they come."""
+
 PAUSE_S = 0.01
 PAUSES = (
     "rl_orch.cli.live.follow.LOOK_EVERY_S",
@@ -79,13 +86,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _dealt(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     """The same tests, so that equal parts of them begin with equally many of the long files."""
     short = [item for item in items if item.path.parent.name not in LONG]
-    files = [
-        list(of_file)
-        for folder in LONG
-        for _, of_file in groupby(
-            (item for item in items if item.path.parent.name == folder), lambda item: item.path
-        )
-    ]
+    long = (item for folder in LONG for item in items if item.path.parent.name == folder)
+    files = [list(of_file) for _, of_file in groupby(long, lambda item: item.path)]
+    files.sort(key=lambda of_file: _turn(of_file[0].path.name))
     dealt: list[pytest.Item] = []
     for number in range(processes):
         size = (len(items) - len(dealt)) // (processes - number)
@@ -94,6 +97,10 @@ def _dealt(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
         dealt += [*hand, *short[:fill]]
         del short[:fill]
     return dealt + short
+
+
+def _turn(name: str) -> int:
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -105,10 +112,10 @@ def brief_pauses() -> Iterator[None]:
         yield
 
 
-def python_path(folder: Path) -> str:
-    """A path of modules that begins with a folder. What is on it already stays, such as the very
+def python_path(*folders: Path) -> str:
+    """A path of modules that begins with folders. What is on it already stays, such as the very
     package that is tested."""
-    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
 
 
 @dataclass(frozen=True)

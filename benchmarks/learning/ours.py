@@ -28,7 +28,7 @@ def main(workload: dict[str, Any]) -> None:
             if before // every == step // every and step < total:
                 continue
             report = evaluator.evaluate(
-                training.policy,
+                training.actor,
                 episodes=episodes,
                 seed=evaluation_seed(spec),
                 deterministic=True,

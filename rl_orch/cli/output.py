@@ -4,10 +4,13 @@ Progress, warnings and errors go to standard error. What came from files or user
 terminal escapes.
 """
 
+import errno
+import io
 import json
 import math
 import os
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,8 +18,50 @@ from rich.markup import escape
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
 from rl_orch.io.files.text import clean
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_UNREAD: set[int] = set()
+"""The descriptors of standard streams whose reader has gone."""
+
 PROBLEMS_SHOWN = 2
 """Each takes two lines; with one more for the rest, an error never passes five."""
+
+
+class StandardStream(io.FileIO):
+    """Standard output or error. Once its reader has gone, as `head` goes, it drops what it gets."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write the data; a pipe or a terminal that is closed ends the output and nothing else."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            _UNREAD.add(self.fileno())
+            return memoryview(data).nbytes
+
+
+def outlast_readers() -> None:
+    """Put standard streams in place that outlast their readers. What a terminal cannot show is
+    escaped, as JSON would, and never an error."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
+            buffer = io.BufferedWriter(StandardStream(stream.fileno(), "w", closefd=False))
+            text = io.TextIOWrapper(
+                buffer,
+                stream.encoding,
+                "backslashreplace",
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, text)
+
+
+def unread() -> bool:
+    """Whether the reader of standard output has gone."""
+    return 1 in _UNREAD
 
 
 def out() -> Console:

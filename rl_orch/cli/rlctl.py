@@ -5,7 +5,6 @@ A command's module is imported only when that command is asked for, so that help
 
 import difflib
 import gc
-import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import typer
 
 from rl_orch import __version__, plugins
-from rl_orch.cli.output import note, report_error
+from rl_orch.cli.output import note, outlast_readers, report_error
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.processes.signals import hear_of_children
 
@@ -79,10 +78,7 @@ Exit codes: 0 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 
 def main() -> None:
     """The console script."""
     hear_of_children()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # What a terminal cannot show is escaped, as JSON would, and never an error.
-            stream.reconfigure(errors="backslashreplace")
+    outlast_readers()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from rl_orch.core.runs import run_import
+from rl_orch.core.runs.creation import Draft
 from rl_orch.core.runs.foreground import (
     Pumps,
     RunObserver,
@@ -79,25 +80,21 @@ class Orchestrator(Verbs):
 
     def create(self, spec: Spec, *, lease: str | None = None) -> Run:
         """A queued run with its directory, durable before this returns."""
-        (run_id,) = self._made(spec, lease)
+        (run_id,) = self._drafted(spec, lease).ids
         return self.store.get(run_id)
 
     def launch(
         self, spec: Spec, *, watch: RunObserver = no_observer, stop_requests: StopRequests = never
     ) -> RunResult:
         """Carry a spec out in the foreground, from queued to its end."""
-        lease = pids.lease()
-        supervisor = self.supervisor(self.create(spec, lease=lease), lease)
-        return self._carried_out([supervisor], watch, stop_requests)[0]
+        (result,) = self._carried_out(self._supervisors(spec), watch, stop_requests)
+        return result
 
     def launch_group(
         self, spec: Spec, *, watch: RunObserver = no_observer, stop_requests: StopRequests = never
     ) -> GroupResult:
         """Carry a spec out once for each of its seeds, as many at once as the cores allow."""
-        lease = pids.lease()
-        ids = self._made(spec, lease)
-        supervisors = [self.supervisor(self.store.get(run_id), lease) for run_id in ids]
-        return _group_result(self._carried_out(supervisors, watch, stop_requests))
+        return _group_result(self._carried_out(self._supervisors(spec), watch, stop_requests))
 
     def resume(
         self,
@@ -126,13 +123,13 @@ class Orchestrator(Verbs):
         stop_requests: StopRequests = never,
     ) -> GroupResult:
         """Go on with every run of a group that has not come to a final end."""
-        found = self.group(reference)
-        if found is None:
+        group = self.group(reference)
+        if group is None:
             raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
-        runs = self._resumable(found, overrides)
+        runs = self._resumable(group, overrides)
         supervisors = self._resumed_where_possible(runs, overrides)
         self._carried_out(supervisors, watch, stop_requests)
-        return _group_result([self._result(run.id) for run in self.store.group_runs(found.id)])
+        return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
     def import_run(self, path: Path, *, move: bool = False, watch: CopyWatch = unwatched) -> Run:
         """Take in a run directory from another home: a copy of it, or the directory itself.
@@ -190,13 +187,22 @@ class Orchestrator(Verbs):
         """End a run's root at once and tell nobody, as a power cut would."""
         self._signal(self.store.get(run_id), force=True)
 
-    def _made(self, spec: Spec, lease: str | None) -> list[str]:
-        """The ids of the runs that a spec makes; what is worth a warning is logged."""
+    def _supervisors(self, spec: Spec) -> list[Supervisor]:
+        """Those of the runs that a spec makes."""
+        lease = pids.lease()
+        drafted = self._drafted(spec, lease)
+        return [
+            self.supervisor(self.store.get(run.id), lease, carried_spec=member)
+            for run, member in zip(drafted.runs, drafted.specs, strict=True)
+        ]
+
+    def _drafted(self, spec: Spec, lease: str | None) -> Draft:
+        """The runs that a spec makes; what is worth a warning is logged."""
         refuse_pending(spec)
-        spec, told = ready(self.home, spec)
-        for finding in told:
+        spec, warnings = ready(self.home, spec)
+        for finding in warnings:
             LOG.warning("%s", finding)
-        return self._created(spec, lease=lease)[0]
+        return self._created(spec, lease=lease)[1]
 
     def _resumed(self, run: Run, overrides: Sequence[str]) -> Supervisor:
         """The run's supervisor from here on: its lease is ours, and it is queued or lives."""
@@ -208,13 +214,14 @@ class Orchestrator(Verbs):
             refuse_final(run)
             if run.active:
                 refuse_changes(run, overrides)
+                spec = spec_of(run)
             else:
-                run = requeued(run, overrides, self.check)
+                run, spec = requeued(run, overrides, self.check)
                 self.store.save(run, lease=lease)
         except BaseException:
             self.store.release(run.id, lease=lease)
             raise
-        return self.supervisor(run, lease)
+        return self.supervisor(run, lease, carried_spec=spec)
 
     def _resumed_where_possible(
         self, runs: Sequence[Run], overrides: Sequence[str]
@@ -242,7 +249,7 @@ class Orchestrator(Verbs):
             watch(run, events)
 
         try:
-            slots = room(spec_of(supervisors[0].run).resources.threads)
+            slots = room(supervisors[0].spec.resources.threads)
             carry_out(supervisors, slots=slots, watch=watched, stop_requests=stop_requests)
         finally:
             pumps.close()
@@ -257,9 +264,9 @@ class Orchestrator(Verbs):
     def _result(self, run_id: str) -> RunResult:
         """What became of a run that ended some time ago."""
         run = self.store.get(run_id)
-        found = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
+        models = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
         report = RunDir(Path(run.path)).read_report("final")
-        return RunResult(run, report, found[0].verdict if found else None)
+        return RunResult(run, report, models[0].verdict if models else None)
 
 
 def _result(supervisor: Supervisor) -> RunResult:

@@ -123,12 +123,12 @@ def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
     return fitted(arrival, _fitting().answer(question, watch))
 
 
-def fitted(arrival: Arrival, told: Mapping[str, Any]) -> Arrival:
+def fitted(arrival: Arrival, answer: Mapping[str, Any]) -> Arrival:
     """The policy with what was found when it was fitted."""
     notes = arrival.notes
-    if told["missing"]:
-        notes = (*notes, f"the file does not have {', '.join(told['missing'])}; {NEW}")
-    return replace(arrival, spec=assign(arrival.spec, told["settled"]), notes=notes)
+    if answer["missing"]:
+        notes = (*notes, f"the file does not have {', '.join(answer['missing'])}; {NEW}")
+    return replace(arrival, spec=assign(arrival.spec, answer["settled"]), notes=notes)
 
 
 def draft(home: Path, arrival: Arrival, who: str) -> Draft:
@@ -176,23 +176,23 @@ def _from_file(
     if wish.normalizer is not None:
         _taken(wish.normalizer, scratch / "normalizer")
         question |= {"normalizer": "normalizer", "normalizer_called": _called(wish.normalizer)}
-    told = _reading(scratch).answer(question, watch)
+    answer = _reading(scratch).answer(question, watch)
     if wish.env is None:
         raise BadInput(
-            f"{_called(path)} does not say which environment its policy, {told['algorithm']} of "
-            f"{told['format']}, has learned",
+            f"{_called(path)} does not say which environment its policy, {answer['algorithm']} of "
+            f"{answer['format']}, has learned",
             path="env",
             hint="For example: --env CartPole-v1",
         )
-    options = told["options"] | {"agent.algorithm": told["algorithm"], "env.id": wish.env}
-    lineage = {"file": _called(path), "format": told["format"], "sha256": digest, "bytes": size}
+    options = answer["options"] | {"agent.algorithm": answer["algorithm"], "env.id": wish.env}
+    lineage = {"file": _called(path), "format": answer["format"], "sha256": digest, "bytes": size}
     return Arrival(
         _spec(_nested(options), wish),
         scratch,
-        lineage | {"confined": told["confined"]},
-        step=told["step"],
-        notes=tuple(told["notes"]),
-        stretched=told["stretched"],
+        lineage | {"confined": answer["confined"]},
+        step=answer["step"],
+        notes=tuple(answer["notes"]),
+        stretched=answer["stretched"],
     )
 
 
@@ -258,10 +258,9 @@ def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVe
         drafted.discard()
         raise
     try:
-        (checkpoint,) = catalog.listing(RunDir.of(run).checkpoints)
-        model_id = here.registry.enter(
-            run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
-        )
+        root = RunDir.of(run).checkpoints
+        (name,) = catalog.all_names(root)
+        model_id = here.registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
         run = here.store.get(run.id).model_copy(update={"model_id": model_id})
         here.store.save(run, lease=lease)
         return here.registry.get(model_id)
@@ -323,7 +322,7 @@ def _taken(path: Path, copy: Path) -> tuple[str, int]:
 def _opened(path: Path) -> BufferedReader:
     """A file of at most so many bytes as are read, itself and no link."""
     try:
-        file = os.fdopen(regular.opened(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        file = regular.reader(path, follow=False)
     except OSError as error:
         if path.is_symlink():
             raise _link(path) from None

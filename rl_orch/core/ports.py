@@ -3,7 +3,7 @@ plays models for a gate.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -19,12 +19,14 @@ __all__ = ["Exit", "ModelEvaluator", "Runner", "Sink", "Task"]
 class Task:
     """What a root process is started for: training an attempt, or judging a checkpoint.
 
-    `gpus` are the only ones that it may see; None leaves it those that its starter sees.
+    `gpus` are the only ones that it may see; None leaves it those that its starter sees. `spec` is
+    the run's, where its starter has read it: `RunDir(directory, task.spec)` carries it on.
     """
 
     attempt: int
     checkpoint: str | None = None
     gpus: tuple[str, ...] | None = None
+    spec: Spec | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,11 @@ class ModelEvaluator(Protocol):
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
-        """The report on a model, and on another one over episodes of the very same seeds."""
+        """The report on a model, and on another one over episodes of the very same seeds.
+
+        One that has verified every byte of the files it played names their `digest`; whoever
+        judges then verifies them no more.
+        """
 
     def gather(
         self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest

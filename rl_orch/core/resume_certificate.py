@@ -59,7 +59,7 @@ class Trial:
         Each comes after the first checkpoint, so that there is something to go on from.
         """
         carry_out = self._launch("killed")
-        first = catalog.listing(whole.checkpoints)[0].step
+        first = catalog.step_of(Path(catalog.all_names(whole.checkpoints)[0])) or 0
         lag_s = 0.1 * _training_s(whole) / self.kills
         moments: list[Kill] = []
         for number in range(self.kills):

@@ -128,8 +128,7 @@ class Verbs:
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
-        self._refuse_what_never_fits(spec)
-        return self._runner_of(spec.runner.name).check(spec, module_path)
+        return self._checked(spec, module_path)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
@@ -140,14 +139,14 @@ class Verbs:
         `module_path` are searched for modules that it names; by default those of this process.
         """
         digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-        known = None if key is None or not self.exists else self.store.submitted(key, digest)
-        if known is not None:
-            return self._submission(known, repeated=True)
+        earlier = None if key is None or not self.exists else self.store.submitted(key, digest)
+        if earlier is not None:
+            return self._submission(earlier, repeated=True)
         refuse_pending(spec)
-        spec, told = ready(self.home, spec)
-        ids, repeated = self._created(spec, key=key, digest=digest, module_path=module_path)
-        submission = self._submission(ids, repeated=repeated)
-        return submission.model_copy(update={"warnings": tuple(map(str, told))})
+        spec, warnings = ready(self.home, spec)
+        ids, drafted = self._created(spec, key=key, digest=digest, module_path=module_path)
+        submission = self._submission(ids, repeated=ids != drafted.ids)
+        return submission.model_copy(update={"warnings": tuple(map(str, warnings))})
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, each as it really is at this moment."""
@@ -174,22 +173,24 @@ class Verbs:
         """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
         if not self.exists:
             return None
-        found = self.store.find_group(reference)
-        return None if found is None else fold(self.group_runs(found))
+        group_id = self.store.find_group(reference)
+        return None if group_id is None else fold(self.group_runs(group_id))
 
     def group_runs(self, group: str) -> tuple[Run, ...]:
         """The runs of a group, by seed, as they really are."""
         return tuple(map(self.orphans.refreshed, self.store.group_runs(group)))
 
-    def show(self, reference: str) -> RunView:
-        """A run with its attempts, checkpoints, models and final report."""
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its attempts, models and final report; and with its checkpoints, for which
+        every byte of them is read."""
         run, directory = self.there(reference)
         states = series.events(directory.path, EventKind.STATE)
+        listed = catalog.listing(directory.checkpoints) if checkpoints else ()
         return RunView(
             run=run,
             spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(map(_checkpoint, catalog.listing(directory.checkpoints))),
+            checkpoints=tuple(map(_checkpoint, listed)),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(states),
@@ -332,13 +333,13 @@ class Verbs:
         key: str | None = None,
         digest: str = "",
         module_path: Sequence[str] | None = None,
-    ) -> tuple[list[str], bool]:
-        """The ids of the runs that a spec makes; or of those that it made with that key before."""
+    ) -> tuple[list[str], creation.Draft]:
+        """The runs that a `ready` spec makes, and their ids; or those of then, where it made some
+        with that key before."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
         folders = _module_path(spec, module_path)
-        spec = self.check(spec, folders)
+        spec = self._checked(spec, folders)
         drafted = creation.draft(self.home, spec, after=after, module_path=folders)
-        mine = [run.id for run in drafted.runs]
         try:
             ids = self.store.submit(
                 drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
@@ -348,9 +349,9 @@ class Verbs:
             lost = isinstance(error, Unavailable) and isinstance(self.location, str)
             drafted.discard(only_unpublished=lost)
             raise
-        if ids != mine:
+        if ids != drafted.ids:
             drafted.discard()
-        return ids, ids != mine
+        return ids, drafted
 
     def _awaited(self, reference: str) -> str:
         """The id of the run or group that another one is to wait for."""
@@ -374,8 +375,8 @@ class Verbs:
             if other.state is not State.QUEUED
             and (lease is None or pids.holder_of(lease)[0] == pids.host())
         ]
-        found = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
-        return None if found is None else found.sentence
+        place = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
+        return None if place is None else place.sentence
 
     def _room(self, *, gpus: bool) -> scheduler.Capacity:
         """What runs may use: of a service what it was given, else of the machine all."""
@@ -385,12 +386,14 @@ class Verbs:
             gpus=tuple(gpu.index for gpu in hardware.gpus()) if gpus else (),
         )
 
-    def _refuse_what_never_fits(self, spec: Spec) -> None:
+    def _checked(self, spec: Spec, module_path: Sequence[str]) -> Spec:
+        """As `check`, of a spec that is `ready`."""
         capacity = self._room(gpus=spec.gpus > 0)
         wanted = creation.record(spec, run_id="it", path=self.home, group=None, made_at=0.0)
         reason = scheduler.never_fits(wanted, capacity)
         if reason is not None:
             raise BadInput(reason, path="resources", hint="Ask for less, or use another machine.")
+        return self._runner_of(spec.runner.name).check(spec, module_path)
 
     def _submission(self, ids: Sequence[str], *, repeated: bool = False) -> Submission:
         runs = tuple(self.store.get(run_id) for run_id in ids if run_id in self.store)
@@ -420,7 +423,8 @@ class Verbs:
             refuse_final(run)
             if run.active:
                 return run
-            return self.store.requeue(requeued(run, overrides, self.check), lease=lease)
+            run, _ = requeued(run, overrides, self.check)
+            return self.store.requeue(run, lease=lease)
 
     @contextmanager
     def _claimed(self, run: Run) -> Iterator[str]:

@@ -23,7 +23,7 @@ from rl_orch.export.graph import (
 )
 from rl_orch.export.parity import Run, in_torch, newest
 from rl_orch.io.policies.bundles import Port
-from rl_orch.rl.policies.policy import Decision, PolicyInput, PolicyModule
+from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput, PolicyModule
 from rl_orch.spec.model import Spec
 
 
@@ -61,7 +61,7 @@ class GraphActing:
 class SampledActing:
     """The policy in torch, sampling; what it stacks and remembers is what its graph would."""
 
-    def __init__(self, policy: PolicyModule, spec: Spec, seed: int) -> None:
+    def __init__(self, policy: Actor, spec: Spec, seed: int) -> None:
         self._policy, self._frames = policy, spec.obs.stack_frames
         self._generator = torch.Generator(policy.device).manual_seed(seed)
         self._stack: Any = None

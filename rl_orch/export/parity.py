@@ -67,12 +67,8 @@ def gather(policy: PolicyModule, graph: PolicyGraph, spec: Spec, rows: int) -> P
     """Play the spec's environment with the policy, in torch, for so many rows."""
     lanes = min(LANES, rows)
     seed = derive(spec.env.seed, Stream.FINAL_EVALUATION, rows)
-    acting, policy.acting = policy.acting, None
-    try:
-        with isolated(seed), closing(vector.make(spec, num_envs=lanes)) as envs:
-            steps = [*_Play(policy, graph, spec, envs).steps(-(-rows // lanes), seed)]
-    finally:
-        policy.acting = acting
+    with isolated(seed), closing(vector.make(spec, num_envs=lanes)) as envs:
+        steps = [*_Play(policy, graph, spec, envs).steps(-(-rows // lanes), seed)]
     return ParityRows(*(_joined([step[side] for step in steps], rows) for side in (0, 1)))
 
 

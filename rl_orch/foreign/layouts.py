@@ -20,7 +20,7 @@ ACTOR_CRITIC = ("ppo", "a2c")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known besides tensors: the algorithm, if somebody has said it, and quantiles."""
+    """Facts besides tensors: the algorithm, if somebody has said it, and quantiles."""
 
     algorithm: str | None = None
     quantiles: int | None = None

@@ -25,7 +25,8 @@ class Run(Record):
     """A spec being carried out. Its JSON form is a contract: fields are added, never renamed.
 
     From `queue` on: what the scheduler goes by. `arrival` is the place in the order of arrival,
-    `retries` how often the run was started again after a crash since a person last asked for it.
+    `retries` how often the run was started again after a crash since a person last asked for it,
+    `group_size` how many runs its group was to have, where that was noted.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Run(Record):
     gpus: int = 0
     memory_mb: int = 512
     retries: int = 0
+    group_size: int | None = None
 
     @property
     def active(self) -> bool:
@@ -69,7 +71,8 @@ class Group(Record):
     """Runs of one spec that differ in their seed alone, folded into one.
 
     `core/runs/groups.py` says how: `state` is what the runs' states come to, `env_steps` and
-    `total_timesteps` are sums, `eval` is over the runs that have had their final evaluation.
+    `total_timesteps` are sums, `eval` is over the runs that have had their final evaluation,
+    `asked` is how many runs it was to have.
     """
 
     id: str
@@ -87,6 +90,12 @@ class Group(Record):
     created_at: float
     updated_at: float
     runs: tuple[str, ...]
+    asked: int | None = None
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether it has fewer runs than it was to have."""
+        return self.asked is not None and len(self.runs) < self.asked
 
     @property
     def active(self) -> bool:

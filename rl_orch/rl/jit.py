@@ -6,6 +6,7 @@ import gc
 import hashlib
 import importlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -19,11 +20,14 @@ import numba
 import numpy as np
 from llvmlite import binding
 from numba import types
+from numba.core import event
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
+
+from rl_orch.rl.compile_time import COMPILING
 
 Floats = NDArray[Any]
 """Contiguous numbers, all float32 or all float64 in one call."""
@@ -42,6 +46,9 @@ SOURCES = (
 COMPILED_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.02
 
+UNUSED_S = 30 * 24 * 3600.0
+"""Age of the last use, the time of the folder, from which on code is swept."""
+
 OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -57,12 +64,12 @@ class KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The code for a signature; None where this process is the one to compile it."""
-        found = self._found(sig, target_context)
-        if found is None and self._begin():
-            found = self._found(sig, target_context)
-            if found is not None:
+        code = self._kept_code(sig, target_context)
+        if code is None and self._begin():
+            code = self._kept_code(sig, target_context)
+            if code is not None:
                 self._end()
-        return found
+        return code
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the code for a signature, if there is room for it and nobody else compiles."""
@@ -71,7 +78,7 @@ class KernelCache(FunctionCache):
                 super().save_overload(sig, data)  # type: ignore[no-untyped-call]
             self._end()
 
-    def _found(self, sig: Any, target_context: Any) -> Any:
+    def _kept_code(self, sig: Any, target_context: Any) -> Any:
         """The code that is kept for a signature. What cannot be read, as after a power cut, is
         forgotten, whatever that is an error of: it is compiled anew."""
         try:
@@ -96,6 +103,7 @@ class KernelCache(FunctionCache):
                 self._collects = gc.isenabled()
                 gc.disable()
             while not _locked(self._lock):
+                COMPILING.on_compile()
                 if time.monotonic() > deadline:
                     self._end()
                     return False
@@ -108,6 +116,24 @@ class KernelCache(FunctionCache):
             self._lock = None
             if self._collects:
                 gc.enable()
+
+
+class CompileListener(event.Listener):
+    """Numba's word on its work, for the timer: `compiler_lock` is all of it, `compile` a part."""
+
+    def on_start(self, event: Any) -> None:
+        """Numba begins."""
+        COMPILING.start()
+        if event.kind == "numba:compile":
+            COMPILING.on_compile()
+
+    def on_end(self, _event: Any) -> None:
+        """Numba is done."""
+        COMPILING.stop()
+
+
+for _kind in ("numba:compiler_lock", "numba:compile"):
+    event.register(_kind, CompileListener())  # type: ignore[no-untyped-call]
 
 
 def _locked(file: int) -> bool:
@@ -146,22 +172,24 @@ def part(function: F) -> F:
 
 
 def _kept(function: Callable[..., Any]) -> Any:
-    """Where the code of a function is kept; None where our folder cannot be written to. Then each
-    process compiles for itself: what Numba keeps elsewhere may be older than the parts of it."""
+    """The cache of a function's code; None where our folder cannot be written to.
+
+    Then each process compiles for itself: Numba's own cache may be older than parts of the code.
+    """
     folder, config = _folder(), cast(Any, numba.config)
-    known, config.CACHE_DIR = config.CACHE_DIR, folder
+    before, config.CACHE_DIR = config.CACHE_DIR, folder
     try:
         kept: Any = KernelCache(function)  # type: ignore[no-untyped-call]
     except RuntimeError:
         return None
     finally:
-        config.CACHE_DIR = known
+        config.CACHE_DIR = before
     return kept if folder and Path(kept.cache_path).is_relative_to(folder) else None
 
 
 @cache
 def _folder() -> str | None:
-    """Where compiled code is kept: in the user's cache, under a name that follows from all kernels.
+    """The folder of compiled code in the user's cache, named after all kernels.
 
     Numba looks only at the file of a kernel, and would not notice a change of one that it calls.
     None where the user has no home, or others can write there.
@@ -175,7 +203,19 @@ def _folder() -> str | None:
         return None
     if not _is_ours_alone(home / "rl_orch"):
         return None
-    return str(home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}")
+    folder = home / "rl_orch" / f"kernels-{digest.hexdigest()[:16]}"
+    with suppress(OSError):
+        os.utime(folder)
+    _sweep(folder, time.time())
+    return str(folder)
+
+
+def _sweep(used: Path, now: float) -> None:
+    """Remove the code of other kernels, those of other releases, that was not used for a month."""
+    for folder in used.parent.glob("kernels-*"):
+        with suppress(OSError):
+            if folder != used and now - folder.lstat().st_mtime > UNUSED_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_ours_alone(folder: Path) -> bool:
@@ -210,18 +250,18 @@ def _blas(name: str) -> Any:
 
 
 def _address(name: str) -> int:
-    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none."""
+    """The address of a function of torch's BLAS, or SciPy's where torch shows none."""
     package = find_spec("torch")
     if package is None or package.origin is None:
         raise ImportError("torch is not installed")
     for library in Path(package.origin).parent.glob("lib/*torch_cpu.*"):
-        found: Any = getattr(_opened(library), f"{name}_", None)
-        if address := ctypes.cast(found, ctypes.c_void_p).value:
+        function: Any = getattr(_opened(library), f"{name}_", None)
+        if address := ctypes.cast(function, ctypes.c_void_p).value:
             return address
-    found = get_cython_function_address("scipy.linalg.cython_blas", name)
+    address = get_cython_function_address("scipy.linalg.cython_blas", name)
     # Products are too small to share; and by itself, it would take all cores, in every process.
     threadpool_limits(limits=1, user_api="blas")
-    return int(found)
+    return int(address)
 
 
 def _opened(library: Path) -> ctypes.CDLL:

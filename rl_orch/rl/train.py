@@ -1,10 +1,9 @@
-"""The loop: collect → learn → evaluate → save, until the budget, a gate or a command ends it.
+"""The loop: collect → learn → evaluate → save, until budget, gate or command end it.
 
-It tells an `TrainingRecorder` what happened and asks it for commands; files and sockets are behind
+It tells a `TrainingRecorder` what happened and asks it for commands; files and sockets are behind
 that.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -17,11 +16,13 @@ from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import EvalReport, EventKind, Verdict
 from rl_orch.rl.collect.overlap import overlapped
 from rl_orch.rl.collect.rollout import CollectorState, LocalCollector
+from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
+from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import LearnerState, build_learner
 from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment, ReplayState
@@ -52,8 +53,7 @@ def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where a training goes on: a snapshot, the evaluation that was made of it, if any, and what
-    reads a segment by its name."""
+    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments."""
 
     snapshot: TrainingSnapshot
     report: EvalReport | None
@@ -70,7 +70,7 @@ class Outcome:
 
 
 class TrainingRecorder(Protocol):
-    """Whom the loop tells and asks."""
+    """The loop's way to the world: events, snapshots and commands; by default, it leads nowhere."""
 
     def emit(
         self,
@@ -82,46 +82,27 @@ class TrainingRecorder(Protocol):
         tags: dict[str, Any] | None = None,
     ) -> None:
         """Something happened. Only `log` events may carry a reading of the clock."""
+        return None
 
     def add_segment(self, segment: LogSegment) -> None:
         """Keep a part of the replay buffer, which later snapshots name."""
+        return None
 
     def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
         """Keep a snapshot, and the evaluation that was made of it, if there was one."""
+        return None
 
     def mark_inexact(self, reason: str, *, step: int) -> None:
         """From here on, a resumed training only comes close to one without interruption."""
-
-    def command(self) -> Command | None:
-        """What is asked of the loop now; called once an iteration, and blocks while paused."""
-
-
-class NullRecorder:
-    """An recorder that keeps nothing, and never asks for anything."""
-
-    def emit(
-        self,
-        kind: EventKind,
-        key: str,
-        value: Any,
-        *,
-        step: int,
-        tags: dict[str, Any] | None = None,
-    ) -> None:
-        """Forget an event."""
-
-    def add_segment(self, segment: LogSegment) -> None:
-        """Forget a segment."""
-
-    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
-        """Forget a snapshot."""
-
-    def mark_inexact(self, reason: str, *, step: int) -> None:
-        """Forget a doubt."""
-
-    def command(self) -> Command | None:
-        """Nobody asks anything."""
         return None
+
+    def command(self) -> Command | None:
+        """The pending command, if any; called once an iteration, and blocks while paused."""
+        return None
+
+
+class NullRecorder(TrainingRecorder):
+    """A recorder that keeps nothing, and never asks for anything."""
 
 
 class Trainer(Protocol):
@@ -157,7 +138,7 @@ def train(
         return training.run()
 
 
-class Training:
+class Training(Trainer):
     """A training under way."""
 
     def __init__(
@@ -168,7 +149,7 @@ class Training:
         method: Method = "captured",
         pure_reset: bool = True,
         allocate: Allocate = in_memory,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = COMPILING.training_clock,
     ) -> None:
         self._spec = spec
         self._recorder = recorder
@@ -176,19 +157,23 @@ class Training:
         self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
         space = flat_space(self._envs.single_observation_space)
         setup = Setup(spec, space, self._envs.single_action_space, allocate)
-        if setup.kernels:
-            # Kernels have threads of their own, and torch's would take the cores to wait for work.
+        engine = engine_for(setup)
+        if engine.has_threads:
             torch.set_num_threads(1)
         self.learner = build_learner(setup)
         self.policy = self.learner.policy
+        self.actor = engine.actor(self.policy)
         collector = LocalCollector(
             self._envs,
             seed=spec.env.seed,
             device=self.policy.device,
             memory_size=self.learner.behaviour.memory_size,
             masked=spec.agent.action_masks,
+            stepper=engine.stepper(self._envs),
         )
-        self.collector = overlapped(collector, setup) if spec.rollout.overlap else collector
+        self.collector = (
+            overlapped(collector, setup, self.policy) if spec.rollout.overlap else collector
+        )
         self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_of_reports(spec.gates)
@@ -277,7 +262,7 @@ class Training:
         """Evaluate the policy as it is, save it with the report, and hold it against the gate."""
         options = self._spec.eval
         report = self._evaluator.evaluate(
-            self.policy,
+            self.actor,
             episodes=options.episodes,
             seed=evaluation_seed(self._spec),
             deterministic=options.deterministic,
@@ -404,25 +389,25 @@ class _Reports:
     """Metrics of updates that have not been reported yet: of losses the mean is reported, of what
     is charted (rates and schedules) the last."""
 
-    def __init__(self, known: Mapping[str, Sequence[float]] | None = None) -> None:
-        self._known = {key: (total, count) for key, (total, count) in (known or {}).items()}
+    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
+        self._sums = {key: (total, count) for key, (total, count) in (sums or {}).items()}
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self._sums)
 
     def document(self) -> dict[str, list[float]]:
         """Sum and count by key, as JSON; what a new one is made from."""
-        return {key: [*entry] for key, entry in self._known.items()}
+        return {key: [*entry] for key, entry in self._sums.items()}
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Count the metrics of an update; none are given while nothing is learned."""
         for key, value in metrics.items():
-            total, count = self._known.get(key, (0.0, 0))
+            total, count = self._sums.get(key, (0.0, 0))
             charted = key.startswith("charts/")
-            self._known[key] = (value, 1) if charted else (total + value, count + 1)
+            self._sums[key] = (value, 1) if charted else (total + value, count + 1)
 
     def drain(self) -> dict[str, float]:
-        """What is to be reported, nothing if nothing was learned; and begin anew."""
-        means = {key: total / count for key, (total, count) in self._known.items()}
-        self._known = {}
+        """The metrics to report, none if nothing was learned; and begin anew."""
+        means = {key: total / count for key, (total, count) in self._sums.items()}
+        self._sums = {}
         return means

@@ -34,7 +34,7 @@ class InlineRunner:
 
     def start(self, directory: Path, task: Task) -> str:
         """Do all of the task's work, then return."""
-        run = RunDir(directory)
+        run = RunDir(directory, task.spec)
         with _undisturbed():
             if task.checkpoint is None:
                 code = run_attempt(run, task.attempt)
@@ -56,7 +56,7 @@ class InlineRunner:
         return None
 
     def sweep(self, directory: Path, *, through: int) -> int:
-        """Nothing is left of what never was a process."""
+        """0: nothing is left of what never was a process."""
         return 0
 
 

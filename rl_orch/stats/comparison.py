@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rl_orch.records import Estimate
 from rl_orch.stats.bootstrap import Floats, slices
-from rl_orch.stats.student import NORMAL, student_t
+from rl_orch.stats.student import NORMAL, boundary, student_t
 from rl_orch.stats.summary import mean_ci95
 
 Counts = NDArray[np.int64]
@@ -132,16 +132,9 @@ def _newcombe(value: float, n: int, m: int) -> tuple[float, float]:
     """
     z = NORMAL.inv_cdf(0.975)
 
-    def unlikely(chance: float) -> bool:
+    def likely(chance: float) -> bool:
         spare = (n + m) / 2 - 1
         shape = 1 + spare * ((1 - chance) / (2 - chance) + chance / (1 + chance))
-        return abs(chance - value) > z * math.sqrt(chance * (1 - chance) * shape / (n * m))
+        return abs(chance - value) <= z * math.sqrt(chance * (1 - chance) * shape / (n * m))
 
-    def end(out: float) -> float:
-        inside = value
-        for _ in range(50):
-            middle = 0.5 * (inside + out)
-            inside, out = (inside, middle) if unlikely(middle) else (middle, out)
-        return inside
-
-    return end(0.0), end(1.0)
+    return boundary(likely, value, 0.0), boundary(likely, value, 1.0)

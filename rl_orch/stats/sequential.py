@@ -17,7 +17,7 @@ import numpy as np
 
 from rl_orch.records import Stopping
 from rl_orch.stats.bootstrap import Floats
-from rl_orch.stats.student import NORMAL, upper_quantile
+from rl_orch.stats.student import NORMAL, boundary, upper_quantile
 
 Decision = Literal["superior", "not", "go on"]
 
@@ -31,7 +31,6 @@ MOST_DRIFT, FARTHEST = 12.0, 20.0
 """No effect that a test is made for is larger, no bound further out; in deviations at the end."""
 
 MOST_LOOKS = 20
-BISECTIONS = 45
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(96)
 
 
@@ -128,12 +127,8 @@ def _lower_bounds(times: Sequence[float], upper: Sequence[float]) -> list[float]
     up to `MISSED`, spent as alpha is. That effect is the one for which the two bounds meet at the
     last look, found by bisection.
     """
-    weak, strong = 0.0, MOST_DRIFT
-    for _ in range(BISECTIONS):
-        drift = 0.5 * (weak + strong)
-        met = _futile(times, upper, drift)[-1] >= upper[-1]
-        weak, strong = (weak, drift) if met else (drift, strong)
-    return [*_futile(times, upper, strong)[:-1], upper[-1]]
+    drift = boundary(lambda drift: _futile(times, upper, drift)[-1] >= upper[-1], MOST_DRIFT, 0.0)
+    return [*_futile(times, upper, drift)[:-1], upper[-1]]
 
 
 def _futile(times: Sequence[float], upper: Sequence[float], drift: float) -> list[float]:
@@ -165,12 +160,7 @@ class _Paths:
 
     def exceeded(self, chance: float, time: float) -> float:
         """The place that is exceeded at a later time with the given chance, by bisection."""
-        low, high = -FARTHEST, FARTHEST
-        for _ in range(BISECTIONS):
-            middle = 0.5 * (low + high)
-            enough = self._above(middle, time) > chance
-            low, high = (middle, high) if enough else (low, middle)
-        return 0.5 * (low + high)
+        return boundary(lambda place: self._above(place, time) > chance, -FARTHEST, FARTHEST)
 
     def kept(self, ends: tuple[float, float], time: float) -> "_Paths":
         """The paths that are between the ends at a later time, by Gauss and Legendre's rule."""

@@ -23,7 +23,7 @@ from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import Command, Resumption, Training, TrainingSnapshot
+from rl_orch.rl.train import NullRecorder, Resumption, Training, TrainingSnapshot
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import ANY_ACTIONS, Traits
 from rl_orch.spec.model import Spec
@@ -90,8 +90,8 @@ class Signal(gymnasium.Env[Any, Any]):
 gymnasium.register("Signal-v0", entry_point=f"{__name__}:Signal")
 
 
-class Recorder:
-    """An recorder that keeps all it is told."""
+class Recorder(NullRecorder):
+    """A recorder that keeps all it is told."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
@@ -129,10 +129,6 @@ class Recorder:
     def mark_inexact(self, reason: str, *, step: int) -> None:
         """There is none in such an environment."""
         raise AssertionError(reason)
-
-    def command(self) -> Command | None:
-        """Nobody commands."""
-        return None
 
 
 class AlgorithmContract:

@@ -1,15 +1,16 @@
 """`python -m rl_orch.worker.train DIRECTORY ATTEMPT`: one attempt at a run, from spec to end.
 
-The root of a native run: it holds the directory's lock, appends to its event file and obeys its
-command socket. Whatever happens, its last event says how it ended.
+The run process of a native run: it holds the directory's lock, appends to its event file and obeys
+its command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rl_orch import plugins
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints.replay_segments import SegmentStore, allocator
 from rl_orch.io.files import private
@@ -17,8 +18,10 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
+from rl_orch.records import EventKind
+from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -26,7 +29,7 @@ from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
-from rl_orch.worker.warm.precompile import rehearsed
+from rl_orch.worker.warm.precompile import precompiling
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
@@ -73,6 +76,7 @@ class TrainingAttempt:
                 return self._trained(spec, recorder, proof)
 
     def _trained(self, spec: Spec, recorder: FileRecorder, proof: Proof) -> End:
+        COMPILING.on_compile = partial(self._tell_of_compiling, recorder)
         try:
             outcome = train(
                 spec,
@@ -84,8 +88,23 @@ class TrainingAttempt:
             )
         except (Exception, SystemExit) as error:
             return failure(error, recorder.step)
+        finally:
+            COMPILING.on_compile = _nothing_to_tell
         how = "stopped" if outcome.reason == "stopped" else "trained"
         return End(how, outcome.env_steps, outcome.detail)
+
+    def _tell_of_compiling(self, recorder: FileRecorder) -> None:
+        """Say it once, and at once: the first update may be a while."""
+        COMPILING.on_compile = _nothing_to_tell
+        is_kept = plugins.part("kernel compiler").note_of("") is not None
+        what = "kernels, once on this machine" if is_kept else "kernels"
+        step = max(recorder.step, self.beginning.step)
+        self.writer.emit(EventKind.LOG, "compiling", what, step=step)
+        self.writer.flush()
+
+
+def _nothing_to_tell() -> None:
+    pass
 
 
 def main() -> int:
@@ -93,21 +112,20 @@ def main() -> int:
     directory = RunDir(Path(sys.argv[1]))
     import_path.search()
     import_path.search(directory.module_path())
+    with suppress(RlctlError):  # A spec that cannot be read is for the attempt to tell of.
+        directory = directory.opened()
     try:
         private.keep_within(directory.path)
-        with _rehearsed(directory):
+        with _precompiling(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
 
 
-def _rehearsed(directory: RunDir) -> AbstractContextManager[None]:
-    """What is to be compiled is; a spec that cannot be read is for the attempt to tell of."""
-    try:
-        return rehearsed(directory.spec(), rehearse)
-    except RlctlError:
-        return nullcontext()
+def _precompiling(directory: RunDir) -> AbstractContextManager[None]:
+    spec = directory.carried_spec
+    return nullcontext() if spec is None else precompiling(spec, compile_updates)
 
 
 if __name__ == "__main__":

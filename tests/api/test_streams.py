@@ -127,6 +127,7 @@ def test_lines_that_are_no_events_are_passed_over_and_cannot_end_a_frame(
         b'{"v":1}',
         b"\xff\xfe",
         json.dumps({**good, "key": "a\r\n\r\nevent: end\r\ndata: {}"}).encode(),
+        json.dumps({**good, "key": "\u2028\x85"}, ensure_ascii=False).encode(),
         json.dumps({**good, "key": "b"}).encode().replace(b", ", b",\r"),
         json.dumps({**good, "key": "c", "attempt": 2**60}).encode(),
         b"",
@@ -136,6 +137,7 @@ def test_lines_that_are_no_events_are_passed_over_and_cannot_end_a_frame(
     frames = whole(api, ended)
     assert [frame.data.get("key") for frame in frames[:-1]] == [
         "a\r\n\r\nevent: end\r\ndata: {}",
+        "\u2028\x85",
         "b",
     ]
 
@@ -308,8 +310,8 @@ class TestPlaces:
         line = b'{"seq":1,"attempt":1,"ts":1,"run":"r","step":1,"kind":"log","key":"k"}'
         part = event_frames([line, b"", line], StreamPosition(100, 0))
         assert part.place.offset == 100 + 2 * len(line) + 3
-        ids = [text.split(b"\n")[0] for text in part.frames.split(b"\n\n")[:-1]]
-        assert ids == [b"id: %d" % (101 + len(line)), b"id: %d" % part.place.offset]
+        frames = told(iter(part.frames.decode().split("\n")))
+        assert [frame.id for frame in frames] == [101 + len(line), part.place.offset]
 
     def test_a_log_frame_covers_whole_lines(self) -> None:
         part = log_frames([b"a", b"", b"b"], StreamPosition(10))

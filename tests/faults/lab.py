@@ -33,12 +33,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Up:
-    """The service of a home: a process that comes and goes."""
+    """The service of a home: a process that comes and goes.
+
+    Most of them carry out programs that need no torch, so that none has it loaded for them.
+    """
 
     home: Path
     database: str | None = None
     cpus: int = CPUS
     options: tuple[str, ...] = ()
+    spares: int = 0
     ready_s: list[float] = field(default_factory=list)
     halted: bool = False
     _process: subprocess.Popen[bytes] | None = None
@@ -62,6 +66,8 @@ class Up:
                     str(self.cpus),
                     "--memory-mb",
                     "100000",
+                    "--spares",
+                    str(self.spares),
                     *self.options,
                 ],
                 env=self.environment,
@@ -157,10 +163,12 @@ class Up:
 class Lab:
     """Some homes that share a database, their services, and somebody who watches them."""
 
-    def __init__(self, folder: Path, *, database: str | None = None, homes: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, database: str | None = None, homes: int = 1, spares: int = 0
+    ) -> None:
         """`database` is a URL or a path; without one, it is in the first home."""
         self.folder = folder
-        self.services = [self._service(number, database) for number in range(homes)]
+        self.services = [self._service(number, database, spares) for number in range(homes)]
         is_url = database is not None and "://" in database
         file = Path(database or folder / "home-0" / DATABASE)
         self.location: Path | str = database if is_url and database is not None else file
@@ -170,10 +178,10 @@ class Lab:
         self._clients: dict[tuple[str, str], Client] = {}
         self.watcher = Watcher(folder, lambda: self.store)
 
-    def _service(self, number: int, database: str | None) -> Up:
+    def _service(self, number: int, database: str | None, spares: int) -> Up:
         home = self.folder / f"home-{number}"
         home.mkdir()
-        return Up(home, database)
+        return Up(home, database, spares=spares)
 
     @property
     def service(self) -> Up:

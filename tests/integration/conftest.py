@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from rl_orch.cli import rlctl
+from rl_orch.io.processes import pids, run_process
 from rl_orch.io.run.directory import RunDir
 from tests.conftest import python_path
 from tests.waiting import PATIENCE_S
@@ -61,6 +62,10 @@ HERE = frozenset(
 and to load a Python for each would take longer than what it does."""
 
 
+INLINE = "runner.name=inline"
+"""The override of a launch that has no processes of its own."""
+
+
 @dataclass
 class Shell:
     """A home, and `rlctl` in it."""
@@ -99,6 +104,14 @@ class Shell:
         assert isinstance(document, dict)
         return document
 
+    def train(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """What became of a launch in this process, which has torch: for tests that are about what
+        is done with a run. How processes carry one out is tested with `run` and `start`."""
+        done = self._run_here(("launch", *arguments, INLINE, "--json"))
+        assert done.returncode == code, done.stderr + done.stdout
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
     def _run_here(self, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -127,13 +140,20 @@ class Shell:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works in this home."""
+        holders = [RunDir(path).lock_holder() for path in self.home.glob("runs/*")]
+        working = {pids.pid_of(holder) for holder in holders if holder is not None}
         found = []
         for process in psutil.process_iter(["cmdline", "status"]):
             words = process.info["cmdline"] or []
             dead = process.info["status"] == psutil.STATUS_ZOMBIE
-            if not dead and any(str(self.home) in word for word in words):
+            works = process.pid in working or any(str(self.home) in word for word in words)
+            if works and not dead:
                 found.append(process)
         return found
+
+    def run_processes(self) -> list[psutil.Process]:
+        """Those that carry out attempts and evaluations, cold or warm."""
+        return [process for process in self.processes() if process.name() == run_process.NAME]
 
     def close(self) -> None:
         """End whatever a test has left behind."""

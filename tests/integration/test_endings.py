@@ -84,6 +84,33 @@ def test_a_killed_worker_is_a_failed_run_that_says_so(shell: Shell) -> None:
     assert shown["attempts"][0]["exit_code"] == -signal.SIGKILL
 
 
+def test_a_launch_whose_reader_leaves_goes_on_to_its_own_end(shell: Shell) -> None:
+    child = shell.start(
+        "launch", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=512", "--min-reward", "490"
+    )
+    assert child.stderr is not None
+    assert child.stdout is not None
+    assert child.stderr.readline()
+    child.stderr.close()
+    child.stdout.close()
+    assert child.wait(PATIENCE_S) == 3
+    (run,) = shell.json("ls")["runs"]
+    assert run["state"] == "rejected"
+    assert shell.processes() == []
+
+
+def test_logs_that_nobody_reads_any_more_are_no_longer_followed(shell: Shell) -> None:
+    child, run = launched(shell)
+    follower = shell.start("logs", "-f", "--events", run["id"])
+    assert follower.stdout is not None
+    assert follower.stdout.readline()
+    follower.stdout.close()
+    assert follower.wait(PATIENCE_S) == 0
+    assert shell.json("show", run["id"])["state"] == "running"
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=PATIENCE_S)
+
+
 def test_a_run_outlives_its_killed_supervisor_and_can_still_be_talked_to(shell: Shell) -> None:
     child, run = launched(shell)
     child.kill()
@@ -105,8 +132,7 @@ def test_a_run_outlives_its_killed_supervisor_and_can_still_be_talked_to(shell: 
 
 def test_a_run_that_misses_its_gate_is_rejected_with_exit_code_three(shell: Shell) -> None:
     budget = ("train.total_timesteps=512", "eval.every=256", "gates.patience=1")
-    arguments = ("launch", "--env", "CartPole-v1", "--min-reward", "490", *SMALL, *budget)
-    run = shell.json(*arguments, code=3)
+    run = shell.train("--env", "CartPole-v1", "--min-reward", "490", *SMALL, *budget, code=3)
     assert (run["state"], run["verdict"]) == ("rejected", "failed")
     assert run["env_steps"] == 256
     assert not shell.json("show", "last")["models"][0]["validated"]

@@ -17,7 +17,6 @@ from tests.integration.conftest import SMALL, Shell, until
 from tests.waiting import PATIENCE_S
 
 GOOD = (
-    "launch",
     "--env",
     "CartPole-v1",
     "train.total_timesteps=60000",
@@ -25,7 +24,7 @@ GOOD = (
     "gates.min_return=300",
     "eval.video=true",
 )
-WEAK = ("launch", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=512", "gates.min_return=1")
+WEAK = ("--env", "CartPole-v1", *SMALL, "train.total_timesteps=512", "gates.min_return=1")
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +37,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def good(home: Shell) -> dict[str, Any]:
-    return home.json(*GOOD, "--name", "good")
+    return home.train(*GOOD, "--name", "good")
 
 
 @pytest.fixture(scope="module")
 def weak(home: Shell) -> dict[str, Any]:
-    return home.json(*WEAK, "--name", "weak")
+    return home.train(*WEAK, "--name", "weak")
 
 
 def test_a_run_keeps_the_episodes_of_its_final_evaluation(good: dict[str, Any]) -> None:

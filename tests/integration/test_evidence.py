@@ -10,9 +10,9 @@ import pytest
 from rl_orch.io.policies import bundles
 from tests.integration.conftest import SMALL, Shell
 
-LAUNCH = ("launch", "--env", "CartPole-v1", *SMALL)
+LAUNCH = ("--env", "CartPole-v1", *SMALL)
 BETTER = (
-    *("launch", "--env", "CartPole-v1", "train.total_timesteps=30000", "eval.final_episodes=20"),
+    *("--env", "CartPole-v1", "train.total_timesteps=30000", "eval.final_episodes=20"),
     *("gates.improvement=production", "gates.max_latency_ms=60000", "gates.max_bundle_mb=5"),
     "gates.export_parity=true",
 )
@@ -23,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A home in which a weak model is production."""
     folder = tmp_path_factory.mktemp("evidence")
     made = Shell(folder / "home", folder)
-    first = made.json(
+    first = made.train(
         *(*LAUNCH, "train.total_timesteps=4096", "gates.improvement=production", "--name", "first"),
     )
     assert first["verdict"] == "passed"
@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def better(home: Shell) -> dict[str, Any]:
-    return home.json(*BETTER, "--name", "better")
+    return home.train(*BETTER, "--name", "better")
 
 
 def checks_of(home: Shell, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_a_run_that_is_shown_to_be_better_than_production_passes(
 
 def test_a_run_that_is_worse_is_rejected_and_says_by_how_much(home: Shell) -> None:
     gates = ("gates.no_regression=production", "gates.margin=1")
-    worse = home.json(*LAUNCH, "train.total_timesteps=256", *gates, "--name", "worse", code=3)
+    worse = home.train(*LAUNCH, "train.total_timesteps=256", *gates, "--name", "worse", code=3)
     assert worse["state"] == "rejected"
     assert "minus that of 'production' (model 1) over 10 pairs" in worse["reason"]
     assert "a loss of at most 1 is allowed" in worse["reason"]

@@ -245,7 +245,7 @@ def test_a_root_that_is_killed_takes_its_program_with_it(desk: Desk) -> None:
 
 
 def test_a_service_starts_it_again_after_a_kill(desk: Desk) -> None:
-    assert desk.shell.run("up", "--port", "0", "--detach").returncode == 0
+    assert desk.shell.run("up", "--port", "0", "--detach", "--spares", "0").returncode == 0
     try:
         spec = ("-f", "external.yaml", "--yes", *FREE, "schedule.backoff_s=0.1", "name=served")
         desk.shell.json("launch", *spec, "train.total_timesteps=1000000", "--detach")

@@ -58,7 +58,7 @@ def test_a_launch_and_what_is_done_with_it_leave_nothing_for_others_but_what_is_
 def test_a_service_and_its_runs_leave_nothing_for_others(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.service.home.rmdir()
-    assert lab.service.run("up", "--detach", "--port", "0").returncode == 0
+    assert lab.service.run("up", "--detach", "--spares", "0", "--port", "0").returncode == 0
     try:
         with Client.of_home(lab.service.home) as client:
             spec = programs.a_count(lab.program, gate=programs.Gate(tmp_path / "never", step=8))

@@ -1,77 +1,74 @@
 """Every block marked `bash` or `python` in the README and the docs runs as it is printed.
 
-A block with a title is a file. Blocks of a page run in order, in one folder and one home.
+A block with a title is a file. Blocks of a page run in order, in one folder and one home: those of
+the README as a user types them, a process a command; those of other pages in one process.
 """
 
 import os
-import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import python_path
+from tests.integration import page as pages
+from tests.integration.page import SHELL, blocks, lines, scripts
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-TIMEOUT_S = 600.0
-RUNS = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+README = ROOT / "README.md"
+RUNNABLE = [
+    page
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if any(block.run_by for block in blocks(page))
+]
+RUNS = {"bash": SHELL, "python": (sys.executable, "-c")}
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page."""
-
-    language: str
-    title: str | None
-    body: str
-
-    @property
-    def run_by(self) -> str | None:
-        """The language it is run in; None for files, output and what needs more than a shell."""
-        return self.language if self.title is None and self.language in RUNS else None
+@pytest.mark.timeout(1800)  # It is a tour of everything.
+def test_what_the_readme_says_can_be_done(tmp_path: Path) -> None:
+    assert all(block.title is None for block in blocks(README)), "the README writes no files"
+    for language, script in scripts(README):
+        run((*RUNS[language], script), ROOT, environment(tmp_path / "home"))
 
 
-def blocks(page: Path) -> list[Block]:
-    found = BLOCK.findall(page.read_text("utf-8"))
-    return [Block(language, title or None, body) for language, title, body in found]
-
-
-RUNNABLE = [page for page in PAGES if any(block.run_by for block in blocks(page))]
-
-
-@pytest.mark.timeout(2 * TIMEOUT_S)  # The README is a tour of everything.
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_what_the_page_says_can_be_done(page: Path, tmp_path: Path) -> None:
-    folder = ROOT if page.name == "README.md" else tmp_path
-    variables = environment(tmp_path / "home")
     for block in blocks(page):
         if block.title is not None:
-            assert folder is not ROOT, "the README writes no files"
-            (folder / block.title).write_text(block.body, "utf-8")
+            (tmp_path / block.title).write_text(block.body, "utf-8")
             if block.title == "pyproject.toml":
-                install(block.body, folder)
-                variables["PYTHONPATH"] = python_path(folder)
-    # Python blocks that follow each other are one session, as a reader would have it.
-    for language, group in groupby(filter(lambda b: b.run_by, blocks(page)), lambda b: b.run_by):
-        assert language is not None
-        script = "\n".join(block.body for block in group)
-        done = subprocess.run(
-            [*RUNS[language], script],
-            cwd=folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+                install(block.body, tmp_path)
+    variables = environment(tmp_path / "home") | {"PYTHONPATH": python_path(tmp_path, ROOT)}
+    run((sys.executable, "-m", pages.__name__, str(page)), tmp_path, variables)
+
+
+def test_what_takes_a_shell_is_left_to_one() -> None:
+    plain = lines("rlctl check --env 'a b' || [ $? -eq 2 ]\n\nexport A=1 B=2\n")
+    assert plain is not None
+    assert [(line.words, {*line.codes}) for line in plain] == [
+        (("rlctl", "check", "--env", "a b"), {0, 2}),
+        (("export", "A=1", "B=2"), {0}),
+    ]
+    for shell in ("rlctl ls | tail -n 1", "RL_TRAIN_LR=1 rlctl check", "rlctl ls || true", "f() {"):
+        assert lines(f"rlctl ls\n{shell}\n") is None
+
+
+def run(command: tuple[str, ...], folder: Path, variables: dict[str, str]) -> None:
+    """Do it as a user would, and show everything if it fails."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
 
 
 def environment(home: Path) -> dict[str, str]:

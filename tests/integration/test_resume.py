@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from rl_orch import orchestrator
+from rl_orch.core.orchestrator import RunResult
 from rl_orch.io.checkpoints import catalog, hash_chain
 from rl_orch.io.checkpoints import checkpoint_files as checkpoints
 from rl_orch.io.run.directory import RunDir
@@ -51,6 +52,12 @@ def power_cut(child: subprocess.Popen[str], directory: RunDir) -> None:
     child.kill()
     root.kill()
     root.wait(timeout=PATIENCE_S)  # A signal is on its way before it is felt.
+
+
+def gone_on_with(shell: Shell, run: str, *overrides: str) -> RunResult:
+    """What becomes of a resumed run, in this process, which has torch: for tests that are not about
+    bits, which depend on how a process calculates."""
+    return orchestrator.resume(run, overrides=overrides, home=shell.home, in_process=True)
 
 
 def interrupt(child: subprocess.Popen[str], _directory: RunDir) -> None:
@@ -115,7 +122,7 @@ def test_only_one_of_two_resumes_wins_and_the_other_says_who_has_it(shell: Shell
     assert (loser.returncode, error["code"]) == (2, "run_locked")
     assert f"by process {winner.pid} now" in error["message"]
     until(lambda: shell.json("show", "last")["state"] == "running")
-    assert len([p for p in shell.processes() if "rl_orch.worker.train" in p.cmdline()]) == 1
+    assert len(shell.run_processes()) == 1
     assert shell.json("stop", "last")["attempt"] == 2
     assert winner.wait(timeout=PATIENCE_S) == 4
     assert directory.lock_holder() is None
@@ -154,11 +161,11 @@ def test_a_finished_run_is_evaluated_again_where_it_is_imported(
 ) -> None:
     imported = shell.json("import-run", str(whole.path))
     assert (imported["state"], imported["verdict"]) == ("lost", None)
-    resumed = shell.json("resume", "last")
-    assert (resumed["state"], resumed["attempt"], resumed["env_steps"]) == ("succeeded", 2, 12288)
+    resumed = gone_on_with(shell, "last").run
+    assert (resumed.state, resumed.attempt, resumed.env_steps) == ("succeeded", 2, 12288)
     shown = shell.json("show", "last")
     assert shown["model_id"] in [model["id"] for model in shown["models"]]
-    reports = [run.read_report("final") for run in (RunDir(Path(resumed["path"])), whole)]
+    reports = [run.read_report("final") for run in (RunDir.of(resumed), whole)]
     played = [report.model_dump(exclude={"digest"}) for report in reports if report is not None]
     assert len(played) == 2
     assert played[0] == played[1]
@@ -175,8 +182,8 @@ def test_another_fingerprint_is_said_to_be_approximate(shell: Shell) -> None:
     checkpoints.save(
         directory.checkpoints, step=known.step, tensors=known.tensors, document=document, meta=meta
     )
-    resumed = shell.json("resume", "last")
-    assert (resumed["state"], resumed["resume"]) == ("succeeded", "approximate")
+    resumed = gone_on_with(shell, "last").run
+    assert (resumed.state, resumed.resume) == ("succeeded", "approximate")
     shown = shell.run("show", "last").stdout
     assert f"torch 1.0.0 → {version('torch')}" in shown
 
@@ -188,8 +195,8 @@ def test_a_longer_budget_is_gone_on_with_and_noted(shell: Shell) -> None:
     assert "train.total_timesteps" in refused["message"]
     refused = shell.json("resume", "last", "--set", "train.total_timesteps=1", code=2)["error"]
     assert "is at step" in refused["message"]
-    resumed = shell.json("resume", "last", "--set", "train.total_timesteps=14336")
-    assert resumed["env_steps"] == resumed["total_timesteps"] == 14336
+    resumed = gone_on_with(shell, "last", "train.total_timesteps=14336").run
+    assert (resumed.env_steps, resumed.total_timesteps) == (14336, 14336)
     manifest: dict[str, Any] = json.loads(directory.manifest_file.read_text())
     (change,) = manifest["changes"]
     assert change["attempt"] == 2

@@ -26,7 +26,7 @@ LONG = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_times
 @pytest.fixture
 def up(shell: Shell) -> Iterator[dict[str, Any]]:
     """A service of the shell's home, in the background."""
-    yield shell.json("up", "--detach", "--port", "0")
+    yield shell.json("up", "--detach", "--spares", "0", "--port", "0")
     shell.run("down")
 
 
@@ -42,10 +42,6 @@ def lives(pid: int) -> bool:
     return pids.identity(pid) is not None
 
 
-def roots(shell: Shell) -> list[psutil.Process]:
-    return [p for p in shell.processes() if "rl_orch.worker.train" in p.cmdline()]
-
-
 def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     shell: Shell, up: dict[str, Any]
 ) -> None:
@@ -53,7 +49,7 @@ def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     assert again.returncode == 2
     assert f"is up already: {up['url']} (pid {up['pid']})" in again.stderr
     run = training(shell)
-    (root,) = roots(shell)
+    (process,) = shell.run_processes()
     ended = shell.run("down")
     assert ended.returncode == 0
     assert ended.stdout.splitlines() == [
@@ -62,15 +58,15 @@ def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     ]
     assert not lives(up["pid"])
     assert not (shell.home / "service.json").exists()
-    assert roots(shell) == [root]
-    shell.json("up", "--detach", "--port", "0")
+    assert shell.run_processes() == [process]
+    shell.json("up", "--detach", "--spares", "0", "--port", "0")
     with Client.of_home(shell.home) as client:
         until(lambda: client.show(run.id).watched)
     stopped = shell.json("down", "--stop-runs")["stopped"]
     assert stopped == [run.id]
     seen = shell.json("show", run.id)
     assert (seen["state"], seen["attempt"]) == ("stopped", 1)
-    assert roots(shell) == []
+    assert shell.run_processes() == []
 
 
 def test_whoever_waits_does_not_mind_a_service_that_is_killed(
@@ -84,7 +80,7 @@ def test_whoever_waits_does_not_mind_a_service_that_is_killed(
     until(lambda: not lives(up["pid"]))
     assert (shell.home / "service.json").exists()
     assert [found["id"] for found in shell.json("ls")["runs"]] == [run.id]
-    shell.json("up", "--detach", "--port", "0")
+    shell.json("up", "--detach", "--spares", "0", "--port", "0")
     said = shell.run("stop", run.id)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.startswith(f"{run.id}  stopped: ")
@@ -100,7 +96,7 @@ def _talks_to(pid: int) -> bool:
 
 
 def test_a_service_in_the_foreground_ends_when_it_is_asked_to(shell: Shell) -> None:
-    service = shell.start("up", "--port", "0", "--cpus", "1", "--memory-mb", "900")
+    service = shell.start("up", "--port", "0", "--spares", "0", "--cpus", "1", "--memory-mb", "900")
     assert service.stdout is not None
     said = service.stdout.readline()
     found = service_note.living(shell.home)
@@ -135,7 +131,7 @@ def test_a_service_takes_another_port_if_nobody_asked_for_one(shell: Shell) -> N
         with suppress(OSError):  # Then somebody else has it, which is as good.
             taken.bind(("127.0.0.1", PORT))
             taken.listen()
-        started = shell.run("up", "--detach")
+        started = shell.run("up", "--detach", "--spares", "0")
     assert started.returncode == 0
     assert f"port {PORT} is taken" in started.stderr
     assert "service ready at http://127.0.0.1:" in started.stdout
@@ -147,14 +143,16 @@ def test_a_home_keeps_the_database_in_mind_that_its_service_was_started_with(
     shell: Shell, tmp_path: Path
 ) -> None:
     first, second = str(tmp_path / "first.db"), str(tmp_path / "second.db")
-    refused = shell.run("up", "--detach", "--host", "0.0.0.0", "--port", "0", "--database", first)
+    refused = shell.run(
+        "up", "--detach", "--spares", "0", "--host", "0.0.0.0", "--port", "0", "--database", first
+    )
     assert refused.returncode == 2
     assert shell.run("token", "create", "ours").returncode == 0
-    started = shell.run("up", "--detach", "--host", "0.0.0.0", "--port", "0")
+    started = shell.run("up", "--detach", "--spares", "0", "--host", "0.0.0.0", "--port", "0")
     assert (started.returncode, started.stderr) == (0, "")
     assert shell.run("down").returncode == 0
     assert service_note.noted_database(shell.home) == first
-    again = shell.run("up", "--detach", "--port", "0", "--database", second)
+    again = shell.run("up", "--detach", "--spares", "0", "--port", "0", "--database", second)
     assert again.stderr == f"the database of this home is {second} now; it was {first}\n"
     assert shell.run("down").returncode == 0
     assert shell.json("token", "ls")["tokens"] == []

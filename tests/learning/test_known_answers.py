@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from rl_orch.records import EventKind
 from rl_orch.rl.evaluate import evaluate
+from rl_orch.rl.learn.critic_learner import CriticLearner
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import PolicyModule
 from rl_orch.rl.policies.q_network import QNetwork
-from rl_orch.rl.policies.twin_critics import CriticLearner
 from rl_orch.rl.train import Training
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec

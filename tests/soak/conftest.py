@@ -2,14 +2,25 @@
 what passed.
 """
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.conftest import homes, lab, postgres, postgres_url, shared_lab
+from tests.faults.conftest import homes, postgres, postgres_url, shared_lab
+from tests.faults.lab import Lab
 from tests.integration.conftest import shell
 
-__all__ = ["homes", "lab", "postgres", "postgres_url", "shared_lab", "shell"]
+__all__ = ["homes", "postgres", "postgres_url", "shared_lab", "shell"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """One home with a database of its own, and a service that has torch loaded for its runs."""
+    made = Lab(tmp_path, spares=1)
+    yield made
+    made.close()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -4,6 +4,8 @@ import io
 import json
 import re
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +22,10 @@ from rl_orch.core.orchestrator import GroupResult, Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
-from rl_orch.records import EventKind, Run, State
+from rl_orch.records import Event, EventKind, Run, State
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec
 from tests.conftest import Ran
+from tests.waiting import PATIENCE_S
 
 Rlctl = Callable[..., Ran]
 
@@ -492,3 +495,69 @@ def test_plain_lines_say_how_many_runs_of_a_group_have_ended(
         ["g-s1", "0/100  failed: why"],
         ["g", "2/3 ended: 1 succeeded, 1 failed"],
     ]
+
+
+def test_kernels_that_are_compiled_are_shown_until_the_first_update(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = A_RUN.model_copy(update={"group": None, "state": State.RUNNING})
+    fields = {"seq": 1, "attempt": 1, "ts": 1.0, "run": run.id, "step": 0}
+    compiling = Event(
+        **fields, kind=EventKind.LOG, key="compiling", value="kernels, once on this machine"
+    )
+    updated = Event(**fields, kind=EventKind.METRIC, key="losses/value_loss", value=0.5)
+    lines, panel = ProgressLines(), panel_module.Panel()
+    for watch in (lines.watch, panel.watch):
+        watch(run, [])
+        watch(run, [compiling])
+        watch(run, [])
+    said = capsys.readouterr().err.splitlines()
+    assert sum("compiling kernels, once on this machine" in line for line in said) == 1
+    assert "compiling kernels, once on this machine" in shown(panel, monkeypatch, height=20)
+    panel.watch(run, [updated])
+    assert "compiling" not in shown(panel, monkeypatch, height=20)
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.runs import creation
+from rl_orch.testing import FakeRunner, a_spec, trains_to
+
+class LastBreath(creation.Draft):
+    def publish(self):
+        for run in self.runs[:3]:
+            self.unfinished(run).rename(run.path)
+        os._exit(9)
+
+creation.Draft = LastBreath
+Orchestrator(Path(sys.argv[1]), FakeRunner(trains_to([1.0]))).submit(a_spec("seeds=5"))
+"""
+"""A launcher that dies while it creates the runs of a group."""
+
+
+def test_a_group_whose_launcher_died_while_creating_it_says_that_it_is_smaller_than_asked(
+    rlctl: Rlctl, tmp_path: Path
+) -> None:
+    home = tmp_path / "rlruns"
+    died = subprocess.run([sys.executable, "-c", DIES, str(home)], check=False, timeout=PATIENCE_S)
+    assert died.returncode == 9
+    paths = sorted((home / "runs").glob("[!.]*"))
+    assert len(paths) == 3
+    for path in paths:
+        assert rlctl("import-run", str(path)).code == 0
+    group = paths[0].name.rpartition("-s")[0]
+    shown = documents(rlctl("show", group, "--json"))
+    assert (len(shown["runs"]), shown["asked"]) == (3, 5)
+    assert "3 of 5 runs are here: the launcher ended while creating them" in rlctl(
+        "show", group
+    ).out.replace("\n", " ")
+    (row,) = rows(rlctl("ls").out, "run")
+    assert row[1].endswith("/3 of 5 asked")
+
+
+def test_a_group_that_is_whole_says_nothing_of_its_size(here: Rlctl, homes: Homes) -> None:
+    assert "are here:" not in here("show", homes.good).out
+    assert "asked" not in here("ls").out

@@ -76,7 +76,7 @@ def test_runs_fold_into_their_mean_with_the_interval_over_runs_at_each_stretch()
     assert curve.training.returns[:3] == [1.5, 2.0, 2.5]
     low, high = curve.training.low, curve.training.high
     assert (low[3], high[3]) == (3.0, 3.0)
-    assert high[0] - 1.5 == pytest.approx(12.706 * 1.5)
+    assert high[0] - 1.5 == pytest.approx(12.7062047 * 1.5)
     assert curve.extent == (0.0, 79.0)
 
 

@@ -160,6 +160,16 @@ def test_every_part_of_the_tree_has_a_line_about_it() -> None:
     assert [path for path in tree() if not (ROOT / path).exists()] == []
 
 
+def test_the_glossary_and_the_table_of_changes_point_to_files_that_there_are() -> None:
+    changes = text("ARCHITECTURE.md").partition("## I want to change X")[2].partition("\n## ")[0]
+    paths = re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", changes)
+    paths += re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?|plugins\.py)`", text("docs/glossary.md"))
+    gone = [
+        path for path in paths if not any((ROOT / at / path).exists() for at in ("rl_orch", ""))
+    ]
+    assert gone == []
+
+
 def test_the_layers_in_the_architecture_are_those_that_are_enforced() -> None:
     project: dict[str, Any] = tomllib.loads(text("pyproject.toml"))
     enforced = project["tool"]["importlinter"]["contracts"][0]["layers"]

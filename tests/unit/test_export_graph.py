@@ -160,7 +160,6 @@ def test_acting_step_by_step_plays_what_the_policy_plays(name: str) -> None:
     raw = gymnasium.make("CartPole-v1")
     wrapped = gymnasium.wrappers.FrameStackObservation(gymnasium.make("CartPole-v1"), frames or 1)
     acting, played = greedy(policy.policy, policy.spec), []
-    policy.policy.acting = None
     for episode in range(3):
         observation, _ = raw.reset(seed=episode)
         stack, _ = wrapped.reset(seed=episode)

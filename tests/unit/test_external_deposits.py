@@ -11,11 +11,12 @@ import pytest
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
 from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.files import sealed
 from rl_orch.io.machine import room
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
-from rl_orch.worker.external.checkpoints import CheckpointKeeper, ExternalRetention
+from rl_orch.worker.external.checkpoints import CheckpointKeeper
 from rl_orch.worker.external.protocol import Saved
 
 FACTS: dict[str, Any] = {
@@ -106,7 +107,7 @@ def replace(file: Path) -> None:
         (flip, "fails its digest: ein Ordner, ü/model.pt"),
         (shorten, "has a file of the wrong size: ein Ordner, ü/model.pt"),
         (Path.unlink, "lacks model.pt"),
-        (replace, "cannot be read: model.pt: Too many levels of symbolic links"),
+        (replace, "cannot be read: model.pt: it is a link, not a file"),
     ],
 )
 def test_damage_is_named_and_the_one_before_is_used(
@@ -211,13 +212,13 @@ def test_where_a_seal_cannot_be_read_no_copy_is_removed(root: Path, source: Path
 
 
 def test_the_newest_counts_as_the_best_until_the_program_says_otherwise() -> None:
-    kept = ExternalRetention().after("step_1", best=False, last=2)
-    assert kept == ExternalRetention(("step_1",), "step_1", best_said=False)
-    kept = kept.after("step_2", best=True, last=2).after("step_3", best=False, last=2)
-    assert kept == ExternalRetention(("step_2", "step_3"), "step_2", best_said=True)
-    kept = kept.after("step_4", best=False, last=2)
-    assert kept == ExternalRetention(("step_2", "step_3", "step_4"), "step_2", best_said=True)
-    assert kept.after("step_5", best=True, last=2).names == ("step_4", "step_5")
+    kept = CheckpointRetention().after_word("step_1", best=False, last=2)
+    assert kept == CheckpointRetention(("step_1",), "step_1", best_said=False)
+    kept = kept.after_word("step_2", best=True, last=2).after_word("step_3", best=False, last=2)
+    assert kept == CheckpointRetention(("step_2", "step_3"), "step_2", best_said=True)
+    kept = kept.after_word("step_4", best=False, last=2)
+    assert kept == CheckpointRetention(("step_2", "step_3", "step_4"), "step_2", best_said=True)
+    assert kept.after_word("step_5", best=True, last=2).names == ("step_4", "step_5")
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def stock(tmp_path: Path) -> tuple[CheckpointKeeper, RunDir, EventWriter, Path]:
     folder.mkdir()
     writer = EventWriter(directory.events, run="run", attempt=1)
     made = CheckpointKeeper(
-        directory, writer, folder=folder, attempt=1, keep_last=2, kept=ExternalRetention()
+        directory, writer, folder=folder, attempt=1, keep_last=2, kept=CheckpointRetention()
     )
     return made, directory, writer, folder
 

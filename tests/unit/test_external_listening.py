@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.worker.external import tensorboard_files
-from rl_orch.worker.external.checkpoints import CheckpointKeeper, ExternalRetention
+from rl_orch.worker.external.checkpoints import CheckpointKeeper
 from rl_orch.worker.external.lines import CHUNK_BYTES, LINE_BYTES, LineReader
 from rl_orch.worker.external.listener import TrainerListener
 from rl_orch.worker.external.protocol import Teller
@@ -53,7 +54,7 @@ class Desk:
             folder=self.written,
             attempt=1,
             keep_last=3,
-            kept=ExternalRetention(),
+            kept=CheckpointRetention(),
         )
         lines, teller = LineReader(self.said), Teller(self.writer)
         return TrainerListener(

@@ -141,7 +141,7 @@ def test_the_evaluation_of_a_group_is_over_the_means_of_the_runs_that_were_judge
     assert found is not None
     assert (found.mean, found.iqm, found.n, found.unit) == (200.0, 200.0, 2, "training runs")
     assert found.std == pytest.approx(141.42, abs=0.01)
-    half = 12.706 * 100.0
+    half = 12.7062047 * 100.0
     assert found.ci95 == pytest.approx((200.0 - half, 200.0 + half))
     assert found.iqm_ci95 == pytest.approx(found.ci95)
 

@@ -3,7 +3,9 @@ for one thing. The layers themselves are import-linter's, in `make lint`."""
 
 import ast
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,16 @@ def modules() -> dict[str, ast.Module]:
     return {module_name(path): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 
 
+def imported(node: ast.AST) -> Iterator[str]:
+    """The modules of ours that an import names: of `from a import b`, `a.b` where it is one."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name.startswith("rl_orch"))
+    elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rl_orch"):
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield whole if whole in modules() else node.module
+
+
 def test_no_folder_has_more_modules_than_can_be_taken_in() -> None:
     counts = Counter(
         str(path.parent.relative_to(PACKAGE))
@@ -37,6 +49,29 @@ def test_no_folder_has_more_modules_than_can_be_taken_in() -> None:
     )
     crowded = {name for name, count in counts.items() if count > ROOM}
     assert crowded <= LONG_LISTS
+
+
+def test_imports_have_no_cycles() -> None:
+    graph = {
+        name: {module for node in ast.walk(tree) for module in imported(node)} - {name}
+        for name, tree in modules().items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(f"a cycle: {' -> '.join(error.args[1])}") from None
+
+
+def test_nothing_of_ours_is_imported_inside_a_function() -> None:
+    inside = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules().items()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom) and any(imported(node))
+    ]
+    assert inside == []
 
 
 def test_modules_are_named_by_strings_in_one_table_alone() -> None:

@@ -59,9 +59,9 @@ def raw(run_dir: Path, data: bytes) -> dict[str, Any]:
 
 def test_a_command_is_carried_out_and_answered(run_dir: Path) -> None:
     with closing(serve(run_dir, echo)):
-        assert send(run_dir, "set", {"name": "agent.lr", "value": [0.5, "ü", None]}) == {
+        assert send(run_dir, "checkpoint", {"name": "agent.lr", "value": [0.5, "ü", None]}) == {
             "ok": True,
-            "did": "set",
+            "did": "checkpoint",
             "with": {"name": "agent.lr", "value": [0.5, "ü", None]},
         }
         assert send(run_dir, "stop") == {"ok": True, "did": "stop", "with": {}}
@@ -132,8 +132,7 @@ def test_an_unknown_command_is_answered_with_those_allowed(run_dir: Path) -> Non
     with closing(serve(run_dir, echo)):
         assert send(run_dir, "explode") == {
             "ok": False,
-            "error": "unknown command 'explode'; allowed: "
-            "stop, checkpoint, pause, unpause, set, load, render",
+            "error": "unknown command 'explode'; allowed: stop, checkpoint, pause, unpause",
         }
 
 
@@ -144,8 +143,8 @@ def test_an_unknown_command_is_answered_with_those_allowed(run_dir: Path) -> Non
         (b"hello\n", "not JSON"),
         (b"\xff\xfe\x00\n", "not JSON"),
         (b"[" * 60_000 + b"\n", "not JSON"),
-        (b'{"command":"set","value":NaN}\n', "NaN is not a finite number"),
-        (b'{"command":"set","value":1e400}\n', "1e400 is not a finite number"),
+        (b'{"command":"checkpoint","value":NaN}\n', "NaN is not a finite number"),
+        (b'{"command":"checkpoint","value":1e400}\n', "1e400 is not a finite number"),
         (b'["stop"]\n', "not an object"),
         (b"{}\n", "names no command"),
         (b'{"command":["stop"]}\n', "unknown command"),
@@ -165,18 +164,18 @@ def test_junk_gets_a_clear_error(run_dir: Path, junk: bytes, sentence: str) -> N
 
 def test_a_request_that_is_too_large_or_not_json_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="at most 65536"):
-        send(tmp_path, "set", {"value": "x" * 70_000})
-    with pytest.raises(BadInput, match="arguments of 'set' are not JSON"):
-        send(tmp_path, "set", {"value": float("nan")})
-    with pytest.raises(BadInput, match="arguments of 'set' are not JSON"):
-        send(tmp_path, "set", {"value": object()})
+        send(tmp_path, "checkpoint", {"value": "x" * 70_000})
+    with pytest.raises(BadInput, match="arguments of 'checkpoint' are not JSON"):
+        send(tmp_path, "checkpoint", {"value": float("nan")})
+    with pytest.raises(BadInput, match="arguments of 'checkpoint' are not JSON"):
+        send(tmp_path, "checkpoint", {"value": object()})
 
 
 @pytest.mark.parametrize(
     ("raised", "sentence"),
     [
         (BadInput("agent.lr is -1; must be positive"), "agent.lr is -1; must be positive"),
-        (KeyError("lr"), "set failed: KeyError: 'lr'"),
+        (KeyError("lr"), "checkpoint failed: KeyError: 'lr'"),
     ],
 )
 def test_an_error_of_the_handler_is_the_reply(
@@ -186,14 +185,14 @@ def test_an_error_of_the_handler_is_the_reply(
         raise raised
 
     with closing(serve(run_dir, fail)):
-        assert send(run_dir, "set") == {"ok": False, "error": sentence}
+        assert send(run_dir, "checkpoint") == {"ok": False, "error": sentence}
 
 
 def test_a_handler_that_returns_no_json_is_an_error_in_the_reply(run_dir: Path) -> None:
     with closing(serve(run_dir, lambda request: {"value": float("nan")})):
-        reply = send(run_dir, "set")
+        reply = send(run_dir, "checkpoint")
         assert reply["ok"] is False
-        assert "set failed: ValueError" in reply["error"]
+        assert "checkpoint failed: ValueError" in reply["error"]
 
 
 def test_silent_clients_block_nobody(run_dir: Path) -> None:

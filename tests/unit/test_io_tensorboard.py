@@ -1,19 +1,14 @@
 """The TensorBoard sink, read back with TensorBoard's own reader."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tensorboard.backend.event_processing import event_accumulator  # type: ignore[import-untyped]
-from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
 
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.trackers.pump import Delivered, Pump
-from rl_orch.io.trackers.tensorboard import TensorBoard, encoded
+from rl_orch.io.trackers.tensorboard import TensorBoard
 from rl_orch.records import Event, EventKind
 
 
@@ -143,28 +138,3 @@ def test_a_pump_fills_tensorboard_from_the_event_file(tmp_path: Path) -> None:
     pump = Pump(tmp_path, "tensorboard", TensorBoard(tmp_path / "tensorboard"))
     assert pump.stop(30.0) == Delivered(written=2001, dropped=0)
     assert shown(tmp_path / "tensorboard") == {"k": [(step, step) for step in range(2000)]}
-
-
-def test_neither_torch_nor_tensorflow_is_loaded() -> None:
-    program = (
-        "import sys, rl_orch.io.trackers.tensorboard, rl_orch.io.checkpoints.checkpoint_files\n"
-        "import rl_orch.io.run.command_socket\n"
-        "sys.exit('torch' in sys.modules or 'tensorflow' in sys.modules)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-@given(
-    ts=st.floats(0, 1e12),
-    step=st.integers(0, 2**63 - 1),
-    found=st.dictionaries(st.text(min_size=1), st.floats(width=64), min_size=1),
-)
-def test_scalars_are_written_as_protobuf_would(
-    ts: float, step: int, found: dict[str, float]
-) -> None:
-    found = {key.encode(errors="replace").decode(): value for key, value in found.items()}
-    message = event_pb2.Event.FromString(encoded(ts, step, found))
-    values = [summary_pb2.Summary.Value(tag=key, simple_value=v) for key, v in found.items()]
-    summary = summary_pb2.Summary(value=values)
-    wanted = event_pb2.Event(wall_time=ts, step=step, summary=summary)
-    assert message.SerializeToString() == wanted.SerializeToString()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.preflight import facts, findings
 from rl_orch.core.preflight.facts import quick, reach, refuse, resolve_auto, resolve_devices
 from rl_orch.core.preflight.findings import Devices, Finding
@@ -16,6 +17,7 @@ from rl_orch.errors import BadInput
 from rl_orch.io.machine.filesystem import Abilities
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.testing import FakeRunner, trains_to
 from tests.counting import calls
 
 NOW = 1_800_000_000.0
@@ -296,3 +298,20 @@ def test_a_database_server_that_does_not_answer_is_told_without_its_password() -
     assert found.level == "fail"
     assert "secret" not in f"{found}"
     assert found.fix == "Check that PostgreSQL runs there and can be reached from here."
+
+
+def test_the_machine_is_looked_at_once_for_a_launch_and_once_for_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Spec] = []
+
+    def counted(home: Path, asked: Spec) -> list[Finding]:
+        looked.append(asked)
+        return quick(home, asked)
+
+    monkeypatch.setattr(facts, "quick", counted)
+    made = Orchestrator(tmp_path, FakeRunner(trains_to([1.0])))
+    made.launch(spec())
+    assert len(looked) == 1
+    made.submit(spec())
+    assert len(looked) == 2

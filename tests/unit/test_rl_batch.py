@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rl_orch.rl.data.batch import Batch, on_host
 
 
-def a_batch(rows: int, *, seed: int = 0, known: bool | None = True) -> Batch:
-    """A batch of random rows; `known` None leaves next observations out."""
+def a_batch(rows: int, *, seed: int = 0, following: bool = True) -> Batch:
+    """A batch of random rows, with or without next observations."""
     rng = np.random.default_rng(seed)
     return Batch(
         observations={"where": rng.random((rows, 2)), "what": rng.integers(9, size=rows)},
@@ -20,10 +20,9 @@ def a_batch(rows: int, *, seed: int = 0, known: bool | None = True) -> Batch:
         rewards=rng.random(rows),
         terminated=rng.random(rows) < 0.5,
         truncated=rng.random(rows) < 0.5,
-        next_observations=None
-        if known is None
-        else {"where": rng.random((rows, 2)), "what": rng.integers(9, size=rows)},
-        next_known=None if known is not False else rng.random(rows) < 0.5,
+        next_observations={"where": rng.random((rows, 2)), "what": rng.integers(9, size=rows)}
+        if following
+        else None,
         infos=[{"row": row} for row in range(rows)],
         extras={"log_probs": rng.random(rows)},
     )
@@ -33,12 +32,10 @@ def flat(batch: Batch) -> dict[str, Any]:
     """Every column of `a_batch` as plain lists."""
     observations: Any = batch.observations
     nexts: Any = batch.next_observations
-    known = batch.next_known
     return {
         "where": on_host(observations["where"]).tolist(),
         "what": on_host(observations["what"]).tolist(),
         "next": None if nexts is None else on_host(nexts["where"]).tolist(),
-        "known": None if known is None else on_host(known).tolist(),
         "infos": batch.infos,
         **{
             name: on_host(batch.column(name)).tolist()
@@ -47,11 +44,11 @@ def flat(batch: Batch) -> dict[str, Any]:
     }
 
 
-@given(rows=st.integers(1, 20), cut=st.integers(0, 20), known=st.sampled_from([True, False, None]))
+@given(rows=st.integers(1, 20), cut=st.integers(0, 20), following=st.booleans())
 def test_cutting_a_batch_and_merging_the_parts_gives_it_back(
-    rows: int, cut: int, known: bool | None
+    rows: int, cut: int, following: bool
 ) -> None:
-    batch = a_batch(rows, known=known)
+    batch = a_batch(rows, following=following)
     parts = [batch.select(slice(0, cut)), batch.select(slice(cut, None))]
     assert flat(Batch.merge(parts)) == flat(batch)
 
@@ -82,16 +79,6 @@ def test_tensors_and_arrays_select_alike(rows: int, seed: int) -> None:
     assert flat(tensors) == flat(batch.select(indices))
 
 
-@given(first=st.integers(1, 9), second=st.integers(1, 9))
-def test_next_observations_that_are_missing_in_one_part_are_marked_unknown(
-    first: int, second: int
-) -> None:
-    merged = Batch.merge([a_batch(first), a_batch(second, known=None)])
-    nexts: Any = merged.next_observations
-    assert on_host(merged.column("next_known")).tolist() == [True] * first + [False] * second
-    assert not nexts["where"][first:].any()
-
-
 def test_an_episode_is_done_for_either_reason() -> None:
     batch = Batch(
         observations=np.zeros(3),
@@ -118,8 +105,6 @@ def test_what_is_not_an_array_is_refused_by_name() -> None:
         Batch(observations=np.zeros(3), rewards=[1, 2, 3])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="column rewards is a scalar"):
         Batch(observations=np.zeros(3), rewards=np.array(1.0))
-    with pytest.raises(ValueError, match="without next_observations"):
-        Batch(observations=np.zeros(3), next_known=np.ones(3, bool))
 
 
 def test_asking_for_a_column_that_is_not_there_says_what_is() -> None:
@@ -136,6 +121,10 @@ def test_merging_names_the_column_that_does_not_fit() -> None:
         Batch.merge([plain, Batch(observations=np.zeros((2, 4)))])
     with pytest.raises(ValueError, match="column values is in 1 of 2 batches"):
         Batch.merge([plain, plain.with_extras(values=np.zeros(2))])
+    with pytest.raises(ValueError, match="column next_observations is in 1 of 2 batches"):
+        Batch.merge([a_batch(2), a_batch(2, following=False)])
+    with pytest.raises(ValueError, match="column observations is a mapping in some"):
+        Batch.merge([plain, Batch(observations={"a": np.zeros(2)})])
     with pytest.raises(ValueError, match="at least one batch"):
         Batch.merge([])
 
@@ -143,9 +132,8 @@ def test_merging_names_the_column_that_does_not_fit() -> None:
 def test_infos_of_either_form_are_carried_along() -> None:
     by_name = Batch(observations=np.zeros(2), infos={"hp": [1, 2]})
     by_row = Batch(observations=np.zeros(1), infos=[{"hp": 3}])
-    without = Batch(observations=np.zeros(1))
     assert Batch.merge([by_name, by_name]).infos == {"hp": [1, 2, 1, 2]}
-    assert Batch.merge([by_name, by_row, without]).infos == [{"hp": 1}, {"hp": 2}, {"hp": 3}, {}]
+    assert Batch.merge([by_row, by_row]).infos == [{"hp": 3}, {"hp": 3}]
     assert by_name.select([1]).infos == {"hp": [2]}
 
 

@@ -1,8 +1,6 @@
 """Native environments: whoever uses them sees what Gymnasium's, stepped one by one, would show."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -24,7 +22,6 @@ from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import NATIVE, why_not_native
 from rl_orch.testing import a_spec
-from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*out of date")
 
@@ -358,9 +355,3 @@ def test_somebody_elses_environment_of_that_name_is_refused(
     monkeypatch.setattr(registered, "entry_point", HeavyCartPole)
     with pytest.raises(BadInput, match=r"CartPole-v1 is registered as .*HeavyCartPole"):
         NativeEnvs("CartPole-v1", 1)
-
-
-def test_nothing_that_looks_at_environments_loads_numba() -> None:
-    looked = "rl_orch.worker.checks.environment, rl_orch.rl.envs.state.capture, rl_orch.spec.native"
-    program = f"import sys, {looked}; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S).returncode == 0

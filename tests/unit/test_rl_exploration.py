@@ -38,7 +38,7 @@ class Settled(PolicyModule):
 
 
 def a_greedy() -> EpsilonGreedy:
-    return EpsilonGreedy(Settled(spaces.Discrete(CHOICES, start=7), 2))
+    return EpsilonGreedy(Settled(spaces.Discrete(CHOICES, start=7), 2), CHOICES)
 
 
 def a_noisy(deviation: float) -> NoisyActions:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.data.batch import on_host
 from rl_orch.rl.envs import vector
+from rl_orch.rl.kernels.engine import KernelEngine
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.policies.policy import Decision, PolicyInput, Setup
 from rl_orch.spec.model import Spec
@@ -43,7 +44,13 @@ class Collecting:
         self.envs = vector.make(spec, num_envs=COPIES, backend="native")
         space: Any = self.envs.single_observation_space
         self.learner: Learner = build_learner(Setup(spec, space, self.envs.single_action_space))
-        self.collector = LocalCollector(self.envs, seed=spec.env.seed, device="cpu")
+        self.actor = KernelEngine().actor(self.learner.policy)
+        self.collector = LocalCollector(
+            self.envs,
+            seed=spec.env.seed,
+            device="cpu",
+            stepper=KernelEngine().stepper(self.envs),
+        )
 
 
 class Played:
@@ -96,7 +103,7 @@ def test_without_exploration_decisions_are_those_of_the_policy(normalize: str) -
             batch = ours.collector.collect(behaviour, STEPS)
             shown = on_host(batch.column("observations"))
             seen = PolicyInput(shown, np.zeros(len(shown), np.bool_))
-            decided = ours.learner.policy.decide(seen, None).actions
+            decided = ours.actor.decide(seen, None).actions
             assert np.array_equal(on_host(batch.column("actions")), decided)
             ours.learner.policy.pipeline.update(shown)
 
@@ -108,9 +115,7 @@ def test_random_shares_are_as_large_as_asked_for() -> None:
         behaviour.epsilon = 0.5
         batch = ours.collector.collect(behaviour, 2000)
         shown = on_host(batch.column("observations"))
-        greedy = ours.learner.policy.decide(
-            PolicyInput(shown, np.zeros(len(shown), np.bool_)), None
-        )
+        greedy = ours.actor.decide(PolicyInput(shown, np.zeros(len(shown), np.bool_)), None)
         differs = on_host(batch.column("actions")) != greedy.actions
         assert differs.mean() == pytest.approx(0.25, abs=0.02)
 
@@ -121,7 +126,7 @@ def test_samples_follow_the_policys_probabilities() -> None:
         policy: Any = ours.learner.policy
         with torch.no_grad():
             policy.actor.layers[-1].bias.copy_(torch.tensor([0.0, 1.0]))
-        actions = on_host(ours.collector.collect(policy, 2000).column("actions"))
+        actions = on_host(ours.collector.collect(ours.learner.behaviour, 2000).column("actions"))
         assert actions.mean() == pytest.approx(1.0 / (1.0 + np.exp(-1.0)), abs=0.02)
 
 

@@ -18,13 +18,14 @@ from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.jit import A_TRANSPOSED, ADDED, B_TRANSPOSED, kernel, product
 from rl_orch.rl.kernels import heads, off_policy
 from rl_orch.rl.kernels.dense import TO_INPUTS, TO_WEIGHTS, backward, forward, tanh
+from rl_orch.rl.kernels.engine import KernelEngine
 from rl_orch.rl.kernels.networks import Plan
 from rl_orch.rl.kernels.optimizers import descend, squares
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, flattened
 from rl_orch.rl.policies.distributions import Categorical, DiagGaussian
 from rl_orch.rl.policies.nets import MLP, initialize
-from rl_orch.rl.policies.policy import PolicyInput, Setup
+from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup
 from rl_orch.spec.resolve import resolve
 
 a_few = settings(max_examples=20, deadline=None)
@@ -196,8 +197,8 @@ def test_an_optimiser_descends_as_in_torch(kind: type[Optimizer], most: float | 
         x = torch.randn(4, 3, generator=generator, dtype=torch.float64)
         norm = theirs.step(nets[1](x).square().sum(), 0.01)
         nets[0](x).square().sum().backward()
-        found = descend(ours.descent, step + 1, 0.01)
-        ours.descent.gradient[:] = 0.0
+        found = descend(ours.arrays, step + 1, 0.01)
+        ours.arrays.gradient[:] = 0.0
         close(found, norm.item(), 1e-10)
         close(flattened(nets[0]).numpy(), flattened(nets[1]).numpy(), 1e-10)
 
@@ -249,7 +250,6 @@ def a_pair(name: str, *overrides: str) -> tuple[Learner, Learner]:
             ],
         )
         setup = Setup(spec, BOX, action)
-        assert setup.kernels == (engine == "kernels")
         made.append(build_learner(setup))
     return made[0], made[1]
 
@@ -335,12 +335,13 @@ def test_decisions_are_those_of_torch(name: str) -> None:
     ours, theirs = reversed(a_pair(name))
     shown = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
     seen = PolicyInput(shown, np.zeros(7, np.bool_))
+    actors: tuple[Actor, ...] = (KernelEngine().actor(ours.policy), theirs.policy)
     for seed in (None, 11):
         drawn = [
-            learner.policy.decide(
+            actor.decide(
                 seen, None if seed is None else torch.Generator().manual_seed(seed)
             ).actions
-            for learner in (ours, theirs)
+            for actor in actors
         ]
         assert drawn[0].dtype == drawn[1].dtype
         np.testing.assert_allclose(drawn[0], drawn[1], rtol=1e-5, atol=1e-6)
@@ -357,9 +358,9 @@ def test_what_is_not_finite_ends_an_update() -> None:
 def test_a_pass_stops_at_the_first_part_that_is_not_finite() -> None:
     _, learner = a_pair("ppo")
     ppo: Any = learner
-    rollout = ppo._rollouts.prepare(experience(learner, 0))
+    rollout = ppo.rollouts.prepare(experience(learner, 0))
     rollout.returns[13] = math.inf
-    terms = ppo._kernels.run(
+    terms = ppo.engine_updates.run(
         rollout,
         np.arange(32),
         np.arange(0, 33, 8),

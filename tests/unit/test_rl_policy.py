@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.learn.learner import load_policy
 from rl_orch.rl.policies import actor_critic
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.observations import ObservationPipeline, RunningNormalizer
-from rl_orch.rl.policies.policy import PolicyInput, RLModule, Setup, policy_tensors, usable_device
+from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors, usable_device
 from rl_orch.spec.groups import ObsGroup
 from rl_orch.spec.model import Spec
 
@@ -42,32 +41,29 @@ def some_observations(rows: int = 6) -> Any:
     return np.random.default_rng(0).normal(3.0, 5.0, (rows, 3)).astype(np.float32)
 
 
-def test_acting_adds_actions_and_their_log_probabilities() -> None:
+def test_the_mode_is_decided_on_and_its_log_probability_is_the_distributions() -> None:
     policy = a_policy()
-    module: RLModule = policy
-    acted = module.act(Batch(observations=some_observations()))
+    actions = policy.decide(shown(some_observations()), None).actions
+    log_probs, _ = policy.assess(some_observations(), actions)
     distribution, _ = policy(policy.to_inputs(some_observations()))
     theirs = torch.distributions.Categorical(logits=distribution.logits)
-    assert np.array_equal(acted.column("actions"), theirs.probs.argmax(-1))
-    taken = torch.as_tensor(acted.column("actions"))
-    expected = theirs.log_prob(taken).detach()  # type: ignore[no-untyped-call]
-    assert on_host(acted.column("log_probs")) == pytest.approx(expected.numpy(), abs=1e-6)
+    assert np.array_equal(actions, theirs.probs.argmax(-1))
+    expected = theirs.log_prob(torch.as_tensor(actions)).detach()  # type: ignore[no-untyped-call]
+    assert log_probs == pytest.approx(expected.numpy(), abs=1e-6)
 
 
 def test_a_generator_makes_the_policy_sample() -> None:
-    policy, batch = a_policy(), Batch(observations=some_observations(200))
-    sampled = policy.act(batch, torch.Generator().manual_seed(1))
-    again = policy.act(batch, torch.Generator().manual_seed(1))
-    assert len(set(on_host(sampled.column("actions")).tolist())) == 4
-    assert np.array_equal(sampled.column("actions"), again.column("actions"))
+    policy, seen = a_policy(), shown(some_observations(200))
+    sampled = policy.decide(seen, torch.Generator().manual_seed(1)).actions
+    again = policy.decide(seen, torch.Generator().manual_seed(1)).actions
+    assert len(set(sampled.tolist())) == 4
+    assert np.array_equal(sampled, again)
 
 
-def test_values_are_added_to_a_batch_and_do_not_depend_on_its_size() -> None:
+def test_values_do_not_depend_on_the_size_of_a_batch() -> None:
     policy, observations = a_policy(), some_observations()
-    module: RLModule = policy
-    values = on_host(module.value(Batch(observations=observations).to("cpu")).column("values"))
     alone = [policy.values(row[None])[0] for row in observations]
-    assert values == pytest.approx(np.array(alone), abs=1e-5)
+    assert policy.values(observations) == pytest.approx(np.array(alone), abs=1e-5)
 
 
 def test_gaussian_actions_are_clipped_for_the_environment_only() -> None:

@@ -18,7 +18,8 @@ from rl_orch.rl.algos.ppo import (
     value_error,
 )
 from rl_orch.rl.data.batch import Batch, on_host
-from rl_orch.rl.learn.learner import Learner, build_learner, scheduled
+from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.on_policy import standardized
 from rl_orch.rl.learn.optimizer import Adam
 from rl_orch.rl.policies.actor_critic import ActorCritic
@@ -151,7 +152,7 @@ def test_an_optimisers_memory_of_another_size_is_refused() -> None:
 def test_the_spec_names_the_learner() -> None:
     learner: Learner = build_learner(a_setup())
     assert isinstance(learner, PPO)
-    assert learner.behaviour is learner.policy
+    assert learner.behaviour.to_env == learner.policy.to_env
     assert learner.replay is None
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rl_orch.rl.algos.qrdqn import pairwise_errors, quantile_huber, quantile_targets
-from rl_orch.rl.policies.q_network import best_actions, taken
+from rl_orch.rl.learn.q_learner import taken
+from rl_orch.rl.policies.q_network import best_actions
 from tests.unit.test_rl_dqn import EXACT, a_batch, a_learner, numbers
 
 

@@ -14,10 +14,10 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 
 from rl_orch.rl.algos.sac import SAC, policy_loss, soft_target, temperature_loss
 from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.learn.critic_learner import frozen, least, squared_errors
 from rl_orch.rl.learn.learner import build_learner
 from rl_orch.rl.learn.optimizer import Target
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, load_weights, policy_tensors
-from rl_orch.rl.policies.twin_critics import frozen, least, squared_errors
 from rl_orch.spec.resolve import resolve
 
 OBS = spaces.Box(-10.0, 10.0, (3,))
@@ -298,7 +298,7 @@ def test_nothing_is_learned_and_actions_are_uniform_until_learning_starts() -> N
     metrics = learner.update(a_batch(learner, 32))
     assert {*learner.METRICS, "charts/learning_rate"} == {*metrics}
     assert not same(before, policy_tensors(learner.policy))
-    assert learner.behaviour is learner.policy
+    assert learner.behaviour is learner.actor
 
 
 def test_actions_are_in_the_unit_box_and_stretched_for_the_environment() -> None:

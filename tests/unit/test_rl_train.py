@@ -8,6 +8,7 @@ import pytest
 
 from rl_orch.errors import Diverged
 from rl_orch.records import EventKind
+from rl_orch.rl.compile_time import CompileTimer
 from rl_orch.rl.evaluate import evaluate, evaluation_seed
 from rl_orch.rl.learn.learner import load_policy
 from rl_orch.rl.policies.policy import Setup
@@ -327,3 +328,28 @@ def test_training_fits_the_protocol_of_a_trainer() -> None:
     assert "losses/policy_loss" in trainer.train_step()
     assert set(trainer.eval_step()) == {"eval/mean_return", "eval/mean_length"}
     training.close()
+
+
+def test_the_time_of_compiling_is_counted_once_however_it_is_nested() -> None:
+    readings = iter((1.0, 5.0, 7.0, 100.0, 101.0))
+    timer = CompileTimer(clock=lambda: next(readings))
+    assert timer.seconds == 0.0
+    timer.start()
+    timer.start()
+    timer.stop()
+    assert timer.seconds == 4.0
+    timer.stop()
+    assert timer.seconds == 6.0
+    timer.start()
+    assert timer.seconds == 7.0
+
+
+def test_the_clock_of_a_training_stands_still_while_kernels_are_compiled() -> None:
+    now = [10.0]
+    timer = CompileTimer(clock=lambda: now[0])
+    timer.start()
+    now[0] += 8.0
+    assert timer.training_clock() == 10.0
+    timer.stop()
+    now[0] += 1.0
+    assert timer.training_clock() == 11.0

@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -128,19 +126,6 @@ def test_a_directory_without_events_has_no_curves(tmp_path: Path) -> None:
 def test_a_run_is_indexed_ahead_of_need(run: Path) -> None:
     assert series.catch_up(run)
     assert (run / "metrics.db").stat().st_size > 0
-
-
-def test_naming_curves_loads_neither_numpy_nor_tensorboard() -> None:
-    program = (
-        "import sys, rl_orch.io.metrics.series, rl_orch.io.metrics.recent\n"
-        "sys.exit('numpy' in sys.modules or 'tensorboard' in sys.modules)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-def test_the_index_loads_no_torch() -> None:
-    program = "import sys, rl_orch.io.metrics.index\nsys.exit('torch' in sys.modules)\n"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_the_folded_history_is_exported_to_tensorboard(run: Path, tmp_path: Path) -> None:

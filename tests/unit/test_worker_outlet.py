@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import catalog, checkpoint_files
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run import events
-from rl_orch.io.run.command_socket import Request
+from rl_orch.io.run.command_socket import COMMANDS, Request
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.train import TrainingSnapshot
 from rl_orch.testing import a_report, a_spec
 from rl_orch.worker.attempt.commands import PendingCommands
-from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
+from rl_orch.worker.attempt.recorder import FileRecorder
 
 
 @pytest.fixture
@@ -92,10 +92,10 @@ def test_a_signal_reaches_a_loop_that_is_paused(orders: PendingCommands) -> None
         assert orders.next() == "stop"
 
 
-def test_a_command_that_it_does_not_know_is_refused(orders: PendingCommands) -> None:
-    assert orders.handle(Request("stop", {})) == {"accepted": "stop"}
-    with pytest.raises(BadInput, match="cannot render; it knows stop, checkpoint, pause, unpause"):
-        orders.handle(Request("render", {}))
+def test_every_command_of_the_socket_is_accepted(orders: PendingCommands) -> None:
+    for name in COMMANDS:
+        assert orders.handle(Request(name, {})) == {"accepted": name}
+    assert orders.next() == "stop"
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
@@ -149,7 +149,7 @@ def test_whoever_goes_on_from_a_checkpoint_keeps_what_the_attempt_before_would_h
     assert kept == CheckpointRetention(
         ("step_000000000001", "step_000000000002", "step_000000000003"), "step_000000000001", 1.0
     )
-    assert kept.after("step_000000000004", None, last=2).names == (
+    assert kept.after_evaluation("step_000000000004", None, last=2).names == (
         "step_000000000001",
         "step_000000000003",
         "step_000000000004",
@@ -175,8 +175,8 @@ def test_a_doubt_is_told_once_and_is_in_every_checkpoint_that_follows(
 
 
 def test_of_two_that_are_as_good_the_newer_is_the_best() -> None:
-    kept = CheckpointRetention().after("step_000000000001", a_report([1.0]), last=3)
-    assert kept.after("step_000000000002", a_report([1.0]), last=3).best == "step_000000000002"
+    kept = CheckpointRetention().after_evaluation("step_000000000001", 1.0, last=3)
+    assert kept.after_evaluation("step_000000000002", 1.0, last=3).best == "step_000000000002"
 
 
 @contextmanager

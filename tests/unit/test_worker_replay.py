@@ -20,6 +20,7 @@ from rl_orch.io.checkpoints import (
 )
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.rl.replay.buffer import LogSegment
@@ -27,7 +28,7 @@ from rl_orch.rl.train import TrainingSnapshot
 from rl_orch.testing import a_report, a_spec
 from rl_orch.worker.attempt import start
 from rl_orch.worker.attempt.commands import PendingCommands
-from rl_orch.worker.attempt.recorder import CheckpointRetention, FileRecorder
+from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.train import run_attempt
 
 SPEC = (

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from rl_orch.api.feeds import Encode, FeedHub, Part, StreamPosition
@@ -28,8 +30,8 @@ from rl_orch.io.run.events import is_start, parse
 from rl_orch.records import Run
 
 MOST = 1 << 40
-RETRY = b"retry: 1000\n\n"
-STILL_HERE = b": still here\n\n"
+RETRY = format_sse_event(retry=1000)
+STILL_HERE = format_sse_event(comment="still here")
 
 routes = router("streams")
 
@@ -66,7 +68,7 @@ async def stream_events(
     """Follow the events of a run from the beginning, or on from `Last-Event-ID`."""
     run, directory = await to_thread.run_sync(here.orchestrator.there, ref)
     offset = await to_thread.run_sync(_offset, directory.events, header, last_event_id)
-    follower = Follower(directory.events, run, event_frames, _nothing)
+    follower = Follower(directory.events, run, event_frames, lambda _path, _place: b"")
     return _stream(follower, offset, request, here)
 
 
@@ -93,6 +95,7 @@ async def stream_log(
 class CountedStream(StreamingResponse):
     """A stream that its caller holds for as long as it lasts."""
 
+    media_type = "text/event-stream"
     held: AbstractContextManager[None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,7 +139,7 @@ class Follower:
                     return
                 elif part.place == place and not run.active:
                     yield await to_thread.run_sync(self.last, self.path, place)
-                    yield frame(place.offset, "end", run.model_dump_json())
+                    yield _frame(place.offset, "end", run)
                     return
                 elif part.place == place and not await _happens(changed, every_s):
                     yield STILL_HERE
@@ -158,7 +161,7 @@ def event_frames(lines: Sequence[bytes], place: StreamPosition) -> Part:
         if is_start(event):
             newest = max(newest, event.attempt)
         if event.attempt >= newest:
-            frames.append(frame(offset, event.kind, event.model_dump_json()))
+            frames.append(_frame(offset, event.kind, event))
     return Part(b"".join(frames), StreamPosition(offset, newest))
 
 
@@ -167,35 +170,25 @@ def log_frames(lines: Sequence[bytes], place: StreamPosition) -> Part:
     data = b"\n".join(lines) + b"\n"
     offset = place.offset + len(data)
     text = clean(data.decode("utf-8", "replace"))
-    return Part(_log_frame(logs.LogPart(text=text, offset=offset)), StreamPosition(offset))
+    part = logs.LogPart(text=text, offset=offset)
+    return Part(_frame(offset, "log", part), StreamPosition(offset))
 
 
 def last_log_frame(path: Path, place: StreamPosition) -> bytes:
     """What stands after the last whole line of a log that nobody writes to any more."""
     rest = logs.part(path, place.offset, ended=True)
-    return _log_frame(rest) if rest.text else b""
+    return _frame(rest.offset, "log", rest) if rest.text else b""
 
 
-def frame(offset: int, event: str, data: str) -> bytes:
-    """One server-sent event. JSON has no line ends in it."""
-    return f"id: {offset}\nevent: {event}\ndata: {data}\n\n".encode()
-
-
-def _log_frame(part: logs.LogPart) -> bytes:
-    return frame(part.offset, "log", part.model_dump_json())
-
-
-def _nothing(_path: Path, _place: StreamPosition) -> bytes:
-    return b""
+def _frame(offset: int, event: str, data: BaseModel) -> bytes:
+    return format_sse_event(data_str=data.model_dump_json(), event=event, id=str(offset))
 
 
 def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> Response:
     still_welcome: Callable[[], Awaitable[bool]] = request.state.still_welcome
     frames = follower.told(here.hub, offset, still_welcome, here.settings.keep_alive_s)
     caller: Caller = request.state.caller
-    response = CountedStream(
-        frames, headers={"X-Accel-Buffering": "no"}, media_type="text/event-stream"
-    )
+    response = CountedStream(frames, headers={"X-Accel-Buffering": "no"})
     response.held = here.streams.held(caller.share)
     return response
 

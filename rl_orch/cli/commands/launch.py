@@ -41,7 +41,8 @@ def command(
     With --seeds, a group: a run for each seed, as many at once as the cores allow. It exits with 1
     if any run failed or was lost, else with 4 if any was stopped, 3 if any was rejected, or 0.
 
-    Ctrl-C ends the run after a last checkpoint; a second Ctrl-C ends it at once.
+    Ctrl-C ends the run after a last checkpoint; a second Ctrl-C ends it at once. A closed pipe, as
+    of `rlctl launch ... 2>&1 | head`, ends only the output: the run goes on to its own exit code.
 
     With --detach it is queued, and this returns: the service that `rlctl up` starts carries it out.
     With --server it is queued there, and followed from here to its end.
@@ -61,7 +62,7 @@ def command(
     spec = _without_address(spec)
     manner = OutputOptions(place_flags(home, database, server), json=json, quiet=quiet)
     if not detach and server is None:
-        with _expected(spec) as runners:
+        with _prestarted(spec) as runners:
             return _in_foreground(_connected(home, database, runners), spec, manner)
     line = lasting(home, database, server)
     submission = line.ask(lambda connected: _submitted(connected, spec))
@@ -78,7 +79,7 @@ def _submitted(connected: Connected, spec: Spec) -> Submission:
 
 
 @contextmanager
-def _expected(spec: Spec) -> Iterator[dict[str, "Runner"]]:
+def _prestarted(spec: Spec) -> Iterator[dict[str, "Runner"]]:
     """A runner that has begun to load what a run of ours needs: that takes longer than anything
     else that is to be done before. If there is no such run in the end, nothing is left of it."""
     if spec.runner.name != "local":
@@ -90,7 +91,7 @@ def _expected(spec: Spec) -> Iterator[dict[str, "Runner"]]:
     try:
         yield {"local": runner}
     finally:
-        runner.spares.close()
+        runner.standbys.close()
 
 
 def _connected(

@@ -9,6 +9,7 @@ import typer
 
 from rl_orch.cli.arguments import Database, Home, Json, RunArgument, Server
 from rl_orch.cli.connection import Connected, RetryingConnection, lasting
+from rl_orch.cli.output import unread
 from rl_orch.errors import BadInput
 from rl_orch.io.files.text import clean
 from rl_orch.io.run.events import OneHistory, Tail
@@ -50,6 +51,8 @@ def command(
     read = _log if not (events or json) else _events if every else _one_history(line, found)
     for text in _parts(line, found.id, read, follow=follow):
         print(text, end="", flush=True)
+        if unread():
+            return
 
 
 def _parts(line: RetryingConnection, run_id: str, read: Read, *, follow: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 from rl_orch.records import Run
@@ -37,8 +37,7 @@ class Requests:
         news, self._answered = ANSWERS[self._answered : self._count], self._count
         for sentence in news:
             # Not by a console of ours: the live panel puts what goes to sys.stderr above itself.
-            with suppress(OSError):  # After SIGHUP there may be no terminal left.
-                print(sentence, file=sys.stderr, flush=True)
+            print(sentence, file=sys.stderr, flush=True)
 
 
 @contextmanager

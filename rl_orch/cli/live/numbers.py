@@ -19,6 +19,7 @@ class LiveNumbers:
         self.metrics: dict[str, float] = {}
         self.evaluation: Evaluation | None = None
         self.guardrail: str | None = None
+        self.compiling: str | None = None
 
     def take(self, events: Sequence[Event]) -> list[tuple[int, Evaluation]]:
         """Take events in; returns the evaluations among them, each with its step."""
@@ -32,8 +33,11 @@ class LiveNumbers:
                 self.returns.append(number)
             elif event.kind is EventKind.METRIC and number is not None:
                 self.metrics[event.key] = number
+                self.compiling = None
             elif event.kind is EventKind.GUARDRAIL:
                 self.guardrail = f"{event.key}: {event.value}"
+            elif event.kind is EventKind.LOG and event.key == "compiling":
+                self.compiling = f"compiling {event.value}"
         return evaluations
 
     @property
@@ -43,9 +47,9 @@ class LiveNumbers:
 
     @property
     def health(self) -> str:
-        """`ok`, or what is wrong."""
+        """`ok`, or what is wrong, or what keeps the run from its first update."""
         bad = [key for key, value in self.metrics.items() if not math.isfinite(value)]
-        return self.guardrail or (f"{bad[0]} is not finite" if bad else "ok")
+        return self.guardrail or (f"{bad[0]} is not finite" if bad else self.compiling or "ok")
 
 
 def ended_text(runs: Sequence[Run]) -> str:

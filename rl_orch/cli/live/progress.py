@@ -65,7 +65,10 @@ class ProgressLines:
         """Say what is new."""
         numbers = self._numbers.setdefault(run.id, LiveNumbers())
         before, self._runs[run.id] = self._runs.get(run.id), run
-        for step, evaluation in numbers.take(events):
+        compiling, evaluations = numbers.compiling, numbers.take(events)
+        if numbers.compiling not in (None, compiling):
+            self._say(run, run.env_steps, str(numbers.compiling))
+        for step, evaluation in evaluations:
             interval = interval_text(evaluation)
             what = f"evaluated {figure(evaluation.mean)}, 95 % {interval}, n = {evaluation.n}"
             self._say(run, step, what)

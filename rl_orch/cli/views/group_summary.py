@@ -15,7 +15,7 @@ from rl_orch.cli.views.text import (
     state_text,
 )
 from rl_orch.core.runs import curves
-from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.core.runs.groups import RunOrGroup, shortfall
 from rl_orch.records import Group, Run, State
 
 BROKEN = (State.FAILED, State.LOST)
@@ -31,7 +31,7 @@ def print_group(
     if not console.is_terminal:
         console.width = 160
     console.print()
-    target = connected.show(runs[0].id).spec.gates.min_return
+    target = connected.show(runs[0].id, checkpoints=False).spec.gates.min_return
     print_chart(console, [curves.of_group(runs, connected.history, "return")], target=target)
     row(console, "group", f"[bold]{safe(group.id)}[/]  {state_text(group)}: {state_counts(group)}")
     seeds = f"seed{'s' if len(group.seeds) > 1 else ''} {seeds_text(group.seeds)}"
@@ -44,6 +44,8 @@ def print_group(
         passed, n = group.verdicts.passed, group.verdicts.n
         colour = "green" if passed == n else "red"
         row(console, "gate", f"[{colour}]passed by {passed} of {n}[/] runs that were judged")
+    if (lacking := shortfall(group, runs)) is not None:
+        row(console, "note", safe(lacking))
     row(console, "next", safe("\n".join(_next_commands(group, runs, flags))))
     console.print()
     console.print(_table(runs))

@@ -50,7 +50,8 @@ def group_state_text(group: Group) -> str:
     """The state of a group: how many runs have ended while it runs, then how many it counts for."""
     count = ended(group) if group.active else _worst(group)
     style = STATE_STYLES[group.state]
-    return f"[{style}]{group.state} {count}/{len(group.runs)}[/]"
+    short_of = f" of {group.asked} asked" if group.is_smaller else ""
+    return f"[{style}]{group.state} {count}/{len(group.runs)}{short_of}[/]"
 
 
 def state_counts(group: Group) -> str:

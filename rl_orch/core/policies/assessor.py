@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_orch.core.policies.player_pool import EvalRequest, playing, worth
 from rl_orch.io.machine import hardware
-from rl_orch.io.processes.task_child import TaskChild
+from rl_orch.io.processes.task_child import TaskChild, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
 from rl_orch.records import EvalReport, ModelVersion
@@ -48,7 +48,7 @@ class SubprocessEvaluator:
             doing="gathering evidence",
             hint="Run `rlctl doctor`; the last line above may say more.",
         )
-        return GateEvidence.model_validate(child.answer(question, _unheeded))
+        return GateEvidence.model_validate(child.answer(question, unwatched))
 
 
 def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
@@ -66,10 +66,6 @@ def _named(model: ModelVersion) -> dict[str, Any]:
         "model": model.id,
         "module_path": RunDir(path.parents[1]).module_path(),
     }
-
-
-def _unheeded(_doing: str, _done: float) -> None:
-    """Nobody waits to hear what is being done."""
 
 
 def _unheard(_done: float) -> None:

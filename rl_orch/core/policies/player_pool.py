@@ -131,6 +131,7 @@ def merged(parts: Sequence[EvalReport], seed: int) -> EvalReport:
         },
         "summary": stats.summarize(returns, seed=seed),
         "seed": seed,
+        "digest": parts[0].digest if len({part.digest for part in parts}) == 1 else None,
     }
     return parts[0].model_copy(update=joined)
 
@@ -165,17 +166,17 @@ def _ask(
     child.process.send(json.dumps(document) + "\n")
     for line in child.process.lines():
         try:
-            told = json.loads(line)
+            reply = json.loads(line)
         except ValueError:  # A blank line, or half of one.
             continue
-        match told:
+        match reply:
             case {"doing": _, "done": done}:
                 heard(child, float(done))
             case {"report": _}:
                 heard(child, 1.0)
-                return _answer(told)
+                return _answer(reply)
             case {"error": _}:
-                raise refusal(told)
+                raise refusal(reply)
     raise _ended(child.process)
 
 
@@ -195,12 +196,12 @@ def joined(parts: Sequence[EvalResult], seed: int) -> EvalResult:
     )
 
 
-def _answer(told: Mapping[str, Any]) -> EvalResult:
-    against = told["baseline"]
+def _answer(reply: Mapping[str, Any]) -> EvalResult:
+    against = reply["baseline"]
     return EvalResult(
-        EvalReport.model_validate(told["report"]),
+        EvalReport.model_validate(reply["report"]),
         None if against is None else EvalReport.model_validate(against),
-        tuple(notable([Recorded.model_validate(e) for e in side]) for side in told["episodes"]),
+        tuple(notable([Recorded.model_validate(e) for e in side]) for side in reply["episodes"]),
     )
 
 

@@ -58,13 +58,13 @@ def examine(
     wall, steady = time.time(), time.monotonic()
     devices, tried, cores = ask_torch(), filesystem.abilities(home), hardware.cores()
     wanted = str(home / DATABASE) if database is None else database
-    told: list[Finding] = []
+    device_findings: list[Finding] = []
     if spec is not None and devices.problem is None:
-        spec, told = resolve_devices(spec, _devices_of(spec, devices), cores)
-    found = [
+        spec, device_findings = resolve_devices(spec, _devices_of(spec, devices), cores)
+    facts = [
         findings.python(sys.version_info[:3], _environment()),
         findings.torch(devices, [gpu.name for gpu in hardware.gpus()]),
-        *told,
+        *device_findings,
         findings.rendering(_has_egl(), os.environ.get("MUJOCO_GL"), platform.system()),
         findings.cores(cores, spec),
         findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
@@ -80,16 +80,16 @@ def examine(
     ]
     drift_s = (time.time() - wall) - (time.monotonic() - steady)
     clock = findings.clock(time.time(), _installed_at(), tried.skew_s, drift_s)
-    return [*found, clock]
+    return [*facts, clock]
 
 
-def refuse(found: Sequence[Finding]) -> list[Finding]:
+def refuse(looked_at: Sequence[Finding]) -> list[Finding]:
     """The warnings among the findings; if any of them is a failure, that is raised."""
-    failed = failures(found)
+    failed = failures(looked_at)
     if failed:
         message = "; ".join(finding.detail for finding in failed)
         raise BadInput(message, path=failed[0].path, hint=failed[0].fix)
-    return [finding for finding in found if finding.level == "warn"]
+    return [finding for finding in looked_at if finding.level == "warn"]
 
 
 def ready(home: Path, spec: Spec) -> tuple[Spec, list[Finding]]:
@@ -97,8 +97,8 @@ def ready(home: Path, spec: Spec) -> tuple[Spec, list[Finding]]:
 
     Takes no time to speak of unless a device other than the CPU is asked for.
     """
-    chosen, told = resolve_auto(spec)
-    return chosen, refuse([*told, *quick(home, chosen)])
+    chosen, device_findings = resolve_auto(spec)
+    return chosen, refuse([*device_findings, *quick(home, chosen)])
 
 
 def resolve_auto(spec: Spec) -> tuple[Spec, list[Finding]]:
@@ -133,8 +133,8 @@ def ask_torch() -> Devices:
         problem = f"torch did not load within {TORCH_TIMEOUT_S:.0f} s"
         return Devices(_version("torch"), problem=problem)
     try:
-        told = json.loads(done.stdout.splitlines()[-1])
-        return Devices(told["torch"], tuple(told["cuda"]), told["mps"])
+        answer = json.loads(done.stdout.splitlines()[-1])
+        return Devices(answer["torch"], tuple(answer["cuda"]), answer["mps"])
     except (IndexError, ValueError, KeyError):
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         return Devices(_version("torch"), problem=f"torch cannot be loaded: {last[0]}")
@@ -169,14 +169,14 @@ def _damage(database: Database) -> tuple[str, str] | None:
     """What is wrong with a database that can be read, and what to do about it."""
     with database.reading() as connection:
         if connection.dialect.name == "sqlite":
-            told = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-            if told != "ok":
-                return f"is damaged: {told}", "Restore it from a copy; run directories are whole."
+            answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+            if answer != "ok":
+                return f"is damaged: {answer}", "Restore it from a copy; run directories are whole."
         if not sa.inspect(connection).has_table("alembic_version"):
             return None
-        known = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-    if known is not None and known > HEAD:
-        return f"is at schema {known}, this rlctl knows {HEAD}", "Use the newer rlctl."
+        revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if revision is not None and revision > HEAD:
+        return f"is at schema {revision}, this rlctl knows {HEAD}", "Use the newer rlctl."
     return None
 
 

@@ -93,9 +93,11 @@ def torch(devices: Devices, gpus: Sequence[str]) -> Finding:
         detail = f"{devices.torch} sees {len(devices.cuda)} of the GPUs {', '.join(gpus)}"
         fix = "Install a torch build for the CUDA version of your driver (see the README)."
         return Finding("torch", "warn", detail, fix)
-    found = [f"CUDA ({', '.join(devices.cuda)})"] if devices.cuda else []
-    found += ["MPS"] if devices.mps else []
-    return Finding("torch", "ok", f"{devices.torch}, trains on {' and '.join([*found, 'the CPU'])}")
+    backends = [f"CUDA ({', '.join(devices.cuda)})"] if devices.cuda else []
+    backends += ["MPS"] if devices.mps else []
+    return Finding(
+        "torch", "ok", f"{devices.torch}, trains on {' and '.join([*backends, 'the CPU'])}"
+    )
 
 
 def device(spec: Spec, devices: Devices) -> Finding:
@@ -214,14 +216,16 @@ def kernels(cache: str, writable: bool, *, is_own: bool = True) -> Finding:
     return Finding("kernels", "warn", detail, fix)
 
 
-def file_system(found: Abilities) -> Finding:
+def file_system(abilities: Abilities) -> Finding:
     """Whether the home's file system can do what runs rely on."""
-    if found.unwritable is not None:
+    if abilities.unwritable is not None:
         fix = "Set RLCTL_HOME to a folder that you may write to."
-        return Finding("file system", "fail", f"nothing can be written: {found.unwritable}", fix)
-    if found.lacking:
+        return Finding(
+            "file system", "fail", f"nothing can be written: {abilities.unwritable}", fix
+        )
+    if abilities.lacking:
         fix = "Set RLCTL_HOME to a folder on a local disk."
-        return Finding("file system", "fail", f"lacks {'; '.join(found.lacking)}", fix)
+        return Finding("file system", "fail", f"lacks {'; '.join(abilities.lacking)}", fix)
     return Finding("file system", "ok", "locks, atomic renames and Unix sockets work")
 
 

@@ -110,8 +110,8 @@ class _Room:
     def __init__(self, working: Sequence[Claim], capacity: Capacity) -> None:
         self.cpus = capacity.cpus - sum(claim.run.cpus for claim in working)
         self.memory_mb = capacity.memory_mb - sum(claim.run.memory_mb for claim in working)
-        known = {name for claim in working for name in claim.gpus}
-        free = [name for name in capacity.gpus if name not in known]
+        taken_gpus = {name for claim in working for name in claim.gpus}
+        free = [name for name in capacity.gpus if name not in taken_gpus]
         # A run whose GPUs are not known uses the first ones: a program does, if it sees them all.
         unknown = sum(max(0, claim.run.gpus - len(claim.gpus)) for claim in working)
         self._gpus, self._gpus_aside = free[unknown:], 0

@@ -44,25 +44,27 @@ def validate(
     The report is that of the final evaluation, if it was of this model. Else, or if that is wished
     for, the model is played by a process of its own.
     """
-    directory = directory_of(model)
+    directory, path = directory_of(model), Path(model.model_path)
     spec = directory.spec()
     rules = _rules(model, spec, wish)
-    digest = sealed.manifest_digest(Path(model.model_path))
+    digest = sealed.manifest_digest(path)
     report = _known(directory, model, wish, digest)
     file = directory.report_file(FINAL) if report is not None else None
-    known = GateEvidence(digest=digest)
+    gathered = GateEvidence(digest=digest)
     if report is not None:
-        known = gate_evidence.read(directory, FINAL, digest) or known
+        catalog.verify_policy(path)
+        gathered = gate_evidence.read(directory, FINAL, digest) or gathered
     else:
         report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
-    wanted = evidence.wanted(registry, model.env_id, Path(model.model_path), rules)
-    known = _completed(assess, model, report, known, wanted)
-    known = evidence.with_events(known, directory, rules)
+        _verify_unless_played(path, report)
+    wanted = evidence.wanted(registry, model.env_id, path, rules)
+    gathered = _completed(assess, model, report, gathered, wanted)
+    gathered = evidence.with_events(gathered, directory, rules)
     steps = model.total_timesteps or report.step
-    verdict = gate.weigh(evidence.evidence(report, known, rules, env_steps=steps), rules)
+    verdict = gate.weigh(evidence.evidence(report, gathered, rules, env_steps=steps), rules)
     assert verdict is not None
     if gate.read_more(rules):
-        file = evidence.kept(directory, model.id, report, known)
+        file = evidence.kept(directory, model.id, report, gathered)
     elif file is None:
         file = evidence.kept(directory, model.id, report, None)
     judgement = Judgement(verdict, rules, file, digest=digest, episodes=report.summary.n)
@@ -81,6 +83,8 @@ def compare(
     digest, theirs = (_registered(each) for each in (model, champion))
     report, baseline = assess.assess(model, champion, episodes)
     assert baseline is not None
+    for each, played in ((model, report), (champion, baseline)):
+        _verify_unless_played(Path(each.model_path), played)
     reports = {report.policy: report, BASELINE: baseline}
     documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
     file = evidence.written(directory_of(model), f"against-{champion.id}", documents)
@@ -98,15 +102,21 @@ def directory_of(model: ModelVersion) -> RunDir:
 
 
 def _registered(model: ModelVersion) -> str | None:
-    """The digest of a model's files, if they are whole and those that were registered."""
+    """The digest of a model's files, if they are those that were registered."""
     path = Path(model.model_path)
-    catalog.verify(path)
     if model.digest is not None and sealed.manifest_digest(path) != model.digest:
         raise Conflict(
             f"model {model.id} has other files than were registered: {str(path)!r}",
             hint=f"rlctl registry validate {model.id} --fresh judges what is there now.",
         )
     return model.digest
+
+
+def _verify_unless_played(path: Path, report: EvalReport) -> None:
+    """Raise `Damaged` unless the files of a model are whole. A report that names their digest is
+    by somebody who has verified every byte to play them: then none is read again."""
+    if report.digest is None or report.digest != sealed.manifest_digest(path):
+        catalog.verify_policy(path)
 
 
 def _known(
@@ -139,12 +149,12 @@ def _completed(
     assess: ModelEvaluator,
     model: ModelVersion,
     report: EvalReport,
-    known: GateEvidence,
+    gathered: GateEvidence,
     wanted: EvidenceRequest,
 ) -> GateEvidence:
     """All that is wanted, as far as it can be had: what is known already is not asked again."""
-    lacking = evidence.lacking(known, wanted)
-    news = evidence.unplayed(lacking, known.digest)
+    lacking = evidence.lacking(gathered, wanted)
+    news = evidence.unplayed(lacking, gathered.digest)
     if lacking.laborious:
         news = assess.gather(model, report, lacking)
-    return evidence.joined(known, news)
+    return evidence.joined(gathered, news)

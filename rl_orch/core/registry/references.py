@@ -90,10 +90,10 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
         if not path.exists():
             raise _nothing_there(word)
         return PolicySource(path, kind_of(path))
-    found = model(models, runs, word)
-    path = Path(found.model_path)
-    run = None if found.run_id is None else _run(runs, found.run_id)
-    return PolicySource(path, kind_of(path), found, run)
+    chosen = model(models, runs, word)
+    path = Path(chosen.model_path)
+    run = None if chosen.run_id is None else _run(runs, chosen.run_id)
+    return PolicySource(path, kind_of(path), chosen, run)
 
 
 def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
@@ -135,20 +135,24 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
     """The validated model with the highest mean reward, of an environment or of the only one that
     has any."""
     if env is not None:
-        found = models.list(ModelQuery(validated=True, top_n=1, env=env))
-        if found:
-            return found[0]
-    known = models.environments()
-    if env is None and len(known) == 1:
-        return best(models, known[0])
-    if env is None and known:
+        validated = models.list(ModelQuery(validated=True, top_n=1, env=env))
+        if validated:
+            return validated[0]
+    environments = models.environments()
+    if env is None and len(environments) == 1:
+        return best(models, environments[0])
+    if env is None and environments:
         raise BadInput(
-            f"there are validated models of {', '.join(known)}; returns of different environments "
-            "cannot be compared",
-            hint=f"Say which is meant: --env {known[0]}, or {BEST}@{known[0]}.",
+            f"there are validated models of {', '.join(environments)}; returns of different "
+            "environments cannot be compared",
+            hint=f"Say which is meant: --env {environments[0]}, or {BEST}@{environments[0]}.",
         )
     of_it = "" if env is None else f" of {env}"
-    others = f"; there are some of: {', '.join(known)}" if known else "; there are none at all"
+    others = (
+        f"; there are some of: {', '.join(environments)}"
+        if environments
+        else "; there are none at all"
+    )
     raise NotFound(
         f"no validated model{of_it}{others}",
         hint="A gate that its run passes validates one, or `rlctl registry validate`.",
@@ -169,22 +173,22 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     if run.model_id is not None:
         with suppress(NotFound):  # It may have been let go of since.
             return models.get(run.model_id)
-    found = models.list(ModelQuery(run=run.id, top_n=1))
-    if not found:
+    registered = models.list(ModelQuery(run=run.id, top_n=1))
+    if not registered:
         raise NotFound(
             f"run {run.id} is {run.state} and has no model",
             hint="A run has one once a checkpoint was evaluated, with registry.enable=true.",
         )
-    return found[0]
+    return registered[0]
 
 
 def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> BadInput:
     """The error that a group is no policy, with the best that its runs have come to."""
-    found = []
+    names = []
     for run_id in group.runs:
         with suppress(NotFound):
-            found.append(of_run(models, runs, run_id))
-    best = max(found, key=_worth, default=None)
+            names.append(of_run(models, runs, run_id))
+    best = max(names, key=_worth, default=None)
     return BadInput(
         f"{word!r} is a group of {len(group.runs)} runs, each with a policy of its own",
         hint="None of them has a model yet."
@@ -198,17 +202,17 @@ def _worth(model: ModelVersion) -> tuple[bool, float]:
     return model.validated, -math.inf if model.mean_reward is None else model.mean_reward
 
 
-def only(found: Sequence[Alias], word: str) -> Alias:
+def only(aliases: Sequence[Alias], word: str) -> Alias:
     """The alias that a word means, if it means one alone."""
-    if not found:
+    if not aliases:
         raise NotFound(
             f"nobody has the alias {word!r}",
             hint=f"rlctl promote MODEL --to {word.partition('@')[0]}",
         )
-    if len(found) > 1:
-        names = ", ".join(f"{each.alias}@{each.env_id}" for each in found)
+    if len(aliases) > 1:
+        names = ", ".join(f"{each.alias}@{each.env_id}" for each in aliases)
         raise BadInput(f"{word!r} could be any of: {names}", hint="Name the environment as well.")
-    return found[0]
+    return aliases[0]
 
 
 def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
@@ -226,21 +230,21 @@ def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
     return alias, named or env
 
 
-def env_of(found: PolicySource) -> str:
+def env_of(policy: PolicySource) -> str:
     """The environment that a policy has learned."""
-    if found.model is not None:
-        return found.model.env_id
-    if found.kind == "bundle":
-        return bundles.read(found.path).policy.env_id
-    return RunDir(found.path.parents[1]).spec().env.id
+    if policy.model is not None:
+        return policy.model.env_id
+    if policy.kind == "bundle":
+        return bundles.read(policy.path).policy.env_id
+    return RunDir(policy.path.parents[1]).spec().env.id
 
 
 def refuse_other_env(
-    models: KnowsModels, found: PolicySource, env: str | None, again: Again
+    models: KnowsModels, policy: PolicySource, env: str | None, again: Again
 ) -> None:
     """Raise if a policy is of another environment than is meant, with both ways out: the best
     model of the one, and the other."""
-    if env is None or env == (learned := env_of(found)):
+    if env is None or env == (learned := env_of(policy)):
         return
     there = models.list(ModelQuery(validated=True, top_n=1, env=env))
     instead = (
@@ -249,9 +253,9 @@ def refuse_other_env(
         else f"There is no validated model of {env} yet."
     )
     raise BadInput(
-        f"{found.name} has learned {learned}; it cannot act in {env}",
+        f"{policy.name} has learned {learned}; it cannot act in {env}",
         path="env",
-        hint=f"{instead} Where it has learned: `{again(found.word, learned)}`.",
+        hint=f"{instead} Where it has learned: `{again(policy.word, learned)}`.",
     )
 
 

@@ -1,10 +1,13 @@
 """Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
 
 import logging
+from collections.abc import Callable
 
 from rl_orch import gate
 from rl_orch.core.registry import evidence
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.retention import Retention, RetentionLimits
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name
 from rl_orch.io.files import sealed
@@ -53,10 +56,10 @@ def judge(
     """The run with what a process of its own found, and the verdict of its gate on that."""
     directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
     path = directory.checkpoints / str(report.checkpoint)
-    known = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
-    known = evidence.with_events(known, directory, rules)
-    found = evidence.evidence(report, known, rules, env_steps=report.step)
-    verdict = gate.weigh(found, rules)
+    gathered = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
+    gathered = evidence.with_events(gathered, directory, rules)
+    read = evidence.evidence(report, gathered, rules, env_steps=report.step)
+    verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
         registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
@@ -64,7 +67,7 @@ def judge(
     if model is not None:
         file = directory.report_file(FINAL)
         if gate.read_more(rules):
-            file = evidence.kept(directory, model.id, report, known)
+            file = evidence.kept(directory, model.id, report, gathered)
         registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
     news = {
         "eval": report.summary,
@@ -72,6 +75,21 @@ def judge(
         "model_id": None if model is None else model.id,
     }
     return run.model_copy(update=news), verdict
+
+
+def retain_models(store: Store, run: Run, directory: RunDir, clock: Callable[[], float]) -> None:
+    """Let go of models that the spec of a run that has ended leaves no room for. Trouble with that
+    is not the run's; the next one to end, or to prune, finishes it."""
+    retention = Retention(store, clock)
+    try:
+        options = directory.spec().registry
+        limits = RetentionLimits(options.keep_top_n, options.max_age)
+        if options.enable and limits.any:
+            retention.prune(limits, env=run.env)
+        else:
+            retention.finish()
+    except (RlctlError, OSError) as error:
+        LOG.warning("models not retained as asked: %s: %s", run.id, error)
 
 
 def _commit(directory: RunDir) -> str | None:

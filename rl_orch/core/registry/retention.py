@@ -70,7 +70,8 @@ class Retention:
                 if each.model_id not in gone
             ]
             begun, removed = (
-                [each for each in found if each.model_id in gone] for found in (begun, removed)
+                [each for each in retirements if each.model_id in gone]
+                for retirements in (begun, removed)
             )
         return Pruning(removed=(*begun, *removed), spared=tuple(spared), dry_run=dry_run)
 
@@ -97,8 +98,8 @@ class Retention:
         """What others have begun to remove, and did not come to the end of."""
         query = sa.select(MODELS.c.id).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
         with self._store.reading() as connection:
-            found = connection.execute(query).scalars().all()
-        return [Retirement(model_id=each, why="its removal was cut short") for each in found]
+            ids = connection.execute(query).scalars().all()
+        return [Retirement(model_id=each, why="its removal was cut short") for each in ids]
 
     def _environments(self, env: str | None) -> list[str]:
         if env is not None:
@@ -115,18 +116,18 @@ class Retention:
             query = sa.select(MODELS).where(
                 MODELS.c.env_id == env_id, MODELS.c.retiring.is_not(sa.true())
             )
-            known = models(connection, query)
-            needed = aliases.protected(connection, env_id) | _of_runs(connection, known)
-        here = [model for model in known if Path(model.model_path).parent.is_dir()]
+            listed = models(connection, query)
+            needed = aliases.protected(connection, env_id) | _of_runs(connection, listed)
+        here = [model for model in listed if Path(model.model_path).parent.is_dir()]
         return choose(here, needed, limits, now=self._clock())
 
     def _mark(self, model_id: int, env_id: str) -> bool:
         """Whether a model is now retiring: nothing has come to need it in the meantime."""
         with self._store.writing(Lock.REGISTRY) as connection:
-            known = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
-            if not known or known[0].retiring:
+            matches = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+            if not matches or matches[0].retiring:
                 return False
-            if model_id in aliases.protected(connection, env_id) | _of_runs(connection, known):
+            if model_id in aliases.protected(connection, env_id) | _of_runs(connection, matches):
                 return False
             free = sa.and_(MODELS.c.id == model_id, MODELS.c.id.not_in(NAMED))
             marked = sa.update(MODELS).where(free).values(retiring=True)
@@ -139,13 +140,17 @@ class Retention:
 
 
 def choose(
-    known: Sequence[ModelVersion], needed: Mapping[int, str], limits: RetentionLimits, *, now: float
+    listed: Sequence[ModelVersion],
+    needed: Mapping[int, str],
+    limits: RetentionLimits,
+    *,
+    now: float,
 ) -> tuple[list[Retirement], list[Retirement]]:
     """Which models of an environment go, and which would but for a need of them. Pure.
 
     What is validated comes before what is not, then the higher mean reward, then the newer one.
     """
-    ranked = sorted(known, key=_rank, reverse=True)
+    ranked = sorted(listed, key=_rank, reverse=True)
     going: list[Retirement] = []
     staying: list[Retirement] = []
     for place, model in enumerate(ranked, start=1):
@@ -172,19 +177,19 @@ def _rank(model: ModelVersion) -> tuple[bool, float, int, int]:
     return model.validated, reward, model.timestamp, model.id
 
 
-def _of_runs(connection: sa.Connection, known: Sequence[ModelVersion]) -> dict[int, str]:
+def _of_runs(connection: sa.Connection, listed: Sequence[ModelVersion]) -> dict[int, str]:
     """The models whose run has not come to a final end, and those that were imported and have yet
     to be measured, each with why it stays."""
-    runs = {model.run_id for model in known if model.run_id is not None}
+    runs = {model.run_id for model in listed if model.run_id is not None}
     query = sa.select(RUNS.c.id, RUNS.c.state).where(RUNS.c.state.not_in(FINAL))
     states = {run_id: state for run_id, state in connection.execute(query) if run_id in runs}
     unmeasured = {
         model.id: f"it was imported, and not judged yet: rlctl registry validate {model.id}"
-        for model in known
+        for model in listed
         if model.source == "import" and model.mean_reward is None
     }
     return unmeasured | {
         model.id: f"its run {model.run_id} is {states[model.run_id]} and may still need it"
-        for model in known
+        for model in listed
         if model.run_id in states
     }

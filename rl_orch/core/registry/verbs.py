@@ -14,7 +14,7 @@ from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, AliasKey, Cha
 from rl_orch.core.registry.judging import ValidationRequest
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.promotion import PromotionRule
-from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.registry.references import KnowsRuns, PolicySource
 from rl_orch.core.registry.retention import Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, NotFound
@@ -23,7 +23,6 @@ from rl_orch.io.processes.pids import somebody
 from rl_orch.records import (
     Alias,
     AliasChange,
-    Group,
     ModelVersion,
     ModelView,
     Pruning,
@@ -40,7 +39,7 @@ FEWEST = 10
 """How few episodes may be asked for: fewer bound nothing."""
 
 
-class RegistryHost(Protocol):
+class RegistryHost(KnowsRuns, Protocol):
     """What is needed of the verbs of runs."""
 
     @property
@@ -50,12 +49,6 @@ class RegistryHost(Protocol):
     @property
     def exists(self) -> bool:
         """Whether there is a database yet."""
-
-    def get(self, reference: str) -> Run:
-        """The run that is meant."""
-
-    def group(self, reference: str) -> Group | None:
-        """The group that is meant, if one is."""
 
 
 class ModelVerbs:
@@ -116,7 +109,8 @@ class ModelVerbs:
         to be `fresh` or over so many episodes, the model is played anew by a process of its own.
         """
         _refuse_few(episodes)
-        model = self._sound(self.get(reference))
+        model = self.get(reference)
+        self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
         wish = ValidationRequest(min_return, episodes, fresh)
         return judging.validate(self._registry, self._assess, model, wish)
@@ -159,10 +153,12 @@ class ModelVerbs:
         seen = self._aliases.holder(place)
         if seen == model.id:
             raise Conflict(f"model {model.id} is {place} already")
-        self._sound(model)
+        self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
         asked = Change(place, model.id, seen, "promote", who or somebody(), reason, forced=force)
-        if not force:
+        if force:
+            catalog.verify_policy(source.path)
+        else:
             verdict_id = self._deserved(model, place, seen, demand, episodes)
             asked = replace(asked, verdict_id=verdict_id)
         return self._aliases.change(asked)
@@ -177,16 +173,16 @@ class ModelVerbs:
     ) -> AliasChange:
         """Give an alias back to the model that had it before, if that is still there."""
         _refuse_reason(reason)
-        found = self._held(alias, env)
-        place = AliasKey(found.env_id, found.alias)
-        known = self._aliases.history(env=place.env_id, alias=place.alias)
-        before = returns_to(reversed(known), self._is_there)
+        held = self._held(alias, env)
+        place = AliasKey(held.env_id, held.alias)
+        changes = self._aliases.history(env=place.env_id, alias=place.alias)
+        before = returns_to(reversed(changes), self._is_there)
         if before is None:
             raise Conflict(
-                f"nobody who is still there was {place} before model {found.model_id}",
+                f"nobody who is still there was {place} before model {held.model_id}",
                 hint=f"rlctl registry history {place}",
             )
-        mine = (change for change in known if change.model_id == before)
+        mine = (change for change in changes if change.model_id == before)
         then = next(change for change in mine if change.action == "promote")
         if then.forced:
             why = f"forced before: {then.reason}"
@@ -195,7 +191,7 @@ class ModelVerbs:
             Change(
                 place,
                 before,
-                found.model_id,
+                held.model_id,
                 "rollback",
                 who or somebody(),
                 reason,
@@ -214,10 +210,10 @@ class ModelVerbs:
     ) -> AliasChange:
         """Take an alias away, so that nobody has it."""
         _refuse_reason(reason)
-        found = self._held(alias, env)
-        place = AliasKey(found.env_id, found.alias)
+        held = self._held(alias, env)
+        place = AliasKey(held.env_id, held.alias)
         return self._aliases.change(
-            Change(place, None, found.model_id, "remove", who or somebody(), reason)
+            Change(place, None, held.model_id, "remove", who or somebody(), reason)
         )
 
     def prune(
@@ -242,16 +238,14 @@ class ModelVerbs:
     def _aliases(self) -> Aliases:
         return Aliases(self._home.store)
 
-    def _sound(self, model: ModelVersion) -> ModelVersion:
-        """The model, if its files are whole and its run is not at work on them."""
+    def _refuse_at_work(self, model: ModelVersion) -> None:
+        """Raise if the run of a model is at work on its files."""
         run = None if model.run_id is None else self._run(model.run_id)
         if run is not None and run.active:
             raise Conflict(
                 f"model {model.id} is of run {run.id}, which is {run.state} and may still drop it",
                 hint=f"rlctl wait {run.id}",
             )
-        catalog.verify(Path(model.model_path))
-        return model
 
     def _run(self, run_id: str) -> Run | None:
         try:
@@ -267,16 +261,21 @@ class ModelVerbs:
         demand: PromotionRule,
         episodes: int | None,
     ) -> int:
-        """The id of the verdict by which the model may have the alias."""
-        known = self._registry.verdicts_on(model.id)
-        verdict = promotion.validating(model, known)
-        if champion_id is None:
+        """The id of the verdict by which the model may have the alias. Its files are verified on
+        the way, by us, or by whoever plays them for that verdict."""
+        verdicts, count = self._registry.verdicts_on(model.id), episodes or EPISODES
+        champion = None if champion_id is None else self._registry.get(champion_id)
+        stored = None
+        if champion is not None:
+            stored = promotion.decided(model, verdicts, champion, demand, count)
+        if champion is None or stored is not None:
+            catalog.verify_policy(Path(model.model_path))
+        verdict = promotion.validating(model, verdicts)
+        if champion is None:
             return verdict.id
-        champion, count = self._registry.get(champion_id), episodes or EPISODES
-        stored = promotion.decided(model, known, champion, demand, count)
         if stored is None:
             stored = judging.compare(self._registry, self._assess, model, champion, demand, count)
-        promotion.refuse_beaten(model, champion_id, place, stored)
+        promotion.refuse_beaten(model, champion.id, place, stored)
         return stored.id
 
     def _held(self, word: str, env: str | None) -> Alias:

@@ -61,12 +61,12 @@ def of_model(connection: sa.Connection, model_id: int) -> list[StoredVerdict]:
 
 def on_files(verdicts: Sequence[StoredVerdict], digest: str | None) -> list[StoredVerdict]:
     """Those on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
-    return [found for found in verdicts if found.digest == digest]
+    return [verdict for verdict in verdicts if verdict.digest == digest]
 
 
 def alone(verdicts: Sequence[StoredVerdict]) -> StoredVerdict | None:
     """The newest verdict on the model by itself. Pure."""
-    return next((found for found in verdicts if found.baseline_id is None), None)
+    return next((verdict for verdict in verdicts if verdict.baseline_id is None), None)
 
 
 def against(
@@ -74,10 +74,10 @@ def against(
 ) -> list[StoredVerdict]:
     """Those on a comparison with that model, as its files are, by any of these rules. Pure."""
     return [
-        found
-        for found in verdicts
-        if (found.baseline_id, found.baseline_digest) == (baseline.id, baseline.digest)
-        and {check.rule for check in found.verdict.checks}.intersection(rules)
+        verdict
+        for verdict in verdicts
+        if (verdict.baseline_id, verdict.baseline_digest) == (baseline.id, baseline.digest)
+        and {check.rule for check in verdict.verdict.checks}.intersection(rules)
     ]
 
 
@@ -97,8 +97,8 @@ def _document(rule: Rule) -> dict[str, Any]:
 
 
 def _newest_first(model_id: int) -> sa.Select[Any]:
-    found = sa.select(VERDICTS).where(VERDICTS.c.model_id == model_id)
-    return found.order_by(VERDICTS.c.id.desc())
+    query = sa.select(VERDICTS).where(VERDICTS.c.model_id == model_id)
+    return query.order_by(VERDICTS.c.id.desc())
 
 
 def _stored(row: sa.Row[Any]) -> StoredVerdict:

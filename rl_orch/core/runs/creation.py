@@ -35,33 +35,46 @@ def record(
 ) -> Run:
     """The run that a spec makes."""
     facts: dict[str, Any] = {
-        "name": spec.label,
         "env": spec.env.id,
         "algo": spec.algo,
-        "config_hash": spec.config_hash,
         "seed": spec.env.seed,
-        "total_timesteps": spec.train.total_timesteps,
         "runner": spec.runner.name,
-        "queue": spec.schedule.queue or group or "default",
-        "priority": spec.schedule.priority,
-        "max_running": spec.schedule.max_running,
         "after": spec.schedule.after,
-        "cpus": spec.cpus,
-        "gpus": spec.gpus,
-        "memory_mb": spec.resources.memory_mb,
         "created_at": made_at,
         "updated_at": made_at,
     }
+    facts |= asked_of(spec, group)
     return Run(id=run_id, path=str(path), group=group, **(facts | more))
+
+
+def asked_of(spec: Spec, group: str | None) -> dict[str, Any]:
+    """What a run asks for by a spec that may change when it is resumed."""
+    return {
+        "name": spec.label,
+        "config_hash": spec.config_hash,
+        "total_timesteps": spec.train.total_timesteps,
+        "queue": spec.schedule.queue or group or "default",
+        "priority": spec.schedule.priority,
+        "max_running": spec.schedule.max_running,
+        "cpus": spec.cpus,
+        "gpus": spec.gpus,
+        "memory_mb": spec.resources.memory_mb,
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Runs that are not known yet, their directories made under names that nobody looks at, in a
-    folder of their own or beside where they will be."""
+    folder of their own or beside where they will be. Each has its spec along."""
 
     runs: tuple[Run, ...]
+    specs: tuple[Spec, ...]
     folder: Path | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the runs."""
+        return [run.id for run in self.runs]
 
     def unfinished(self, run: Run) -> Path:
         """Where the directory of a run is made before the run is known."""
@@ -94,21 +107,28 @@ def draft(
 ) -> Draft:
     """The run that a spec asks for, or one for each of its seeds, in directories of their own."""
     now, first = time.time(), new_id(spec.label)
-    group = first if spec.members else None
-    runs = []
-    for member in spec.members or [spec]:
-        run_id = f"{group}-s{member.env.seed}" if group else first
-        path = home / "runs" / run_id
-        made = record(
-            member, run_id=run_id, path=path, group=group, made_at=now, after=tuple(after)
+    members = spec.members
+    group, specs = (first, tuple(members)) if members else (None, (spec,))
+    ids = [f"{group}-s{each.env.seed}" if group else first for each in specs]
+    runs = [
+        record(
+            member,
+            run_id=run_id,
+            path=home / "runs" / run_id,
+            group=group,
+            made_at=now,
+            after=tuple(after),
+            group_size=len(specs) if group else None,
         )
-        runs.append(made)
-    drafted = Draft(tuple(runs), folder)
+        for run_id, member in zip(ids, specs, strict=True)
+    ]
+    drafted = Draft(tuple(runs), specs, folder)
     try:
-        for member, run in zip(spec.members or [spec], runs, strict=True):
+        for member, run in zip(specs, runs, strict=True):
             facts = manifest.describe(
                 member, run_id=run.id, group=group, created_at=now, module_path=module_path
             )
+            facts |= {} if group is None else {"group_size": len(specs)}
             RunDir(drafted.unfinished(run)).create(member, facts)
     except (OSError, RlctlError) as error:
         drafted.discard()

@@ -1,5 +1,6 @@
 """Groups: runs of one spec with different seeds, folded into one record. Pure; reads nothing."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,6 +61,18 @@ def fold(runs: Sequence[Run]) -> Group:
         created_at=min(run.created_at for run in runs),
         updated_at=max(run.updated_at for run in runs),
         runs=tuple(run.id for run in runs),
+        asked=max((run.group_size for run in runs if run.group_size is not None), default=None),
+    )
+
+
+def shortfall(group: Group, runs: Sequence[Run]) -> str | None:
+    """What to say of a group with fewer runs than it was to have; None of any other."""
+    if not group.is_smaller:
+        return None
+    spec = shlex.quote(f"{runs[0].path}/spec.yaml")
+    return (
+        f"{len(runs)} of {group.asked} runs are here: the launcher ended while creating them, or "
+        f"others were removed since; to have all: rlctl launch -f {spec} --seeds {group.asked}"
     )
 
 

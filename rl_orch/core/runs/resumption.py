@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rl_orch.core.runs.creation import asked_of
 from rl_orch.core.runs.state import advance
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
@@ -96,8 +97,9 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
 
 def requeued(
     run: Run, overrides: Sequence[str], check: Callable[[Spec, Sequence[str]], object]
-) -> Run:
-    """A run that had ended, queued for a further attempt; its directory says what has changed.
+) -> tuple[Run, Spec]:
+    """A run that had ended, queued for a further attempt, and its spec from then on; its directory
+    says what has changed.
 
     `check` raises if a changed spec could not be carried out.
     """
@@ -112,20 +114,8 @@ def requeued(
         check(spec, directory.module_path())
         _note(directory, spec, changes, attempt=run.attempt + 1)
     directory.forget_stop()
-    return advance(run, State.QUEUED, "to be resumed").model_copy(
-        update={
-            "name": spec.label,
-            "config_hash": spec.config_hash,
-            "total_timesteps": spec.train.total_timesteps,
-            "queue": spec.schedule.queue or run.group or "default",
-            "priority": spec.schedule.priority,
-            "max_running": spec.schedule.max_running,
-            "cpus": spec.cpus,
-            "gpus": spec.gpus,
-            "memory_mb": spec.resources.memory_mb,
-            "retries": 0,
-        }
-    )
+    queued = advance(run, State.QUEUED, "to be resumed")
+    return queued.model_copy(update=asked_of(spec, run.group) | {"retries": 0}), spec
 
 
 def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:

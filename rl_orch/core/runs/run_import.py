@@ -23,6 +23,7 @@ from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt, read
 from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State
+from rl_orch.spec.groups import MOST_SEEDS
 
 LATEST = 1e11
 """Seconds since 1970; the year 5138."""
@@ -39,6 +40,8 @@ LEFT_OUT = (
     "heartbeat",
     "gpus",
     "pinned",
+    "standby",
+    "strays",
     ".reserve",
 )
 """Files that say something about a process, not about the run."""
@@ -183,33 +186,34 @@ def run_in(directory: RunDir) -> Run:
         state=State.RUNNING if attempt else State.QUEUED,
         reason=said,
         attempt=attempt,
+        group_size=_group_size(facts) if group else None,
     )
 
 
 def attempts_in(directory: RunDir) -> list[Attempt]:
     """The attempts that the event file tells of."""
-    found: dict[int, dict[str, Any]] = {}
+    attempts: dict[int, dict[str, Any]] = {}
     for event in read(directory.events):
         if event.kind is not EventKind.STATE or event.key not in ("started", "ended"):
             continue
-        known = found.setdefault(event.attempt, {"started_at": event.ts})
+        fields = attempts.setdefault(event.attempt, {"started_at": event.ts})
         if event.key == "ended":
-            known |= {"ended_at": event.ts, "reason": _reason(event)}
+            fields |= {"ended_at": event.ts, "reason": _reason(event)}
     run_id = directory.path.name
-    return [Attempt(run_id=run_id, number=n, **known) for n, known in sorted(found.items())]
+    return [Attempt(run_id=run_id, number=n, **fields) for n, fields in sorted(attempts.items())]
 
 
 def models_in(directory: RunDir) -> dict[str, EvalReport]:
     """The reports on all intact checkpoints that were evaluated, by name. Reads every byte."""
     if not directory.spec().registry.enable:
         return {}
-    found = {}
+    reports = {}
     for entry in catalog.listing(directory.checkpoints):
         with suppress(Damaged):
             report = directory.read_report(entry.path.name) if entry.intact else None
             if report is not None:
-                found[entry.path.name] = report
-    return found
+                reports[entry.path.name] = report
+    return reports
 
 
 def register_models(
@@ -228,6 +232,12 @@ def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
     return run_id
+
+
+def _group_size(facts: Mapping[str, Any]) -> int | None:
+    """How many runs the group was to have, if the manifest says so in earnest."""
+    size = facts.get("group_size")
+    return size if isinstance(size, int) and 0 < size <= MOST_SEEDS else None
 
 
 def _brought(

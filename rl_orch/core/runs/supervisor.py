@@ -15,41 +15,32 @@ from rl_orch import gate
 from rl_orch.core.ports import Exit, Runner, Task
 from rl_orch.core.registry.evidence import wanted
 from rl_orch.core.registry.models import Registry
-from rl_orch.core.registry.registration import FINAL, judge, keep_models, report_on
-from rl_orch.core.registry.retention import Retention, RetentionLimits
+from rl_orch.core.registry.registration import FINAL, judge, keep_models, report_on, retain_models
+from rl_orch.core.runs.event_follower import EventFollower
 from rl_orch.core.runs.progress import (
     Progress,
     after_training,
-    began,
     idle_attempts,
     retry_delay_s,
     was_interrupted,
     worth_a_retry,
 )
+from rl_orch.core.runs.run_process import RunProcess
 from rl_orch.core.runs.state import advance
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
 from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
-from rl_orch.io.run.events import Reader, folded, is_start, tail
-from rl_orch.io.run.heartbeat import last_beat
-from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
+from rl_orch.io.run.events import Reader
+from rl_orch.records import Attempt, Event, Run, State, Verdict
 from rl_orch.spec.model import Spec
 
 LOG = logging.getLogger(__name__)
 LAST_WORDS_S = 2.0
 """What a root gets beyond its grace, to say what it did with it."""
 
-BLINK_S = 2.0
-"""What the time between two ticks counts for at most as silence."""
-
 APPEARS_WITHIN_S = 2.0
 """How long after its start a root may be neither seen nor heard."""
-
-TOLD = (EventKind.STATE, EventKind.EVAL, EventKind.CHECKPOINT, EventKind.LOG)
-"""The kinds of events that `Progress` reads."""
-
-TOLD_WORDS = tuple(f'"{kind}"'.encode() for kind in TOLD)
 
 
 @dataclass(slots=True)
@@ -59,7 +50,8 @@ class Supervisor:
     Every write is made as the holder of the run's lease, and refused if somebody else holds it.
     While it is `waiting`, a queued run is not started. Where it `retries`, a run that crashed is
     queued again, as often as its spec allows. Where it does not hear `every_event`, it parses those
-    alone that say what becomes of the run, which are few.
+    alone that say what becomes of the run. Who has its spec at hand gives it along as
+    `carried_spec`; else it is read once.
     """
 
     store: Store
@@ -73,45 +65,46 @@ class Supervisor:
     every_event: bool = True
     save_every_s: float = 1.0
     gpus: tuple[str, ...] | None = None
+    carried_spec: Spec | None = None
     clock: Callable[[], float] = time.time
     timer: Callable[[], float] = time.monotonic
     verdict: Verdict | None = None
-    _progress: Progress = field(default_factory=Progress)
-    _began: str = "training"
+    _follower: EventFollower = field(init=False)
+    _process: RunProcess = field(init=False)
     _doing: str | None = None
-    _offset: int = 0
-    _handle: str | None = None
-    _spec: Spec | None = None
-    _unseen_since: float = 0.0
-    _watched: bool = False
-    _beat: int | None = None
-    _silent_s: float = 0.0
-    _listened_at: float = 0.0
     _not_before: float = 0.0
     _stop_asked_at: float | None = None
-    _forced: bool = False
-    _why_forced: str = ""
     _saved_at: float = float("-inf")
 
     def __post_init__(self) -> None:
+        self._follower = EventFollower(self.every_event)
+        self._process = RunProcess(self.runner, Path(self.run.path), self.timer)
         self._find_handle()
-        self._unseen_since = self._listened_at = self.timer()
 
     def _find_handle(self) -> None:
-        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
-        self._handle = noted[0].handle if noted else None
+        attempt = self._noted_attempt
+        self._process.handle = None if attempt is None else attempt.handle
+
+    @property
+    def _noted_attempt(self) -> Attempt | None:
+        attempts = self.store.attempts(self.run.id)
+        return next((each for each in attempts if each.number == self.run.attempt), None)
+
+    @property
+    def _progress(self) -> Progress:
+        return self._follower.progress
 
     @property
     def directory(self) -> RunDir:
         """The run's directory."""
-        return RunDir.of(self.run)
+        return RunDir.of(self.run, self.carried_spec)
 
     @property
     def spec(self) -> Spec:
         """The run's spec, read once."""
-        if self._spec is None:
-            self._spec = self.directory.spec()
-        return self._spec
+        if self.carried_spec is None:
+            self.carried_spec = self.directory.spec()
+        return self.carried_spec
 
     @property
     def rested(self) -> bool:
@@ -154,7 +147,7 @@ class Supervisor:
                 self._after_evaluation(gone)
         self._keep(force=self.run.state is not before)
         if not self.run.active and before is not self.run.state:
-            self._retain_models()
+            retain_models(self.store, self.run, self.directory, self.clock)
         return events
 
     def save(self) -> None:
@@ -190,7 +183,7 @@ class Supervisor:
         if self._stop_asked_at is None:
             if self.directory.stop_requested:
                 self.ask_to_stop()
-        elif not self._forced and self.run.active:
+        elif not self._process.forced and self.run.active:
             grace_s = self.spec.runner.stop_grace_s
             if self.directory.kill_requested:
                 self._stop_root(force=True, why="killed as asked")
@@ -203,23 +196,22 @@ class Supervisor:
         return self._stop_asked_at is not None or self.directory.stop_requested
 
     def _stop_root(self, *, force: bool, why: str = "") -> None:
-        """Ask the root to end, or make it; why it was made to is for its last reason."""
-        self._forced, self._why_forced = self._forced or force, why or self._why_forced
-        if self._handle is not None and self.run.active:
-            self.runner.stop(self._handle, force=force)
+        if self.run.active:
+            self._process.stop(force=force, why=why)
 
     def _poll(self) -> Exit | None:
-        """How the root ended, if it has. One whose handle was never noted is looked for."""
+        """How the root ended, if it has. One that shows no sign of life for too long is ended: it
+        hangs, or was halted."""
         if self.run.state is State.QUEUED:
             return None
-        if self._handle is None:
-            self._handle = self.runner.adopt(Path(self.run.path))
-        if self._handle is None:
-            return None if self._may_still_appear() else Exit(None)
-        gone = self.runner.poll(self._handle)
+        gone = self._process.poll()
+        if self._process.handle is None:
+            return None if self._may_still_appear() else gone
         if gone is None:
-            self._watched = True
-            self._listen()
+            silent_s = self._process.silent_s(self.directory.heartbeat)
+            if not self._process.forced and silent_s > self.spec.runner.silence_s:
+                why = f"it showed no sign of life for {silent_s:.0f} s and was killed"
+                self._stop_root(force=True, why=why)
         return gone
 
     def _may_still_appear(self) -> bool:
@@ -230,49 +222,19 @@ class Supervisor:
         if self.run.state not in (State.STARTING, State.EVALUATING):
             return False
         if self.may_start:
-            return self.timer() - self._unseen_since < APPEARS_WITHIN_S
-        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
-        since = max((a.ended_at or a.started_at for a in noted), default=self.run.updated_at)
+            return self._process.unseen_s() < APPEARS_WITHIN_S
+        attempt = self._noted_attempt
+        since = attempt.ended_at or attempt.started_at if attempt else self.run.updated_at
         return abs(self.clock() - since) < APPEARS_WITHIN_S
 
-    def _listen(self) -> None:
-        """End a root that has shown no sign of life for too long: it hangs, or was halted."""
-        beat, now = last_beat(self.directory.heartbeat), self.timer()
-        # Of a long time without a tick, this process may have been halted as well.
-        self._silent_s += min(now - self._listened_at, BLINK_S)
-        self._listened_at = now
-        if beat != self._beat:
-            self._beat, self._silent_s = beat, 0.0
-        if not self._forced and self._silent_s > self.spec.runner.silence_s:
-            why = f"it showed no sign of life for {self._silent_s:.0f} s and was killed"
-            self._stop_root(force=True, why=why)
-
     def _read_events(self) -> list[Event]:
-        """The new events. Those of an attempt that another one has replaced are passed over."""
-        news: list[Event] = []
-        words = () if self.every_event else TOLD_WORDS
-        while self.run.state is not State.QUEUED:
-            part = tail(self.directory.events, self._offset, words=words)
-            for event in part.events:
-                if event.attempt == self.run.attempt:
-                    if is_start(event):
-                        self._progress = self._so_far(event)
-                        self._began = began(event)
-                    self._progress = self._progress.after(event)
-                    keep_models(self.registry, self.run, self.spec, event, lease=self.lease)
-                    news.append(event)
-            if part.offset == self._offset:
-                return news
-            self._offset = part.offset
-        return news
+        if self.run.state is State.QUEUED:
+            return []
 
-    def _so_far(self, start: Event) -> Progress:
-        """What the attempts before a start, as far as it goes on from them, add up to."""
-        seen = Progress()
-        for event in folded(self.directory.events, TOLD):
-            if event.attempt < start.attempt:
-                seen = seen.after(event)
-        return seen
+        def hear(event: Event) -> None:
+            keep_models(self.registry, self.run, self.spec, event, lease=self.lease)
+
+        return self._follower.read(self.directory.events, self.run.attempt, hear)
 
     def _follow(self) -> None:
         """Bring the run's row up to what its events say."""
@@ -286,7 +248,7 @@ class Supervisor:
             changes["eval"] = seen.evaluation
         self.run = self.run.model_copy(update=changes)
         if self.run.state is State.STARTING:
-            self._become(State.RUNNING, self._began)
+            self._become(State.RUNNING, self._follower.beginning)
 
     def _follow_evaluation(self) -> None:
         """Bring the run's reason up to what is being gathered for its gate."""
@@ -300,8 +262,8 @@ class Supervisor:
     @property
     def _trained(self) -> str:
         """How training ended, as its attempt notes it."""
-        noted = [a for a in self.store.attempts(self.run.id) if a.number == self.run.attempt]
-        return noted[0].reason if noted and noted[0].reason else self.run.reason
+        attempt = self._noted_attempt
+        return (attempt.reason if attempt else None) or self.run.reason
 
     def _start_training(self) -> None:
         if not self.may_start:
@@ -310,7 +272,7 @@ class Supervisor:
         number = self.run.attempt + 1
         self.run = self.run.model_copy(update={"attempt": number})
         self._become(State.STARTING, "starting its process")
-        self._progress, self._handle = Progress(), None
+        self._follower.progress, self._process.handle = Progress(), None
         self.save()
         self._begin_training()
 
@@ -321,20 +283,18 @@ class Supervisor:
         if self.gpus is not None:
             self.directory.note_gpus(self.gpus)
         if number > 1:
-            self.runner.sweep(Path(self.run.path), through=number - 1)
-        self._begin(Task(number, gpus=self.gpus))
+            self._process.sweep(through=number - 1)
+        self._begin()
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, checkpoint: str | None = None) -> None:
         """Start a root and note its handle; if we die in between, its handle is found again."""
-        self._handle = None
+        self._process.handle = None
         self._note_attempt(handle=None)
-        self._handle, self._watched = self.runner.start(Path(self.run.path), task), True
-        self._unseen_since = self._listened_at = self.timer()
-        self._silent_s = 0.0
-        self._note_attempt(handle=self._handle)
+        task = Task(self.run.attempt, checkpoint, gpus=self.gpus, spec=self.spec)
+        self._note_attempt(handle=self._process.start(task))
 
     def _after_training(self, gone: Exit) -> None:
-        if self._handle is None and self._may_begin_again():
+        if self._process.handle is None and self._may_begin_again():
             self._begin_training()
             return
         to, why = after_training(self._progress, gone, stopping=self._stopping)
@@ -353,7 +313,7 @@ class Supervisor:
             self._become(State.LOST, f"{why}; the final evaluation is still to be made")
         else:
             # If the row cannot be written now, the next tick finds no root and begins one.
-            self._handle, self._unseen_since = None, self.timer()
+            self._process.forget()
             self.directory.report_file(FINAL).unlink(missing_ok=True)
             self._become(State.EVALUATING, why)
             self.save()
@@ -372,28 +332,29 @@ class Supervisor:
         rules, path = gate.rules_from(self.spec.gates), self.directory.checkpoints / best
         gate_evidence.say(self.directory, None)
         gate_evidence.ask(self.directory, wanted(self.registry, self.run.env, path, rules))
-        self._begin(Task(self.run.attempt, checkpoint=best, gpus=self.gpus))
+        self._begin(best)
 
     def _with_what_was_done(self, why: str) -> str:
         """A reason with what was done to end the root, and to what it left behind."""
         left = self._sweep()
-        said = [why, self._why_forced] if self._why_forced else [why]
+        parts = [why, self._process.why_forced]
         if left:
             what = "1 process" if left == 1 else f"{left} processes"
-            said.append(f"killed with it: {what} that it had started")
-        return "; ".join(said)
+            parts.append(f"killed with it: {what} that it had started")
+        return "; ".join(filter(None, parts))
 
     def _sweep(self) -> int:
         """Kill what a root that is gone left behind, and return how many processes that was."""
         self.save()  # Refused where another supervisor's root may be at work by now.
-        return self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+        return self._process.sweep(through=self.run.attempt)
 
     def _after_evaluation(self, gone: Exit) -> None:
         """Judge the checkpoint by what a process of its own found, not by what training said."""
         best = self._progress.best
         report = report_on(self.directory, FINAL)
         if report is None or best is None or report.checkpoint != best:
-            if self._handle is None and self.may_start and not self._stopping and best is not None:
+            never_began = self._process.handle is None and self.may_start and not self._stopping
+            if never_began and best is not None:
                 self._begin_evaluation(best)
             else:
                 to, why = self._without_report(gone)
@@ -406,10 +367,10 @@ class Supervisor:
     def _without_report(self, gone: Exit) -> tuple[State, str]:
         if self._stopping:
             return State.STOPPED, "the final evaluation was stopped"
-        if self._handle is None:
+        if self._process.handle is None:
             return State.LOST, "its supervisor died as the final evaluation was to start"
         said = self.directory.evaluation_problem()
-        if said is None and gone.code is None and not self._watched:
+        if said is None and gone.code is None and not self._process.watched:
             return State.LOST, "the process of its final evaluation vanished"
         why = "the final evaluation failed"
         return State.FAILED, f"{why}: {said}" if said else f"{why}; see its log"
@@ -434,20 +395,18 @@ class Supervisor:
 
     def _idle_if_interrupted(self, gone: Exit) -> int | None:
         """How many idle attempts there were in a row, if this one was interrupted."""
-        told = Reader(self.directory.events, [b'"saved"'])
-        idle = idle_attempts(self.run.attempt, told)
-        return idle if was_interrupted(gone, watched=self._watched, idle=idle) else None
+        idle = idle_attempts(self.run.attempt, Reader(self.directory.events, [b'"saved"']))
+        return idle if was_interrupted(gone, watched=self._process.watched, idle=idle) else None
 
     def _requeue(self, why: str, delay_s: float) -> None:
         self._not_before, self.waiting = self.timer() + delay_s, True
-        self._forced, self._why_forced = False, ""
+        self._process.forced, self._process.why_forced = False, ""
         self._become(State.QUEUED, why)
 
     def _give_up(self, error: RlctlError) -> None:
         """End a run that cannot be carried out, and whatever is left of it."""
-        if self._handle is not None:
-            self.runner.stop(self._handle, force=True)
-        self.runner.sweep(Path(self.run.path), through=self.run.attempt)
+        self._process.stop(force=True)
+        self._process.sweep(through=self.run.attempt)
         if self._stopping:
             self._become(State.STOPPED, f"stopped; {error.message}")
         else:
@@ -464,23 +423,10 @@ class Supervisor:
         return State.REJECTED, f"{trained}; {failed.sentence}"
 
     def _note_attempt(self, **news: Any) -> None:
-        number = self.run.attempt
-        known = [a for a in self.store.attempts(self.run.id) if a.number == number]
-        fresh = Attempt(run_id=self.run.id, number=number, started_at=self.clock())
-        self.store.put_attempt((known or [fresh])[0].model_copy(update=news), lease=self.lease)
-
-    def _retain_models(self) -> None:
-        """Let go of models that the run's spec leaves no room for. Trouble with that is not the
-        run's; the next one to end, or to prune, finishes it."""
-        retention = Retention(self.store, self.clock)
-        try:
-            limits = RetentionLimits(self.spec.registry.keep_top_n, self.spec.registry.max_age)
-            if self.spec.registry.enable and limits.any:
-                retention.prune(limits, env=self.run.env)
-            else:
-                retention.finish()
-        except (RlctlError, OSError) as error:
-            LOG.warning("models not retained as asked: %s: %s", self.run.id, error)
+        run = self.run
+        fresh = Attempt(run_id=run.id, number=run.attempt, started_at=self.clock())
+        attempt = self._noted_attempt or fresh
+        self.store.put_attempt(attempt.model_copy(update=news), lease=self.lease)
 
     def _become(self, to: State, why: str) -> None:
         self.run = advance(self.run, to, why)

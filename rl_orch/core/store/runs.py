@@ -30,7 +30,7 @@ NEAR = 200
 
 
 def nothing() -> None:
-    """What a submission waits for, if for nothing."""
+    """Done where nothing is to be done."""
 
 
 class Store:
@@ -114,9 +114,9 @@ class Store:
         not write to this store.
         """
         with self.writing(Lock.ARRIVE) as connection:
-            known = None if key is None else _submitted(connection, key, digest)
-            if known is not None:
-                return known
+            earlier = None if key is None else _submitted(connection, key, digest)
+            if earlier is not None:
+                return earlier
             ids = [run.id for run in runs]
             first = _next_arrival(connection)
             rows = [
@@ -162,12 +162,12 @@ class Store:
             if not matches:
                 starts = RUNS.c.id.istartswith(reference, autoescape=True)
                 matches = connection.execute(newest.where(starts).limit(6)).all()
-            known = [] if matches else connection.execute(newest.limit(NEAR)).all()
+            newest_rows = [] if matches else connection.execute(newest.limit(NEAR)).all()
         if len(matches) > 1:
             ids = ", ".join(row.id for row in matches[:5])
             raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
         if not matches:
-            near = difflib.get_close_matches(reference, [row.id for row in known], n=1)
+            near = difflib.get_close_matches(reference, [row.id for row in newest_rows], n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
             raise NotFound(f"no run {reference!r}", hint=hint)
         return _run(matches[0])
@@ -189,9 +189,9 @@ class Store:
         """Every run that has yet to end, in the order of arrival, each with who supervises it."""
         query = sa.select(RUNS).where(ACTIVE)
         with self.reading() as connection:
-            found = [(_run(row), row[LEASE]) for row in connection.execute(query)]
+            pairs = [(_run(row), row[LEASE]) for row in connection.execute(query)]
         # Sorted here: asked to sort, SQLite would rather walk through all runs in that order.
-        return sorted(found, key=lambda row: (row[0].arrival, row[0].id))
+        return sorted(pairs, key=lambda row: (row[0].arrival, row[0].id))
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
         """Groups, each with all of its runs, and runs that are in none, from a cursor on.
@@ -205,16 +205,16 @@ class Store:
         if after is not None:
             keys = keys.having(sa.tuple_(made, key) < _position(after, NEWEST.sort))
         with self.reading() as connection:
-            found = connection.execute(keys.limit(limit + 1)).all()
-            rows: dict[str, list[Run]] = {name: [] for name, _ in found[:limit]}
+            page = connection.execute(keys.limit(limit + 1)).all()
+            rows: dict[str, list[Run]] = {name: [] for name, _ in page[:limit]}
             query = sa.select(RUNS).where(key.in_(rows)).order_by(RUNS.c.seed, RUNS.c.id)
             for row in connection.execute(query):
                 run = _run(row)
                 rows[run.group or run.id].append(run)
         whole = tuple(tuple(members) for members in rows.values())
-        if len(found) <= limit:
+        if len(page) <= limit:
             return QueryRows(whole, None)
-        key_of_last, made_of_last = found[limit - 1]
+        key_of_last, made_of_last = page[limit - 1]
         return QueryRows(whole, queries.cursor(NEWEST.sort, made_of_last, key_of_last))
 
     def group_runs(self, group: str) -> list[Run]:
@@ -292,10 +292,8 @@ class Store:
         """Record an attempt at a run that this process supervises, or what has become of it."""
         values = attempt.model_dump()
         with self.holding(attempt.run_id, lease) as connection:
-            found = sa.and_(
-                ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number
-            )
-            if connection.execute(sa.update(ATTEMPTS).where(found).values(**values)).rowcount == 0:
+            same = sa.and_(ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number)
+            if connection.execute(sa.update(ATTEMPTS).where(same).values(**values)).rowcount == 0:
                 connection.execute(ATTEMPTS.insert().values(**values))
 
     def attempts(self, run_id: str) -> list[Attempt]:
@@ -308,8 +306,8 @@ class Store:
     def relocate(self, home: Path) -> None:
         """Follow a home that was moved or copied: paths inside the old one are inside this one."""
         with self.reading() as connection:
-            known = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
-            old: str | None = known.scalar_one_or_none()
+            noted = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
+            old: str | None = noted.scalar_one_or_none()
         if old == str(home):
             return
         with self._database.adapting() as connection:
@@ -359,13 +357,13 @@ def _submitted(connection: sa.Connection, key: str, digest: str) -> list[str] | 
 
 def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
     wanted = {name: getattr(query, name) for name in ("group", "queue", "env", "algo", "name")}
-    found = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
+    conditions = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
     if query.states:
-        found.append(RUNS.c.state.in_([state.value for state in query.states]))
+        conditions.append(RUNS.c.state.in_([state.value for state in query.states]))
     if query.after is not None:
         key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
-        found.append(key < here if query.descending else key > here)
-    return found
+        conditions.append(key < here if query.descending else key > here)
+    return conditions
 
 
 def _position(after: str, sort: str) -> sa.Tuple:

@@ -64,12 +64,12 @@ class Services:
         count = count.values(beat=SERVICES.c.beat + 1).returning(SERVICES.c.beat)
         with self._store.writing() as connection:
             beat = connection.execute(count).scalar_one_or_none()
-        if (known := self._joined.get(service_id)) is None:
+        if (joined := self._joined.get(service_id)) is None:
             return
         if beat is None:
-            self.join(known.model_copy(update={"beat": known.beat + 1}))
+            self.join(joined.model_copy(update={"beat": joined.beat + 1}))
         else:
-            self._joined[service_id] = known.model_copy(update={"beat": beat})
+            self._joined[service_id] = joined.model_copy(update={"beat": beat})
 
     def leave(self, service_id: str) -> None:
         """Be known no more."""

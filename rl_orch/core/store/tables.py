@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0004"
+HEAD = "0005"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -50,6 +50,7 @@ RUNS = sa.Table(
     sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
     sa.Column("memory_mb", sa.BigInteger, nullable=False, server_default="512"),
     sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("group_size", sa.Integer),
     sa.Index("idx_runs_created", "created_at", "id"),
     sa.Index("idx_runs_updated", "updated_at", "id"),
     sa.Index("idx_runs_name", "name", "id"),

@@ -37,23 +37,27 @@ def verify(path: Path, *, deep: bool = True) -> None:
     """Raise `Damaged` unless all files of a checkpoint are there and pass their digests, and all
     replay segments that it needs are there. Of these, the digests count only if it is to be deep.
     """
-    if external.is_deposit(path):
-        external.load(path)
-        return
-    sealed.verify(path, FILES, noun=NOUN)
-    for entry in segments_of(path):
+    for entry in _segments_in(verify_policy(path)):
         fault = replay_files.fault(replay_of(path), entry, digest=deep)
         if fault is not None:
             problem = f"needs a replay segment that {fault}: {entry.name}"
             raise sealed.damaged(path, problem, noun=NOUN)
 
 
+def verify_policy(path: Path) -> bytes:
+    """Raise `Damaged` unless the files that a policy is loaded from are there and pass their
+    digests, each read once; returns `state.json`, of which other programs have none."""
+    if external.is_deposit(path):
+        external.load(path)
+        return b""
+    return sealed.verify(path, FILES, noun=NOUN, keep=(STATE,))[STATE]
+
+
 def segments_of(path: Path) -> tuple[replay_files.SegmentEntry, ...]:
     """The replay segments that a checkpoint needs; none if it does not say so in our format."""
-    try:
-        return replay_files.entries(json.loads(regular.read(path / STATE))["replay_meta"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ()
+    with suppress(OSError):
+        return _segments_in(regular.read(path / STATE))
+    return ()
 
 
 def replay_of(path: Path) -> Path:
@@ -140,8 +144,8 @@ def name_of(step: int) -> str:
 
 def step_of(path: Path) -> int | None:
     """The step in a directory's name, or None if it is not the name of a checkpoint."""
-    found = _NAME.fullmatch(sealed.original_name(path))
-    return int(found[1]) if found else None
+    match = _NAME.fullmatch(sealed.original_name(path))
+    return int(match[1]) if match else None
 
 
 def checkpoint_name(value: object) -> str | None:
@@ -149,6 +153,13 @@ def checkpoint_name(value: object) -> str | None:
     if not isinstance(value, str) or Path(value).name != value:
         return None
     return None if step_of(Path(value)) is None else value
+
+
+def _segments_in(state: bytes) -> tuple[replay_files.SegmentEntry, ...]:
+    try:
+        return replay_files.entries(json.loads(state)["replay_meta"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
 
 
 def _newest_first(root: Path) -> list[Path]:

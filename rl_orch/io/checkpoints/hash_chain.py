@@ -48,15 +48,17 @@ class ChainComparison:
 
 def compare(one: RunDir, other: RunDir) -> ChainComparison:
     """Hold every checkpoint and every event of two runs against each other, in their order."""
-    pairs = list(zip_longest(_names(one), _names(other)))
+    pairs = list(
+        zip_longest(catalog.all_names(one.checkpoints), catalog.all_names(other.checkpoints))
+    )
     events = [fold(read(run.events)) for run in (one, other)]
     links = [list(chain(run)) for run in (one, other)]
-    found = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
+    difference = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
     return ChainComparison(
         checkpoints=sum(None not in pair for pair in pairs),
         events=len(_compared(events[0])),
         chain=links[0][-1].digest if links[0] else "",
-        difference=found or _in_final_evaluation(one, other),
+        difference=difference or _in_final_evaluation(one, other),
     )
 
 
@@ -72,7 +74,7 @@ class ChainLink:
 def chain(run: RunDir) -> Iterator[ChainLink]:
     """The hash chain over a run's checkpoints, oldest first."""
     before, digest = "", _digest_in(run.replay)
-    for name in _names(run):
+    for name in catalog.all_names(run.checkpoints):
         parts = digests(checkpoints.load(run.checkpoints / name), digest)
         text = json.dumps([before, name, parts], sort_keys=True)
         before = hashlib.sha256(text.encode()).hexdigest()
@@ -100,17 +102,13 @@ def part_of(tensor: str) -> str:
     group = tensor.partition("/")[0]
     if group == "policies":
         return "normalisers" if ".normalizer." in f".{tensor}." else "parameters"
-    known = {
+    parts = {
         "optimizer": "optimiser",
         "rng": "generators",
         "envs": "environments",
         "replay": "replay",
     }
-    return known.get(group, "accounting")
-
-
-def _names(run: RunDir) -> list[str]:
-    return [entry.path.name for entry in catalog.listing(run.checkpoints)]
+    return parts.get(group, "accounting")
 
 
 def _digest_in(folder: Path) -> Digest:

@@ -150,12 +150,12 @@ def read(folder: Path, entry: SegmentEntry) -> dict[str, NDArray[Any]]:
 
 def reader(folder: Path, listed: Iterable[SegmentEntry]) -> Callable[[str], Arrays]:
     """What reads the segments that a checkpoint lists, by name."""
-    known = {entry.name: entry for entry in listed}
+    entries = {entry.name: entry for entry in listed}
 
     def by_name(name: str) -> Arrays:
-        if name not in known:
+        if name not in entries:
             raise Damaged(f"{NOUN} {name} is not among those that the checkpoint lists")
-        return read(folder, known[name])
+        return read(folder, entries[name])
 
     return by_name
 

@@ -66,9 +66,9 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> int:
     return fd
 
 
-def reader(path: Path) -> BufferedReader:
-    """A file to read from, or `NotRegular`."""
-    return os.fdopen(opened(path), "rb")
+def reader(path: Path, *, follow: bool = True) -> BufferedReader:
+    """A file to read from, or `NotRegular`; also of a link, unless it is to be followed."""
+    return os.fdopen(opened(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW), "rb")
 
 
 def read(path: Path, most: int = JSON_BYTES) -> bytes:

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import Damaged, NotFound, RlctlError
-from rl_orch.io.files import private
+from rl_orch.io.files import private, regular
 
 MANIFEST = "MANIFEST.json"
 MOST_BYTES = 16 << 30
@@ -79,12 +78,14 @@ def read(
     return {name: _verified(path, name, manifest[name], noun, keep=True) for name in names}
 
 
-def verify(path: Path, names: Collection[str], *, noun: str) -> None:
-    """As `read`, without holding the files in memory."""
+def verify(
+    path: Path, names: Collection[str], *, noun: str, keep: Collection[str] = ()
+) -> dict[str, bytes]:
+    """As `read`, without holding more of the files in memory than are to be kept."""
     manifest = _read_manifest(path, names, noun)
     _refuse_large(path, names, noun, MOST_BYTES)
-    for name in names:
-        _verified(path, name, manifest[name], noun, keep=False)
+    files = {name: _verified(path, name, manifest[name], noun, keep=name in keep) for name in names}
+    return {name: files[name] for name in keep}
 
 
 def manifest_digest(path: Path) -> str | None:
@@ -251,10 +252,10 @@ def _digest(data: bytes) -> dict[str, Any]:
 def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, dict[str, Any]]:
     """Size and digest of every file, from a manifest that agrees with the directory."""
     _refuse_unless_directory(path, noun)
-    wanted, found = {*names, MANIFEST}, set(os.listdir(path))
-    if missing := sorted(wanted - found):
+    wanted, listed = {*names, MANIFEST}, set(os.listdir(path))
+    if missing := sorted(wanted - listed):
         raise damaged(path, f"lacks {', '.join(missing)}", noun=noun)
-    if foreign := sorted(found - wanted):
+    if foreign := sorted(listed - wanted):
         raise damaged(path, f"has what does not belong to it: {', '.join(foreign)}", noun=noun)
     with _opened(path, MANIFEST, noun) as file:
         data = file.read(_MANIFEST_BYTES)
@@ -313,10 +314,9 @@ def _verified(
 def _opened(path: Path, name: str, noun: str) -> Iterator[BufferedReader]:
     """A regular file of the directory itself; never what a link points to."""
     try:
-        fd = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise damaged(path, f"has something other than a file: {name}", noun=noun)
+        with regular.reader(path / name, follow=False) as file:
             yield file
+    except regular.NotRegular as error:
+        raise damaged(path, f"has something other than a file: {name}", noun=noun) from error
     except OSError as error:
         raise damaged(path, f"cannot be read: {name}: {error.strerror}", noun=noun) from error

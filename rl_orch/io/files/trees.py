@@ -85,8 +85,8 @@ def survey(root: Path, left_out: LeftOut) -> Tree:
     folders: list[tuple[str, ...]] = [()]
     while folders:
         parts = folders.pop()
-        with os.scandir(root.joinpath(*parts)) as found:
-            for each in found:
+        with os.scandir(root.joinpath(*parts)) as scanned:
+            for each in scanned:
                 entry = _measured(root, (*parts, each.name), left_out)
                 if entry is None:
                     continue

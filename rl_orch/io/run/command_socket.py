@@ -20,7 +20,7 @@ from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked, Unavailabl
 from rl_orch.io.files.socket_path import SocketPath, location
 
 SOCKET = "control.sock"
-COMMANDS = ("stop", "checkpoint", "pause", "unpause", "set", "load", "render")
+COMMANDS = ("stop", "checkpoint", "pause", "unpause")
 REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 1 << 20
 

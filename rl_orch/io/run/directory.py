@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,14 +34,19 @@ def replay_beside(checkpoints: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunDir:
-    """The directory of one run."""
+    """The directory of one run. Once opened it carries its spec, which is not read again."""
 
     path: Path
+    carried_spec: Spec | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, run: Run) -> "RunDir":
-        """The directory of that run."""
-        return cls(Path(run.path))
+    def of(cls, run: Run, spec: Spec | None = None) -> "RunDir":
+        """The directory of that run, with its spec where that is at hand."""
+        return cls(Path(run.path), spec)
+
+    def opened(self) -> "RunDir":
+        """The directory with its spec, read and validated now unless it is carried already."""
+        return RunDir(self.path, self.spec())
 
     @property
     def spec_file(self) -> Path:
@@ -117,7 +122,9 @@ class RunDir:
         write_text(self.manifest_file, json.dumps(manifest, indent=2) + "\n")
 
     def spec(self) -> Spec:
-        """The resolved spec, as it was written."""
+        """The resolved spec, as it was written: the one that is carried, or else read now."""
+        if self.carried_spec is not None:
+            return self.carried_spec
         try:
             data = regular.read(self.spec_file, MAX_BYTES)
             return Spec.model_validate(upgraded(parse(data, source=str(self.spec_file))))
@@ -146,12 +153,12 @@ class RunDir:
     def changes(self) -> list[dict[str, Any]]:
         """What resumed attempts have changed, as the manifest notes it; what is no note is left."""
         noted = self.manifest().get("changes")
-        found = []
+        notes = []
         for note in noted if isinstance(noted, list) else ():
             match note:
                 case {"attempt": int(), "set": dict(pairs)} if all(map(_is_pair, pairs.values())):
-                    found.append(note)
-        return found
+                    notes.append(note)
+        return notes
 
     def module_path(self) -> list[str]:
         """The folders that the run's modules are searched for in; none where none can be read."""
@@ -164,8 +171,8 @@ class RunDir:
     def noted_hash(self) -> str | None:
         """The config hash that the manifest gives, after all changes that it notes."""
         hashes = [note["config_hash"] for note in self.changes() if "config_hash" in note]
-        known = hashes[-1] if hashes else self.manifest().get("config_hash")
-        return known if isinstance(known, str) else None
+        config_hash = hashes[-1] if hashes else self.manifest().get("config_hash")
+        return config_hash if isinstance(config_hash, str) else None
 
     def write_report(self, name: str, report: EvalReport) -> None:
         """Keep an evaluation report, by policy name."""
@@ -268,16 +275,35 @@ class RunDir:
         except (OSError, ValueError):
             return 0
 
+    def note_standby(self, attempt: int, cookie: str) -> None:
+        """Note durably by which cookie a standby is known, before it begins that attempt."""
+        write_text(
+            self.path / pids.STANDBYS, f"{pids.noted_standbys(self.path)}{attempt} {cookie}\n"
+        )
+
+    @property
+    def strays(self) -> Path:
+        """The file in which subreapers note how many processes they had to kill."""
+        return self.path / "strays"
+
+    def count_strays(self) -> int:
+        """The number of processes that were killed since this was last asked."""
+        with suppress(OSError, ValueError):
+            noted = [int(line) for line in regular.read_text(self.strays).split()]
+            self.strays.unlink()
+            return sum(noted)
+        return 0
+
     def lock_holder(self) -> str | None:
         """The identity of the root that works in this directory, if one does."""
         file = self.path / "lock"
         try:
-            known = regular.read_text(file).strip()
+            identity = regular.read_text(file).strip()
         except regular.NotRegular as error:
             raise regular.damaged(file, error) from None
         except (OSError, ValueError):
             return None
-        return known if pids.is_identity(known) and pids.alive(known) else None
+        return identity if pids.is_identity(identity) and pids.alive(identity) else None
 
     @contextmanager
     def locked(self, *, patience_s: float = 0.0, note: bool = True) -> Iterator[None]:

@@ -111,12 +111,12 @@ def ask(directory: RunDir, wanted: EvidenceRequest) -> None:
 def asked(directory: RunDir, checkpoint: str) -> EvidenceRequest:
     """What is wanted of a checkpoint: nothing, where that was not noted or is of another one."""
     try:
-        found = EvidenceRequest.model_validate_json(
+        request = EvidenceRequest.model_validate_json(
             regular.read_text(directory.report_file(WANTED))
         )
     except (OSError, ValueError):
         return EvidenceRequest(checkpoint=checkpoint)
-    return found if found.checkpoint == checkpoint else EvidenceRequest(checkpoint=checkpoint)
+    return request if request.checkpoint == checkpoint else EvidenceRequest(checkpoint=checkpoint)
 
 
 def say(directory: RunDir, doing: str | None) -> None:
@@ -140,10 +140,10 @@ def read(directory: RunDir, name: str, digest: str | None) -> GateEvidence | Non
     """What was gathered with a report, if it was of files with this digest and can be read."""
     try:
         document = json.loads(regular.read_text(directory.report_file(name)))
-        found = GateEvidence.model_validate(document[GATHERED])
+        evidence = GateEvidence.model_validate(document[GATHERED])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if found.digest == digest else None
+    return evidence if evidence.digest == digest else None
 
 
 def write(directory: RunDir, name: str, report: EvalReport, gathered: GateEvidence | None) -> None:
@@ -153,13 +153,17 @@ def write(directory: RunDir, name: str, report: EvalReport, gathered: GateEviden
 
 def documents(report: EvalReport, gathered: GateEvidence | None) -> dict[str, Any]:
     """A report by its policy, and what was gathered with it."""
-    found = {report.policy: json.loads(report.model_dump_json())}
-    return found if gathered is None else found | {GATHERED: json.loads(gathered.model_dump_json())}
+    document = {report.policy: json.loads(report.model_dump_json())}
+    return (
+        document
+        if gathered is None
+        else document | {GATHERED: json.loads(gathered.model_dump_json())}
+    )
 
 
-def text(found: dict[str, Any]) -> str:
+def text(document: dict[str, Any]) -> str:
     """Documents as a file holds them."""
-    return json.dumps(found, allow_nan=False) + "\n"
+    return json.dumps(document, allow_nan=False) + "\n"
 
 
 def _doing_file(directory: RunDir) -> Path:

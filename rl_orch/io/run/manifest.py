@@ -81,13 +81,13 @@ def git_commit(folder: Path) -> str | None:
 
 
 def _versions(spec: Spec) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES + (KERNEL_PACKAGES if spec.train.engine == "kernels" else ()):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _cpu_features() -> str:

@@ -34,8 +34,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rl_orch.rl.learn.off_policy import Drawn
+from rl_orch.rl.learn.q_learner import QLearner, taken
 from rl_orch.rl.policies.policy import Setup
-from rl_orch.rl.policies.q_network import QLearner, QNetwork, best_actions, taken
+from rl_orch.rl.policies.q_network import QNetwork, best_actions
 from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
 

@@ -33,14 +33,19 @@ The details that the papers leave open, as they are here:
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl import kernels
+from rl_orch.rl.learn.critic_learner import (
+    CriticLearner,
+    least,
+    mean_errors,
+    squared_errors,
+)
+from rl_orch.rl.learn.engine import CriticUpdates
 from rl_orch.rl.learn.off_policy import Drawn
 from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.precision import compiled
@@ -49,18 +54,9 @@ from rl_orch.rl.policies.encoders import build_encoder
 from rl_orch.rl.policies.exploration import NoisyActions
 from rl_orch.rl.policies.nets import MLP, initialize
 from rl_orch.rl.policies.policy import Actor, Decision, Inputs, PolicyInput, Setup, new_policy
-from rl_orch.rl.policies.twin_critics import (
-    ContinuousPolicy,
-    CriticLearner,
-    least,
-    mean_errors,
-    squared_errors,
-)
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy
 from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
-
-if TYPE_CHECKING:
-    from rl_orch.rl.kernels.off_policy import CriticUpdates
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 MEAN_BOUNDS = (-2.0, 2.0)
@@ -69,6 +65,8 @@ MEAN_BOUNDS = (-2.0, 2.0)
 
 class SquashedPolicy(ContinuousPolicy):
     """A squashed Gaussian over actions in [-1, 1]."""
+
+    log_std_bounds = LOG_STD_BOUNDS
 
     def __init__(self, setup: Setup, generator: torch.Generator) -> None:
         super().__init__(setup)
@@ -98,15 +96,14 @@ class SquashedPolicy(ContinuousPolicy):
         actions, log_probs = self(inputs).rsample_with_log_prob(noise)
         return actions, log_probs
 
-    def use_kernels(self) -> None:
-        """Decide with kernels from now on."""
-        self.acting = kernels.move_actor(self, [self.trunk, self.head], LOG_STD_BOUNDS)
+    @property
+    def nets(self) -> tuple[MLP, ...]:
+        """Trunk and head."""
+        return self.trunk, self.head
 
     @torch.no_grad()
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]: sampled, or tanh of the mean without a generator."""
-        if self.acting is not None:
-            return self.acting.decide(seen, generator)
         distribution = self(self.to_inputs(seen.observations))
         return self.decision(
             distribution.mode() if generator is None else distribution.sample(generator)
@@ -130,7 +127,7 @@ class StateDependentNoise:
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
+        """The policy's device."""
         return self._policy.device
 
     def renew(self) -> None:
@@ -200,17 +197,7 @@ class SAC(CriticLearner[SquashedPolicy]):
             if options.target_entropy == "auto"
             else options.target_entropy
         )
-        self._kernels = None
-        if setup.kernels:
-            self._kernels = kernels.critic_updates(
-                policy,
-                [policy.trunk, policy.head],
-                self.critics,
-                self.target_critics,
-                self.optimizers,
-                threads=setup.spec.resources.threads,
-            )
-        self._uniform = NoisyActions(policy)
+        self._uniform = NoisyActions(self.actor)
         self._uniform.random = True
         self._sde = StateDependentNoise(policy, options.sde_sample_freq)
         self.explore()
@@ -225,13 +212,13 @@ class SAC(CriticLearner[SquashedPolicy]):
     def explore(self) -> None:
         """Uniform actions before learning begins; then the policy's own, with new noise."""
         self._sde.renew()
-        learned: Actor = self._sde if self.options.use_sde else self.policy
+        learned: Actor = self._sde if self.options.use_sde else self.actor
         self.behaviour = self._uniform if self.warming_up else learned
 
     def improve(self, sample: Sample) -> Tensor:
         """One step of critics, policy, temperature and slow copies (algorithm 1)."""
-        if self._kernels is not None:
-            return self._improve_in_kernels(self._kernels, sample)
+        if self.engine_updates is not None:
+            return self._improve_by(self.engine_updates, sample)
         drawn, alpha, lr = self.drawn(sample), self.alpha, self.learning_rate
         noise, next_noise = self.normal(2 * len(drawn.actions)).chunk(2)
 
@@ -253,11 +240,11 @@ class SAC(CriticLearner[SquashedPolicy]):
         terms = (q_loss, q.mean(), actor_loss, alpha, alpha_loss, grad_norm)
         return torch.stack(terms).detach()
 
-    def _improve_in_kernels(self, updates: "CriticUpdates", sample: Sample) -> Tensor:
-        """As `improve`; the same steps in the same order."""
+    def _improve_by(self, updates: CriticUpdates, sample: Sample) -> Tensor:
+        """As `improve`, by the engine; the same steps in the same order."""
         alpha, lr = self.alpha.item(), self.learning_rate
         noise, next_noise = self.normal(2 * len(sample.rewards)).chunk(2)
-        update = updates.soft(sample, lr, noise, next_noise, alpha, LOG_STD_BOUNDS)
+        update = updates.soft(sample, lr, noise, next_noise, alpha)
         self.prioritize(sample, update.errors)
         q_loss, q, actor_loss, log_prob, grad_norm = update.terms.tolist()
         alpha_loss = 0.0

@@ -25,13 +25,19 @@ The details that the paper leaves open, as they are here:
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl import kernels
+from rl_orch.rl.learn.critic_learner import (
+    CriticLearner,
+    least,
+    mean_errors,
+    squared_errors,
+)
+from rl_orch.rl.learn.engine import CriticUpdates
 from rl_orch.rl.learn.off_policy import Drawn
 from rl_orch.rl.learn.optimizer import Target
 from rl_orch.rl.learn.precision import compiled
@@ -46,18 +52,9 @@ from rl_orch.rl.policies.policy import (
     Setup,
     new_policy,
 )
-from rl_orch.rl.policies.twin_critics import (
-    ContinuousPolicy,
-    CriticLearner,
-    least,
-    mean_errors,
-    squared_errors,
-)
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy
 from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
-
-if TYPE_CHECKING:
-    from rl_orch.rl.kernels.off_policy import CriticUpdates
 
 ACTOR_LOSS = "learner/actor_loss"
 
@@ -88,15 +85,14 @@ class DeterministicPolicy(ContinuousPolicy):
         super().__init__(setup)
         self.actor = DeterministicActor(self, setup, self.action_size, generator)
 
-    def use_kernels(self) -> None:
-        """Decide with kernels from now on."""
-        self.acting = kernels.move_actor(self, [self.actor.net])
+    @property
+    def nets(self) -> tuple[MLP, ...]:
+        """The one of its actor."""
+        return (self.actor.net,)
 
     @torch.no_grad()
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
-        if self.acting is not None:
-            return self.acting.decide(seen, generator)
         return self.decision(self.actor(self.to_inputs(seen.observations)))
 
 
@@ -118,17 +114,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self.act = compiled(policy.actor.forward, options)
         self.target_act = compiled(self.target_policy.module.forward, options)
         self.judge = compiled(self.judges.q1, options)
-        self._kernels = None
-        if setup.kernels:
-            self._kernels = kernels.critic_updates(
-                policy,
-                [policy.actor.net],
-                self.critics,
-                self.target_critics,
-                self.optimizers,
-                threads=setup.spec.resources.threads,
-            )
-        self.behaviour = NoisyActions(policy, options.action_noise)
+        self.behaviour = NoisyActions(self.actor, options.action_noise)
         # Of the last update that moved the policy; reported until the next one does.
         self._actor_loss = torch.zeros((), device=policy.device)
         self.explore()
@@ -139,8 +125,8 @@ class TD3(CriticLearner[DeterministicPolicy]):
 
     def improve(self, sample: Sample) -> Tensor:
         """One step of the critics and, now and then, of policy and slow copies (algorithm 1)."""
-        if self._kernels is not None:
-            return self._improve_in_kernels(self._kernels, sample)
+        if self.engine_updates is not None:
+            return self._improve_by(self.engine_updates, sample)
         drawn, lr = self.drawn(sample), self.learning_rate
 
         with self.precision():
@@ -167,8 +153,8 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self.target_policy.follow(self.options.tau)
         self.target_critics.follow(self.options.tau)
 
-    def _improve_in_kernels(self, updates: "CriticUpdates", sample: Sample) -> Tensor:
-        """As `improve`; the same steps in the same order."""
+    def _improve_by(self, updates: CriticUpdates, sample: Sample) -> Tensor:
+        """As `improve`, by the engine; the same steps in the same order."""
         options = self.options
         update = updates.delayed(
             sample,

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from rl_orch.rl.collect.rollout import CollectorState, Episode, LocalCollector, named, unnamed
 from rl_orch.rl.data.batch import ARRAY_FIELDS, Batch
+from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.learn.on_policy import Rollouts
 from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import Actor, Setup
+from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
 
 AHEAD = "collector/ahead"
 
@@ -28,11 +29,23 @@ class _Collected:
     steps: int
 
 
-def overlapped(collector: LocalCollector, setup: Setup) -> "OverlappedCollector":
-    """A collector that works ahead, for the policy that the setup describes."""
-    copy = algorithm(setup.spec.agent.algorithm).build_policy(setup)
+@dataclass(frozen=True, slots=True)
+class PolicyCopy:
+    """A policy in training, a copy of it, and who decides for the copy."""
+
+    policy: PolicyModule
+    copy: PolicyModule
+    actor: Actor
+
+
+def overlapped(
+    collector: LocalCollector, setup: Setup, policy: PolicyModule
+) -> "OverlappedCollector":
+    """A collector that works ahead, by a copy of the policy that the setup describes."""
+    copy, engine = algorithm(setup.spec.agent.algorithm).build_policy(setup), engine_for(setup)
     assert isinstance(copy, ActorCritic)
-    return OverlappedCollector(collector, copy, Rollouts(copy, setup.spec))
+    rollouts = Rollouts(copy, setup.spec, engine.assessor(copy))
+    return OverlappedCollector(collector, PolicyCopy(policy, copy, engine.actor(copy)), rollouts)
 
 
 class OverlappedCollector:
@@ -44,7 +57,7 @@ class OverlappedCollector:
     alone: the number of cores and their speed change nothing.
     """
 
-    def __init__(self, collector: LocalCollector, copy: ActorCritic, rollouts: Rollouts) -> None:
+    def __init__(self, collector: LocalCollector, copy: PolicyCopy, rollouts: Rollouts) -> None:
         """`rollouts` are those of the copy."""
         self.env_steps = collector.env_steps
         self._collector, self._copy, self._rollouts = collector, copy, rollouts
@@ -56,12 +69,12 @@ class OverlappedCollector:
     def collect(self, actor: Actor, n: int) -> Batch:
         """The rollout that was begun last time; the next one is begun. See `Collector`."""
         if self._next is None:
-            self._next = self._begun(actor, n)
-        found = self._next.result()
-        self._next = self._begun(actor, n)
-        self.env_steps += found.steps
-        self._episodes += found.episodes
-        return found.batch
+            self._next = self._begun(n)
+        ahead = self._next.result()
+        self._next = self._begun(n)
+        self.env_steps += ahead.steps
+        self._episodes += ahead.episodes
+        return ahead.batch
 
     def drain_episodes(self) -> list[Episode]:
         """The episodes that ended in what was handed out since the last call."""
@@ -70,17 +83,17 @@ class OverlappedCollector:
 
     def state(self) -> CollectorState:
         """The collector behind the rollout that is ahead, and that rollout; copies."""
-        found = None if self._next is None else self._next.result()
+        ahead = None if self._next is None else self._next.result()
         inner = self._collector.state()
         document = inner.document | {"env_steps": self.env_steps, "ahead": None}
-        if found is None:
+        if ahead is None:
             return CollectorState(inner.tensors, document)
         document["ahead"] = {
             "env_steps": inner.document["env_steps"],
-            "columns": [name for name in ARRAY_FIELDS if getattr(found.batch, name) is not None],
-            "episodes": [asdict(episode) for episode in found.episodes],
+            "columns": [name for name in ARRAY_FIELDS if getattr(ahead.batch, name) is not None],
+            "episodes": [asdict(episode) for episode in ahead.episodes],
         }
-        return CollectorState(inner.tensors | dict(_apart(found.batch)), document)
+        return CollectorState(inner.tensors | dict(_apart(ahead.batch)), document)
 
     def load_state(self, state: CollectorState) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
@@ -101,15 +114,14 @@ class OverlappedCollector:
         self._thread.shutdown(wait=True)
         self._collector.close()
 
-    def _begun(self, actor: Actor, n: int) -> "Future[_Collected]":
-        """A rollout by what the actor is now. Nothing is being collected when this is called."""
-        assert isinstance(actor, ActorCritic)
-        self._copy.load_state_dict(actor.state_dict())
+    def _begun(self, n: int) -> "Future[_Collected]":
+        """A rollout by the present policy. Nothing is being collected when this is called."""
+        self._copy.copy.load_state_dict(self._copy.policy.state_dict())
         return self._thread.submit(self._collected, n)
 
     def _collected(self, n: int) -> _Collected:
         before = self._collector.env_steps
-        batch = self._collector.collect(self._copy, n)
+        batch = self._collector.collect(self._copy.actor, n)
         log_probs = self._rollouts.log_probs(batch)
         steps = self._collector.env_steps - before
         return _Collected(

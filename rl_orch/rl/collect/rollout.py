@@ -14,14 +14,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl import kernels
 from rl_orch.rl.data.batch import Batch, Column, mapped, rows_of
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import final_masks, masks_in
-from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
 from rl_orch.rl.envs.state.capture import EnvStates, capture, restore
+from rl_orch.rl.learn.engine import Stepper
 from rl_orch.rl.policies.policy import Actor, PolicyInput
 from rl_orch.rl.streams import Stream, derive
 
@@ -30,7 +29,7 @@ Finals: TypeAlias = dict[tuple[int, int], Any]
 
 
 class Collector(Protocol):
-    """Where experience comes from."""
+    """A source of experience."""
 
     def collect(self, actor: Actor, n: int) -> Batch:
         """`n` steps of every environment copy.
@@ -55,7 +54,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class CollectorState:
-    """What a collector remembers: arrays by name, and a JSON document."""
+    """A collector's snapshot: arrays by name, and a JSON document."""
 
     tensors: dict[str, NDArray[Any]]
     document: dict[str, Any]
@@ -98,6 +97,7 @@ class LocalCollector:
         device: torch.device | str,
         memory_size: int = 0,
         masked: bool = False,
+        stepper: Stepper | None = None,
     ) -> None:
         copies = envs.num_envs
         self.env_steps = 0
@@ -116,16 +116,16 @@ class LocalCollector:
         self._masks: NDArray[np.bool_] | None
         self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
-        self._stepper = kernels.stepper(envs) if isinstance(envs, NativeEnvs) else None
+        self._stepper = stepper
         self._episodes: list[Episode] = []
 
     def state(self) -> CollectorState:
-        """Where every copy is, and what has been added up of its present episode; copies.
+        """The snapshot of every copy and its present episode; copies.
 
         Between two calls of `collect`, no rollout is under way.
         """
         states = capture(self._envs)
-        known = {
+        arrays = {
             "first": self._first,
             "ended": self._ended,
             "returns": self._returns,
@@ -137,7 +137,7 @@ class LocalCollector:
             tensors={
                 **states.tensors,
                 **dict(named("collector/observations", self._observations)),
-                **{f"collector/{k}": v.copy() for k, v in known.items() if v is not None},
+                **{f"collector/{k}": v.copy() for k, v in arrays.items() if v is not None},
                 "rng/actions": self.generator.get_state().numpy().copy(),
             },
             document={"env_steps": self.env_steps, "envs": states.document},
@@ -145,20 +145,20 @@ class LocalCollector:
 
     def load_state(self, state: CollectorState) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
-        known = state.tensors
-        begun = restore(self._envs, EnvStates(dict(known), state.document["envs"]))
+        tensors = state.tensors
+        begun = restore(self._envs, EnvStates(dict(tensors), state.document["envs"]))
         self.env_steps = int(state.document["env_steps"])
-        self.generator.set_state(torch.from_numpy(known["rng/actions"].copy()))
-        self._observations = unnamed("collector/observations", known)
-        self._ended = known["collector/ended"].copy()
-        self._returns = known["collector/returns"].copy()
-        self._lengths = known["collector/lengths"].copy()
+        self.generator.set_state(torch.from_numpy(tensors["rng/actions"].copy()))
+        self._observations = unnamed("collector/observations", tensors)
+        self._ended = tensors["collector/ended"].copy()
+        self._returns = tensors["collector/returns"].copy()
+        self._lengths = tensors["collector/lengths"].copy()
         # Snapshots of earlier releases do not say where episodes begin.
-        self._first = np.array(known.get("collector/first", self._lengths == 0))
+        self._first = np.array(tensors.get("collector/first", self._lengths == 0))
         if self._memory is not None:
-            self._memory = known["collector/memory"].copy()
+            self._memory = tensors["collector/memory"].copy()
         if self._masks is not None:
-            self._masks = known["collector/masks"].copy()
+            self._masks = tensors["collector/masks"].copy()
         if begun is not None:
             self._ended[:], self._returns[:], self._lengths[:] = False, 0.0, 0
             self._begin(begun)
@@ -234,7 +234,7 @@ class LocalCollector:
         return finals
 
     def _in_one_call(self, actor: Actor, columns: _Columns) -> Finals | None:
-        """As `_step_through`, by a kernel; None where there is none for the actor."""
+        """As `_step_through`, by the stepper; None where there is none for the actor."""
         if self._stepper is None:
             return None
         _put(columns.observations, 0, self._observations)

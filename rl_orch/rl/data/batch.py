@@ -21,9 +21,8 @@ Indices: TypeAlias = Array | Sequence[int] | slice
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """B transitions, or as much of them as is known: a policy's input has observations alone.
+    """B transitions, or parts of them: a policy's input has observations alone.
 
-    `next_known` (B,) says which rows of `next_observations` hold one; None means all of them do.
     `infos` is opaque: a sequence of B entries, or a mapping of such. `extras` holds the columns of
     an algorithm (`log_probs`, `values`, ...). A column is an array, a tensor, or a mapping of them.
     """
@@ -34,13 +33,10 @@ class Batch:
     terminated: Array | None = None
     truncated: Array | None = None
     next_observations: Column | None = None
-    next_known: Array | None = None
     infos: Infos | None = None
     extras: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.next_known is not None and self.next_observations is None:
-            raise ValueError("column next_known is given without next_observations")
         lengths = [*self._lengths()]
         size = lengths[0][1]
         for name, length in lengths:
@@ -58,14 +54,14 @@ class Batch:
 
     @property
     def dones(self) -> Array:
-        """Where an episode ended, for either reason: (B,), boolean."""
+        """Ends of episodes, for either reason: (B,), boolean."""
         terminated, truncated = self.column("terminated"), self.column("truncated")
         if isinstance(terminated, torch.Tensor):
             return torch.logical_or(terminated, torch.as_tensor(truncated))
         return np.logical_or(terminated, truncated)
 
     def column(self, name: str) -> Array:
-        """The array of that name, among the fields or the extras; an error if it is not there."""
+        """The array of that name among fields and extras; an error if there is none."""
         column = getattr(self, name) if name in FIELDS else self.extras.get(name)
         if isinstance(column, np.ndarray | torch.Tensor):
             return column
@@ -79,48 +75,25 @@ class Batch:
     def select(self, indices: Indices) -> Batch:
         """The rows at `indices`: positions, a boolean mask or a slice."""
         rows = indices if isinstance(indices, slice) else _as_index(indices)
-        infos = None if self.infos is None else _select_infos(self.infos, rows, len(self))
-        return self._mapped(lambda array: _take(array, rows), infos)
+        return self._mapped(lambda column: _take(column, rows))
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch as tensors on `device`, as far as its columns can be tensors."""
         target = torch.device(device)
-        return self._mapped(lambda array: _move(array, target), self.infos)
+        return self._mapped(lambda column: _move(column, target))
 
     @staticmethod
     def merge(batches: Sequence[Batch]) -> Batch:
-        """The rows of all batches, in order.
-
-        Batches need the same columns, but next observations and infos may be missing in some:
-        missing next observations become zeros that `next_known` marks as unknown.
-        """
+        """The rows of all batches, in order; all of them have the same columns."""
         if not batches:
             raise ValueError("merge needs at least one batch")
-        plain = ("observations", "actions", "rewards", "terminated", "truncated")
-        merged: dict[str, Any] = {
-            name: _joined(name, [getattr(part, name) for part in batches]) for name in plain
-        }
-        names = {name for part in batches for name in part.extras}
-        extras = {
-            name: _joined(name, [part.extras.get(name) for part in batches]) for name in names
-        }
-        next_observations, next_known = _joined_next(batches)
         return Batch(
-            **merged,
-            next_observations=next_observations,
-            next_known=next_known,
-            infos=_joined_infos(batches),
-            extras={name: extras[name] for name in sorted(names)},
+            **{name: _joined(name, [getattr(part, name) for part in batches]) for name in FIELDS}
         )
 
-    def _mapped(self, change: Callable[[Array], Array], infos: Infos | None) -> Batch:
-        changed: dict[str, Any] = {
-            name: mapped(column, change)
-            for name in ARRAY_FIELDS
-            if (column := getattr(self, name)) is not None
-        }
-        extras = {name: mapped(column, change) for name, column in self.extras.items()}
-        return Batch(**changed, infos=infos, extras=extras)
+    def _mapped(self, change: Callable[[Any], Any]) -> Batch:
+        present = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
+        return Batch(**{name: mapped(column, change) for name, column in present.items()})
 
     def _present(self) -> list[str]:
         return [name for name in ARRAY_FIELDS if getattr(self, name) is not None] + [*self.extras]
@@ -131,10 +104,8 @@ class Batch:
                 yield from _lengths(name, column)
         for name, column in self.extras.items():
             yield from _lengths(name, column)
-        if isinstance(self.infos, Mapping):
-            yield from ((f"infos.{name}", len(rows)) for name, rows in self.infos.items())
-        elif self.infos is not None:
-            yield "infos", len(self.infos)
+        by_name = self.infos if isinstance(self.infos, Mapping) else {"infos": self.infos}
+        yield from ((name, len(rows)) for name, rows in by_name.items() if rows is not None)
 
 
 FIELDS = tuple(entry.name for entry in fields(Batch))
@@ -146,7 +117,7 @@ def on_host(array: Array) -> NDArray[Any]:
     return array.cpu().numpy() if isinstance(array, torch.Tensor) else array
 
 
-def mapped(column: Column, change: Callable[[Any], Array]) -> Column:
+def mapped(column: Any, change: Callable[[Any], Any]) -> Any:
     """The column with each of its arrays changed."""
     if isinstance(column, Mapping):
         return {name: mapped(value, change) for name, value in column.items()}
@@ -154,14 +125,14 @@ def mapped(column: Column, change: Callable[[Any], Array]) -> Column:
 
 
 def rows_of(column: Column, rows: Any) -> Any:
-    """The rows of a column at an index, a mask or a slice of its own kind: arrays or tensors."""
+    """The rows of a column at an index, mask or slice of its own kind."""
     if isinstance(column, Mapping):
         return {name: rows_of(value, rows) for name, value in column.items()}
     return column[rows]
 
 
 def host_column(column: Column | None) -> Any:
-    """The column in host memory, as an array or a mapping of them; an error if there is none."""
+    """The column in host memory; an error if there is none."""
     if column is None:
         raise ValueError("the batch lacks a column that is asked for")
     return mapped(column, on_host)
@@ -189,49 +160,39 @@ def _as_index(indices: Array | Sequence[int]) -> NDArray[Any]:
     return array if array.size else array.astype(np.int64)
 
 
-def _take(array: Array, rows: NDArray[Any] | slice) -> Array:
-    if isinstance(array, torch.Tensor) and not isinstance(rows, slice):
-        return array[torch.from_numpy(rows).to(array.device)]
-    taken: Array = array[rows]
-    return taken
+def _take(column: Any, rows: NDArray[Any] | slice) -> Any:
+    if isinstance(column, torch.Tensor) and not isinstance(rows, slice):
+        return column[torch.from_numpy(rows).to(column.device)]
+    if isinstance(column, np.ndarray | torch.Tensor):
+        return column[rows]
+    return [column[position] for position in np.arange(len(column))[rows].tolist()]
 
 
-def _move(array: Array, device: torch.device) -> Array:
-    if isinstance(array, np.ndarray):
-        if array.dtype == object:
-            return array
+def _move(array: Any, device: torch.device) -> Any:
+    if isinstance(array, np.ndarray) and array.dtype != object:
         array = torch.from_numpy(array)
+    if not isinstance(array, torch.Tensor):
+        return array
     if device.type == "mps" and array.dtype == torch.float64:
         array = array.float()
     return array.to(device)
 
 
-def _select_infos(infos: Infos, rows: NDArray[Any] | slice, size: int) -> Infos:
-    positions = np.arange(size)[rows].tolist()
-    if isinstance(infos, Mapping):
-        return {name: [column[i] for i in positions] for name, column in infos.items()}
-    return [infos[i] for i in positions]
-
-
-def _joined(name: str, columns: Sequence[Column | None]) -> Any:
+def _joined(name: str, columns: Sequence[Any]) -> Any:
     """One column from those of several batches; None only where all of them are."""
     present = [column for column in columns if column is not None]
     if not present:
         return None
     if len(present) < len(columns):
         raise ValueError(f"column {name} is in {len(present)} of {len(columns)} batches to merge")
-    if isinstance(present[0], Mapping):
-        return _joined_mappings(name, present)
+    if all(isinstance(column, Mapping) for column in present):
+        keys = dict.fromkeys(key for column in present for key in column)
+        return {key: _joined(key, [column.get(key) for column in present]) for key in keys}
+    if all(isinstance(column, np.ndarray | torch.Tensor) for column in present):
+        return _concatenated(name, present)
     if any(isinstance(column, Mapping) for column in present):
         raise ValueError(f"column {name} is a mapping in some of the batches to merge, not in all")
-    return _concatenated(name, present)
-
-
-def _joined_mappings(name: str, columns: Sequence[Any]) -> dict[str, Any]:
-    keys = columns[0].keys()
-    if any(not isinstance(column, Mapping) or column.keys() != keys for column in columns):
-        raise ValueError(f"column {name} has different keys in the batches to merge")
-    return {key: _joined(f"{name}.{key}", [column[key] for column in columns]) for key in keys}
+    return [row for column in present for row in column]
 
 
 def _concatenated(name: str, arrays: Sequence[Any]) -> Array:
@@ -242,53 +203,3 @@ def _concatenated(name: str, arrays: Sequence[Any]) -> Array:
     if device is None:
         return np.concatenate(arrays)
     return torch.cat([torch.as_tensor(array, device=device) for array in arrays])
-
-
-def _joined_next(batches: Sequence[Batch]) -> tuple[Any, Array | None]:
-    model = next((b.next_observations for b in batches if b.next_observations is not None), None)
-    if model is None:
-        return None, None
-    columns = [
-        _zeros(model, len(b)) if b.next_observations is None else b.next_observations
-        for b in batches
-    ]
-    joined = _joined("next_observations", columns)
-    if all(b.next_known is None and b.next_observations is not None for b in batches):
-        return joined, None
-    return joined, _concatenated("next_known", [_known(b) for b in batches])
-
-
-def _zeros(model: Column, size: int) -> Column:
-    """`size` rows of zeros, like those of `model`."""
-
-    def zeros(array: Array) -> Array:
-        if isinstance(array, torch.Tensor):
-            return array.new_zeros((size, *array.shape[1:]))
-        return np.zeros((size, *array.shape[1:]), dtype=array.dtype)
-
-    return mapped(model, zeros)
-
-
-def _known(batch: Batch) -> Array:
-    if batch.next_known is not None:
-        return batch.next_known
-    return np.full(len(batch), batch.next_observations is not None)
-
-
-def _joined_infos(batches: Sequence[Batch]) -> Infos | None:
-    """Mappings stay mappings if all are and share their keys; otherwise one entry a row."""
-    if all(batch.infos is None for batch in batches):
-        return None
-    mappings = [batch.infos for batch in batches if isinstance(batch.infos, Mapping)]
-    if len(mappings) == len(batches) and all(m.keys() == mappings[0].keys() for m in mappings):
-        return {key: [row for m in mappings for row in m[key]] for key in mappings[0]}
-    return [row for batch in batches for row in _info_rows(batch)]
-
-
-def _info_rows(batch: Batch) -> Iterable[Any]:
-    if batch.infos is None:
-        return [{} for _ in range(len(batch))]
-    if isinstance(batch.infos, Mapping):
-        columns = batch.infos
-        return [{name: rows[i] for name, rows in columns.items()} for i in range(len(batch))]
-    return batch.infos

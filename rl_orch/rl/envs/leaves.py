@@ -1,4 +1,4 @@
-"""`Leaf`: what networks see of one array of an observation, and which encoders can take it.
+"""`Leaf`: one array of an observation as networks see it, and the encoders for it.
 
 What is done with the arrays is in `rl/policies/observations.py`; no torch here.
 """
@@ -44,7 +44,7 @@ class Leaf:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many rows there are and how long each is; the numbers of one axis are rows of 1."""
+        """Number and length of rows; the numbers of one axis are rows of 1."""
         if len(self.shape) < 2:
             return self.size, 1
         return math.prod(self.shape[:-1]), self.shape[-1]

@@ -74,5 +74,7 @@ def _spaces(env: gymnasium.Env[Any, Any]) -> list[gymnasium.Space[Any]]:
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
     names = ("observation_space", "action_space")
-    found = [getattr(layer, name, None) for layer in layers for name in names]
-    return [*{id(space): space for space in found if isinstance(space, gymnasium.Space)}.values()]
+    attributes = [getattr(layer, name, None) for layer in layers for name in names]
+    return [
+        *{id(space): space for space in attributes if isinstance(space, gymnasium.Space)}.values()
+    ]

@@ -41,7 +41,7 @@ _UPKEEP = "upkeep"
 
 
 class First(NamedTuple):
-    """What a reset of all copies shows: observations, flat where they are a Dict, and infos."""
+    """Observations and infos of a reset of all copies; Dict observations are flat."""
 
     observations: Any
     infos: dict[str, Any]
@@ -91,7 +91,7 @@ def make(
 
 
 def backend_of(spec: Spec, asked: str | None = None) -> str:
-    """What steps the spec's environment; where that is left open, kernels if they can."""
+    """The backend of the spec's environment; where left open, kernels if they can."""
     backend = asked or spec.env.backend
     if backend != AUTO:
         return backend
@@ -139,12 +139,12 @@ def undivided(seed: int) -> int:
 
 
 def shown(envs: Envs, observations: Any, infos: dict[str, Any]) -> First:
-    """What a reset showed, in the form that policies take."""
+    """The observations of a reset, as policies take them."""
     return First(flatten_observation(envs.single_observation_space, observations), infos)
 
 
 def upkeep(envs: Envs) -> Upkeep:
-    """What `make` noted about a vector environment; of one it did not make, what holds for any."""
+    """The notes of `make` on a vector environment; the safe ones for any other."""
     kept = envs.metadata.get(_UPKEEP)
     return kept if isinstance(kept, Upkeep) else Upkeep("captured", by_copy=False)
 

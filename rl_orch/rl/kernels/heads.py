@@ -1,4 +1,4 @@
-"""What outputs mean: log π(a | s), entropy, and how slopes of both reach the outputs of one row."""
+"""Distributions over one row's outputs: log π(a | s), entropy, and their slopes."""
 
 import math
 

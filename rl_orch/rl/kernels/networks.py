@@ -22,8 +22,8 @@ class Network(NamedTuple):
 def memory(size: int) -> NDArray[np.float32]:
     """Memory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
     round otherwise at another place."""
-    found: NDArray[np.float32] = torch.empty(size).numpy()
-    return found
+    block: NDArray[np.float32] = torch.empty(size).numpy()
+    return block
 
 
 class Flows:

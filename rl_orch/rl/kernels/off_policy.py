@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,8 @@ from rl_orch.rl.kernels.twin_critics import (
     soft_actor,
     soft_critics,
 )
+from rl_orch.rl.learn.engine import Update
 from rl_orch.rl.learn.optimizer import Optimizer, Target, flattened
-from rl_orch.rl.policies.nets import MLP
 from rl_orch.rl.policies.policy import PolicyModule
 from rl_orch.rl.policies.q_network import QNetwork
 from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
@@ -35,16 +34,8 @@ WORTH_SHARING = 2_000_000
 """Products of numbers in a pass through the critics, from which on two threads pay."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The terms of an update, and the error of each row, (B,), for its priority."""
-
-    terms: Tensor
-    errors: Tensor
-
-
-def values_acting(policy: QNetwork) -> KernelActor:
-    """What decides for a network of values."""
+def value_actor(policy: QNetwork) -> KernelActor:
+    """The actor of a Q-network."""
     vector = flattened(policy)
     plan = Plan(vector, policy.network.encoder.size)
     place = plan.add(policy.network.head)
@@ -52,29 +43,24 @@ def values_acting(policy: QNetwork) -> KernelActor:
     return KernelActor(policy, vector, plan.network(), head)
 
 
-def moves_acting(
-    policy: ContinuousPolicy, nets: list[MLP], bounds: tuple[float, float] | None
-) -> KernelActor:
-    """What decides for a policy of perceptrons one after another: squashed Gaussians with bounds of
-    their log deviations, or bounded actions without."""
-    vector = flattened(policy)
-    plan, place = Plan(vector, policy.pipeline.size), 0
-    for net in nets:
-        place = plan.add(net, place)
+def move_actor(policy: ContinuousPolicy) -> KernelActor:
+    """The actor of a policy of continuous actions."""
+    plan, place = _policy_plan(policy)
     head = KernelHead(BOUNDED, place, policy.action_size)
-    if bounds is not None:
-        head = KernelHead(SQUASHED, place, policy.action_size, 2, low=bounds[0], high=bounds[1])
-    return KernelActor(policy, vector, plan.network(), head)
+    if policy.log_std_bounds is not None:
+        low, high = policy.log_std_bounds
+        head = KernelHead(SQUASHED, place, policy.action_size, 2, low=low, high=high)
+    return KernelActor(policy, flattened(policy), plan.network(), head)
 
 
-class ValueUpdates:
+class KernelValueUpdates:
     """Updates of a network of values, in its memory and that of its optimiser and target."""
 
     def __init__(
         self, policy: QNetwork, optimizer: Optimizer, target: Target[Any], *, double: bool
     ) -> None:
         self._policy, self._optimizer = policy, optimizer
-        self._descent = optimizer.descent
+        self._arrays = optimizer.arrays
         self._target = target.vector.numpy()
         self._double = double
         plan = Plan(flattened(policy.network), policy.network.encoder.size)
@@ -89,7 +75,7 @@ class ValueUpdates:
         flow, slopes = self._flows.of(rows)
         errors, terms = np.empty(rows), np.empty(3)
         improve_values(
-            self._descent,
+            self._arrays,
             self._optimizer.steps,
             learning_rate,
             self._flows.network.table,
@@ -117,18 +103,16 @@ class _Part(NamedTuple):
     terms: NDArray[np.float64]
 
 
-class CriticUpdates:
+class KernelCriticUpdates:
     """Updates of a policy of continuous actions and its twin critics, in their memory.
 
-    `actor` are the policy's perceptrons, one after another. Where there is much to do, two threads
-    share the rows, if there may be as many. Gradients of the two parts are added up in either
-    case, so that the number of threads changes no result.
+    Where there is much to do, two threads share the rows, if there may be as many. Gradients of
+    the two parts are added up in either case, so that the number of threads changes no result.
     """
 
     def __init__(
         self,
         policy: ContinuousPolicy,
-        actor: list[MLP],
         critics: TwinCritics,
         target_critics: Target[TwinCritics],
         optimizers: Mapping[str, Optimizer],
@@ -137,36 +121,28 @@ class CriticUpdates:
     ) -> None:
         self._policy = policy
         self._optimizers = optimizers
-        self._descents = {name: optimizers[name].descent for name in ("policy", "critics")}
+        self._arrays = {name: optimizers[name].arrays for name in ("policy", "critics")}
         self._target = target_critics.vector.numpy()
-        inputs = policy.pipeline.size
-        plan, place = Plan(flattened(policy), inputs), 0
-        for net in actor:
-            place = plan.add(net, place)
+        plan, place = _policy_plan(policy)
         self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
-        plan = Plan(flattened(critics), inputs + policy.action_size)
+        plan = Plan(flattened(critics), policy.pipeline.size + policy.action_size)
         place = plan.add(critics.first)
         first = plan.network().table
         places = place, plan.add(critics.second)
         network = plan.network()
         self._alone = first, network.table[len(first) :].copy()
         self._critics = [(Flows(network), places) for _ in range(2)]
-        own = {name: descent.gradient for name, descent in self._descents.items()}
+        own = {name: arrays.gradient for name, arrays in self._arrays.items()}
         self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
         self._other = _another_thread() if threads > 1 else None
 
     def soft(
-        self,
-        sample: Sample,
-        learning_rate: float,
-        noise: Tensor,
-        next_noise: Tensor,
-        alpha: float,
-        bounds: tuple[float, float],
+        self, sample: Sample, learning_rate: float, noise: Tensor, next_noise: Tensor, alpha: float
     ) -> Update:
         """One step of SAC's critics and policy."""
-        soft, share = Soft(alpha, *bounds), 1.0 / len(sample.rewards)
-        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        assert self._policy.log_std_bounds is not None
+        soft, share = Soft(alpha, *self._policy.log_std_bounds), 1.0 / len(sample.rewards)
+        policy, judges = self._arrays["policy"].vector, self._arrays["critics"].vector
         errors, parts = np.empty(len(sample.rewards)), self._parts(sample)
         drawn, drawn_next = noise.numpy(), next_noise.numpy()
 
@@ -218,7 +194,7 @@ class CriticUpdates:
     ) -> Update:
         """One step of TD3's critics and, if it is time, of its policy."""
         delayed, share = Delayed(deviation, clip), 1.0 / len(sample.rewards)
-        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        policy, judges = self._arrays["policy"].vector, self._arrays["critics"].vector
         slow_policy = target_policy.vector.numpy()
         errors, parts, drawn = np.empty(len(sample.rewards)), self._parts(sample), noise.numpy()
 
@@ -259,15 +235,15 @@ class CriticUpdates:
     def descend_alone(self, name: str, slope: float, learning_rate: float) -> None:
         """One step of the only parameter of an optimiser."""
         optimizer = self._optimizers[name]
-        descent = optimizer.descent
-        descent.gradient[0] = slope
+        arrays = optimizer.arrays
+        arrays.gradient[0] = slope
         optimizer.steps += 1
-        descend(descent, optimizer.steps, learning_rate)
+        descend(arrays, optimizer.steps, learning_rate)
 
     def _parts(self, sample: Sample) -> list[_Part]:
         """The rows of a sample, in two parts if they are worth it."""
         count, drawn = len(sample.rewards), _transitions(self._policy, sample)
-        work = count * len(self._descents["critics"].vector)
+        work = count * len(self._arrays["critics"].vector)
         middle = count if work < WORTH_SHARING or count < 2 else (count + 1) // 2
         bounds = [slice(0, middle), slice(middle, count)]
         return [
@@ -295,11 +271,19 @@ class CriticUpdates:
         finally:
             for each in waiting:
                 each.result()
-        descent, optimizer = self._descents[name], self._optimizers[name]
+        arrays, optimizer = self._arrays[name], self._optimizers[name]
         for part in parts[1:]:
-            np.add(descent.gradient, part.gradients[name], out=descent.gradient)
+            np.add(arrays.gradient, part.gradients[name], out=arrays.gradient)
         optimizer.steps += 1
-        return descend(descent, optimizer.steps, learning_rate)
+        return descend(arrays, optimizer.steps, learning_rate)
+
+
+def _policy_plan(policy: ContinuousPolicy) -> tuple[Plan, int]:
+    """The policy's perceptrons, laid out, and where its outputs begin."""
+    plan, place = Plan(flattened(policy), policy.pipeline.size), 0
+    for net in policy.nets:
+        place = plan.add(net, place)
+    return plan, place
 
 
 def _layers(flows: Flows, places: tuple[int, int], rows: int) -> Layers:

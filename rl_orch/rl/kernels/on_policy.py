@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_orch.rl.data.batch import Column
 from rl_orch.rl.kernels.act import CHOICE, NORMAL, KernelActor, KernelHead
 from rl_orch.rl.kernels.networks import Flows, Network, Plan, memory
 from rl_orch.rl.kernels.policy_gradient import Outputs, RolloutRows, Weights, assess, policy_pass
@@ -21,8 +22,8 @@ PART = 256
 """Rows that are assessed together."""
 
 
-def acting(policy: ActorCritic) -> KernelActor:
-    """What decides for an actor-critic: its trunk and its actor."""
+def actor(policy: ActorCritic) -> KernelActor:
+    """The actor of an actor-critic, through its trunk and its policy head."""
     vector = flattened(policy)
     plan = Plan(vector, policy.encoder.size)
     place = plan.add(policy.actor, plan.add(policy.trunk))
@@ -32,9 +33,10 @@ def acting(policy: ActorCritic) -> KernelActor:
 
 
 class KernelAssessor:
-    """Says what an actor-critic thinks of transitions, in its memory."""
+    """Estimates of an actor-critic for transitions, in its memory."""
 
     def __init__(self, policy: ActorCritic) -> None:
+        self._pipeline = policy.pipeline
         self._vector = flattened(policy).numpy()
         self._network, self._outputs = _laid_out(policy)
         self._flow = memory(PART * self._network.columns)
@@ -44,27 +46,39 @@ class KernelAssessor:
         )
 
     def assess(
+        self, observations: Column, actions: NDArray[Any], *, masks: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """log π(a | s) and V(s), (B,) each; kernels train without masks."""
+        return self._assess(self._inputs(observations), actions)
+
+    def values(
+        self, observations: Column, memories: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """V(s), (B,); kernels train without memories."""
+        inputs = self._inputs(observations)
+        return self._assess(inputs, np.repeat(self._any_action[None], len(inputs), axis=0))[1]
+
+    def _inputs(self, observations: Column) -> NDArray[np.float32]:
+        processed = self._pipeline.process(observations)
+        assert isinstance(processed, np.ndarray)
+        return np.ascontiguousarray(processed)
+
+    def _assess(
         self, inputs: NDArray[np.float32], actions: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """log π(a | s) and V(s), (B,) each."""
         log_probs, values = np.empty((2, len(inputs)), np.float32)
         none = np.empty(0, np.float32)
-        inputs = np.ascontiguousarray(inputs)
         rows = RolloutRows(inputs, *_choices_or_moves(actions), log_probs, values, none, none)
         assess(self._vector, self._network.table, self._outputs, self._flow, rows, PART)
         return log_probs, values
 
-    def values(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """V(s), (B,)."""
-        return self.assess(inputs, np.repeat(self._any_action[None], len(inputs), axis=0))[1]
 
-
-class Passes:
+class KernelPolicyUpdates:
     """Passes over rollouts, in the memory of an actor-critic and its optimiser."""
 
     def __init__(self, policy: ActorCritic, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._descent = optimizer.descent
+        self._arrays = optimizer.arrays
         network, self._outputs = _laid_out(policy)
         self._flows = Flows(network)
 
@@ -86,7 +100,7 @@ class Passes:
         flow, slopes = self._flows.of(int(np.diff(bounds).max()))
         terms = np.empty((len(bounds) - 1, TERMS))
         finite = policy_pass(
-            self._descent,
+            self._arrays,
             self._optimizer.steps,
             learning_rate,
             self._flows.network.table,

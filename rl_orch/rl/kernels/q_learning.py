@@ -29,8 +29,8 @@ class Transitions(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Where values begin in the flow, of how many actions, and how many quantiles there are of
-    each; 0 for a single value."""
+    """The place of values in the flow, the number of actions, and of quantiles of each, 0 for a
+    single value."""
 
     place: int
     actions: int

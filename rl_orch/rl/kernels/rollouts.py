@@ -16,7 +16,7 @@ from rl_orch.rl.jit import Floats, kernel, part
 from rl_orch.rl.kernels.act import BOUNDED, CHOICE, NORMAL, VALUES, KernelActor, KernelHead
 from rl_orch.rl.kernels.dense import Table, forward, tanh
 from rl_orch.rl.policies.exploration import EpsilonGreedy, NoisyActions
-from rl_orch.rl.policies.policy import PolicyModule
+from rl_orch.rl.policies.policy import Actor
 
 SPARE_STARTS = 4
 """Episodes whose beginnings are worked out ahead, for each copy."""
@@ -39,7 +39,7 @@ class Worlds(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What is noted of n steps of N copies, (n, N, ...); observations have one row more.
+    """The columns of n steps of N copies, (n, N, ...); observations have n + 1.
 
     Of actions, `choices` or `moves` counts; `finals` are the last observations of episodes.
     """
@@ -63,7 +63,7 @@ class Behaviour(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What is done to observations: less the mean, over the deviation, and clipped; (I,) each."""
+    """Normalisation of observations: less the mean, over the deviation, clipped; (I,) each."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -209,7 +209,7 @@ def _move(
     return np.float32(value if head.kind == NORMAL else tanh(value))
 
 
-class Stepper:
+class KernelStepper:
     """Steps native environments by an actor, for whole rollouts."""
 
     def __init__(self, envs: NativeEnvs) -> None:
@@ -225,15 +225,18 @@ class Stepper:
         self._bounds = (float(bounds.low[0]), float(bounds.high[0])) if box else (0.0, 0.0)
 
     def run(
-        self, actor: Any, columns: Any, generator: torch.Generator
+        self, actor: Actor, columns: Any, generator: torch.Generator
     ) -> NDArray[np.float32] | None:
-        """Fill the columns of a rollout, but for the first observations, which are there. Returns
-        the last observations of the episodes that ended (n, N, ·), None for an actor that kernels
-        do not know."""
-        known = _behaviour(actor)
-        if known is None:
+        """As `Stepper` says; None for an actor that kernels do not know."""
+        behaviour = Behaviour()
+        if isinstance(actor, EpsilonGreedy):
+            behaviour = Behaviour(epsilon=actor.epsilon)
+            actor = actor.actor
+        elif isinstance(actor, NoisyActions):
+            behaviour = Behaviour(deviation=actor.deviation, random=actor.random)
+            actor = actor.actor
+        if not isinstance(actor, KernelActor):
             return None
-        acting, behaviour = known
         steps, copies = columns.rewards.shape
         chooses = columns.actions.ndim == 2
         taken = Taken(
@@ -245,8 +248,8 @@ class Stepper:
             columns.truncated,
             np.empty((steps, *columns.observations.shape[1:]), np.float32),
         )
-        noise, draws = _noise(acting.head, behaviour, steps, copies, generator)
-        scale = Scale(*acting.pipeline.scale())
+        noise, draws = _noise(actor.head, behaviour, steps, copies, generator)
+        scale = Scale(*actor.pipeline.scale())
         used, done = self._used, 0
         while done < steps:
             self._prepare()
@@ -259,7 +262,7 @@ class Stepper:
                 self._shown,
                 used,
             )
-            network = (acting.vector, acting.table, acting.head, acting.flow(copies))
+            network = (actor.vector, actor.table, actor.head, actor.flow(copies))
             if chooses:
                 done = take_choices(worlds, *network, behaviour, noise, draws, scale, taken, done)
             else:
@@ -290,20 +293,8 @@ class Stepper:
 
     def _follows(self, copy: int, now: Any, used: int) -> bool:
         """Whether the present episode is the one that as many uses lead to."""
-        known = self._episodes[copy]
-        return known is not None and now == (*known[:-1], known[-1] + used)
-
-
-def _behaviour(actor: Any) -> tuple[KernelActor, Behaviour] | None:
-    """What decides, and how it explores; None for what kernels do not know."""
-    policy, behaviour = actor, Behaviour()
-    if isinstance(actor, EpsilonGreedy):
-        policy, behaviour = actor.policy, Behaviour(epsilon=actor.epsilon)
-    elif isinstance(actor, NoisyActions):
-        policy = actor.policy
-        behaviour = Behaviour(deviation=actor.deviation, random=actor.random)
-    acting = policy.acting if isinstance(policy, PolicyModule) else None
-    return (acting, behaviour) if isinstance(acting, KernelActor) else None
+        before = self._episodes[copy]
+        return before is not None and now == (*before[:-1], before[-1] + used)
 
 
 def _noise(

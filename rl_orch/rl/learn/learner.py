@@ -4,7 +4,7 @@ Algorithms live in `algos/`, one file each, and are found by name through `plugi
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from rl_orch import plugins
 from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, load_weights
 from rl_orch.rl.replay.buffer import ReplayBuffer
 from rl_orch.spec.algorithms import Traits
@@ -22,8 +23,7 @@ from rl_orch.spec.algorithms import Traits
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """All that a learner must remember besides its policy and its replay buffer: arrays by name,
-    and JSON."""
+    """A learner's snapshot besides policy and replay buffer: arrays by name, and JSON."""
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     document: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Learner(Protocol):
 
     @property
     def behaviour(self) -> Actor:
-        """Who collects experience: the policy itself, or one that explores."""
+        """The actor that collects experience: the policy itself, or one that explores."""
 
     @property
     def replay(self) -> ReplayBuffer | None:
@@ -47,14 +47,14 @@ class Learner(Protocol):
         """Learn from new experience; returns metrics, none while nothing is learned yet."""
 
     def state(self) -> LearnerState:
-        """What the learner remembers; copies."""
+        """The learner's snapshot; copies."""
 
     def load_state(self, state: LearnerState) -> None:
         """Go on from what `state` returned; policy and replay buffer are restored by others."""
 
 
 class Algorithm(Protocol):
-    """What an entry point of kind `algorithms` names: a class whose instances are learners."""
+    """The class behind an entry point of kind `algorithms`; its instances are learners."""
 
     traits: Traits
 
@@ -68,14 +68,22 @@ class Algorithm(Protocol):
 
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name, ours or a plugin's."""
-    found: Algorithm = plugins.load("algorithms", name)
-    return found
+    plugin: Algorithm = plugins.load("algorithms", name)
+    return plugin
 
 
 def build_learner(setup: Setup) -> Learner:
     """The learner that the spec's algorithm names, with a new policy."""
     chosen = algorithm(setup.spec.agent.algorithm)
     return chosen(chosen.build_policy(setup), setup)
+
+
+def load_with_actor(
+    setup: Setup, tensors: Mapping[str, NDArray[Any]]
+) -> tuple[PolicyModule, Actor]:
+    """The policy that a snapshot holds, and its actor in the spec's engine."""
+    policy = load_policy(setup, tensors)
+    return policy, engine_for(setup).actor(policy)
 
 
 def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModule:
@@ -85,22 +93,8 @@ def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModu
     return policy
 
 
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "linear": lambda progress: 1.0 - progress,
-    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
-}
-"""The share of the initial value that is left at a progress in [0, 1]."""
-
-
-def scheduled(schedule: str, initial: float, progress: float, final: float = 0.0) -> float:
-    """A hyperparameter at a progress; progress past the end of the budget counts as the end."""
-    share = SCHEDULES[schedule](min(max(progress, 0.0), 1.0))
-    return final + (initial - final) * share
-
-
 def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:
-    """The mean of each term over the rows of an update; raises on the first that is not finite."""
+    """The mean of each term of an update; raises on the first that is not finite."""
     table = torch.stack(rows).cpu() if len(rows) > 1 else rows[0].cpu()[None]
     means: list[float] = (table.mean(0) if len(rows) > 1 else table[0]).tolist()
     # A term that is not finite leaves no finite mean.

@@ -1,4 +1,4 @@
-"""What learners from a replay buffer share: keep new experience, then draw from all of it."""
+"""`ReplayLearner`: the frame of learners that draw from all experience."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.data.batch import Batch, on_host
-from rl_orch.rl.learn.learner import LearnerState, finite_means, scheduled
+from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.learn.learner import LearnerState, finite_means
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
 from rl_orch.rl.policies.policy import Actor, Inputs, PolicyModule, Setup
@@ -92,7 +93,7 @@ class ReplayLearner(ABC, Generic[P]):
 
     @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What the algorithm remembers besides its policy, as arrays by name; copies."""
+        """The algorithm's state besides its policy, as arrays by name; copies."""
 
     @abstractmethod
     def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -111,7 +112,7 @@ class ReplayLearner(ABC, Generic[P]):
         )
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Where the networks run in the number format of the options."""
+        """A block in which networks run in the number format of the options."""
         return precision(self.options, self.policy.device)
 
     def prioritize(self, sample: Sample, errors: Tensor) -> None:

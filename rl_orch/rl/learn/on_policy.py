@@ -1,15 +1,15 @@
-"""What learners from fresh rollouts share: rows with their values and advantages, as tensors."""
+"""Rollouts for on-policy learners: rows with values and advantages, as tensors."""
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_orch.rl.data.batch import Array, Batch, host_column, on_host, rows_of
+from rl_orch.rl.data.batch import Array, Batch, Column, host_column, on_host, rows_of
 from rl_orch.rl.data.returns import gae
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
@@ -20,7 +20,7 @@ from rl_orch.spec.model import Spec
 
 
 class Rollout(NamedTuple):
-    """What losses read of each transition, B rows; minibatches have the same columns.
+    """The columns of B transitions that losses read; those of minibatches too.
 
     Of a policy with a memory, all rows are here, in sequences; `counts` is then where a row is a
     transition and not a mere reset. `memories` holds what was remembered before each row.
@@ -43,11 +43,26 @@ class Rollout(NamedTuple):
         return Rollout(*columns)
 
 
+class Assessor(Protocol):
+    """An actor-critic's estimates for transitions; `ActorCritic` is one itself."""
+
+    def assess(
+        self, observations: Column, actions: NDArray[Any], *, masks: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """log π(a | s) and V(s), (B,) each, of a policy without a memory."""
+
+    def values(
+        self, observations: Column, memories: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """V(s), (B,), given what was remembered before."""
+
+
 class Rollouts:
     """Turns batches into rollouts for one policy, and asks the policy about their rows."""
 
-    def __init__(self, policy: ActorCritic, spec: Spec) -> None:
+    def __init__(self, policy: ActorCritic, spec: Spec, assessor: Assessor | None = None) -> None:
         self._policy = policy
+        self._assessor = assessor or policy
         self._steps = spec.rollout.steps
         self._gamma = spec.train.gamma
         self._lambda = spec.train.gae_lambda
@@ -57,7 +72,7 @@ class Rollouts:
         self._length = spec.sequence_length
 
     def prepare(self, batch: Batch) -> Rollout:
-        """The rows of a batch with what the policy thought of them and how they turned out."""
+        """The rows of a batch with the policy's estimates and their advantages."""
         if len(batch) % self._steps:
             raise ValueError(f"{len(batch)} rows are not whole rollouts of {self._steps} steps")
         self.rewards.observe(batch)
@@ -82,7 +97,7 @@ class Rollouts:
         )
 
     def log_probs(self, batch: Batch) -> NDArray[np.float32]:
-        """What the actions of a batch are worth to the policy as it is now."""
+        """log π(a | s) of a batch under the present policy."""
         with precision(self._train, self._policy.device):
             return self._assess(batch)[0]
 
@@ -126,7 +141,7 @@ class Rollouts:
         observations, actions = host_column(batch.observations), on_host(batch.column("actions"))
         masks = on_host(batch.column("masks")) if "masks" in batch.extras else None
         if self._policy.memory is None:
-            return self._policy.assess(observations, actions, masks=masks)
+            return self._assessor.assess(observations, actions, masks=masks)
         memories = on_host(batch.column("memories"))[:: self._steps]
         distribution, values = self._policy.unroll(
             self._policy.to_inputs(observations),
@@ -165,7 +180,7 @@ class Rollouts:
             shown = rows_of(host_column(batch.next_observations), ends)
             kept = batch.extras.get("next_memories")
             memories = None if kept is None else rows_of(host_column(kept), ends)
-            following[ends] = self._policy.values(shown, memories)
+            following[ends] = self._assessor.values(shown, memories)
         return following
 
     def _optional(self, batch: Batch, name: str, rows: Any) -> Tensor | None:

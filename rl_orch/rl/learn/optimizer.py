@@ -90,8 +90,8 @@ class Optimizer(ABC):
         return norm
 
     @property
-    def descent(self) -> OptimizerArrays:
-        """What kernels descend with; on the CPU."""
+    def arrays(self) -> OptimizerArrays:
+        """Its vectors and options as kernels take them; on the CPU."""
         return OptimizerArrays(
             self._vector.numpy(),
             self._gradient.numpy(),
@@ -105,7 +105,7 @@ class Optimizer(ABC):
         )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What the next step depends on, besides the parameters; copies."""
+        """The optimiser's state besides the parameters; copies."""
         return {
             f"{self._prefix}mean": self._mean.cpu().numpy().copy(),
             f"{self._prefix}square": self._square.cpu().numpy().copy(),

@@ -1,4 +1,4 @@
-"""A training in miniature, whose first update has kernels compiled, and which keeps nothing.
+"""Kernels compiled by the first update of a training in miniature, which keeps nothing.
 
 Rollouts in one call are left out: whoever trains begins with those, and compiles them meanwhile.
 """
@@ -15,12 +15,12 @@ MOST_STEPS = 100
 """Iterations within which there has to be an update."""
 
 
-def rehearse(spec: Spec) -> None:
-    """Make the first update of a small form of the spec; nothing but compiled code is left."""
+def compile_updates(spec: Spec) -> None:
+    """Compile the kernels of a spec's updates; nothing but compiled code is left."""
     with closing(Training(miniature(spec), NullRecorder())) as training:
-        training.policy.acting = None  # To decide in torch compiles nothing.
         for _ in range(MOST_STEPS):
-            if training.train_step():
+            # The policy itself decides in torch, which compiles nothing.
+            if training.learner.update(training.collector.collect(training.policy, ROWS)):
                 return
 
 

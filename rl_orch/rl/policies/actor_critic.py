@@ -1,8 +1,7 @@
-"""`ActorCritic`: a policy that draws from a distribution, and a value function, for PPO and A2C."""
+"""`ActorCritic`: a stochastic policy and a value function, for PPO and A2C."""
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +9,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl import kernels
-from rl_orch.rl.data.batch import Batch, Column, host_column, rows_of
+from rl_orch.rl.data.batch import Column, rows_of
 from rl_orch.rl.envs.actions import choices_of, counted, within_bounds
 from rl_orch.rl.policies.distributions import (
     Bernoulli,
@@ -30,9 +28,6 @@ from rl_orch.rl.policies.policy import (
     Setup,
     new_policy,
 )
-
-if TYPE_CHECKING:
-    from rl_orch.rl.kernels.on_policy import KernelAssessor
 
 POLICY_HEAD_GAIN = 0.01
 VALUE_HEAD_GAIN = 1.0
@@ -67,7 +62,6 @@ class ActorCritic(PolicyModule):
         log_std = torch.full((outputs,), network.log_std_init)
         self.log_std = nn.Parameter(log_std) if gaussian else None
         self._choices = choices_of(setup.action_space)
-        self._assessor: KernelAssessor | None = None
         gains = (
             (self.trunk, HIDDEN_GAIN),
             (self.actor, POLICY_HEAD_GAIN),
@@ -81,28 +75,9 @@ class ActorCritic(PolicyModule):
         """A new policy on the spec's device; its weights follow from the run's seed alone."""
         return new_policy(cls, setup)
 
-    def act(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
-        """The batch with `actions` and `log_probs`: sampled, or the mode without a generator."""
-        observations = host_column(batch.observations)
-        seen = PolicyInput(observations, np.zeros(len(batch), np.bool_))
-        actions = self.decide(seen, generator).actions
-        log_probs, _ = self.assess(observations, actions)
-        return replace(batch, actions=actions).with_extras(log_probs=log_probs)
-
-    def value(self, batch: Batch) -> Batch:
-        """The batch with `values`."""
-        return batch.with_extras(values=self.values(host_column(batch.observations)))
-
-    def use_kernels(self) -> None:
-        """Decide with kernels from now on."""
-        self.acting = kernels.policy_actor(self)
-        self._assessor = kernels.assessor(self)
-
     @torch.no_grad()
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *action_shape): sampled, or the mode without a generator."""
-        if self.acting is not None and seen.masks is None:
-            return self.acting.decide(seen, generator)
         hidden, memory = self.encoder(self.to_inputs(seen.observations)), None
         if self.memory is not None:
             before = self._remembered(seen)
@@ -130,9 +105,6 @@ class ActorCritic(PolicyModule):
         masks: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """log π(a | s) and V(s), (B,) each, of a policy without a memory."""
-        if self._assessor is not None and masks is None:
-            inputs: Any = self.pipeline.process(observations)
-            return self._assessor.assess(inputs, actions)
         log_probs = np.empty(len(actions), np.float32)
         values = np.empty(len(actions), np.float32)
         for start in range(0, len(actions), CHUNK):
@@ -149,9 +121,6 @@ class ActorCritic(PolicyModule):
         self, observations: Column, memories: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """V(s), (B,), given what was remembered before."""
-        if self._assessor is not None:
-            inputs: Any = self.pipeline.process(observations)
-            return self._assessor.values(inputs)
         hidden = self.encoder(self.to_inputs(observations))
         if self.memory is not None and memories is not None:
             hidden, _ = self.memory.step(hidden, self._tensor(memories))

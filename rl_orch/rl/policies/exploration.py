@@ -1,4 +1,4 @@
-"""Behaviour that differs from the policy, so that it sees more: random shares and added noise."""
+"""Exploration: actors that add random actions or noise to those of a policy."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_orch.rl.envs.actions import choices_of
-from rl_orch.rl.learn.learner import scheduled
-from rl_orch.rl.policies.policy import Decision, PolicyInput, PolicyModule
+from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput
 from rl_orch.spec.groups import TrainGroup
 
 
@@ -18,19 +17,19 @@ class EpsilonGreedy:
 
     memory_size = 0
 
-    def __init__(self, policy: PolicyModule) -> None:
+    def __init__(self, actor: Actor, choices: int) -> None:
         self.epsilon = 1.0
-        self.policy = policy
-        self._choices = choices_of(policy.action_space)[0]
+        self.actor = actor
+        self._choices = choices
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
-        return self.policy.device
+        """The policy's device."""
+        return self.actor.device
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N,), counted from 0."""
-        greedy = self.policy.decide(seen, None)
+        greedy = self.actor.decide(seen, None)
         if generator is None or self.epsilon == 0.0:
             return greedy
         actions = torch.from_numpy(greedy.actions).to(self.device)
@@ -44,7 +43,7 @@ class EpsilonGreedy:
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """As the policy does."""
-        return self.policy.to_env(actions)
+        return self.actor.to_env(actions)
 
 
 def epsilon_at(train: TrainGroup, progress: float) -> float:
@@ -63,19 +62,19 @@ class NoisyActions:
 
     memory_size = 0
 
-    def __init__(self, policy: PolicyModule, deviation: float = 0.0) -> None:
+    def __init__(self, actor: Actor, deviation: float = 0.0) -> None:
         self.random = False
-        self.policy = policy
+        self.actor = actor
         self.deviation = deviation
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
-        return self.policy.device
+        """The policy's device."""
+        return self.actor.device
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
-        decision = self.policy.decide(seen, generator)
+        decision = self.actor.decide(seen, generator)
         if generator is None or not (self.random or self.deviation):
             return decision
         actions = torch.from_numpy(decision.actions).to(self.device)
@@ -89,4 +88,4 @@ class NoisyActions:
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """As the policy does."""
-        return self.policy.to_env(actions)
+        return self.actor.to_env(actions)

@@ -1,4 +1,4 @@
-"""What a policy is: observations in, actions out, with everything it takes in between.
+"""Policies: observations in, actions out, and the parts that all of them share.
 
 The policies themselves are in `actor_critic.py`, `q_network.py` and the files of algorithms that
 have one of their own. A policy knows no environment. Arrays come from the host; tensors live on the
@@ -17,9 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import BadInput, Damaged
-from rl_orch.rl.data.batch import Batch, Column
-from rl_orch.rl.engine import engine_of
-from rl_orch.rl.envs.leaves import leaves_of
+from rl_orch.rl.data.batch import Column
 from rl_orch.rl.policies.observations import ObservationPipeline
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -41,24 +39,17 @@ def in_memory(_name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[A
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What policies and learners are made from. Dict observations are flat (`envs.seen`)."""
+    """The ingredients of policies and learners; Dict observations are flat."""
 
     spec: Spec
     observation_space: Space[Any]
     action_space: Space[Any]
     allocate: Allocate = in_memory
 
-    @property
-    def kernels(self) -> bool:
-        """Whether kernels train this, and not torch."""
-        stacked = self.spec.obs.stack_frames is not None
-        leaves = leaves_of(self.observation_space, stacked=stacked)
-        return engine_of(self.spec, leaves, type(self.action_space).__name__) == "kernels"
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyInput:
-    """What is shown to whoever decides for N copies of an environment.
+    """The input of a decision for N copies of an environment.
 
     `first` (N,) is where an episode begins; `memory` (N, M) what was remembered before, if anything
     is; `masks` (N, ·) which actions are allowed, where the environment says so.
@@ -83,11 +74,11 @@ class Decision:
 
 
 class Actor(Protocol):
-    """Whoever decides: a policy, one that explores, or a process that serves `act`."""
+    """A maker of decisions: a policy, one that explores, or a served program."""
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
+        """The device of its tensors."""
 
     @property
     def memory_size(self) -> int:
@@ -100,18 +91,8 @@ class Actor(Protocol):
         """Actions as the environment takes them."""
 
 
-class RLModule(Protocol):
-    """Policy, and optionally value, as pure computation over batches."""
-
-    def act(self, batch: Batch) -> Batch:
-        """The batch with `actions` and `log_probs`."""
-
-    def value(self, batch: Batch) -> Batch:
-        """The batch with `values`."""
-
-
 class PolicyModule(nn.Module, ABC):
-    """What all policies have: the observation pipeline, the spaces, and a device."""
+    """A policy as a torch module, with observation pipeline, spaces and device."""
 
     memory_size = 0
 
@@ -121,8 +102,6 @@ class PolicyModule(nn.Module, ABC):
         self.action_space = setup.action_space
         self.pipeline = ObservationPipeline(setup.observation_space, setup.spec.obs)
         self.device = torch.device("cpu")
-        self.acting: Actor | None = None
-        """What decides in its place, with kernels, where they are used."""
 
     @abstractmethod
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
@@ -132,11 +111,8 @@ class PolicyModule(nn.Module, ABC):
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as the environment takes them."""
 
-    def use_kernels(self) -> None:
-        """Decide with kernels from now on, where there are some for this policy."""
-
     def to_inputs(self, observations: Column) -> Inputs:
-        """What the networks see of observations, on the policy's device."""
+        """Network inputs for observations, on the policy's device."""
         processed = self.pipeline.process(observations)
         if isinstance(processed, dict):
             return {name: self._tensor(array) for name, array in processed.items()}
@@ -146,7 +122,7 @@ class PolicyModule(nn.Module, ABC):
         return torch.from_numpy(array).to(self.device)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        """Whatever moves the parameters comes through here; rollouts ask for the device often."""
+        """Note the device where parameters are moved; rollouts ask for it often."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.device = next(self.parameters()).device
         return self
@@ -159,10 +135,7 @@ def new_policy(make: Callable[[Setup, torch.Generator], P], setup: Setup) -> P:
     """A new policy on the spec's device; its weights follow from the run's seed alone."""
     seed = derive(setup.spec.env.seed, Stream.WEIGHTS)
     policy = make(setup, torch.Generator().manual_seed(seed))
-    policy = policy.to(usable_device(setup.spec.resources.device))
-    if setup.kernels:
-        policy.use_kernels()
-    return policy
+    return policy.to(usable_device(setup.spec.resources.device))
 
 
 def load_weights(policy: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -195,7 +168,7 @@ def module_tensors(module: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name; an error if this machine or this torch does not have it."""
+    """The device of that name; an error if there is none here."""
     device = torch.device(name)
     count = {
         "cpu": 1,

@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """What a buffer remembers besides its rows: arrays by name, and JSON.
+    """A buffer's snapshot besides its rows: arrays by name, and JSON.
 
     `document["segments"]` lists the segments that hold the rows: names, or maps with a `name`.
     """
@@ -103,12 +103,12 @@ class ReplayBuffer:
 
     @property
     def row_bytes(self) -> int:
-        """What one row takes in a segment."""
+        """The size of one row in a segment."""
         return self._log.row_bytes
 
     @property
     def unsealed_bytes(self) -> int:
-        """What the next segment would hold."""
+        """The size of the next segment."""
         return self._log.unsealed * self._log.row_bytes
 
     def add(self, batch: Batch) -> None:

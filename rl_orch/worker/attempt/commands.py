@@ -3,11 +3,9 @@
 import time
 from typing import Any
 
-from rl_orch.errors import BadInput
 from rl_orch.io.run.command_socket import Request
 from rl_orch.rl.train import Command
 
-SUPPORTED = ("stop", "checkpoint", "pause", "unpause")
 PAUSED_POLL_S = 0.05
 
 
@@ -32,8 +30,6 @@ class PendingCommands:
 
     def handle(self, request: Request) -> dict[str, Any]:
         """Answer a command that came over the socket."""
-        if request.command not in SUPPORTED:
-            raise BadInput(f"this run cannot {request.command}; it knows {', '.join(SUPPORTED)}")
         self.give(request.command)
         return {"accepted": request.command}
 

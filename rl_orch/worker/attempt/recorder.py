@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
@@ -14,36 +14,6 @@ from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.train import Command, TrainingSnapshot
 from rl_orch.spec.model import Spec
 from rl_orch.worker.attempt.commands import PendingCommands
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRetention:
-    """Which checkpoints a run keeps, by name, oldest first, and which of them is the best.
-
-    It is in every checkpoint, so that whoever goes on from one decides as this attempt would have.
-    """
-
-    names: tuple[str, ...] = ()
-    best: str | None = None
-    best_mean: float | None = None
-
-    def document(self) -> dict[str, Any]:
-        """What a checkpoint holds of it."""
-        return {"names": list(self.names), "best": self.best, "best_mean": self.best_mean}
-
-    @classmethod
-    def of(cls, meta: Mapping[str, Any]) -> "CheckpointRetention":
-        """What a checkpoint's `meta` holds."""
-        known = meta["kept"]
-        return cls(tuple(known["names"]), known["best"], known["best_mean"])
-
-    def after(self, name: str, report: EvalReport | None, *, last: int) -> "CheckpointRetention":
-        """Once a further checkpoint is there. Of two that are as good, the newer is the best."""
-        best, mean = self.best, self.best_mean
-        if report is not None and (mean is None or report.summary.mean >= mean):
-            best, mean = name, report.summary.mean
-        names = catalog.chosen([*self.names, name], last=last, best=best)
-        return CheckpointRetention(tuple(names), best, mean)
 
 
 class FileRecorder:
@@ -99,7 +69,8 @@ class FileRecorder:
         `announce`.
         """
         name = catalog.name_of(snapshot.step)
-        before, self._kept = self._kept, self._kept.after(name, report, last=self._keep_last)
+        mean, before = None if report is None else report.summary.mean, self._kept
+        self._kept = before.after_evaluation(name, mean, last=self._keep_last)
         tags = {
             "best": self._kept.best == name,
             "evaluated": report is not None,
@@ -142,16 +113,16 @@ class FileRecorder:
 
     def mark_inexact(self, reason: str, *, step: int) -> None:
         """Say so, once, and in every checkpoint from here on."""
-        known = self._meta["resume"]
-        if known["level"] == "bitwise":
-            self._meta["resume"] = known | {"level": "approximate", "reason": reason}
+        resume = self._meta["resume"]
+        if resume["level"] == "bitwise":
+            self._meta["resume"] = resume | {"level": "approximate", "reason": reason}
             self.tell_exactness(step=step)
 
     def tell_exactness(self, *, step: int) -> None:
         """Say how exactly the run can be resumed, and why no better."""
-        known = self._meta["resume"]
-        tags = {"method": known["method"], "reason": known["reason"]}
-        self.emit(EventKind.STATE, "resume", known["level"], step=step, tags=tags)
+        resume = self._meta["resume"]
+        tags = {"method": resume["method"], "reason": resume["reason"]}
+        self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
 
     def command(self) -> Command | None:
         """What was ordered, once all that was emitted is with the operating system."""
@@ -160,8 +131,8 @@ class FileRecorder:
 
     def _with_segments(self, snapshot: TrainingSnapshot) -> dict[str, Any]:
         """The snapshot's document, with what is on the disk of each segment that it names."""
-        known = self._store.flush()
-        listed = [known[name].document() for name in snapshot.segments]
+        entries = self._store.flush()
+        listed = [entries[name].document() for name in snapshot.segments]
         meta = snapshot.document["replay_meta"]
         return snapshot.document | {"replay_meta": meta | {"segments": listed} if listed else meta}
 

@@ -11,6 +11,7 @@ from rl_orch.io.checkpoints import catalog, checkpoint_files, replay_files
 from rl_orch.io.checkpoints import replay_segments as segments
 from rl_orch.io.checkpoints.checkpoint_files import CheckpointContents
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, read
@@ -18,7 +19,6 @@ from rl_orch.records import EvalReport
 from rl_orch.rl.envs.state.probe import Proof, probe
 from rl_orch.rl.train import Resumption, TrainingSnapshot
 from rl_orch.spec.model import Spec
-from rl_orch.worker.attempt.recorder import CheckpointRetention
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,7 @@ class ResumePoint:
 
     def kept_on(self, directory: RunDir, proof: Proof) -> CheckpointRetention:
         """The same; but where what follows is not what was, a best one that has gone is none."""
-        kept = self.kept
-        gone = kept.best is not None and not (directory.checkpoints / kept.best).is_dir()
-        return replace(kept, best=None, best_mean=None) if gone and proof.reason else kept
+        return self.kept.in_folder(directory.checkpoints) if proof.reason else self.kept
 
     @property
     def segments(self) -> tuple[replay_files.SegmentEntry, ...]:
@@ -73,12 +71,12 @@ class ResumePoint:
         """What the training loop needs of it."""
         if self.checkpoint is None:
             return None
-        known, listed = self.checkpoint, self.segments
+        checkpoint, listed = self.checkpoint, self.segments
         names = tuple(entry.name for entry in listed)
         return Resumption(
-            TrainingSnapshot(known.step, known.tensors, known.document, names),
+            TrainingSnapshot(checkpoint.step, checkpoint.tensors, checkpoint.document, names),
             self.report,
-            segments.reader(catalog.replay_of(known.path), listed),
+            segments.reader(catalog.replay_of(checkpoint.path), listed),
         )
 
 
@@ -114,15 +112,15 @@ def exactness(
     if beginning.checkpoint is None:
         return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
-    known = Proof(**meta["resume"])
+    proof = Proof(**meta["resume"])
     doubts = manifest.differences(meta["fingerprint"], fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
     doubts += [] if gap is None else [f"the event file is not whole ({gap})"]
     if not doubts:
-        return known
+        return proof
     reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(doubts)}"
-    return Proof(known.method, "approximate", reason, known.pure_reset)
+    return Proof(proof.method, "approximate", reason, proof.pure_reset)
 
 
 def _compiled(spec: Spec, proof: Proof) -> Proof:

@@ -5,43 +5,23 @@ A program may say which of them is the best. One that never does has its newest 
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import catalog, external
 from rl_orch.io.checkpoints.external import ExternalCheckpoint
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind
 from rl_orch.worker.external.protocol import Saved
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalRetention:
-    """Which checkpoints a run keeps, by name, oldest first, and which of them is the best.
-
-    Pure. It is in every deposit, so that an attempt that goes on from one decides alike.
-    """
-
-    names: tuple[str, ...] = ()
-    best: str | None = None
-    best_said: bool = False
-
-    def after(self, name: str, *, best: bool, last: int) -> "ExternalRetention":
-        """Once a further checkpoint is there; `best` is what the program says of it."""
-        said = self.best_said or best
-        chosen = name if best or not said else self.best
-        names = catalog.chosen([*self.names, name], last=last, best=chosen)
-        return ExternalRetention(tuple(names), chosen, said)
-
-    @classmethod
-    def of(cls, deposit: ExternalCheckpoint, root: Path) -> "ExternalRetention":
-        """What a deposit holds; a best one that has gone since is none."""
-        if deposit.best is None or not (root / deposit.best).is_dir():
-            return cls(deposit.kept)
-        return cls(deposit.kept, deposit.best, deposit.best_said)
+def kept_by(deposit: ExternalCheckpoint, root: Path) -> CheckpointRetention:
+    """What was kept when a deposit came; a best one that has gone since is none."""
+    kept = CheckpointRetention(deposit.kept, deposit.best, best_said=deposit.best_said)
+    return kept.in_folder(root)
 
 
 class CheckpointKeeper:
@@ -55,7 +35,7 @@ class CheckpointKeeper:
         folder: Path,
         attempt: int,
         keep_last: int,
-        kept: ExternalRetention,
+        kept: CheckpointRetention,
     ) -> None:
         self._directory = directory
         self._writer = writer
@@ -71,7 +51,7 @@ class CheckpointKeeper:
         an attempt that goes on from it.
         """
         root, name = self._directory.checkpoints, catalog.name_of(said.step)
-        kept = self._kept.after(name, best=said.best, last=self._keep_last)
+        kept = self._kept.after_word(name, best=said.best, last=self._keep_last)
         gone = [old for old in catalog.all_names(root) if old not in kept.names]
         tags = {"best": kept.best == name, "evaluated": False, "removed": gone}
         self._writer.sync()

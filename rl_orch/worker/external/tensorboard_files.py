@@ -9,15 +9,15 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, types_pb2  # type: ignore[import-untyped]
 
 from rl_orch.io.files import regular
+from rl_orch.io.trackers.tensorboard import masked_crc
 
 RECORD_BYTES = 64 << 10
 """A record of scalars takes far less; pictures and histograms that take more are not looked at."""
@@ -27,7 +27,6 @@ FILES = 1000
 
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
-_MASK = 0xA282EAD8
 _NUMBERS = {
     types_pb2.DT_FLOAT: ("float_val", "<f"),
     types_pb2.DT_DOUBLE: ("double_val", "<d"),
@@ -38,7 +37,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number that a program told of, at a step."""
+    """A number at a step."""
 
     step: int
     key: str
@@ -53,7 +52,7 @@ class Scalars:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._old = {found.path: found.size for found in _event_files(folder)}
+        self._old = {file.path: file.size for file in _event_files(folder)}
         self._files = {path: _File(path, size) for path, size in self._old.items()}
         self.full = False
 
@@ -64,22 +63,22 @@ class Scalars:
 
     def read(self) -> Iterator[Scalar]:
         """Those that are new, file by file."""
-        for found in self._followed():
-            file = self._files.setdefault(found.path, _File(found.path))
-            if found.size > file.offset:
+        for listed in self._followed():
+            file = self._files.setdefault(listed.path, _File(listed.path))
+            if listed.size > file.offset:
                 yield from file.read()
 
-    def _followed(self) -> list["_Found"]:
+    def _followed(self) -> list["_Listed"]:
         """The newest files, by name. Those that nobody has touched since the start do not count."""
-        found = [one for one in _event_files(self._folder) if self._old.get(one.path) != one.size]
-        self.full = self.full or len(found) > FILES
-        newest = sorted(found, key=lambda one: (one.changed_ns, one.path), reverse=True)[:FILES]
+        grown = [one for one in _event_files(self._folder) if self._old.get(one.path) != one.size]
+        self.full = self.full or len(grown) > FILES
+        newest = sorted(grown, key=lambda one: (one.changed_ns, one.path), reverse=True)[:FILES]
         return sorted(newest, key=lambda one: one.path)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """An event file as it was found."""
+class _Listed:
+    """An event file in its folder's listing."""
 
     path: Path
     size: int
@@ -92,7 +91,7 @@ class _File:
 
     path: Path
     offset: int = 0
-    damaged: bool = field(default=False)
+    damaged: bool = False
 
     def read(self) -> Iterator[Scalar]:
         with suppress(OSError), regular.reader(self.path) as file:
@@ -102,19 +101,19 @@ class _File:
                 head = file.read(_HEADER.size)
                 length, check = _HEADER.unpack(head)
                 end = self.offset + _HEADER.size + length + _CRC.size
-                if _masked_crc(head[:8]) != check:
+                if masked_crc(head[:8]) != check:
                     self.damaged = True
                     return
                 if end > size:
                     return
                 if length <= RECORD_BYTES:
                     data, seal = file.read(length), file.read(_CRC.size)
-                    self.damaged = _masked_crc(data) != _CRC.unpack(seal)[0]
+                    self.damaged = masked_crc(data) != _CRC.unpack(seal)[0]
                     yield from () if self.damaged else _scalars(data)
                 self.offset = end
 
 
-def _event_files(folder: Path) -> Iterator[_Found]:
+def _event_files(folder: Path) -> Iterator[_Listed]:
     """The event files below a folder. No link is followed."""
     for place, _, names in os.walk(folder):
         for name in names:
@@ -123,7 +122,7 @@ def _event_files(folder: Path) -> Iterator[_Found]:
                 with suppress(OSError):
                     facts = path.lstat()
                     if stat.S_ISREG(facts.st_mode):
-                        yield _Found(path, facts.st_size, facts.st_mtime_ns)
+                        yield _Listed(path, facts.st_size, facts.st_mtime_ns)
 
 
 def _scalars(record: bytes) -> Iterator[Scalar]:
@@ -152,9 +151,3 @@ def _number(value: Any) -> float | None:
     if len(numbers) == 1:
         return float(numbers[0])
     return float(struct.unpack(code, content)[0]) if len(content) == struct.calcsize(code) else None
-
-
-def _masked_crc(data: bytes) -> int:
-    """CRC-32C as the format stores it."""
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints import catalog, external
 from rl_orch.io.checkpoints.external import ExternalCheckpoint
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.files import private, regular
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.command_socket import Request
@@ -29,7 +31,7 @@ from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.attempt.lifecycle import End, all_that_was, carried_out, served, signals_stop
 from rl_orch.worker.external import program
-from rl_orch.worker.external.checkpoints import CheckpointKeeper, ExternalRetention
+from rl_orch.worker.external.checkpoints import CheckpointKeeper, kept_by
 from rl_orch.worker.external.listener import TrainerListener
 from rl_orch.worker.external.scratch import Scratch
 
@@ -181,7 +183,7 @@ class ExternalAttempt:
             folder=scratch.checkpoints,
             attempt=self.number,
             keep_last=self.spec.checkpoint.keep_last,
-            kept=ExternalRetention() if deposit is None else ExternalRetention.of(deposit, root),
+            kept=CheckpointRetention() if deposit is None else kept_by(deposit, root),
         )
         if deposit is not None:
             stock.announce(deposit)
@@ -280,6 +282,8 @@ def _signal_name(number: int) -> str:
 def main() -> int:
     """Carry the attempt out, or say in the log why it could not even begin."""
     directory = RunDir(Path(sys.argv[1]))
+    with suppress(RlctlError):  # A spec that cannot be read is for the attempt to tell of.
+        directory = directory.opened()
     try:
         private.keep_within(directory.path)
         return run_attempt(directory, int(sys.argv[2]))

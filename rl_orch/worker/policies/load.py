@@ -15,7 +15,7 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.observations import flat_space
-from rl_orch.rl.learn.learner import load_policy
+from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
 from rl_orch.spec.model import Spec
 from rl_orch.worker.external.served_policy import serving
@@ -23,9 +23,11 @@ from rl_orch.worker.external.served_policy import serving
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy in torch, its spec and weights, and the bundle or the checkpoint it is from."""
+    """A policy in torch and who decides for it, its spec and weights, and the bundle or the
+    checkpoint it is from."""
 
     policy: PolicyModule
+    actor: Actor
     spec: Spec
     tensors: dict[str, np.ndarray]
     step: int
@@ -44,7 +46,7 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
     """The policy of a checkpoint of a run, and the step that it was saved at."""
     if spec.runner.name != "external":
         loaded = from_checkpoint(spec, path)
-        yield loaded.policy, loaded.step
+        yield loaded.actor, loaded.step
         return
     deposit = external.load(path)
     payload = external.payload(path, deposit)
@@ -55,8 +57,8 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
 def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
     """The policy of a checkpoint, where the spec says that it computes."""
     loaded = checkpoint_files.load(path)
-    policy = load_policy(setup_of(spec), loaded.tensors)
-    return LoadedPolicy(policy, spec, loaded.tensors, loaded.step, document=loaded.document)
+    policy, actor = load_with_actor(setup_of(spec), loaded.tensors)
+    return LoadedPolicy(policy, actor, spec, loaded.tensors, loaded.step, document=loaded.document)
 
 
 def setup_of(spec: Spec) -> Setup:

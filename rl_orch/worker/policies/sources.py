@@ -22,7 +22,7 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.evaluate import lanes_alone
-from rl_orch.rl.learn.learner import load_policy
+from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, Setup
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import LoadedPolicy, from_checkpoint, on_cpu, opened, setup_of
@@ -76,7 +76,7 @@ def _of_bundle(path: Path, means: str) -> Playable:
     policy: Actor
     if means == TORCH:
         bundle = bundles.read(path)
-        policy = _from_bundle(bundle).policy
+        policy = _from_bundle(bundle).actor
     else:
         bundle, data = requests.graph_of(path, means)
         policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
@@ -102,8 +102,8 @@ def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
 
 def _from_bundle(bundle: Bundle) -> LoadedPolicy:
     setup, tensors = _setup(bundle), _weights(bundle)
-    policy = load_policy(setup, tensors)
-    return LoadedPolicy(policy, setup.spec, tensors, bundle.report.step, bundle)
+    policy, actor = load_with_actor(setup, tensors)
+    return LoadedPolicy(policy, actor, setup.spec, tensors, bundle.report.step, bundle)
 
 
 def _setup(bundle: Bundle) -> Setup:

@@ -16,12 +16,15 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.files import sealed
 from rl_orch.io.processes import import_path
+from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.evaluate import Evaluator, extras_of, report
 from rl_orch.rl.policies.policy import Actor
 from rl_orch.spec.model import Spec
@@ -43,12 +46,14 @@ class LoadedSubject:
     step: int
     checkpoint: str
     model: str | None
+    digest: str | None
     evaluator: Evaluator
 
     @property
     def names(self) -> dict[str, Any]:
         """What a report calls it."""
-        return {"step": self.step, "checkpoint": self.checkpoint, "model": self.model}
+        named = {"checkpoint": self.checkpoint, "model": self.model, "digest": self.digest}
+        return named | {"step": self.step}
 
 
 class EvalTask:
@@ -98,15 +103,24 @@ class EvalTask:
     def _subject(self, named: Mapping[str, Any]) -> LoadedSubject:
         place = json.dumps(dict(named), sort_keys=True)
         if place not in self._known:
+            digest = _digest(named)  # Before it is loaded, which verifies that very manifest.
             found = self._stack.enter_context(playable(named))
             evaluator = Evaluator(found.spec, lanes=found.lanes)
             self._stack.callback(evaluator.close)
             model = named.get("model")
             label = None if model is None else str(model)
             self._known[place] = LoadedSubject(
-                found.spec, found.policy, found.step, found.name, label, evaluator
+                found.spec, found.policy, found.step, found.name, label, digest, evaluator
             )
         return self._known[place]
+
+
+def _digest(named: Mapping[str, Any]) -> str | None:
+    """The digest of a checkpoint's files; None of a bundle, whose report says where it is from."""
+    if named.get("bundle") is not None:
+        return None
+    directory = RunDir(Path(named["directory"]))
+    return sealed.manifest_digest(directory.checkpoints / Path(named["checkpoint"]).name)
 
 
 def main() -> None:

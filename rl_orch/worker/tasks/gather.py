@@ -34,6 +34,7 @@ from rl_orch.io.run.gate_evidence import (
 from rl_orch.records import EvalReport, Parity
 from rl_orch.rl.evaluate import Evaluator, lanes_alone, report
 from rl_orch.rl.measure.latency import decision_times
+from rl_orch.rl.policies.policy import Actor
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import on_cpu, opened, refuse_unless_alike, spec_in
 from rl_orch.worker.task import answer_one
@@ -44,12 +45,24 @@ PERCENTILE = 99.0
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A checkpoint of a run, and the report on it that a gate reads."""
+    """A checkpoint of a run, and the report on it that a gate reads; and its policy, where that is
+    loaded already, so that no byte of it is read again."""
 
     directory: RunDir
     path: Path
     spec: Spec
     report: EvalReport
+    policy: Actor | None = None
+
+    @contextmanager
+    def on_cpu(self) -> Iterator[tuple[Actor, Spec]]:
+        """The policy where it computes on the CPU, and its spec there."""
+        spec = on_cpu(self.spec)
+        if self.policy is not None and spec == self.spec:
+            yield self.policy, spec
+            return
+        with opened(spec, self.directory, self.path) as (policy, _):
+            yield policy, spec
 
 
 def gather(judged: Judged, wanted: EvidenceRequest, tell: Tell) -> GateEvidence:
@@ -75,8 +88,7 @@ def gather(judged: Judged, wanted: EvidenceRequest, tell: Tell) -> GateEvidence:
 def latency(judged: Judged, tell: Tell) -> Latency:
     """How long the policy takes to decide: on the CPU, in one thread, on one observation."""
     tell("timing decisions", 0.0)
-    spec = on_cpu(judged.spec)
-    with _one_thread(), opened(spec, judged.directory, judged.path) as (policy, _):
+    with _one_thread(), judged.on_cpu() as (policy, spec):
         took = decision_times(
             policy, spec, seed=judged.report.seed, deterministic=spec.eval.deterministic
         )

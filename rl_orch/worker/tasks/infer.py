@@ -99,7 +99,7 @@ def _acting(question: Mapping[str, Any]) -> tuple[PolicySession, tuple[Port, ...
     graph = PolicyGraph(loaded.policy, loaded.spec)
     if question.get("sample"):
         seed = int(question.get("seed") or 0)
-        return SampledActing(loaded.policy, loaded.spec, seed), graph.inputs
+        return SampledActing(loaded.actor, loaded.spec, seed), graph.inputs
     return greedy(loaded.policy, loaded.spec), graph.inputs
 
 

@@ -59,7 +59,7 @@ class Packer:
 
 
 class Unpacker:
-    """Gives the arrays back: in the memory of arrays that are offered for them, or in new."""
+    """The arrays again, in the memory of those offered for them, or in new."""
 
     def __init__(self, table: dict[str, Any], data: Bytes) -> None:
         self._rows = [_Row(*row) for row in table["rows"]]
@@ -150,7 +150,7 @@ class Unpacker:
 
 
 class _Row:
-    """Where an array lies in its block."""
+    """The place of an array in its block."""
 
     __slots__ = ("block", "dtype", "offset", "shape", "strides", "writeable")
 

@@ -26,7 +26,7 @@ _THEMSELVES = (type(None), bool, int, str)
 
 @dataclass(frozen=True, slots=True)
 class FlatGraph:
-    """A graph of objects as data: what JSON can hold, and the bytes of all arrays."""
+    """A graph of objects as data: a JSON document, and the bytes of all arrays."""
 
     document: dict[str, Any]
     data: Bytes
@@ -79,7 +79,7 @@ class _Flattener:
         return described
 
     def path(self) -> str:
-        """Where the value is that was looked at last."""
+        """The path of the value that was visited last."""
         parent, label = self._here
         labels = [label]
         while parent >= 0:

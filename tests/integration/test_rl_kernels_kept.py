@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -20,8 +21,11 @@ PROGRAM = """
 import sys
 import numpy as np
 from rl_orch.rl.jit import product
+from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.kernels.dense import FORMS, OUTPUT_OF
 
+told = []
+COMPILING.on_compile = lambda: told.append("compiling")
 kind = sys.argv[1]
 left, right, out = (np.full(4, value, kind) for value in (2.0, 3.0, 0.0))
 print("ready", flush=True)
@@ -29,7 +33,9 @@ sys.stdin.readline()
 product(FORMS[OUTPUT_OF], left, 0, right, 0, out, 0, 2, 2, 2)
 assert out.tolist() == [12.0] * 4, out
 found = product.stats
-print(sum(found.cache_hits.values()), sum(found.cache_misses.values()))
+assert COMPILING.seconds > 0.0
+assert told or not sum(found.cache_misses.values())
+print(sum(found.cache_hits.values()), sum(found.cache_misses.values()), *told)
 """
 
 
@@ -57,7 +63,7 @@ def answers(*processes: subprocess.Popen[str]) -> list[tuple[int, int]]:
     for process in processes:
         out, problem = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, problem
-        hits, misses = out.split()
+        hits, misses, *_told = out.split()
         found.append((int(hits), int(misses)))
     return found
 
@@ -69,6 +75,12 @@ def test_processes_that_compile_at_once_keep_the_code_of_all(tmp_path: Path) -> 
     assert answers(*(started(kind, environment) for kind in kinds)) == [(1, 0), (1, 0)]
     left = [path.name for path in tmp_path.rglob("*") if ".tmp." in path.name]
     assert left == []
+
+
+def test_only_what_is_not_kept_is_said_to_be_compiled(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    said = [started("float32", environment).communicate("go\n", PATIENCE_S)[0] for _ in range(2)]
+    assert ["compiling" in text for text in said] == [True, False]
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
@@ -190,3 +202,23 @@ def test_a_folder_for_code_is_its_users_alone_whatever_the_umask_is(
     finally:
         os.umask(before)
     assert (tmp_path / "cache" / "rl_orch").stat().st_mode & 0o777 == 0o700
+
+
+def test_code_that_nothing_has_used_for_a_month_is_swept_but_never_that_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    used = Path(str(jit._folder.__wrapped__()))
+    cache = tmp_path / "rl_orch"
+    old, young, foreign = cache / "kernels-old", cache / "kernels-young", cache / "others"
+    elsewhere, link = tmp_path / "elsewhere", cache / "kernels-link"
+    for folder in (used, old, young, foreign, elsewhere):
+        (folder / "index").mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    long_ago = time.time() - jit.UNUSED_S - 60.0
+    for folder in (used, old, foreign, elsewhere, link):
+        os.utime(folder, (long_ago, long_ago), follow_symlinks=False)
+    assert jit._folder.__wrapped__() == str(used)
+    assert [path.exists() for path in (used, old, young, foreign)] == [True, False, True, True]
+    assert (elsewhere / "index").exists()
+    assert used.stat().st_mtime > long_ago  # So that other releases leave it alone.

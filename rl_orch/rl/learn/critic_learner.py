@@ -1,0 +1,112 @@
+"""`CriticLearner`: the frame of learners with twin critics, and the losses they share.
+
+Which target the critics learn, and how the policy follows them, is in `algos/sac.py` and `td3.py`.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.off_policy import Drawn, ReplayLearner
+from rl_orch.rl.learn.optimizer import Target, build_optimizer
+from rl_orch.rl.learn.precision import compiled
+from rl_orch.rl.policies.policy import Setup, load_module, module_tensors
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
+from rl_orch.rl.replay.buffer import Sample
+
+M = TypeVar("M", bound=nn.Module)
+P = TypeVar("P", bound=ContinuousPolicy)
+
+
+class CriticLearner(ReplayLearner[P]):
+    """A learner with twin critics, their slow copies, and optimisers.
+
+    `q` and `target_q` map inputs and actions to what critics and slow copies say, (2, B);
+    `judges` are the critics as the policy's loss sees them, without gradients for their weights.
+    `engine_updates` are None where the algorithm does them itself.
+    An algorithm adds to `optimizers` and `remembered` what else a snapshot needs.
+    """
+
+    def __init__(self, policy: P, setup: Setup) -> None:
+        super().__init__(policy, setup)
+        engine = engine_for(setup)
+        self.actor = engine.actor(policy)
+        self.critics = TwinCritics.build(policy, setup)
+        self.target_critics = Target(self.critics)
+        self.optimizers = {
+            "policy": build_optimizer(policy, self.options, name="policy"),
+            "critics": build_optimizer(self.critics, self.options, name="critics"),
+        }
+        self.remembered: dict[str, nn.Module] = {
+            "critics": self.critics,
+            "target_critics": self.target_critics.module,
+        }
+        self.engine_updates = engine.critic_updates(
+            policy,
+            self.critics,
+            self.target_critics,
+            self.optimizers,
+            threads=setup.spec.resources.threads,
+        )
+        self.judges = frozen(self.critics)
+        self.q = compiled(self.critics.forward, self.options)
+        self.target_q = compiled(self.target_critics.module.forward, self.options)
+
+    def drawn(self, sample: Sample) -> Drawn:
+        """The sample as networks take it; an action is a row (A,)."""
+        drawn = super().drawn(sample)
+        return drawn._replace(actions=drawn.actions.reshape(len(drawn.actions), -1))
+
+    def normal(self, count: int) -> Tensor:
+        """Standard normal noise for the actions of so many rows, (count, A)."""
+        noise = torch.empty(count, self.policy.action_size, device=self.policy.device)
+        return noise.normal_(generator=self.noise)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The modules that are remembered, and what the optimisers know; copies."""
+        tensors: dict[str, NDArray[Any]] = {}
+        for name, module in self.remembered.items():
+            tensors |= module_tensors(module, f"learner/{name}/")
+        for optimizer in self.optimizers.values():
+            tensors |= optimizer.tensors()
+        return tensors
+
+    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `tensors` returned."""
+        for name, module in self.remembered.items():
+            load_module(module, f"learner/{name}/", tensors)
+        for optimizer in self.optimizers.values():
+            optimizer.load_tensors(tensors)
+
+
+def least(q: Tensor) -> Tensor:
+    """min_j Q_j, (2, B) → (B,): clipped double Q-learning (Fujimoto et al. 2018, eq. 10)."""
+    return torch.minimum(*q.unbind())
+
+
+def mean_errors(q: Tensor, target: Tensor) -> Tensor:
+    """E_j |Q_j - y|, by which transitions are drawn again: (2, B), (B,) → (B,)."""
+    return (q.detach() - target).abs().mean(0)
+
+
+def squared_errors(q: Tensor, target: Tensor, weights: Tensor) -> Tensor:
+    """Σ_j E[w (Q_j - y)²]: (2, B), (B,), (B,) → scalar; w corrects for priorities."""
+    return ((q - target).square() * weights).sum() / len(target)
+
+
+def frozen(module: M) -> M:
+    """A second module over the same memory: gradients pass through it, but none are worked out for
+    its weights. What moves the weights of one in place moves those of both."""
+    view = deepcopy(module).requires_grad_(False)
+    for copied, shared in zip(_memory(view), _memory(module), strict=True):
+        copied.data = shared.data
+    return view
+
+
+def _memory(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]
