@@ -29,7 +29,8 @@ FractionCallback = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class EvalRequest:
-    """Which policies to play, and how. Each is named as `worker/stored.playable` takes it.
+    """Which policies to play, and how. Each is named as `worker/policies/sources.playable` takes
+    it.
 
     A seed of None is a fresh one, which the report names; without a word on whether actions are
     sampled, the challenger's spec decides.

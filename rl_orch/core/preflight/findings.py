@@ -1,5 +1,5 @@
 """What to make of the facts about a machine: each function takes plain facts and returns a finding
-of ok, warn or fail, with what to do about it. Pure; `preflight.py` gathers the facts.
+of ok, warn or fail, with what to do about it. Pure; `facts.py` gathers the facts.
 """
 
 import re

@@ -1,6 +1,6 @@
 """One database, SQLite or PostgreSQL: its connections, its transactions, its errors in sentences.
 
-What the tables mean is in `store.py`; nobody else asks which of the two it is.
+What the tables mean is in `runs.py`; nobody else asks which of the two it is.
 """
 
 import sqlite3

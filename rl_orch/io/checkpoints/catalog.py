@@ -1,7 +1,7 @@
 """The folder of a run's checkpoints: which there are, how they stand, which stay.
 
-A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoints.py`, or in
-`deposits.py` if a program of somebody else's wrote it.
+A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoint_files.py`, or in
+`external.py` if a program of somebody else's wrote it.
 """
 
 import json

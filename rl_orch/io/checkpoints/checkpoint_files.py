@@ -1,7 +1,7 @@
 """What is in a checkpoint: tensors as safetensors, everything else as JSON, a digest of each file.
 
 A checkpoint is seen whole or not at all. What a trainer puts into one is not decided here, and
-nothing here can run code that a file brings along. Which checkpoints there are: `shelf.py`.
+nothing here can run code that a file brings along. Which checkpoints there are: `catalog.py`.
 """
 
 import json

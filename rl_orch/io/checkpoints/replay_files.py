@@ -1,5 +1,5 @@
 """The files of replay segments in a run's folder `replay`: which there are, whether they are whole,
-which stay. What is in one, and how it is written, is in `segments.py`.
+which stay. What is in one, and how it is written, is in `replay_segments.py`.
 """
 
 import hashlib

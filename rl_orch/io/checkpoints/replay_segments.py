@@ -1,7 +1,7 @@
 """What is in a replay segment, written once in the background and verified whenever it is read.
 
 Segments are immutable safetensors files; checkpoints list those that they need, with a digest each.
-Whatever stops a writer, a file that has its name is whole. Which there are: `segment_files.py`.
+Whatever stops a writer, a file that has its name is whole. Which there are: `replay_files.py`.
 """
 
 import hashlib

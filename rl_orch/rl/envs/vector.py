@@ -1,7 +1,7 @@
 """`make` and `reset`: copies of an environment stepped together, every episode of them seeded.
 
 Gymnasium does the stepping, or a kernel where there is one for the environment. A plugin of kind
-`vector_envs` may take its place; `entry_point.py` and `pool.py` are such.
+`vector_envs` may take its place; `entry_point.py` and `envpool.py` are such.
 """
 
 from copy import deepcopy

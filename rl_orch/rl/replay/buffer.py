@@ -1,5 +1,5 @@
 """`ReplayBuffer`: experience that off-policy learners keep and draw from again, uniformly or by
-priority, over one step or several. How it is kept is in `replay_log.py`.
+priority, over one step or several. How it is kept is in `log.py`.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,7 @@
 
 Rows are numbered from 0 on and never change; row i stands at position i % capacity of a ring, until
 row i + capacity takes its place. All copies of the environment share the ring; a row knows the one
-before it in its episode. Which rows can be drawn, and how, is in `replay.py`.
+before it in its episode. Which rows can be drawn, and how, is in `buffer.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
