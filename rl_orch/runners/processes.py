@@ -86,6 +86,8 @@ class ProcessRunner:
         """Kill what is left of attempts up to one, also what has left their session; returns how
         many processes were killed since the last sweep."""
         pids.end_subreapers(directory, through=through)
+        for handle in list(self._subreapers):  # A run that was given up is polled no more.
+            self.poll(handle)
         return pids.sweep(directory, through=through) + RunDir(directory).count_strays()
 
     def _watched(self, pid: int, subreaper: subprocess.Popen[bytes]) -> str:

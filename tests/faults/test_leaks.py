@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rl_orch.core.ports import Exit, Task
@@ -304,7 +305,9 @@ class TestRuns:
         assert other.poll(handle) is None
         assert other.sweep(directory, through=1) == len(set(leaking.started(here)))
         assert_all_ended(here)
-        assert until(lambda: runner.poll(handle), timeout_s=SECONDS) == Exit(-signal.SIGKILL)
+        runner.sweep(directory, through=1)
+        assert psutil.Process().children() == []
+        assert runner.poll(handle) == Exit(-signal.SIGKILL)
 
     def test_a_run_whose_subreaper_is_killed_ends_with_what_carries_its_cookie(
         self, runner: LocalRunner, here: Path
