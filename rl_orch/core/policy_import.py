@@ -52,7 +52,10 @@ NOT_BELIEVED = (
 
 @dataclass(frozen=True, slots=True)
 class PolicyImportRequest:
-    """What whoever imports says of a policy: what its file does not, and overrides of its spec."""
+    """Facts about a policy that its file does not tell, and overrides of its spec.
+
+    Whoever imports the policy says them.
+    """
 
     env: str | None = None
     algorithm: str | None = None
@@ -113,7 +116,10 @@ def read(path: Path, wish: PolicyImportRequest, scratch: Path, watch: ProgressCa
 
 
 def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
-    """The policy with all tensors that its spec asks for, in `FITTED`, and its spec settled."""
+    """The policy with all tensors that its spec asks for, its spec settled.
+
+    The tensors are in `FITTED`.
+    """
     question = {
         "spec": arrival.spec.model_dump(mode="json"),
         "tensors": str(arrival.scratch / TENSORS),
@@ -132,7 +138,10 @@ def fitted(arrival: Arrival, answer: Mapping[str, Any]) -> Arrival:
 
 
 def draft(home: Path, arrival: Arrival, who: str) -> Draft:
-    """The run that stands for a policy, its directory whole under a name that nobody looks at."""
+    """Draft of the run that stands for a policy.
+
+    Its directory is whole, under a name that nobody looks at.
+    """
     drafted = creation.draft(home, arrival.spec, folder=arrival.scratch)
     (run,) = drafted.runs
     run = run.model_copy(
@@ -197,7 +206,10 @@ def _from_file(
 
 
 def _from_bundle(bundle: Bundle, wish: PolicyImportRequest, scratch: Path) -> Arrival:
-    """A bundle was verified as a whole, and none of its files can run anything when it is read."""
+    """The policy of a bundle, on its way in.
+
+    A bundle was verified as a whole, and none of its files can run anything when it is read.
+    """
     for name, given, own in (
         ("env", wish.env, bundle.policy.env_id),
         ("algo", wish.algorithm, bundle.policy.algorithm),
@@ -284,7 +296,7 @@ def _size_of(path: Path) -> int:
 
 
 def _refuse_other(path: Path) -> None:
-    """Raise if there is a link at a path, or a folder that is no bundle."""
+    """Raise if a path is a link, or a folder that is no bundle."""
     if path.is_symlink():
         raise _link(path)
     if path.is_dir() and not bundles.is_bundle(path):

@@ -71,7 +71,7 @@ def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
 
 
 class Verbs:
-    """What can be done with the runs of one home, wherever they are carried out.
+    """Operations on the runs of one home, wherever they are carried out.
 
     In a `resident` process a service looks after the runs. Elsewhere, whoever asks for a run whose
     supervisor has died looks at it once, so that what is told is true.
@@ -133,7 +133,7 @@ class Verbs:
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
     ) -> Submission:
-        """What a spec asks for, queued, durable before this returns.
+        """Queue what a spec asks for, durable before this returns.
 
         The same spec with the same key, however often, makes one submission. The folders of
         `module_path` are searched for modules that it names; by default those of this process.
@@ -163,14 +163,16 @@ class Verbs:
         return self.store.rows(limit=limit, after=after)
 
     def get(self, reference: str) -> Run:
-        """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
+        """The run meant by a reference: an id, a beginning of one, a name, or `last`, as it really
+        is."""
         try:
             return self.orphans.refreshed(self._found(reference))
         except NotFound as error:
             raise self._not_found(reference) or error from None
 
     def group(self, reference: str) -> Group | None:
-        """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
+        """The group meant by a reference, if one is: an id, a beginning of one or a name, as it
+        really is."""
         if not self.exists:
             return None
         group_id = self.store.find_group(reference)
@@ -206,11 +208,11 @@ class Verbs:
         return series.history(self.there(reference)[1].path)
 
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
-        """What a run has told after a byte offset of its event file."""
+        """Events of a run after a byte offset of its event file."""
         return tail(self.there(reference)[1].events, offset, count=count)
 
     def log(self, reference: str, offset: int = 0) -> LogPart:
-        """What a run's processes have written after a byte offset of their log."""
+        """Output of a run's processes after a byte offset of their log."""
         run, directory = self.there(reference)
         return logs.part(directory.log, offset, ended=not run.active)
 
@@ -286,7 +288,7 @@ class Verbs:
         return run, RunDir.of(run)
 
     def supervisor(self, run: Run, lease: str, **how: Any) -> Supervisor:
-        """Who carries the run out, as the holder of a lease."""
+        """Supervisor of the run, as the holder of a lease."""
         runner = self._runner_of(run.runner)
         return Supervisor(self.store, self.registry, runner, run, lease, **how)
 
@@ -359,7 +361,7 @@ class Verbs:
         return self.get(reference).id if group is None else group.id
 
     def _forecast(self, run: Run) -> str | None:
-        """Where a run is in the queue, in a sentence, if room is all that it waits for."""
+        """Sentence on a run's place in the queue, if it waits only for room."""
         if run.state is not State.QUEUED:
             return None
         active = self.store.active()
@@ -379,7 +381,7 @@ class Verbs:
         return None if place is None else place.sentence
 
     def _room(self, *, gpus: bool) -> scheduler.Capacity:
-        """What runs may use: of a service what it was given, else of the machine all."""
+        """Capacity that runs may use: of a service what it was given, else of the machine all."""
         return self.capacity or scheduler.Capacity(
             cpus=hardware.cores(),
             memory_mb=hardware.memory_mb(),
@@ -401,7 +403,7 @@ class Verbs:
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
     def _resumable(self, group: Group, overrides: Sequence[str]) -> list[Run]:
-        """The runs of a group that can be gone on with, under options that none of them refuses."""
+        """Runs of a group that can be resumed, under options that none refuses."""
         runs = [self.store.get(run_id) for run_id in group.runs]
         open_runs = [run for run in runs if run.active or run.state in RESUMABLE]
         if not open_runs:
@@ -458,7 +460,7 @@ def _module_path(spec: Spec, given: Sequence[str] | None) -> list[str]:
 
 
 def _location(database: Path | str | None, home: Path) -> Path | str:
-    """Where the database is: a file, or the address of a server."""
+    """Location of the database: a file, or the address of a server."""
     if isinstance(database, str) and "://" in database:
         return database
     return Path(database or home / DATABASE).absolute()

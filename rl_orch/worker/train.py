@@ -51,7 +51,7 @@ class TrainingAttempt:
     beginning: ResumePoint
 
     def carry_out(self) -> End:
-        """How it ended."""
+        """Carry the attempt out, and return how it ended."""
         spec, beginning = self.directory.spec(), self.beginning
         where = {"env": spec.env.id, "seed": spec.env.seed, "step": beginning.step}
         log.info("attempt started", attempt=self.number, **where)

@@ -1,4 +1,4 @@
-"""What would make a training faster, decided from where its time goes. Pure.
+"""Advice that would make a training faster, decided from where its time goes. Pure.
 
 Only what holds for this package is said, and what only a measurement can tell is left to one: most
 pieces of advice come with a change to profile again with.
@@ -33,8 +33,10 @@ class Advice:
 
 
 def advise(spec: Spec, profile: Profile, *, cores: int, gpus: int) -> list[Advice]:
-    """What to change about a spec with nothing left open, what helps most first; none where
-    nothing is known that would."""
+    """Changes to a spec with nothing left open, what helps most first.
+
+    None where nothing is known that would help.
+    """
     return [
         advice
         for advice in (
@@ -70,7 +72,7 @@ def _engine(spec: Spec, profile: Profile) -> Iterator[Advice]:
 
 
 def _stepping(spec: Spec, profile: Profile, cores: int) -> Iterator[Advice]:
-    """What steps the environment."""
+    """Another way to step the environment, where stepping takes long."""
     share, ms = profile.share("env"), profile.ms_per_1000_steps("env") / 1000
     start = f"Stepping takes {_percent(share)}, {ms:.2g} ms a step"
     backend = profile.backend.value

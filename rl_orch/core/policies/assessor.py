@@ -24,7 +24,7 @@ class SubprocessEvaluator:
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
-        """The report on a model, and on another one over episodes of the very same seeds."""
+        """Reports on a model, and on another one over episodes of the same seeds."""
         question = EvalRequest(
             challenger=_named(challenger),
             champion=None if champion is None else _named(champion),
@@ -37,7 +37,7 @@ class SubprocessEvaluator:
     def gather(
         self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
     ) -> GateEvidence:
-        """What is wanted of a model besides the report on it: champions play the same seeds."""
+        """Evidence on a model besides the report on it: champions play the same seeds."""
         question = {
             "directory": str(Path(model.model_path).parents[1]),
             "report": report.model_dump(mode="json"),
@@ -69,4 +69,4 @@ def _named(model: ModelVersion) -> dict[str, Any]:
 
 
 def _unheard(_done: float) -> None:
-    """Nobody waits to hear how far it is."""
+    """Ignore how far it is: nobody waits to hear it."""

@@ -44,8 +44,11 @@ ASKED = re.compile(r"eval-([1-9][0-9]{0,8})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How policies are to be evaluated; `sequential` for two of them, until it is decided. `using`
-    is what computes the actions of the first: torch, or a graph of a bundle, which is greedy."""
+    """Request to evaluate policies; `sequential` for two of them, until it is decided.
+
+    `using` is what computes the actions of the first: torch, or a graph of a bundle, which is
+    greedy.
+    """
 
     episodes: int
     seed: int
@@ -82,7 +85,7 @@ class PairedEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What was found."""
+    """Result of an evaluation, with the comparison if there was one."""
 
     answer: EvalResult
     comparison: PairedEvaluation | None = None
@@ -262,7 +265,10 @@ def _writable(directory: RunDir) -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Whoever else keeps an evaluation there waits, so that no two take one name."""
+    """Lock on a folder of evaluations, so that no two take one name.
+
+    Whoever else keeps an evaluation there waits.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -29,8 +29,7 @@ FractionCallback = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class EvalRequest:
-    """Which policies to play, and how. Each is named as `worker/policies/sources.playable` takes
-    it.
+    """Policies to play, and how. Each is named as `worker/policies/sources.playable` takes it.
 
     A seed of None is a fresh one, which the report names; without a word on whether actions are
     sampled, the challenger's spec decides.
@@ -46,8 +45,10 @@ class EvalRequest:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """The report on a policy, on the one it was compared with, and notable episodes of each with
-    their actions."""
+    """Report on a policy, and on the one it was compared with.
+
+    `episodes` are notable episodes of each with their actions.
+    """
 
     report: EvalReport
     baseline: EvalReport | None = None
@@ -115,7 +116,7 @@ def playing(children: int) -> Iterator[EvalWorkers]:
 
 
 def worth(episodes: int, cores: int) -> int:
-    """How many children are worth it."""
+    """Number of children that so many episodes are worth."""
     return max(1, min(cores, -(-episodes // WORTH_A_CHILD)))
 
 

@@ -37,7 +37,7 @@ TORCH_TIMEOUT_S = 120.0
 
 
 def quick(home: Path, spec: Spec) -> list[Finding]:
-    """What can be told at once, without starting anything: the check before every launch."""
+    """Findings to be had at once, without starting anything: the check before every launch."""
     return [
         findings.cores(hardware.cores(), spec),
         findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
@@ -126,7 +126,7 @@ def resolve_devices(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, lis
 
 
 def ask_torch() -> Devices:
-    """What torch says of itself, asked in a process of its own."""
+    """Devices that torch sees, asked in a process of its own."""
     try:
         done = ask(("check device",), "", timeout_s=TORCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -166,7 +166,7 @@ def is_installed(module: str) -> bool:
 
 
 def _damage(database: Database) -> tuple[str, str] | None:
-    """What is wrong with a database that can be read, and what to do about it."""
+    """Damage to a database that can be read, and its fix; None if whole."""
     with database.reading() as connection:
         if connection.dialect.name == "sqlite":
             answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
@@ -181,7 +181,10 @@ def _damage(database: Database) -> tuple[str, str] | None:
 
 
 def _open_to(home: Path, database: str) -> dict[str, str]:
-    """To whom the home, and a database that is a file elsewhere, are open besides their user."""
+    """Paths that are open to others, each with to whom (path → whom).
+
+    They are the home, and a database that is a file elsewhere.
+    """
     elsewhere = not is_url(database) and not Path(database).absolute().is_relative_to(home)
     paths = [home, Path(database)] if elsewhere else [home]
     seen = ((path, private.open_to(path)) for path in paths if path.exists())
@@ -189,7 +192,7 @@ def _open_to(home: Path, database: str) -> dict[str, str]:
 
 
 def _devices_of(spec: Spec, devices: Devices | None) -> Devices:
-    """What the run could use: a program has a torch of its own, so the driver's word counts."""
+    """Devices the run could use: a program has a torch of its own, so the driver's word counts."""
     if devices is not None and spec.runner.name != "external":
         return devices
     return Devices("", tuple(gpu.name for gpu in hardware.gpus()), hardware.has_mps())
@@ -215,7 +218,7 @@ def _has_egl() -> bool:
 
 
 def _kernels() -> Finding:
-    """Where `rl/jit.py` keeps compiled code."""
+    """Finding about the folder where `rl/jit.py` keeps compiled code."""
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_orch"
     except RuntimeError:
@@ -245,7 +248,7 @@ def _port(home: Path, number: int) -> Finding:
 
 
 def _installed_at() -> float:
-    """When this package was put here: no true clock says less."""
+    """Time at which this package was put here: no true clock says less."""
     return os.stat(rl_orch.__file__).st_mtime
 
 

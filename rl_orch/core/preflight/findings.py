@@ -1,5 +1,6 @@
-"""What to make of the facts about a machine: each function takes plain facts and returns a finding
-of ok, warn or fail, with what to do about it. Pure; `facts.py` gathers the facts.
+"""Findings from the facts about a machine. Pure; `facts.py` gathers the facts.
+
+Each function takes plain facts and returns a finding of ok, warn or fail, with what to do about it.
 """
 
 import re
@@ -64,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What torch says of itself: the CUDA devices that it sees, and whether it has MPS.
+    """Devices of torch: the CUDA devices that it sees, and whether it has MPS.
 
     `problem` is a sentence where it could not be asked.
     """
@@ -85,7 +86,7 @@ def python(version: Sequence[int], environment: str | None) -> Finding:
 
 
 def torch(devices: Devices, gpus: Sequence[str]) -> Finding:
-    """Whether torch works, and what it can train on, of the GPUs that the driver knows."""
+    """Finding whether torch works and sees the GPUs that the driver knows."""
     if devices.problem is not None:
         fix = "Install it anew: pip install --force-reinstall torch."
         return Finding("torch", "fail", devices.problem, fix)
@@ -125,7 +126,7 @@ def device(spec: Spec, devices: Devices) -> Finding:
 
 
 def fallback(threads: int) -> Finding:
-    """What is said when `auto` has come down to the CPU."""
+    """Warning that `auto` has come down to the CPU."""
     detail = (
         f"resources.device is 'auto', and no GPU was found; training on the CPU with {threads} "
         f"thread{'' if threads == 1 else 's'}"
@@ -255,7 +256,7 @@ def sqlite(version: Sequence[int]) -> Finding:
 
 
 def open_files(limit: int) -> Finding:
-    """How many files a process may have open; a service has some for each run and each client."""
+    """Number of files a process may have open; a service has some for each run and each client."""
     if limit < FEW_FILES:
         detail = f"a process may have only {limit} open"
         return Finding("open files", "warn", detail, "Raise it: ulimit -n 4096.")
@@ -298,7 +299,7 @@ def needed_extras(spec: Spec | None, database: str = "") -> list[str]:
 
 
 def failures(findings: Collection[Finding]) -> list[Finding]:
-    """Those that stand in the way."""
+    """Findings that stand in the way."""
     return [finding for finding in findings if finding.level == "fail"]
 
 

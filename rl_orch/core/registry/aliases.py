@@ -26,7 +26,7 @@ LONGEST_REASON = 2000
 
 @dataclass(frozen=True, slots=True)
 class AliasKey:
-    """Which name, in which environment."""
+    """A name in an environment."""
 
     env_id: str
     alias: str
@@ -84,7 +84,10 @@ class Aliases:
             return [_change(row) for row in connection.execute(query)]
 
     def change(self, asked: Change) -> AliasChange:
-        """Make a change, if the place is still as it was seen and the model is still there."""
+        """Make a change, if the place is still as it was seen.
+
+        The model must still be there, too.
+        """
         with self._store.writing(Lock.REGISTRY) as connection:
             _refuse_overtaken(connection, asked)
             if asked.model_id is not None:
@@ -128,9 +131,10 @@ def trail(changes: Iterable[AliasChange]) -> list[int]:
 
 
 def returns_to(changes: Iterable[AliasChange], there: Callable[[int], bool]) -> int | None:
-    """The model that a rollback of one alias would return to, of those that are still there. Pure.
+    """The model that a rollback of one alias would return to. Pure.
 
-    It is never the one that has the alias: between the two, others may have had it and be gone.
+    It is one of those that are still there. It is never the one that has the alias: between the
+    two, others may have had it and be gone.
     """
     holders = trail(changes)
     before = (each for each in reversed(holders) if each != holders[-1])

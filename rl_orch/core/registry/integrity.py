@@ -1,4 +1,4 @@
-"""Whether the registry and the files agree: every model with its checkpoint, every verdict on it
+"""Agreement of the registry and the files: every model with its checkpoint, every verdict on it
 with the report that it read, and every alias with its history. Looks only.
 """
 
@@ -20,7 +20,7 @@ from rl_orch.records import ModelVersion, RegistryFault, StoredVerdict, Verifica
 
 
 def verify(store: Store, env: str | None = None) -> Verification:
-    """What is missing or changed, by name. Reads every byte of every checkpoint."""
+    """Faults by name, missing or changed. Reads every byte of every checkpoint."""
     query = sa.select(MODELS).order_by(MODELS.c.id)
     with store.reading() as connection:
         listed = models(connection, query if env is None else query.where(MODELS.c.env_id == env))

@@ -28,7 +28,7 @@ BASELINE = "@baseline"
 
 @dataclass(frozen=True, slots=True)
 class ValidationRequest:
-    """How a model is to be judged: by another return than its spec asks for, over so many episodes,
+    """Request to judge a model: by another return than its spec asks for, over so many episodes,
     and on episodes that are played now whether or not there is a report."""
 
     min_return: float | None = None

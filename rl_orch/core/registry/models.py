@@ -276,7 +276,7 @@ def refuse_named(connection: sa.Connection, run_id: str) -> None:
 
 
 def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
-    """What a row says of a checkpoint that no gate has seen."""
+    """Columns of a checkpoint that no gate has seen."""
     return {
         "model_path": str(path),
         "algorithm": run.algo,

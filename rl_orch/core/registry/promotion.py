@@ -1,5 +1,5 @@
-"""Whether a model deserves an alias: by the verdicts that are stored, and by a comparison with the
-model in its place. Pure; what is decided here is carried out in `models.py`.
+"""Decision whether a model deserves an alias: by the verdicts that are stored, and by a comparison
+with the model in its place. Pure; what is decided here is carried out in `models.py`.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ NO_REGRESSION = "no_regression"
 
 @dataclass(frozen=True, slots=True)
 class PromotionRule:
-    """What is asked of a challenger: to be better than the model at the alias, or, with a margin,
-    not to be worse."""
+    """Demand on a challenger: to be better than the model at the alias, or, with a margin, not to
+    be worse."""
 
     alias: str
     allow_equal: bool = False
@@ -37,7 +37,10 @@ class PromotionRule:
 
 
 def validating(model: ModelVersion, stored: Sequence[StoredVerdict]) -> StoredVerdict:
-    """The verdict by which a model may have a name, or `GateRefused` with what to do."""
+    """The verdict by which a model may have a name.
+
+    Raises `GateRefused` with what to do if there is none.
+    """
     newest = verdicts.alone(verdicts.on_files(stored, model.digest))
     if newest is None:
         older = " on its files as they are now" if stored else ""

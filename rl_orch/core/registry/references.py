@@ -1,5 +1,5 @@
-"""How users name a policy: a model's id, an alias, `best@ENV`, a run, or a path. Resolved alike by
-every command, here and through a service.
+"""References to a policy, as users write them: a model's id, an alias, `best@ENV`, a run, or a
+path. Resolved alike by every command, here and through a service.
 """
 
 import difflib
@@ -29,7 +29,7 @@ FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """Where a policy is, in which form, and the model and the run that it belongs to, if any."""
+    """Location and form of a policy, and its model and run, if any."""
 
     path: Path
     kind: Kind
@@ -38,7 +38,7 @@ class PolicySource:
 
     @property
     def name(self) -> str:
-        """What it is called in a sentence."""
+        """Name of the policy in a sentence."""
         return f"{self.kind} {self.path.name}" if self.model is None else f"model {self.model.id}"
 
     @property
@@ -49,7 +49,7 @@ class PolicySource:
 
     @property
     def word(self) -> str:
-        """What names it in a command, as a shell reads it."""
+        """Name of the policy in a command, as a shell reads it."""
         return shlex.quote(str(self.path)) if self.model is None else str(self.model.id)
 
 
@@ -58,7 +58,7 @@ Again = Callable[[str, str], str]
 
 
 class KnowsModels(Protocol):
-    """Who knows the models: the registry's verbs, here or over HTTP."""
+    """Lookup of models: the registry's verbs, here or over HTTP."""
 
     def get(self, reference: int) -> ModelVersion:
         """The model of that id."""
@@ -74,7 +74,7 @@ class KnowsModels(Protocol):
 
 
 class KnowsRuns(Protocol):
-    """Who knows the runs: the verbs of runs, here or over HTTP."""
+    """Lookup of runs: the verbs of runs, here or over HTTP."""
 
     def get(self, reference: str) -> Run:
         """The run that is meant."""
@@ -84,7 +84,7 @@ class KnowsRuns(Protocol):
 
 
 def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
-    """Where the policy is that a word means; its files must be on this machine."""
+    """Source of the policy that a word means; its files must be on this machine."""
     if _is_path(word):
         path = Path(word).expanduser().absolute()
         if not path.exists():
@@ -132,8 +132,10 @@ def names_model(models: KnowsModels, word: str) -> bool:
 
 
 def best(models: KnowsModels, env: str | None) -> ModelVersion:
-    """The validated model with the highest mean reward, of an environment or of the only one that
-    has any."""
+    """The validated model of an environment with the highest mean reward.
+
+    Without an environment, it is that of the only one that has any.
+    """
     if env is not None:
         validated = models.list(ModelQuery(validated=True, top_n=1, env=env))
         if validated:
@@ -183,7 +185,7 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
 
 
 def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> BadInput:
-    """The error that a group is no policy, with the best that its runs have come to."""
+    """The error that a group is no policy; its hint names the best model."""
     names = []
     for run_id in group.runs:
         with suppress(NotFound):
@@ -198,7 +200,7 @@ def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> B
 
 
 def _worth(model: ModelVersion) -> tuple[bool, float]:
-    """What ranks models: whether they are validated, then their mean return."""
+    """Rank of a model: whether it is validated, then its mean return."""
     return model.validated, -math.inf if model.mean_reward is None else model.mean_reward
 
 
@@ -289,7 +291,10 @@ def _is_path(word: str) -> bool:
 
 
 def _nothing_there(word: str) -> NotFound:
-    """The error that a path leads nowhere, with how far it does and what is there."""
+    """The error that a path leads nowhere.
+
+    It says how far the path does lead and what is there.
+    """
     path = Path(word).expanduser().absolute()
     last = next(folder for folder in path.parents if folder.is_dir())
     names = sorted(each.name for each in last.iterdir() if not each.name.startswith("."))

@@ -53,7 +53,10 @@ def report_on(directory: RunDir, name: str) -> EvalReport | None:
 def judge(
     registry: Registry, run: Run, spec: Spec, report: EvalReport, *, lease: str
 ) -> tuple[Run, Verdict | None]:
-    """The run with what a process of its own found, and the verdict of its gate on that."""
+    """The run with its final evaluation, and the verdict of its gate on that.
+
+    The evaluation is what a process of its own found.
+    """
     directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
     path = directory.checkpoints / str(report.checkpoint)
     gathered = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
@@ -78,8 +81,10 @@ def judge(
 
 
 def retain_models(store: Store, run: Run, directory: RunDir, clock: Callable[[], float]) -> None:
-    """Let go of models that the spec of a run that has ended leaves no room for. Trouble with that
-    is not the run's; the next one to end, or to prune, finishes it."""
+    """Remove models that the spec of an ended run leaves no room for.
+
+    Trouble with that is not the run's; the next one to end, or to prune, finishes it.
+    """
     retention = Retention(store, clock)
     try:
         options = directory.spec().registry

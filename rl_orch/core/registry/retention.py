@@ -30,7 +30,8 @@ FINAL = (State.SUCCEEDED, State.REJECTED)
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """How many models of each environment stay, the best first, and for how many days."""
+    """Limits on the models of each environment: how many stay, the best first, and for how many
+    days."""
 
     keep_top_n: int | None = None
     max_age: float | None = None
@@ -51,8 +52,10 @@ class Retention:
     def prune(
         self, limits: RetentionLimits, *, env: str | None = None, dry_run: bool = False
     ) -> Pruning:
-        """Let go of what the limits leave no room for, in one environment or in each; and finish
-        what others have begun."""
+        """Remove what the limits leave no room for; and finish what others have begun.
+
+        It is done in one environment or in each.
+        """
         begun = self._begun()
         removed: list[Retirement] = []
         spared: list[Retirement] = []
@@ -95,7 +98,7 @@ class Retention:
         return gone
 
     def _begun(self) -> list[Retirement]:
-        """What others have begun to remove, and did not come to the end of."""
+        """Removals that others have begun and not finished."""
         query = sa.select(MODELS.c.id).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
         with self._store.reading() as connection:
             ids = connection.execute(query).scalars().all()
@@ -111,7 +114,7 @@ class Retention:
     def _look(
         self, env_id: str, limits: RetentionLimits
     ) -> tuple[list[Retirement], list[Retirement]]:
-        """What would go, and what would but for a need of it."""
+        """Models that would go, and those that would but for a need of them."""
         with self._store.reading() as connection:
             query = sa.select(MODELS).where(
                 MODELS.c.env_id == env_id, MODELS.c.retiring.is_not(sa.true())
@@ -146,7 +149,7 @@ def choose(
     *,
     now: float,
 ) -> tuple[list[Retirement], list[Retirement]]:
-    """Which models of an environment go, and which would but for a need of them. Pure.
+    """Models of an environment that go, and those that would but for a need. Pure.
 
     What is validated comes before what is not, then the higher mean reward, then the newer one.
     """
@@ -178,8 +181,11 @@ def _rank(model: ModelVersion) -> tuple[bool, float, int, int]:
 
 
 def _of_runs(connection: sa.Connection, listed: Sequence[ModelVersion]) -> dict[int, str]:
-    """The models whose run has not come to a final end, and those that were imported and have yet
-    to be measured, each with why it stays."""
+    """Models that a run or an import still needs, each with why it stays.
+
+    They are those whose run has not come to a final end, and those that were imported and have yet
+    to be measured.
+    """
     runs = {model.run_id for model in listed if model.run_id is not None}
     query = sa.select(RUNS.c.id, RUNS.c.state).where(RUNS.c.state.not_in(FINAL))
     states = {run_id: state for run_id, state in connection.execute(query) if run_id in runs}

@@ -40,7 +40,7 @@ FEWEST = 10
 
 
 class RegistryHost(KnowsRuns, Protocol):
-    """What is needed of the verbs of runs."""
+    """The verbs of runs, as far as the registry needs them."""
 
     @property
     def store(self) -> Store:
@@ -52,7 +52,7 @@ class RegistryHost(KnowsRuns, Protocol):
 
 
 class ModelVerbs:
-    """What can be done with the models of one home."""
+    """Operations on the models of one home."""
 
     def __init__(self, home: RegistryHost, assess: ModelEvaluator) -> None:
         self._home = home
@@ -77,7 +77,7 @@ class ModelVerbs:
         return references.model(self, self._home, reference)
 
     def show(self, reference: str | int) -> ModelView:
-        """A model with all verdicts on it, and every change of an alias that it was in."""
+        """A model with all verdicts on it and every change of its aliases."""
         model = self.get(reference)
         return ModelView(
             model=model,
@@ -116,7 +116,7 @@ class ModelVerbs:
         return judging.validate(self._registry, self._assess, model, wish)
 
     def verify(self, *, env: str | None = None) -> Verification:
-        """What is missing or changed of the registry's files, by name."""
+        """Faults of the registry's files by name, missing or changed."""
         if not self._home.exists:
             return Verification(models=0, faults=())
         return integrity.verify(self._home.store, env)
@@ -134,9 +134,10 @@ class ModelVerbs:
         episodes: int | None = None,
         who: str | None = None,
     ) -> AliasChange:
-        """Give a model an alias, if its gate has passed it and it beats who has the alias now.
+        """Give a model an alias, if it passed its gate and beats the holder.
 
-        By force neither is asked, but a reason is, and both stay in the history.
+        The holder is who has the alias now. By force neither is asked, but a reason is, and both
+        stay in the history.
         """
         model = self.get(reference)
         alias, named = references.place_of(to, env)
@@ -171,7 +172,7 @@ class ModelVerbs:
         reason: str | None = None,
         who: str | None = None,
     ) -> AliasChange:
-        """Give an alias back to the model that had it before, if that is still there."""
+        """Give an alias back to the last model before that is still there."""
         _refuse_reason(reason)
         held = self._held(alias, env)
         place = AliasKey(held.env_id, held.alias)
@@ -224,7 +225,7 @@ class ModelVerbs:
         env: str | None = None,
         dry_run: bool = False,
     ) -> Pruning:
-        """Let go of models beyond so many of each environment, or older than so many days."""
+        """Remove models beyond a number for each environment, or an age in days."""
         if not self._home.exists:
             return Pruning(removed=(), dry_run=dry_run)
         limits = RetentionLimits(keep_top_n, max_age)

@@ -1,4 +1,4 @@
-"""What gates have said, kept with what they read: the report by its digest, the rules as data.
+"""Verdicts of gates, kept with what they read: the report by its digest, the rules as data.
 
 Functions on a transaction; who may write in it is the caller's business.
 """
@@ -21,9 +21,11 @@ from rl_orch.records import ModelVersion, StoredVerdict, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with the rules that it goes by, the file of the report that it read, and the model
-    that this was compared with; the digests of the files that were played, over so many
-    episodes."""
+    """A verdict with the rules that it goes by and what it read.
+
+    That is the file of the report, and the model that this was compared with; the digests of the
+    files that were played, over so many episodes.
+    """
 
     verdict: Verdict
     rules: tuple[Rule, ...] = ()
@@ -60,7 +62,7 @@ def of_model(connection: sa.Connection, model_id: int) -> list[StoredVerdict]:
 
 
 def on_files(verdicts: Sequence[StoredVerdict], digest: str | None) -> list[StoredVerdict]:
-    """Those on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
+    """Verdicts on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
     return [verdict for verdict in verdicts if verdict.digest == digest]
 
 
@@ -72,7 +74,10 @@ def alone(verdicts: Sequence[StoredVerdict]) -> StoredVerdict | None:
 def against(
     verdicts: Sequence[StoredVerdict], baseline: ModelVersion, rules: Sequence[str]
 ) -> list[StoredVerdict]:
-    """Those on a comparison with that model, as its files are, by any of these rules. Pure."""
+    """Verdicts on a comparison with that model by any of these rules. Pure.
+
+    The model counts as its files are.
+    """
     return [
         verdict
         for verdict in verdicts

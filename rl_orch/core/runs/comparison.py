@@ -1,4 +1,7 @@
-"""Which of some groups is better, as far as their runs can tell, in numbers and in a sentence."""
+"""Comparison of groups by their runs, in numbers and in a sentence.
+
+It says which is better, as far as the runs can tell.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ OF_BOTH = (
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How one spec does against another: the first one's mean return minus the second one's."""
+    """Difference of two specs: the first one's mean return minus the second one's."""
 
     first: str
     second: str
@@ -33,7 +36,7 @@ class Effect:
 
     @property
     def sentence(self) -> str:
-        """What may be said of it, and no more."""
+        """Sentence that says what may be said of it, and no more."""
         return f"{self._said} {self.left_out}".rstrip()
 
     @property
@@ -79,7 +82,7 @@ def effects(subjects: Sequence[RunOrGroup]) -> list[Effect]:
 
 
 def caveat(subjects: Sequence[RunOrGroup]) -> str:
-    """What the intervals in a comparison are about."""
+    """Sentence on what the intervals in a comparison are about."""
     grouped = [subject.group is not None for subject in subjects]
     if all(grouped):
         return OF_GROUPS
@@ -94,7 +97,7 @@ def _effect(first: RunOrGroup, second: RunOrGroup) -> Effect:
 
 
 def _left_out(*subjects: RunOrGroup) -> str:
-    """Which runs say nothing here, since they have no final evaluation: those that failed, too."""
+    """Sentence on runs left out, since they have no final evaluation: those that failed, too."""
     counts = [(len(s.runs) - len(_returns(s)), len(s.runs), s.id) for s in subjects]
     parts = [f"{missing} of {n} runs of {name}" for missing, n, name in counts if missing]
     return f"Without {' and '.join(parts)}, which have no final evaluation." if parts else ""

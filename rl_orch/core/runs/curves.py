@@ -58,13 +58,16 @@ class Curve:
 
     @property
     def last_step(self) -> int:
-        """Where the curve ends."""
+        """Last step of the curve."""
         lines = (self.training, self.evaluated, *self.tails)
         return max((line.steps[-1] for line in lines if line.steps), default=0)
 
 
 def of_run(past: History, label: str, *, until: int | None = None) -> Curve:
-    """The curve of one run, averaged over stretches as long as in a run that lasts `until`."""
+    """The curve of one run, averaged over stretches of steps.
+
+    The stretches are as long as in a run that lasts `until`.
+    """
     seen = _finite(past)
     steps, returns = seen.returns(until=until)
     kept = [(s, r) for s, r in zip(steps, returns, strict=True) if math.isfinite(r)]
@@ -117,9 +120,10 @@ def _finite(past: History) -> History:
 
 
 def _stretches(episodes: Episodes, width: int) -> tuple[int, Floats]:
-    """The first stretch of steps in which an episode ended, and the mean return in each from there.
+    """The first stretch with an episode's end, and the mean returns from there.
 
-    A stretch in which none ended keeps the return of the one before.
+    There is a mean for each stretch of steps. A stretch in which none ended keeps the return of the
+    one before.
     """
     stretch = np.array(episodes.steps) // width
     first = int(stretch.min())

@@ -48,7 +48,10 @@ LEFT_OUT = (
 
 
 def identify(source: RunDir) -> str:
-    """The id of the run in a directory that can be taken in, as its manifest gives it."""
+    """Id of the run in a directory, as its manifest gives it.
+
+    Raises if the directory cannot be taken in.
+    """
     if not source.is_run:
         raise source.not_a_run()
     run_id = _run_id(source, source.manifest())
@@ -111,7 +114,7 @@ class IncomingRun:
 def bringing(
     source: RunDir, target: RunDir, *, move: bool, watch: ProgressCallback
 ) -> Iterator[IncomingRun]:
-    """A run directory, or a copy of it, on its way to where runs of this home live.
+    """A run directory, or a copy of it, on its way into this home.
 
     Nothing is copied before all of it was measured and found to fit. To move is to rename where
     that can be done. Elsewhere it is to copy: the caller removes the source once the run is known
@@ -139,10 +142,10 @@ def bringing(
 
 
 def forget_processes(directory: RunDir) -> bool:
-    """Remove what speaks of processes elsewhere, and set their final evaluation aside, if there is
-    one; whether there is.
+    """Remove traces of processes elsewhere, and set their final evaluation aside.
 
-    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere.
+    Returns whether there was one. Only what was evaluated here is judged here: nobody vouches for a
+    report from elsewhere.
     """
     for name in LEFT_OUT:
         if not (directory.path / name).is_dir():
@@ -235,7 +238,7 @@ def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
 
 
 def _group_size(facts: Mapping[str, Any]) -> int | None:
-    """How many runs the group was to have, if the manifest says so in earnest."""
+    """Number of runs a group was to have, if the manifest says so in earnest."""
     size = facts.get("group_size")
     return size if isinstance(size, int) and 0 < size <= MOST_SEEDS else None
 

@@ -43,12 +43,13 @@ class Store:
 
     @property
     def location(self) -> str:
-        """Where the database is, for messages: a path, or a URL without its password."""
+        """Location of the database, for messages: a path, or a URL without its password."""
         return self._database.location
 
     @property
     def obstacle(self) -> str | None:
-        """Why nothing can be written, in words that follow the name of the file; None if it can."""
+        """Reason why nothing can be written, in words that follow the name of the file; None if it
+        can."""
         return self._database.obstacle
 
     @property
@@ -131,7 +132,7 @@ class Store:
         return ids
 
     def submitted(self, key: str, digest: str) -> list[str] | None:
-        """The ids of the runs that a key was used for, or None if it is new."""
+        """Ids of the runs that a key was used for; None if it is new."""
         with self.reading() as connection:
             return _submitted(connection, key, digest)
 
@@ -150,7 +151,8 @@ class Store:
         return _run(row)
 
     def find(self, reference: str) -> Run:
-        """The run meant by an id, a unique beginning of one, a name (its newest), or `last`."""
+        """The run meant by a reference: an id, a unique beginning of one, a name (its newest), or
+        `last`."""
         with self.reading() as connection:
             newest = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
             if reference == "last":
@@ -186,7 +188,7 @@ class Store:
         return Page(runs, queries.cursor(query.sort, getattr(runs[-1], query.column), runs[-1].id))
 
     def active(self) -> list[tuple[Run, str | None]]:
-        """Every run that has yet to end, in the order of arrival, each with who supervises it."""
+        """Runs that have yet to end, in the order of arrival, with their leases."""
         query = sa.select(RUNS).where(ACTIVE)
         with self.reading() as connection:
             pairs = [(_run(row), row[LEASE]) for row in connection.execute(query)]
@@ -194,7 +196,7 @@ class Store:
         return sorted(pairs, key=lambda row: (row[0].arrival, row[0].id))
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
-        """Groups, each with all of its runs, and runs that are in none, from a cursor on.
+        """Groups with all of their runs, and runs in none, from a cursor on.
 
         A group is as old as the first of its runs.
         """
@@ -224,9 +226,10 @@ class Store:
             return [_run(row) for row in connection.execute(query)]
 
     def find_group(self, reference: str) -> str | None:
-        """The group meant by an id, a name whose newest run is in one, or a unique beginning.
+        """The group meant by a reference.
 
-        None where no group is meant; what is exactly the id of a run is that run.
+        That is an id, a name whose newest run is in one, or a unique beginning. None where no group
+        is meant; what is exactly the id of a run is that run.
         """
         if reference == "last":
             return None
@@ -249,7 +252,7 @@ class Store:
         return _only_group(reference, matches)
 
     def lease_of(self, run_id: str) -> str | None:
-        """Who supervises the run, if anyone."""
+        """Lease of who supervises the run, if anyone."""
         with self.reading() as connection:
             query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
             lease: str | None = connection.execute(query).scalar_one_or_none()
@@ -269,7 +272,10 @@ class Store:
             connection.execute(statement.values(**_run_row(run)))
 
     def requeue(self, run: Run, *, lease: str) -> Run:
-        """Write a run that this process supervises as the last to arrive, and let go of it."""
+        """Write a run as the last to arrive, and let go of it.
+
+        This process supervises the run until then.
+        """
         with self.holding(run.id, lease) as connection:
             self._database.lock(connection, Lock.ARRIVE)
             run = run.model_copy(update={"arrival": _next_arrival(connection)})
@@ -289,7 +295,10 @@ class Store:
             connection.execute(RUNS.delete().where(RUNS.c.id == run_id))
 
     def put_attempt(self, attempt: Attempt, *, lease: str) -> None:
-        """Record an attempt at a run that this process supervises, or what has become of it."""
+        """Record an attempt, or what has become of it.
+
+        This process supervises the run.
+        """
         values = attempt.model_dump()
         with self.holding(attempt.run_id, lease) as connection:
             same = sa.and_(ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number)
@@ -372,7 +381,10 @@ def _position(after: str, sort: str) -> sa.Tuple:
 
 
 def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None:
-    """The group among the rows that begin so (id → group), if there is no other."""
+    """The group among the rows that begin so (id → group), if only one.
+
+    Raises `BadInput` if there is another row.
+    """
     groups = [group for group in matches.values() if group is not None]
     if groups and len(matches) > 1:
         ids = ", ".join(list(matches)[:5])

@@ -28,7 +28,7 @@ nobody count, so one look after it must not find everybody dead."""
 
 @dataclass(slots=True)
 class _Sight:
-    """What was seen of a service: its count, when that was, and for how long it stood still."""
+    """Sight of a service: its count, when that was, and for how long it stood still."""
 
     beat: int
     looked_at: float
@@ -51,7 +51,7 @@ class Services:
         self._seen: dict[str, _Sight] = {}
 
     def join(self, service: Service) -> None:
-        """Be known to the others from now on, in place of those that died on this machine."""
+        """Record a service, and forget those that died on this machine."""
         self._joined[service.id] = service
         with self._store.writing() as connection:
             connection.execute(SERVICES.delete().where(SERVICES.c.id == service.id))

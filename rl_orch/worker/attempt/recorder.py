@@ -1,4 +1,4 @@
-"""What the training loop tells, kept in the run directory."""
+"""Recorder of what the training loop tells, in the run directory."""
 
 import json
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ class FileRecorder:
         self.announce(name, snapshot.step, meta)
 
     def announce(self, name: str, step: int, meta: Mapping[str, Any]) -> None:
-        """Write the report that a checkpoint holds, let go of what is no longer kept, and tell.
+        """Write a checkpoint's report, remove what is no longer kept, and tell.
 
         A checkpoint's `seq` is that of the event before this one: an attempt that goes on from it
         does all this again, whether the attempt before still came to it or not.

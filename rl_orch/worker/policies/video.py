@@ -41,7 +41,7 @@ def show(spec: Spec, episode: Recorded, film: Path | None) -> ReplayedEpisode:
 
 @contextmanager
 def filming(path: Path, fps: int) -> Iterator[Show]:
-    """What takes the frames of a film, which is there once it is whole."""
+    """Function that takes the frames of a film, which is there once it is whole."""
     av = _av()
     if path.suffix.lower() != ".mp4":
         raise BadInput(f"the film is to be {path.name!r}; must end in .mp4", path=str(path))

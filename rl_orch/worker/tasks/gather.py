@@ -66,7 +66,7 @@ class Judged:
 
 
 def gather(judged: Judged, wanted: EvidenceRequest, tell: Tell) -> GateEvidence:
-    """What is wanted of a checkpoint, as far as it can be had here; why not, of the rest."""
+    """Evidence wanted of a checkpoint, as far as it can be had here; why not, of the rest."""
     baselines = {
         alias: _baseline(judged, alias, champion, tell)
         for alias, champion in wanted.champions.items()
@@ -86,7 +86,7 @@ def gather(judged: Judged, wanted: EvidenceRequest, tell: Tell) -> GateEvidence:
 
 
 def latency(judged: Judged, tell: Tell) -> Latency:
-    """How long the policy takes to decide: on the CPU, in one thread, on one observation."""
+    """Latency of the policy's decisions: on the CPU, in one thread, on one observation."""
     tell("timing decisions", 0.0)
     with _one_thread(), judged.on_cpu() as (policy, spec):
         took = decision_times(
@@ -96,8 +96,10 @@ def latency(judged: Judged, tell: Tell) -> Latency:
 
 
 def bundle(judged: Judged, tell: Tell) -> Bundled:
-    """A bundle of the policy, among the exports of its run, made by a process of its own: what
-    writes it is large and may fail in ways of its own."""
+    """A bundle of the policy, among the exports of its run.
+
+    It is made by a process of its own: what writes it is large and may fail in ways of its own.
+    """
     if external.is_deposit(judged.path):
         raise BadInput(
             "it is the policy of an external program, which cannot be exported",
@@ -145,7 +147,7 @@ def said(error: Exception) -> str:
 
 
 def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell) -> Baseline:
-    """How a champion does on the episodes of the report; not played where it is nobody else."""
+    """Baseline by a champion on the episodes of the report; not played where it is nobody else."""
     if champion is None or not plays(champion):
         return Baseline(champion=champion)
     tell(f"playing {alias}, model {champion.model_id}", 0.0)
@@ -198,7 +200,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What is wanted of the checkpoint that a question names."""
+    """Evidence wanted of the checkpoint that a question names."""
     torch.set_num_threads(1)
     directory = RunDir(Path(question["directory"]))
     wanted = EvidenceRequest.model_validate(question["wanted"])

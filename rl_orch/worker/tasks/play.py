@@ -29,7 +29,7 @@ Gymnasium's own only to rounding."""
 
 
 def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What came of driving the episode again."""
+    """Drive the episode again, and return what came of it."""
     torch.set_num_threads(1)
     tell("playing", 0.0)
     spec = spec_of(question["policy"])

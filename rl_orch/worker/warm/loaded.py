@@ -29,7 +29,7 @@ class LoadedModules:
 
     @classmethod
     def now(cls) -> "LoadedModules":
-        """Those of this process."""
+        """Modules of this process."""
         named = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         files = {file for file in named if file is not None and os.path.isabs(file)}
         files |= {sys.executable, *_site_files()}
