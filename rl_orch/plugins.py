@@ -81,7 +81,7 @@ def names(kind: str) -> list[str]:
 
 
 def load(kind: str, name: str) -> Any:
-    """What the plugin of that name provides; importing it happens here and not before."""
+    """The object that a plugin of that name provides; importing it happens here and not before."""
     for entry in entry_points(group=f"rl_orch.{kind}", name=name):
         return entry.load()
     known = names(kind)

@@ -11,7 +11,7 @@ from rl_orch.spec.model import Spec
 
 
 def why_not(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> str | None:
-    """Why kernels cannot train this, as the end of a sentence; None if they can.
+    """The reason why kernels cannot train this, as the end of a sentence; None if they can.
 
     `leaves` are the parts of an observation, `actions` the kind of their space.
     """

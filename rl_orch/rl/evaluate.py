@@ -36,7 +36,7 @@ def final_evaluation_seed(spec: Spec) -> int:
 
 
 def lanes_alone(spec: Spec) -> int:
-    """How many episodes are played side by side where nothing is trained meanwhile."""
+    """The number of episodes played side by side where nothing is trained meanwhile."""
     return NATIVE_LANES if vector.backend_of(spec) == vector.NATIVE else LANES
 
 

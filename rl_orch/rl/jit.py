@@ -72,7 +72,7 @@ class KernelCache(FunctionCache):
         return code
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for a signature, if there is room for it and nobody else compiles."""
+        """Keep the code for a signature; if there is room for it and nobody else compiles."""
         if self._lock is not None:
             with suppress(OSError):
                 super().save_overload(sig, data)  # type: ignore[no-untyped-call]
@@ -211,7 +211,7 @@ def _folder() -> str | None:
 
 
 def _sweep(used: Path, now: float) -> None:
-    """Remove the code of other kernels, those of other releases, that was not used for a month."""
+    """Remove the code of other releases' kernels that was not used for a month."""
     for folder in used.parent.glob("kernels-*"):
         with suppress(OSError):
             if folder != used and now - folder.lstat().st_mtime > UNUSED_S:
@@ -219,7 +219,7 @@ def _sweep(used: Path, now: float) -> None:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Whether a folder, made if there is none, can be written to by this user alone. Whoever else
+    """Whether a folder can be written to by this user alone; made if there is none. Whoever else
     could write there would have their code run: what is kept is loaded as it is."""
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ def _is_ours_alone(folder: Path) -> bool:
 
 
 def note_of(what: str) -> str | None:
-    """A file beside the compiled code, to be made once all that something needs is there; None
+    """A file beside the compiled code: to be made once all that something needs is there; None
     where none is kept. Code is for one interpreter, one Numba and one kind of processor."""
     folder, made = _folder(), cast(Any, product)
     if folder is None or not isinstance(made._cache, KernelCache):

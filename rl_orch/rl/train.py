@@ -62,7 +62,8 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Why training ended, after how many environment steps, and a sentence for people."""
+    """The reason why training ended; after how many steps of the environment, and a sentence for
+    people."""
 
     reason: Reason
     env_steps: int
@@ -81,7 +82,7 @@ class TrainingRecorder(Protocol):
         step: int,
         tags: dict[str, Any] | None = None,
     ) -> None:
-        """Something happened. Only `log` events may carry a reading of the clock."""
+        """Note an event. Only `log` events may carry a reading of the clock."""
         return None
 
     def add_segment(self, segment: LogSegment) -> None:
@@ -93,7 +94,8 @@ class TrainingRecorder(Protocol):
         return None
 
     def mark_inexact(self, reason: str, *, step: int) -> None:
-        """From here on, a resumed training only comes close to one without interruption."""
+        """Note that from here on, a resumed training only comes close to one without
+        interruption."""
         return None
 
     def command(self) -> Command | None:
@@ -259,7 +261,7 @@ class Training(Trainer):
         return metrics
 
     def eval_step(self) -> dict[str, float]:
-        """Evaluate the policy as it is, save it with the report, and hold it against the gate."""
+        """Evaluate the policy as it is; save it with the report, and hold it against the gate."""
         options = self._spec.eval
         report = self._evaluator.evaluate(
             self.actor,

@@ -39,7 +39,7 @@ class FileDigest(Record):
 
 
 class ExternalCheckpoint(Record):
-    """What a sealed directory says of a copied checkpoint.
+    """The document that a sealed directory holds of a copied checkpoint.
 
     `name` is the file or folder that was copied, in `folder`; `files` are the files below it.
     `seq` is the number of the event before the one that tells of it, `kept` and `best` are the
@@ -89,7 +89,7 @@ def save(path: Path, source: Path, facts: Mapping[str, Any]) -> ExternalCheckpoi
 
 
 def load(path: Path) -> ExternalCheckpoint:
-    """The deposit in a directory, every byte of it verified, or `Damaged` with what is at fault."""
+    """The deposit in a directory, every byte of it verified; or `Damaged` with what is at fault."""
     deposit = _read(path)
     for name, expected in deposit.files.items():
         with _opened(path, path.with_name(deposit.folder) / name) as file:
@@ -102,7 +102,7 @@ def load(path: Path) -> ExternalCheckpoint:
 
 
 def payload(path: Path, deposit: ExternalCheckpoint) -> Path:
-    """Where the copy of what the program wrote is."""
+    """The path of the copy of what the program wrote."""
     return path.with_name(deposit.folder) / deposit.name
 
 

@@ -38,7 +38,8 @@ Digest: TypeAlias = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ChainComparison:
-    """What a comparison has looked at, the end of the hash chain, and the first difference."""
+    """The result of a comparison: what it has looked at, the end of the hash chain, and the first
+    difference."""
 
     checkpoints: int
     events: int
@@ -126,7 +127,7 @@ def _digest_in(folder: Path) -> Digest:
 
 
 def _replay(checkpoint: CheckpointContents, digest: Digest) -> dict[str, Any]:
-    """What a checkpoint says of its replay buffer, with the digests that its segments really have.
+    """The replay document of a checkpoint, with the digests that its segments really have.
 
     A run that was killed has the same segments as one that was not: every checkpoint ends one, and
     whoever goes on from it begins the next.
@@ -139,7 +140,7 @@ def _replay(checkpoint: CheckpointContents, digest: Digest) -> dict[str, Any]:
 
 
 def _documents(checkpoint: CheckpointContents, digest: Digest) -> dict[str, Any]:
-    """What a checkpoint holds besides tensors, by part."""
+    """The parts of a checkpoint besides its tensors, by name."""
     trainer = dict(checkpoint.document["trainer_state"])
     collector = dict(trainer.pop("collector", {}))
     return {
@@ -168,7 +169,7 @@ def _first_in_checkpoints(
 
 
 def _detail(part: str, left: CheckpointContents, right: CheckpointContents) -> str:
-    """Which tensor or entry of a part differs, and where in it."""
+    """The tensor or entry of a part that differs, and where in it."""
     names = sorted({*left.tensors, *right.tensors})
     for name in (name for name in names if part_of(name) == part):
         pair = (left.tensors.get(name), right.tensors.get(name))

@@ -47,7 +47,7 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 def fault(folder: Path, entry: SegmentEntry, *, digest: bool) -> str | None:
-    """What is wrong with a segment's file, to be said of it; None if it is whole.
+    """The fault of a segment's file, to be said of it; None if it is whole.
 
     Without `digest` its size is enough: a buffer may have many gigabytes.
     """

@@ -69,7 +69,7 @@ def write(
 def read(
     path: Path, names: Collection[str], *, noun: str, most: int = MOST_BYTES
 ) -> dict[str, bytes]:
-    """The files of a directory that has exactly these, or `Damaged` with the name at fault.
+    """The files of a directory that has exactly these; or `Damaged` with the name at fault.
 
     One with more than so many bytes in all is refused before any is read.
     """
@@ -169,7 +169,7 @@ def sync_directory(path: Path) -> None:
 
 
 def advice(error: OSError, *, then: str = "resume") -> str:
-    """What to do about a disk that refuses to be written to, and what once it does not."""
+    """Advice about a disk that refuses to be written to; `then` is for once it does not."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"Free space on that disk, then {then}; what was written before is whole."
     return f"Check the disk and the permissions of that folder, then {then}."
@@ -177,7 +177,7 @@ def advice(error: OSError, *, then: str = "resume") -> str:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """A new directory beside the path, locked while its writer lives, removed if the disk fails."""
+    """A new directory beside the path; locked while its writer lives, removed if the disk fails."""
     temporary = _temporary_name(path)
     private.inner_folder(temporary, exist_ok=False)
     try:
@@ -266,7 +266,7 @@ def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, d
 
 
 def _refuse_large(path: Path, names: Collection[str], noun: str, most: int) -> None:
-    """Raise if a directory has more bytes than are read, by the sizes of its files alone."""
+    """Raise if a directory has more bytes than are read; by the sizes of its files alone."""
     with suppress(FileNotFoundError):  # Whoever reads it says so.
         total = sum(os.lstat(path / name).st_size for name in names)
         if total > most:
@@ -287,7 +287,7 @@ def _refuse_unless_directory(path: Path, noun: str) -> None:
 
 
 def _listed_files(data: bytes) -> dict[str, dict[str, Any]]:
-    """What a manifest lists, or nothing if it is no manifest."""
+    """The files that a manifest lists, or nothing if it is no manifest."""
     try:
         files = json.loads(data)["files"]
         return {name: {key: files[name][key] for key in ("sha256", "size")} for name in files}

@@ -79,7 +79,7 @@ def refuse_count(count: int) -> None:
 
 
 class _Ring:
-    """The newest numbers of one run, all of the newest attempt that has been seen to start."""
+    """The newest numbers of one run; all of the newest attempt that has been seen to start."""
 
     def __init__(self, held: int) -> None:
         self._rows: deque[Row] = deque(maxlen=held)

@@ -1,4 +1,4 @@
-"""What the streams of a metric index hold, and which of it counts in the one history of a run."""
+"""The streams of a metric index; and what of them counts in the one history of a run."""
 
 from collections.abc import Collection, Mapping
 
@@ -78,7 +78,8 @@ def counts(streams: Mapping[str, StoredStream]) -> dict[str, int]:
 
 
 def chunks(batch: EventRows, stored: MetricDatabase) -> dict[str, bytes]:
-    """What a batch adds to each stream of an index; new curves as far as there is room for them."""
+    """The bytes that a batch adds to each stream of an index; new curves as far as there is room
+    for them."""
     kept = counts(stored.streams())
     room = max(0, KEYS - len(kept))
     new = set([key for key in batch.curves if key not in kept][:room])

@@ -147,7 +147,7 @@ def _watch_over(program: int, asker: int, claim: RunClaim) -> None:
 
 
 def _awaited(program: int, asker: int, claim: RunClaim) -> int | None:
-    """How the program ended; None as soon as it is to be ended."""
+    """The way the program ended; None as soon as it is to be ended."""
     while True:
         number = signal.sigwaitinfo(HEEDED).si_signo
         if number == signal.SIGCHLD:

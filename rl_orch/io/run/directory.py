@@ -55,7 +55,7 @@ class RunDir:
 
     @property
     def manifest_file(self) -> Path:
-        """What the run was made from and on."""
+        """The file of what the run was made from and on."""
         return self.path / "manifest.json"
 
     @property
@@ -65,7 +65,7 @@ class RunDir:
 
     @property
     def log(self) -> Path:
-        """What the run's processes printed."""
+        """The file of what the run's processes printed."""
         return self.path / "log.txt"
 
     @property
@@ -151,7 +151,7 @@ class RunDir:
         return document if isinstance(document, dict) else {}
 
     def changes(self) -> list[dict[str, Any]]:
-        """What resumed attempts have changed, as the manifest notes it; what is no note is left."""
+        """The changes of resumed attempts, as the manifest notes them; what is no note is left."""
         noted = self.manifest().get("changes")
         notes = []
         for note in noted if isinstance(noted, list) else ():
@@ -190,7 +190,7 @@ class RunDir:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
 
     def evaluation_problem(self) -> str | None:
-        """Why the final evaluation failed, in a sentence, if it came to say so."""
+        """The reason why the final evaluation failed, in a sentence; if it came to say so."""
         try:
             return regular.read_text(self.path / "evals" / "problem.txt").strip()[:2000] or None
         except (OSError, ValueError):
@@ -201,7 +201,7 @@ class RunDir:
         write_text(self.path / "certificate.json", certificate.model_dump_json(indent=2) + "\n")
 
     def read_certificate(self) -> Certificate | None:
-        """What was certified about the run, if anything."""
+        """The certificate of the run, if it has one."""
         file = self.path / "certificate.json"
         try:
             return Certificate.model_validate_json(regular.read_text(file))
@@ -229,7 +229,7 @@ class RunDir:
             return False
 
     def request_stop(self, *, force: bool = False) -> None:
-        """Note that the run was asked to end, for whoever watches over it and for later."""
+        """Note that the run was asked to end; for whoever watches over it and for later."""
         with regular.appender(self.path / "stop") as file:
             file.write(b"now\n" if force else b"")
 

@@ -54,7 +54,6 @@ class A2C(PolicyLearner):
         return torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
 
     def _step_by(self, updates: PolicyUpdates, rollout: Rollout, learning_rate: float) -> Tensor:
-        """As `_step`, by the engine."""
         rows = len(rollout.actions)
         terms = updates.run(
             rollout,

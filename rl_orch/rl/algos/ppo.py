@@ -107,7 +107,6 @@ class PPO(PolicyLearner):
     def _pass_by(
         self, updates: PolicyUpdates, rollout: Rollout, learning_rate: float, clip_range: float
     ) -> Terms:
-        """As `_pass`, by the engine."""
         options = self.options
         order, bounds = self.rollouts.order(rollout, self._parts(rollout), self._generator)
         terms = updates.run(
@@ -143,7 +142,7 @@ class PPO(PolicyLearner):
 
 
 def divergence(log_ratio: Tensor, clip_range: float) -> Tensor:
-    """How far a pass moved the policy: the terms named in DIVERGENCES."""
+    """The distance that a pass moved the policy: the terms named in DIVERGENCES."""
     clipped = (log_ratio.exp() - 1.0).abs() > clip_range
     return torch.stack((approximate_kl(log_ratio), clipped.float().mean()))
 

@@ -230,7 +230,7 @@ class _WatchedLane:
 
 
 def _info(infos: Mapping[str, Any], lane: int, *, ended: bool) -> dict[str, Any]:
-    """The info of one lane in this step, as its environment would have given it alone."""
+    """The info of one lane in this step; as its environment would have given it alone."""
     source = infos
     if ended and isinstance(infos.get("final_info"), Mapping):
         source = infos["final_info"]

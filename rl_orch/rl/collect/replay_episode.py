@@ -48,7 +48,7 @@ def rendered(spec: Spec, mode: str) -> Environment:
 
 
 def frames_per_second(env: Environment) -> int:
-    """How fast the environment is meant to be looked at."""
+    """The rate at which the environment is meant to be looked at."""
     return int(env.metadata.get("render_fps") or FPS)
 
 

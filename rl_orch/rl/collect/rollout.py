@@ -61,7 +61,7 @@ class CollectorState:
 
 
 class _Columns:
-    """Time-major memory for a rollout of n steps, (n, N, ...), written in place and used again.
+    """Time-major memory for a rollout of n steps, (n, N, ...); written in place and used again.
 
     Observations and memories have one row more, for what follows the last step.
     """
@@ -351,7 +351,7 @@ def _empty(space: Space[Any], rows: tuple[int, int]) -> Column:
 
 
 def _put(column: Column, row: int, value: Any) -> None:
-    """Copy a value into a row of a column, or its parts into those of the column."""
+    """Copy a value into a row of a column; or its parts into those of the column."""
     if isinstance(column, Mapping):
         for name, part in column.items():
             _put(part, row, value[name])
@@ -390,7 +390,7 @@ def _where(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _non_finite(what: str, column: Any) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """Of each array of a column that has numbers which are not finite: what to call it, and the
+    """The arrays of a column that have numbers which are not finite: what to call each, and the
     place (step, copy) of the first in it, and the whole array."""
     if isinstance(column, Mapping):
         for name, part in column.items():

@@ -116,7 +116,7 @@ def try_out(spec: Spec) -> list[Problem]:
 
 
 def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
-    """Why the spec's algorithm cannot learn in this environment; empty if it can."""
+    """The reasons why the spec's algorithm cannot learn in this environment; empty if it can."""
     traits = traits_of(spec.agent.algorithm)
     problems = [
         _observation_kind(spec, env),

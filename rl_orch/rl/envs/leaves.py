@@ -39,7 +39,7 @@ class Leaf:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The count of numbers."""
         return math.prod(self.shape)
 
     @property
@@ -62,7 +62,7 @@ def leaves_of(space: Space[Any], *, stacked: bool) -> dict[str, Leaf]:
 
 
 def problems(encoder: str, leaves: Mapping[str, Leaf]) -> list[str]:
-    """Why an encoder cannot take these observations, in sentences; none if it can.
+    """The reasons why an encoder cannot take these observations, in sentences; none if it can.
 
     An encoder of images leaves the vectors of a Dict as they are, and a transformer leaves its
     images to a convolutional network: each needs something of its own kind.

@@ -1,4 +1,4 @@
-"""Why an environment could not be made, in sentences that say what to do next."""
+"""Refusals of environments that could not be made: sentences that say what to do next."""
 
 import difflib
 from collections.abc import Iterable

@@ -61,7 +61,6 @@ class SeededEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def _seed(self) -> int | None:
-        """The seed of the present episode."""
         if self._base is None or self._episode == 0:
             return self._base
         base, first, stride = self.numbering or (self._base, 0, 1)

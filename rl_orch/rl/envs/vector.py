@@ -49,7 +49,7 @@ class First(NamedTuple):
 
 @dataclass(slots=True)
 class Upkeep:
-    """How a vector environment remembers its state, and from what it was last reset.
+    """The way a vector environment remembers its state, and from what it was last reset.
 
     `by_copy` is false for a native one and a plugin's: its state is one, and it is not re-driven.
     `restarts` counts how often it began anew from the same seed because its state could not be
@@ -155,7 +155,8 @@ def numbers_episodes(envs: Envs) -> bool:
 
 
 def autoreset(envs: Envs) -> AutoresetMode:
-    """When a finished episode is reset; Gymnasium's default where an env does not say."""
+    """The moment when a finished episode is reset; Gymnasium's default where an env does not
+    say."""
     return AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
 
 

@@ -72,7 +72,7 @@ def move(
     noise: Floats,
     moves: Floats,
 ) -> None:
-    """Actions (N, A), flat, for the inputs (N, I) in `flow` and standard normal noise (N, A), or
+    """Actions (N, A), flat, for the inputs (N, I) in `flow`; with standard normal noise (N, A), or
     without it."""
     forward(vector, table, rows, flow)
     count = head.actions

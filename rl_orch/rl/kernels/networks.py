@@ -1,4 +1,4 @@
-"""From torch's perceptrons to the tables that kernels run."""
+"""Translation of torch's perceptrons to the tables that kernels run."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ def memory(size: int) -> NDArray[np.float32]:
 
 
 class Flows:
-    """Memory for what flows through a network, and for its slopes, which grows with the rows."""
+    """Memory for what flows through a network, and for its slopes; it grows with the rows."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -42,7 +42,7 @@ class Flows:
 
 
 class Plan:
-    """Perceptrons that read the inputs of a network, or each other, laid out one after another.
+    """Perceptrons that read the inputs of a network, or each other; laid out one after another.
 
     Their parameters are views of one vector.
     """

@@ -54,7 +54,7 @@ def move_actor(policy: ContinuousPolicy) -> KernelActor:
 
 
 class KernelValueUpdates:
-    """Updates of a network of values, in its memory and that of its optimiser and target."""
+    """Updates of a network of values; in its memory and that of its optimiser and target."""
 
     def __init__(
         self, policy: QNetwork, optimizer: Optimizer, target: Target[Any], *, double: bool

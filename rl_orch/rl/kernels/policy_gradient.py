@@ -32,8 +32,8 @@ class RolloutRows(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The places of the policy's outputs and the value in the flow, and the number of outputs;
-    and of the deviations of Gaussian actions in the vector, -1 for choices."""
+    """The places of the policy's outputs and the value in the flow; the number of outputs; and the
+    place of the deviations of Gaussian actions in the vector, -1 for choices."""
 
     policy: int
     value: int
@@ -104,8 +104,8 @@ def assess(
     rollout: RolloutRows,
     size: int,
 ) -> None:
-    """Fill in `log_probs` and `values` of a rollout as they are now, for `size` rows at a time,
-    so that what flows through the network stays near the processor."""
+    """Fill in `log_probs` and `values` of a rollout as they are now; for `size` rows at a time, so
+    that what flows through the network stays near the processor."""
     count, log_std, width = outputs.size, outputs.log_std, rollout.inputs.shape[1]
     shares = np.empty(count)
     for start in range(0, len(rollout.inputs), size):

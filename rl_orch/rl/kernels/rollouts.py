@@ -54,7 +54,7 @@ class Taken(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """How actions are explored: the share of random choices; the deviation of noise that is added
+    """The exploration of actions: the share of random choices; the deviation of noise that is added
     to bounded actions; or noise alone."""
 
     epsilon: float = 0.0
@@ -274,7 +274,7 @@ class KernelStepper:
         return taken.finals
 
     def _prepare(self) -> None:
-        """Have the beginnings of the next episodes of every copy ready, and none of them used."""
+        """Have the next episodes' beginnings ready for every copy, and none of them used."""
         for copy, used in enumerate(self._used.tolist()):
             now = self._envs.episode(copy)
             if now == self._episodes[copy]:
@@ -300,7 +300,7 @@ class KernelStepper:
 def _noise(
     head: KernelHead, behaviour: Behaviour, steps: int, copies: int, generator: torch.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Noise for every step and copy, and a draw that says whether a choice is random."""
+    """Noise for every step and copy; and a draw that says whether a choice is random."""
     count = head.actions
     noise = torch.zeros(steps, copies, count)
     draws = torch.ones(steps, copies)

@@ -59,7 +59,7 @@ class ReplayLearner(ABC, Generic[P]):
         self.noise.manual_seed(derive(spec.env.seed, Stream.NOISE))
 
     def update(self, batch: Batch) -> dict[str, float]:
-        """Keep the transitions of a batch, and improve the policy as often as the options say."""
+        """Keep the transitions of a batch; and improve the policy as often as the options say."""
         self.rewards.observe(batch)
         self.replay.add(batch)
         added = int(on_host(batch.column("valid")).sum())

@@ -126,7 +126,7 @@ class Rollouts:
     def order(
         self, rollout: Rollout, count: int, generator: torch.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A new order of the rows, and the bounds of `count` parts of it, as in `minibatches`."""
+        """A new order of the rows, and the bounds of `count` parts of it; as in `minibatches`."""
         order = torch.randperm(len(rollout.actions), generator=generator)
         return order.numpy(), parts(len(order), count)
 

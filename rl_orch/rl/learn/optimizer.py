@@ -135,7 +135,7 @@ class Adam(Optimizer):
     smoothing = BETA_2
 
     def _descend(self, learning_rate: float) -> None:
-        """θ -= lr · m̂ / (√v̂ + ε), with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ)."""
+        """Adam's step: θ -= lr · m̂ / (√v̂ + ε), with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ)."""
         self._mean.lerp_(self._gradient, 1.0 - BETA_1)
         self._square.mul_(BETA_2).addcmul_(self._gradient, self._gradient, value=1.0 - BETA_2)
         root = self._square.sqrt().div_(math.sqrt(1.0 - BETA_2**self.steps)).add_(self._eps)

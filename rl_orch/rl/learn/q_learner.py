@@ -70,8 +70,8 @@ class QLearner(ReplayLearner[QNetwork]):
         """One step in torch; returns the terms that METRICS names, without gradients."""
 
     def follow(self) -> None:
-        """Move the target network if a multiple of the interval was passed since it last moved;
-        for k of them at once, by as much as k moves would."""
+        """Move the target network if an interval or more has passed since it last moved; for k
+        intervals at once, by as much as k moves would."""
         due = self.env_steps // self.options.target_update_interval
         if due > self._followed:
             self._target.follow(1.0 - (1.0 - self.options.tau) ** (due - self._followed))

@@ -35,7 +35,7 @@ def decision_times(
     deterministic: bool,
     timer: Callable[[], float] = time.perf_counter,
 ) -> NDArray[np.float64]:
-    """The seconds that each of many decisions took, on observations of an episode that the policy
+    """The seconds that each of many decisions took; on observations of an episode that the policy
     plays: the first one of that seed."""
     shown = observed(policy, spec, seed=seed, deterministic=deterministic)
     source = None if deterministic else torch.Generator(policy.device)
@@ -55,7 +55,7 @@ def decision_times(
 
 
 def observed(policy: Actor, spec: Spec, *, seed: int, deterministic: bool) -> list[PolicyInput]:
-    """The inputs of a policy in the first steps of an episode that it plays alone."""
+    """The inputs of a policy in the first steps of an episode; it plays that alone."""
     watched = _WatchedPolicy(policy)
     with closing(Evaluator(spec, lanes=1)) as evaluator:
         evaluator.play(watched, episodes=1, seed=seed, deterministic=deterministic)

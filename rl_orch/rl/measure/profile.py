@@ -53,13 +53,13 @@ FEW_STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class ProfileLimits:
-    """When to stop measuring: whichever is reached first, and not before one rollout is over."""
+    """The limits of measuring: whichever is reached first, and not before one rollout is over."""
 
     seconds: float | None = None
     steps: int | None = None
 
     def progress(self, seconds: float, steps: int) -> float:
-        """How much is done, up to 1."""
+        """The share that is done, up to 1."""
         done = [seconds / self.seconds] if self.seconds else []
         done += [steps / self.steps] if self.steps else []
         return min(max(done, default=1.0), 1.0)
@@ -75,7 +75,7 @@ class Stopwatch:
         self._since = clock()
 
     def turn_to(self, part: str) -> str:
-        """From here on, time is that part's; returns whose it was."""
+        """Count time as that part's from here on; returns whose it was."""
         before, now = self._part, self._clock()
         self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
         self._part, self._since = part, now
@@ -153,7 +153,7 @@ def profile(
 
 
 def soon_learning(spec: Spec) -> Spec:
-    """The spec, in which learning begins after few random steps, and waits for what is collected:
+    """The spec, with learning that begins after few random steps; it waits for what is collected:
     of what overlaps, no part could be told how long it takes."""
     first = max(spec.train.batch_size, MOST_RANDOM_STEPS)
     starts = min(spec.train.learning_starts, first)

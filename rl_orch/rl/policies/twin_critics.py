@@ -84,5 +84,5 @@ class TwinCritics(nn.Module):
 
 
 def action_size(space: Space[Any]) -> int:
-    """How many numbers an action has."""
+    """The count of numbers in an action."""
     return math.prod(space.shape or ())

@@ -98,7 +98,7 @@ class ReplayBuffer:
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
     def __len__(self) -> int:
-        """How many transitions can be drawn now."""
+        """The number of transitions that can be drawn now."""
         return self._ready_count
 
     @property

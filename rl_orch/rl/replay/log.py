@@ -186,7 +186,7 @@ class RowLog:
 
     @property
     def unsealed(self) -> int:
-        """How many rows are in no segment yet."""
+        """The number of rows that are in no segment yet."""
         return self.total - max(self._sealed, self.oldest)
 
     def seal(self) -> LogSegment | None:
@@ -317,7 +317,6 @@ def _frame_shapes(space: Space[Any], *, stacked: bool) -> dict[str, tuple[tuple[
 
 
 def _mask_size(space: Space[Any]) -> int:
-    """How many entries a mask of actions has."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return sum(choices_of(space))
     raise TypeError(

@@ -127,7 +127,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         return self._observations, self._rewards, self._terminated, self._truncated, infos
 
     def episode(self, copy: int) -> tuple[int | None, Numbering | None, int]:
-        """Which episode a copy is in: its seed, its numbering, and how many came before."""
+        """The episode that a copy is in: its seed, its numbering, and how many came before."""
         return self._bases[copy], self.numbering[copy], self._episodes[copy]
 
     def upcoming(self, copy: int, ahead: int) -> tuple[NDArray[Any], Any]:
@@ -145,7 +145,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         self.numbering = [*values]
 
     def remember(self, *, captured: bool) -> EnvSnapshot:
-        """Which episodes follow and, if `captured`, where every copy is in its present one."""
+        """The episodes that follow and, if `captured`, where every copy is in its present one."""
         place = {
             "begun": self._begun,
             "bases": [*self._bases],

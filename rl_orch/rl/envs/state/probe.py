@@ -47,7 +47,7 @@ Record: TypeAlias = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How an environment goes on, and how well that is known.
+    """The way an environment goes on, and how well that is known.
 
     `reason` says, as a part of a sentence, why the level is approximate. `pure_reset` is whether a
     reset with a seed was seen to make a used environment the same as a new one.
@@ -110,7 +110,8 @@ class _Probe:
         self._tail: list[Move] = []
 
     def proof(self) -> Proof:
-        """Captured if that is exact, else re-driven if that is, else the better of the two."""
+        """The proof: captured if that is exact, else re-driven if that is, else the better of the
+        two."""
         first = self._drive("captured")
         captured = self._attempt(first, "captured")
         second = self._drive("redriven")
@@ -224,7 +225,6 @@ class _Probe:
                 yield moves[-1]
 
     def _allowed(self, envs: vector.Envs) -> Move:
-        """An action that is not forbidden now."""
         single = envs.single_action_space
         masks = masks_in(self._shown, envs.num_envs, sum(choices_of(single)))
         return allowed_action(single, masks[0])

@@ -117,7 +117,7 @@ class Unpacker:
         return array.tobytes() == self._packed(number).tobytes()
 
     def _choose(self, number: int, array: NDArray[Any], claimed: dict[int, int]) -> None:
-        """Take the array, unless its number has one or its memory is taken for another block."""
+        """Take the array, unless its number has one or its memory is another block's."""
         block, memory = self._rows[number].block, owner(array)
         if number in self._arrays or claimed.setdefault(id(memory), block) != block:
             return
@@ -192,7 +192,7 @@ def owner(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def bytes_of(memory: NDArray[Any]) -> Bytes:
-    """A view of the memory of an array without gaps, in the order in which it lies there."""
+    """A view of the memory of an array without gaps; in the order in which it lies there."""
     if not memory.flags.c_contiguous:
         memory = memory.transpose(np.argsort([-stride for stride in memory.strides], kind="stable"))
     return memory.reshape(-1).view(np.uint8)

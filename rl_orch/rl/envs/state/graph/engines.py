@@ -51,7 +51,7 @@ def world_of(env: gymnasium.Env[Any, Any]) -> Any:
 
 
 def renew_world(env: gymnasium.Env[Any, Any]) -> Any:
-    """Give the environment a new Box2D world for its next reset to fill, if that fills all of it.
+    """Give the environment a new Box2D world for its next reset; if that fills all of it.
 
     A world that was emptied is not like a new one: the order in which it solves contacts depends on
     what was in it before, and so would an episode on the ones before. Returns the world to be used;

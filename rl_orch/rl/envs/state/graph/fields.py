@@ -1,4 +1,4 @@
-"""Which parts of Python objects are state, and how they are read and written.
+"""The parts of Python objects that are state, and how they are read and written.
 
 Attributes are reached past properties and `__setattr__`: an object is taken for what it holds.
 """

@@ -81,7 +81,7 @@ class Pairing:
 
 
 def _match(offers: list[list[int]]) -> dict[int, int]:
-    """Give as many numbers as possible one of their offers each, the first if nobody else needs it.
+    """Give as many numbers as possible one of their offers each; the first if nobody else needs it.
 
     Augmenting paths: a number that finds its offers taken looks for another one for their takers.
     """
