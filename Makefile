@@ -36,9 +36,9 @@ test check: export PYTHONDONTWRITEBYTECODE :=
 test: setup
 	$(call beside_lint,-n 3 --dist worksteal --durations=25 tests)
 
-# What needs no processes of its own: seconds, and the linters.
+# The linters, and tests that need neither services nor trainings of their own.
 check: setup
-	$(call beside_lint,-n 2 --dist worksteal tests/unit tests/contract --ignore=tests/contract/test_runners.py)
+	$(call beside_lint,-n 2 --dist worksteal tests/unit)
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -59,6 +59,7 @@ bench: setup peers
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/supervision_cost.py
 	$(BIN)/python benchmarks/metric_series.py
+	$(BIN)/python benchmarks/show_cost.py
 	$(BIN)/python benchmarks/api_latency.py
 	$(BIN)/python benchmarks/stream_clients.py
 	$(BIN)/python -m benchmarks.replay_memory

@@ -2,9 +2,9 @@
 
 The same points are told in three ways: on one curve, on twelve, and by ten attempts each of which
 goes on from before the end of the one before. The alternative is to read the event file each time
-and fold its attempts (`io/events.folded`). Nothing is left in memory between two questions, files
-are in the cache of the operating system; processor time is told as well, for it is less noisy.
-Writes `benchmarks/results/metric_series.json`.
+and fold its attempts (`io/run/events.folded`). Nothing is left in memory between two questions,
+files are in the cache of the operating system; processor time is told as well, for it is less
+noisy. Writes `benchmarks/results/metric_series.json`.
 """
 
 import argparse

@@ -61,7 +61,7 @@ def connect(
         return made[chosen]
 
     if resident and spares:
-        made["local"] = plugins.load("runners", "local")(spares=spares)
+        made["local"] = plugins.load("runners", "local")(standbys=spares)
     found = service_note.database_of(folder, database)
     return Orchestrator(folder, runner_of, database=found, resident=resident)
 
@@ -97,7 +97,8 @@ def run_group(
     home: str | Path | None = None,
     watch: RunObserver | None = None,
 ) -> GroupResult:
-    """As `run`, once for each of the configuration's `seeds`, side by side where cores allow."""
+    """Run once for each of the configuration's `seeds`, as `run` does; side by side where cores
+    allow."""
     spec = to_spec(cfg, overrides)
     if spec.seeds is None:
         raise BadInput("run_group needs seeds", path="seeds", hint="seeds: 5, or seeds: [1, 2, 3]")
@@ -114,7 +115,7 @@ def resume(
     in_process: bool = False,
     watch: RunObserver | None = None,
 ) -> RunResult:
-    """Go on with a stopped, failed or lost run from its newest intact checkpoint, to its end.
+    """Go on with a stopped, failed or lost run; from its newest intact checkpoint, to its end.
 
     `overrides` may change what a resumed run can change, such as `train.total_timesteps=2e6`.
     """
@@ -132,7 +133,7 @@ def resume_group(
     database: str | Path | None = None,
     watch: RunObserver | None = None,
 ) -> GroupResult:
-    """As `resume`, for every run of a group that has not come to a final end."""
+    """Resume every run of a group that has not come to a final end; as `resume` does."""
     connected = connect(home, database=database)
     return connected.resume_group(group_id, overrides=overrides, watch=watch or no_observer)
 

@@ -58,6 +58,7 @@ PROGRAMS = {
     "play": "rl_orch.worker.tasks.play",
     "profile": "rl_orch.worker.tasks.profile",
     "read foreign": "rl_orch.worker.tasks.read_foreign",
+    "run process": "rl_orch.io.processes.run_process",
     "standby": "rl_orch.worker.warm.standby",
     "subreaper": "rl_orch.io.processes.subreaper",
     "train": "rl_orch.worker.train",
@@ -80,7 +81,7 @@ def names(kind: str) -> list[str]:
 
 
 def load(kind: str, name: str) -> Any:
-    """What the plugin of that name provides; importing it happens here and not before."""
+    """The object that a plugin of that name provides; importing it happens here and not before."""
     for entry in entry_points(group=f"rl_orch.{kind}", name=name):
         return entry.load()
     known = names(kind)

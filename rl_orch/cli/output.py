@@ -45,10 +45,10 @@ class StandardStream(io.FileIO):
 def outlast_readers() -> None:
     """Put standard streams in place that outlast their readers. What a terminal cannot show is
     escaped, as JSON would, and never an error."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and _descriptor(stream) == number:
-            raw = StandardStream(number, "w", closefd=False)
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
+            raw = StandardStream(stream.fileno(), "w", closefd=False)
             text = io.TextIOWrapper(
                 raw if stream.write_through else io.BufferedWriter(raw),
                 stream.encoding,
@@ -57,13 +57,6 @@ def outlast_readers() -> None:
                 write_through=stream.write_through,
             )
             setattr(sys, name, text)
-
-
-def _descriptor(stream: io.TextIOWrapper) -> int | None:
-    try:
-        return stream.fileno()
-    except OSError:
-        return None
 
 
 def unread() -> bool:

@@ -179,9 +179,11 @@ class Client:
         except NotFound:
             return ()
 
-    def show(self, reference: str) -> RunView:
-        """A run with its attempts, checkpoints, models and final report."""
-        return RunView.model_validate(self._link.get(f"{self._run(reference)}/view"))
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its attempts, models and final report; and with its checkpoints, for which
+        every byte of them is read."""
+        parameters: Parameters = [] if checkpoints else [("checkpoints", "false")]
+        return RunView.model_validate(self._link.get(f"{self._run(reference)}/view", parameters))
 
     def history(self, reference: str) -> History:
         """The episodes and evaluations of a run."""
@@ -263,7 +265,7 @@ class Client:
     def _grace_s(self, run_id: str) -> float:
         """Seconds that a run may take to end; the usual ones, where its spec cannot be read."""
         try:
-            return self.show(run_id).spec.runner.stop_grace_s
+            return self.show(run_id, checkpoints=False).spec.runner.stop_grace_s
         except (NotFound, Damaged):
             return RunnerGroup().stop_grace_s
 

@@ -1,7 +1,7 @@
-"""Everything that can be done with the runs of one home: the shared verbs, and those that carry
-runs out in this very process.
+"""Operations on the runs of one home.
 
-It knows the store and runners, and nothing of terminals, HTTP or torch.
+They are the shared verbs, and those that carry runs out in this very process. It knows the store
+and runners, and nothing of terminals, HTTP or torch.
 """
 
 import logging
@@ -50,7 +50,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What became of a run: the run, the report that was judged, and the verdict on it."""
+    """Outcome of a run: the run, the report that was judged, and the verdict on it."""
 
     run: Run
     report: EvalReport | None
@@ -64,7 +64,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """What became of a group: the group, and each of its runs in the order of the seeds."""
+    """Outcome of a group: the group, and each of its runs in the order of the seeds."""
 
     group: Group
     results: tuple[RunResult, ...]
@@ -93,7 +93,10 @@ class Orchestrator(Verbs):
     def launch_group(
         self, spec: Spec, *, watch: RunObserver = no_observer, stop_requests: StopRequests = never
     ) -> GroupResult:
-        """Carry a spec out once for each of its seeds, as many at once as the cores allow."""
+        """Carry a spec out once for each of its seeds.
+
+        As many run at once as the cores allow.
+        """
         return _group_result(self._carried_out(self._supervisors(spec), watch, stop_requests))
 
     def resume(
@@ -104,9 +107,10 @@ class Orchestrator(Verbs):
         watch: RunObserver = no_observer,
         stop_requests: StopRequests = never,
     ) -> RunResult:
-        """Go on with a run where its newest intact checkpoint is, in the foreground, to its end.
+        """Go on with a run from its newest intact checkpoint, in the foreground.
 
-        A run whose supervisor died while its root lives on is taken over as it is.
+        It is carried out to its end. A run whose supervisor died while its root lives on is taken
+        over as it is.
         """
         run = self.get(reference)
         refuse_final(run)
@@ -122,14 +126,14 @@ class Orchestrator(Verbs):
         watch: RunObserver = no_observer,
         stop_requests: StopRequests = never,
     ) -> GroupResult:
-        """Go on with every run of a group that has not come to a final end."""
-        found = self.group(reference)
-        if found is None:
+        """Go on with every run of a group that has no final end yet."""
+        group = self.group(reference)
+        if group is None:
             raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
-        runs = self._resumable(found, overrides)
+        runs = self._resumable(group, overrides)
         supervisors = self._resumed_where_possible(runs, overrides)
         self._carried_out(supervisors, watch, stop_requests)
-        return _group_result([self._result(run.id) for run in self.store.group_runs(found.id)])
+        return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
     def import_run(self, path: Path, *, move: bool = False, watch: CopyWatch = unwatched) -> Run:
         """Take in a run directory from another home: a copy of it, or the directory itself.
@@ -166,7 +170,7 @@ class Orchestrator(Verbs):
             )
 
     def _taken_in(self, coming: run_import.IncomingRun, models: Mapping[str, EvalReport]) -> Run:
-        """A run that is on its way in, with its attempts and models, once all of it is known."""
+        """Record an incoming run with its attempts and models, and return it."""
         run, lease = coming.run, pids.lease()
         self.store.add(run, lease=lease, ready=coming.publish)
         try:
@@ -188,7 +192,6 @@ class Orchestrator(Verbs):
         self._signal(self.store.get(run_id), force=True)
 
     def _supervisors(self, spec: Spec) -> list[Supervisor]:
-        """Those of the runs that a spec makes."""
         lease = pids.lease()
         drafted = self._drafted(spec, lease)
         return [
@@ -241,7 +244,7 @@ class Orchestrator(Verbs):
     def _carried_out(
         self, supervisors: Sequence[Supervisor], watch: RunObserver, stop_requests: StopRequests
     ) -> list[RunResult]:
-        """What became of each run."""
+        """Results of the runs, in the order of their supervisors."""
         pumps = Pumps()
 
         def watched(run: Run, events: Sequence[Event]) -> None:
@@ -262,11 +265,11 @@ class Orchestrator(Verbs):
             pids.let_go(supervisor.lease)
 
     def _result(self, run_id: str) -> RunResult:
-        """What became of a run that ended some time ago."""
+        """Outcome of a run that ended some time ago."""
         run = self.store.get(run_id)
-        found = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
+        models = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
         report = RunDir(Path(run.path)).read_report("final")
-        return RunResult(run, report, found[0].verdict if found else None)
+        return RunResult(run, report, models[0].verdict if models else None)
 
 
 def _result(supervisor: Supervisor) -> RunResult:

@@ -52,7 +52,10 @@ NOT_BELIEVED = (
 
 @dataclass(frozen=True, slots=True)
 class PolicyImportRequest:
-    """What whoever imports says of a policy: what its file does not, and overrides of its spec."""
+    """Facts about a policy that its file does not tell, and overrides of its spec.
+
+    Whoever imports the policy says them.
+    """
 
     env: str | None = None
     algorithm: str | None = None
@@ -113,7 +116,10 @@ def read(path: Path, wish: PolicyImportRequest, scratch: Path, watch: ProgressCa
 
 
 def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
-    """The policy with all tensors that its spec asks for, in `FITTED`, and its spec settled."""
+    """The policy with all tensors that its spec asks for, its spec settled.
+
+    The tensors are in `FITTED`.
+    """
     question = {
         "spec": arrival.spec.model_dump(mode="json"),
         "tensors": str(arrival.scratch / TENSORS),
@@ -123,16 +129,19 @@ def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
     return fitted(arrival, _fitting().answer(question, watch))
 
 
-def fitted(arrival: Arrival, told: Mapping[str, Any]) -> Arrival:
+def fitted(arrival: Arrival, answer: Mapping[str, Any]) -> Arrival:
     """The policy with what was found when it was fitted."""
     notes = arrival.notes
-    if told["missing"]:
-        notes = (*notes, f"the file does not have {', '.join(told['missing'])}; {NEW}")
-    return replace(arrival, spec=assign(arrival.spec, told["settled"]), notes=notes)
+    if answer["missing"]:
+        notes = (*notes, f"the file does not have {', '.join(answer['missing'])}; {NEW}")
+    return replace(arrival, spec=assign(arrival.spec, answer["settled"]), notes=notes)
 
 
 def draft(home: Path, arrival: Arrival, who: str) -> Draft:
-    """The run that stands for a policy, its directory whole under a name that nobody looks at."""
+    """Draft of the run that stands for a policy.
+
+    Its directory is whole, under a name that nobody looks at.
+    """
     drafted = creation.draft(home, arrival.spec, folder=arrival.scratch)
     (run,) = drafted.runs
     run = run.model_copy(
@@ -176,28 +185,31 @@ def _from_file(
     if wish.normalizer is not None:
         _taken(wish.normalizer, scratch / "normalizer")
         question |= {"normalizer": "normalizer", "normalizer_called": _called(wish.normalizer)}
-    told = _reading(scratch).answer(question, watch)
+    answer = _reading(scratch).answer(question, watch)
     if wish.env is None:
         raise BadInput(
-            f"{_called(path)} does not say which environment its policy, {told['algorithm']} of "
-            f"{told['format']}, has learned",
+            f"{_called(path)} does not say which environment its policy, {answer['algorithm']} of "
+            f"{answer['format']}, has learned",
             path="env",
             hint="For example: --env CartPole-v1",
         )
-    options = told["options"] | {"agent.algorithm": told["algorithm"], "env.id": wish.env}
-    lineage = {"file": _called(path), "format": told["format"], "sha256": digest, "bytes": size}
+    options = answer["options"] | {"agent.algorithm": answer["algorithm"], "env.id": wish.env}
+    lineage = {"file": _called(path), "format": answer["format"], "sha256": digest, "bytes": size}
     return Arrival(
         _spec(_nested(options), wish),
         scratch,
-        lineage | {"confined": told["confined"]},
-        step=told["step"],
-        notes=tuple(told["notes"]),
-        stretched=told["stretched"],
+        lineage | {"confined": answer["confined"]},
+        step=answer["step"],
+        notes=tuple(answer["notes"]),
+        stretched=answer["stretched"],
     )
 
 
 def _from_bundle(bundle: Bundle, wish: PolicyImportRequest, scratch: Path) -> Arrival:
-    """A bundle was verified as a whole, and none of its files can run anything when it is read."""
+    """The policy of a bundle, on its way in.
+
+    A bundle was verified as a whole, and none of its files can run anything when it is read.
+    """
     for name, given, own in (
         ("env", wish.env, bundle.policy.env_id),
         ("algo", wish.algorithm, bundle.policy.algorithm),
@@ -258,10 +270,9 @@ def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVe
         drafted.discard()
         raise
     try:
-        (checkpoint,) = catalog.listing(RunDir.of(run).checkpoints)
-        model_id = here.registry.enter(
-            run, arrival.spec, checkpoint.path, arrival.lineage, lease=lease
-        )
+        root = RunDir.of(run).checkpoints
+        (name,) = catalog.all_names(root)
+        model_id = here.registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
         run = here.store.get(run.id).model_copy(update={"model_id": model_id})
         here.store.save(run, lease=lease)
         return here.registry.get(model_id)
@@ -285,7 +296,7 @@ def _size_of(path: Path) -> int:
 
 
 def _refuse_other(path: Path) -> None:
-    """Raise if there is a link at a path, or a folder that is no bundle."""
+    """Raise if a path is a link, or a folder that is no bundle."""
     if path.is_symlink():
         raise _link(path)
     if path.is_dir() and not bundles.is_bundle(path):
@@ -323,7 +334,7 @@ def _taken(path: Path, copy: Path) -> tuple[str, int]:
 def _opened(path: Path) -> BufferedReader:
     """A file of at most so many bytes as are read, itself and no link."""
     try:
-        file = os.fdopen(regular.opened(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        file = regular.reader(path, follow=False)
     except OSError as error:
         if path.is_symlink():
             raise _link(path) from None

@@ -17,7 +17,7 @@ __all__ = ["Exit", "ModelEvaluator", "Runner", "Sink", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a root process is started for: training an attempt, or judging a checkpoint.
+    """Purpose of a root process: training an attempt, or judging a checkpoint.
 
     `gpus` are the only ones that it may see; None leaves it those that its starter sees. `spec` is
     the run's, where its starter has read it: `RunDir(directory, task.spec)` carries it on.
@@ -31,13 +31,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a root ended; the code is None where nobody could see it."""
+    """End of a root; the code is None where nobody could see it."""
 
     code: int | None
 
 
 class Runner(Protocol):
-    """How a run is executed. A handle is an opaque string that outlives this process."""
+    """Execution of runs. A handle is an opaque string that outlives this process."""
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out; else what would be, with nothing left open.
@@ -60,12 +60,15 @@ class Runner(Protocol):
 
 
 class ModelEvaluator(Protocol):
-    """Who plays models anew, apart from any training, so that a gate can read what came of it."""
+    """Evaluator of models, which plays them anew, apart from any training.
+
+    A gate can then read what came of it.
+    """
 
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
-        """The report on a model, and on another one over episodes of the very same seeds.
+        """Reports on a model, and on another one over episodes of the same seeds.
 
         One that has verified every byte of the files it played names their `digest`; whoever
         judges then verifies them no more.
@@ -74,4 +77,4 @@ class ModelEvaluator(Protocol):
     def gather(
         self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
     ) -> GateEvidence:
-        """What is wanted of a model besides the report on it: champions play the same seeds."""
+        """Evidence on a model besides the report on it: champions play the same seeds."""

@@ -54,12 +54,12 @@ class Trial:
         return certificate
 
     def _killed(self, whole: RunDir, env_steps: int) -> tuple[Run, list[Kill]]:
-        """A training that is killed in each of so many equal stretches of steps, and the kills.
+        """A training killed once in each of equal stretches of steps, and the kills.
 
         Each comes after the first checkpoint, so that there is something to go on from.
         """
         carry_out = self._launch("killed")
-        first = catalog.listing(whole.checkpoints)[0].step
+        first = catalog.step_of(Path(catalog.all_names(whole.checkpoints)[0])) or 0
         lag_s = 0.1 * _training_s(whole) / self.kills
         moments: list[Kill] = []
         for number in range(self.kills):
@@ -156,13 +156,13 @@ class Killer:
 
 
 def _training_s(directory: RunDir) -> float:
-    """How long a training took, from its first iteration to its last."""
+    """Duration of a training, from its first iteration to its last, in seconds."""
     times = [event.ts for event in folded(directory.events, (EventKind.METRIC,))]
     return times[-1] - times[0] if times else 0.0
 
 
 def _wait_for_a_checkpoint(directory: RunDir, patience_s: float) -> None:
-    """Return while a checkpoint is being written, or when that has not happened for a while."""
+    """Wait until a checkpoint is being written, or patience is over."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         with suppress(OSError):

@@ -115,11 +115,11 @@ class RunService:
 
     @property
     def trouble(self) -> str | None:
-        """What hinders the service at present."""
+        """Troubles that hinder the service at present, in a sentence."""
         return "; ".join(list(self._troubles.values())) or None
 
     def status(self) -> dict[str, Any]:
-        """How much of the machine is in use, and by how many runs."""
+        """Usage of the machine, and the number of runs at work."""
         working = [s.run for s in list(self._held.values()) if s.run.state is not State.QUEUED]
         return {
             "ready": self.ready,
@@ -134,7 +134,10 @@ class RunService:
         }
 
     def beat(self) -> None:
-        """Show that we live, and now and then forget those who do not and hold nothing."""
+        """Show that we live, and now and then forget dead services.
+
+        Those that still hold something are not forgotten.
+        """
         services = self.verbs.services
         if not self._joined:
             host, started_at = pids.host(), time.time()
@@ -154,7 +157,10 @@ class RunService:
             until.wait(BEAT_S)
 
     def _leave(self) -> None:
-        """Let go of what is held, so that others need not wait to see that we are gone."""
+        """Let go of what is held.
+
+        So others need not wait to see that we are gone.
+        """
         try:
             for supervisor in self._held.values():
                 if supervisor.run.state is State.QUEUED:
@@ -203,7 +209,10 @@ class RunService:
             self._start(chosen, leases.get(chosen.run.id))
 
     def _is_free(self, run: Run, lease: str | None) -> bool:
-        """Whether nobody who lives has the run, and no root of it lives where we cannot see it."""
+        """Whether nobody who lives has the run.
+
+        No root of it may live where we cannot see it, either.
+        """
         if lease is None or lease == self.id:
             return True
         if self.verbs.services.alive(lease, run):
@@ -307,14 +316,16 @@ class RunService:
 
 
 def _elsewhere(run: Run, lease: str) -> list[Claim]:
-    """What a run that somebody else carries out takes of this machine."""
+    """Claim on this machine of a run that somebody else carries out."""
     here = pids.holder_of(lease)[0] == pids.host()
     return [Claim(run, RunDir.of(run).gpus())] if here and run.state is not State.QUEUED else []
 
 
 def _sweep_leftovers(folder: Path) -> None:
-    """Remove what was being made or deleted when a process died, long ago, and what was being taken
-    in by one that is dead."""
+    """Remove what dead processes left half made, half deleted or half taken in.
+
+    What was being made or deleted has to be old.
+    """
     workspaces.sweep(folder)
     for pattern in LEFT_BEHIND:
         for path in folder.glob(pattern):

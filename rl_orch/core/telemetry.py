@@ -41,7 +41,7 @@ class Telemetry:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> tuple[series.Series, ...]:
-        """The metrics of a run over its steps, thinned out so that no peak is lost."""
+        """Metrics of a run over its steps, thinned out without losing a peak."""
         _, directory = self._verbs.there(run_id)
         return series.of_run(directory.path, keys, points, from_step, to_step)
 

@@ -71,7 +71,7 @@ def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
 
 
 class Verbs:
-    """What can be done with the runs of one home, wherever they are carried out.
+    """Operations on the runs of one home, wherever they are carried out.
 
     In a `resident` process a service looks after the runs. Elsewhere, whoever asks for a run whose
     supervisor has died looks at it once, so that what is told is true.
@@ -133,15 +133,15 @@ class Verbs:
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
     ) -> Submission:
-        """What a spec asks for, queued, durable before this returns.
+        """Queue what a spec asks for, durable before this returns.
 
         The same spec with the same key, however often, makes one submission. The folders of
         `module_path` are searched for modules that it names; by default those of this process.
         """
         digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
-        known = None if key is None or not self.exists else self.store.submitted(key, digest)
-        if known is not None:
-            return self._submission(known, repeated=True)
+        earlier = None if key is None or not self.exists else self.store.submitted(key, digest)
+        if earlier is not None:
+            return self._submission(earlier, repeated=True)
         refuse_pending(spec)
         spec, warnings = ready(self.home, spec)
         ids, drafted = self._created(spec, key=key, digest=digest, module_path=module_path)
@@ -163,32 +163,36 @@ class Verbs:
         return self.store.rows(limit=limit, after=after)
 
     def get(self, reference: str) -> Run:
-        """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
+        """The run meant by a reference: an id, a beginning of one, a name, or `last`, as it really
+        is."""
         try:
             return self.orphans.refreshed(self._found(reference))
         except NotFound as error:
             raise self._not_found(reference) or error from None
 
     def group(self, reference: str) -> Group | None:
-        """The group meant by an id, a beginning of one or a name, as it really is, if one is."""
+        """The group meant by a reference, if one is: an id, a beginning of one or a name, as it
+        really is."""
         if not self.exists:
             return None
-        found = self.store.find_group(reference)
-        return None if found is None else fold(self.group_runs(found))
+        group_id = self.store.find_group(reference)
+        return None if group_id is None else fold(self.group_runs(group_id))
 
     def group_runs(self, group: str) -> tuple[Run, ...]:
         """The runs of a group, by seed, as they really are."""
         return tuple(map(self.orphans.refreshed, self.store.group_runs(group)))
 
-    def show(self, reference: str) -> RunView:
-        """A run with its attempts, checkpoints, models and final report."""
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its attempts, models and final report; and with its checkpoints, for which
+        every byte of them is read."""
         run, directory = self.there(reference)
         states = series.events(directory.path, EventKind.STATE)
+        listed = catalog.listing(directory.checkpoints) if checkpoints else ()
         return RunView(
             run=run,
             spec=spec_of(run),
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(map(_checkpoint, catalog.listing(directory.checkpoints))),
+            checkpoints=tuple(map(_checkpoint, listed)),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(states),
@@ -204,11 +208,11 @@ class Verbs:
         return series.history(self.there(reference)[1].path)
 
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
-        """What a run has told after a byte offset of its event file."""
+        """Events of a run after a byte offset of its event file."""
         return tail(self.there(reference)[1].events, offset, count=count)
 
     def log(self, reference: str, offset: int = 0) -> LogPart:
-        """What a run's processes have written after a byte offset of their log."""
+        """Output of a run's processes after a byte offset of their log."""
         run, directory = self.there(reference)
         return logs.part(directory.log, offset, ended=not run.active)
 
@@ -284,7 +288,7 @@ class Verbs:
         return run, RunDir.of(run)
 
     def supervisor(self, run: Run, lease: str, **how: Any) -> Supervisor:
-        """Who carries the run out, as the holder of a lease."""
+        """Supervisor of the run, as the holder of a lease."""
         runner = self._runner_of(run.runner)
         return Supervisor(self.store, self.registry, runner, run, lease, **how)
 
@@ -357,7 +361,7 @@ class Verbs:
         return self.get(reference).id if group is None else group.id
 
     def _forecast(self, run: Run) -> str | None:
-        """Where a run is in the queue, in a sentence, if room is all that it waits for."""
+        """Sentence on a run's place in the queue, if it waits only for room."""
         if run.state is not State.QUEUED:
             return None
         active = self.store.active()
@@ -373,11 +377,11 @@ class Verbs:
             if other.state is not State.QUEUED
             and (lease is None or pids.holder_of(lease)[0] == pids.host())
         ]
-        found = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
-        return None if found is None else found.sentence
+        place = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
+        return None if place is None else place.sentence
 
     def _room(self, *, gpus: bool) -> scheduler.Capacity:
-        """What runs may use: of a service what it was given, else of the machine all."""
+        """Capacity that runs may use: of a service what it was given, else of the machine all."""
         return self.capacity or scheduler.Capacity(
             cpus=hardware.cores(),
             memory_mb=hardware.memory_mb(),
@@ -399,7 +403,7 @@ class Verbs:
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
     def _resumable(self, group: Group, overrides: Sequence[str]) -> list[Run]:
-        """The runs of a group that can be gone on with, under options that none of them refuses."""
+        """Runs of a group that can be resumed, under options that none refuses."""
         runs = [self.store.get(run_id) for run_id in group.runs]
         open_runs = [run for run in runs if run.active or run.state in RESUMABLE]
         if not open_runs:
@@ -456,7 +460,7 @@ def _module_path(spec: Spec, given: Sequence[str] | None) -> list[str]:
 
 
 def _location(database: Path | str | None, home: Path) -> Path | str:
-    """Where the database is: a file, or the address of a server."""
+    """Location of the database: a file, or the address of a server."""
     if isinstance(database, str) and "://" in database:
         return database
     return Path(database or home / DATABASE).absolute()

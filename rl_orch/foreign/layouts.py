@@ -1,4 +1,4 @@
-"""How Stable-Baselines3, CleanRL and we name the tensors of a policy: from their names to ours.
+"""Names of a policy's tensors in Stable-Baselines3, in CleanRL and here: from their names to ours.
 
 A tensor that is neither taken nor known to be of no use to acting is refused: whatever it does, the
 policy would act differently without it.
@@ -20,7 +20,7 @@ ACTOR_CRITIC = ("ppo", "a2c")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known besides tensors: the algorithm, if somebody has said it, and quantiles."""
+    """Facts besides tensors: the algorithm, if somebody has said it, and quantiles."""
 
     algorithm: str | None = None
     quantiles: int | None = None
@@ -126,8 +126,8 @@ def _values(found: Stack, told: Told) -> Placed:
 
 
 def _sb3_quantiles(tensors: Mapping[str, Array], told: Told) -> Placed:
-    """SB3's rows go through the actions of one quantile after another, ours through the quantiles
-    of one action after another."""
+    """The quantile network of SB3, its rows in our order. SB3's rows go through the actions of one
+    quantile after another, ours through the quantiles of one action after another."""
     found, count = stack(tensors, "quantile_net.quantile_net."), told.quantiles
     last = len(found.layers) - 1
     outputs = len(found.layers[last].weight)

@@ -1,4 +1,4 @@
-"""What the pickle inside a torch file says, read as data by its instructions.
+"""The pickle inside a torch file, read as data by its instructions.
 
 Python's own unpickler calls whatever a file names. Here nothing is called: of all names, those that
 a state dict needs are known, and any other is refused by name.
@@ -72,7 +72,7 @@ class View:
 
 
 def said_by(data: bytes, what: str) -> Any:
-    """What a pickle says: dicts, lists, tuples, text and numbers, and `View`s for tensors."""
+    """The content of a pickle: dicts, lists, tuples, text and numbers, and `View`s for tensors."""
     if len(data) > MOST_BYTES:
         raise BadInput(
             f"{what} has a pickle of {len(data):,} bytes; at most {MOST_BYTES:,} are read"
@@ -92,7 +92,7 @@ def said_by(data: bytes, what: str) -> Any:
 
 
 class _Reading:
-    """The stack and the memo that instructions work on, and where tuples and pairs begin on it."""
+    """The stack and the memo of instructions, and where tuples and pairs begin."""
 
     def __init__(self, what: str) -> None:
         self.stack: list[Any] = []
@@ -145,7 +145,7 @@ class _Reading:
         self.stack.append(Name(path))
 
     def _made(self, arguments: Any, maker: Any) -> Any:
-        """What a call that is known stands for."""
+        """The value that a call that is known stands for."""
         match maker, arguments:
             case Name(path), () if path == DICT:
                 return {}

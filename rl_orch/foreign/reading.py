@@ -1,4 +1,4 @@
-"""Any file that is known here → a policy under our names, with the options that go with it."""
+"""Files that are known here → policies under our names, with their options."""
 
 import io
 import json
@@ -102,8 +102,8 @@ def normalized(found: Policy, data: bytes, what: str) -> Policy:
 
 
 def _sb3(archive: Archive, algorithm: str | None) -> Policy:
-    """What SB3 has saved. Of `data`, whatever is pickled stays as it is: beside it stands what it
-    is made of, as text."""
+    """A policy that SB3 has saved. Of `data`, whatever is pickled stays as it is: beside it
+    stands what it is made of, as text."""
     told = _data(archive)
     weights = Archive(archive.read(WEIGHTS), f"{WEIGHTS} in {archive.what}")
     arguments = told.get("policy_kwargs")
@@ -166,8 +166,7 @@ def _plain(tensors: Mapping[str, Array], algorithm: str | None, what: str) -> Po
 
 
 def _actor(tensors: dict[str, Array]) -> dict[str, Array]:
-    """The first of several state dicts, where it is an actor of CleanRL's and the others are its
-    critics."""
+    """The actor of CleanRL's state dicts, which comes first; the others are its critics."""
     if "0.fc1.weight" not in tensors:
         return tensors
     return {name[2:]: tensor for name, tensor in tensors.items() if name.startswith("0.")}
@@ -185,7 +184,7 @@ def _safetensors(data: bytes, what: str) -> dict[str, Array]:
 
 
 def _array(archive: Archive, name: str) -> Array:
-    """An array of an .npz file, which is refused where it would have to be unpickled."""
+    """An array of an .npz file; one that would have to be unpickled is refused."""
     try:
         data = np.lib.format.read_array(
             io.BytesIO(archive.read(name, most=HEADER_BYTES)), allow_pickle=False

@@ -1,5 +1,5 @@
-"""Where the service of a home is, and which database the home has, noted in files that only their
-user can read.
+"""Notes of where a home's service is and which database the home has: files that only their user
+can read.
 
 The note of a service holds a token that counts while that service lives, so that commands of the
 same user on the same machine need none of their own. That of the database outlives it.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class CompileTimer:
-    """A stopwatch of the work of a compiler, which may be nested and in several threads.
+    """A stopwatch of a compiler's work, which may be nested and in several threads.
 
     `on_compile` is called once a kernel has to be compiled, and is not kept on disk.
     """
@@ -21,14 +21,14 @@ class CompileTimer:
         self._depth, self._began, self._seconds = 0, 0.0, 0.0
 
     def start(self) -> None:
-        """Something is compiled, or read from disk, from here on."""
+        """Note that something is compiled, or read from disk, from here on."""
         with self._lock:
             if self._depth == 0:
                 self._began = self._clock()
             self._depth += 1
 
     def stop(self) -> None:
-        """That is done."""
+        """Note that this is done."""
         with self._lock:
             self._depth -= 1
             if self._depth == 0:

@@ -1,5 +1,4 @@
-"""What a spec leaves open and rules settle: which engine trains, kernels where they can and else
-torch; and what steps the environment."""
+"""The choice of engine and backend where a spec leaves them open: kernels where they can."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -12,7 +11,7 @@ from rl_orch.spec.model import Spec
 
 
 def why_not(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> str | None:
-    """Why kernels cannot train this, as the end of a sentence; None if they can.
+    """The reason why kernels cannot train this, as the end of a sentence; None if they can.
 
     `leaves` are the parts of an observation, `actions` the kind of their space.
     """
@@ -26,7 +25,7 @@ def why_not(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> str | None:
 
 
 def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Literal["kernels", "torch"]:
-    """What trains this; `BadInput` where the spec insists on kernels, and there are none for it."""
+    """The engine of a training; `BadInput` if the spec insists on impossible kernels."""
     asked = spec.train.engine
     if asked == "torch":
         return "torch"

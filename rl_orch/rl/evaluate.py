@@ -36,12 +36,12 @@ def final_evaluation_seed(spec: Spec) -> int:
 
 
 def lanes_alone(spec: Spec) -> int:
-    """How many episodes are played side by side where nothing is trained meanwhile."""
+    """The number of episodes played side by side where nothing is trained meanwhile."""
     return NATIVE_LANES if vector.backend_of(spec) == vector.NATIVE else LANES
 
 
 def extras_of(metrics: Sequence[str], *, actions: bool = False) -> Extras:
-    """What to look at besides returns; metrics are plugins, by name."""
+    """Measurements besides returns; metrics are plugins, by name."""
     return Extras({name: plugins.load("metrics", name) for name in metrics}, actions)
 
 
@@ -70,7 +70,7 @@ def evaluate(
 def report(
     played: Sequence[PlayedEpisode], spec: Spec, *, seed: int, deterministic: bool
 ) -> EvalReport:
-    """What the episodes come to, of a policy that was saved nowhere, at no step."""
+    """The report on episodes of a policy that was saved nowhere, at no step."""
     returns = tuple(each.ret for each in played)
     return EvalReport(
         env_id=spec.env.id,
@@ -112,8 +112,8 @@ class Evaluator:
     ) -> EvalReport:
         """Play `episodes` episodes and report them in the order of their numbers."""
         played = self.play(policy, episodes=episodes, seed=seed, deterministic=deterministic)
-        found = report(played, self._spec, seed=seed, deterministic=deterministic)
-        return found.model_copy(update={"step": step, "checkpoint": checkpoint})
+        evaluation = report(played, self._spec, seed=seed, deterministic=deterministic)
+        return evaluation.model_copy(update={"step": step, "checkpoint": checkpoint})
 
     def play(
         self,
@@ -161,7 +161,7 @@ class Evaluator:
 
 
 def _base_seed(spec: Spec) -> int:
-    """What all evaluations derive their seeds from: `eval.seed`, or else the run's seed."""
+    """The seed behind all evaluations: `eval.seed`, or else the run's."""
     return spec.env.seed if spec.eval.seed is None else spec.eval.seed
 
 

@@ -64,21 +64,21 @@ class KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The code for a signature; None where this process is the one to compile it."""
-        found = self._found(sig, target_context)
-        if found is None and self._begin():
-            found = self._found(sig, target_context)
-            if found is not None:
+        code = self._kept_code(sig, target_context)
+        if code is None and self._begin():
+            code = self._kept_code(sig, target_context)
+            if code is not None:
                 self._end()
-        return found
+        return code
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for a signature, if there is room for it and nobody else compiles."""
+        """Keep the code for a signature; if there is room for it and nobody else compiles."""
         if self._lock is not None:
             with suppress(OSError):
                 super().save_overload(sig, data)  # type: ignore[no-untyped-call]
             self._end()
 
-    def _found(self, sig: Any, target_context: Any) -> Any:
+    def _kept_code(self, sig: Any, target_context: Any) -> Any:
         """The code that is kept for a signature. What cannot be read, as after a power cut, is
         forgotten, whatever that is an error of: it is compiled anew."""
         try:
@@ -172,22 +172,24 @@ def part(function: F) -> F:
 
 
 def _kept(function: Callable[..., Any]) -> Any:
-    """Where the code of a function is kept; None where our folder cannot be written to. Then each
-    process compiles for itself: what Numba keeps elsewhere may be older than the parts of it."""
+    """The cache of a function's code; None where our folder cannot be written to.
+
+    Then each process compiles for itself: Numba's own cache may be older than parts of the code.
+    """
     folder, config = _folder(), cast(Any, numba.config)
-    known, config.CACHE_DIR = config.CACHE_DIR, folder
+    before, config.CACHE_DIR = config.CACHE_DIR, folder
     try:
         kept: Any = KernelCache(function)  # type: ignore[no-untyped-call]
     except RuntimeError:
         return None
     finally:
-        config.CACHE_DIR = known
+        config.CACHE_DIR = before
     return kept if folder and Path(kept.cache_path).is_relative_to(folder) else None
 
 
 @cache
 def _folder() -> str | None:
-    """Where compiled code is kept: in the user's cache, under a name that follows from all kernels.
+    """The folder of compiled code in the user's cache, named after all kernels.
 
     Numba looks only at the file of a kernel, and would not notice a change of one that it calls.
     None where the user has no home, or others can write there.
@@ -209,7 +211,7 @@ def _folder() -> str | None:
 
 
 def _sweep(used: Path, now: float) -> None:
-    """Remove the code of other kernels, those of other releases, that was not used for a month."""
+    """Remove the code of other releases' kernels that was not used for a month."""
     for folder in used.parent.glob("kernels-*"):
         with suppress(OSError):
             if folder != used and now - folder.lstat().st_mtime > UNUSED_S:
@@ -217,7 +219,7 @@ def _sweep(used: Path, now: float) -> None:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Whether a folder, made if there is none, can be written to by this user alone. Whoever else
+    """Whether a folder can be written to by this user alone; made if there is none. Whoever else
     could write there would have their code run: what is kept is loaded as it is."""
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +232,7 @@ def _is_ours_alone(folder: Path) -> bool:
 
 
 def note_of(what: str) -> str | None:
-    """A file beside the compiled code, to be made once all that something needs is there; None
+    """A file beside the compiled code: to be made once all that something needs is there; None
     where none is kept. Code is for one interpreter, one Numba and one kind of processor."""
     folder, made = _folder(), cast(Any, product)
     if folder is None or not isinstance(made._cache, KernelCache):
@@ -248,18 +250,18 @@ def _blas(name: str) -> Any:
 
 
 def _address(name: str) -> int:
-    """Where a function of torch's own BLAS is; of SciPy's where torch's library shows none."""
+    """The address of a function of torch's BLAS, or SciPy's where torch shows none."""
     package = find_spec("torch")
     if package is None or package.origin is None:
         raise ImportError("torch is not installed")
     for library in Path(package.origin).parent.glob("lib/*torch_cpu.*"):
-        found: Any = getattr(_opened(library), f"{name}_", None)
-        if address := ctypes.cast(found, ctypes.c_void_p).value:
+        function: Any = getattr(_opened(library), f"{name}_", None)
+        if address := ctypes.cast(function, ctypes.c_void_p).value:
             return address
-    found = get_cython_function_address("scipy.linalg.cython_blas", name)
+    address = get_cython_function_address("scipy.linalg.cython_blas", name)
     # Products are too small to share; and by itself, it would take all cores, in every process.
     threadpool_limits(limits=1, user_api="blas")
-    return int(found)
+    return int(address)
 
 
 def _opened(library: Path) -> ctypes.CDLL:

@@ -28,7 +28,7 @@ class RngState:
 
 @dataclass(frozen=True, slots=True)
 class SeedReport:
-    """What `seed_all` did: the seed each generator got, and the states that followed."""
+    """The result of `seed_all`: each generator's seed, and the states that followed."""
 
     seed: int
     seeds: dict[str, int]

@@ -1,4 +1,4 @@
-"""Where every seed comes from: one run seed, split by use and by index. Needs NumPy alone."""
+"""Seeds: one run seed, split by use and by index. Needs NumPy alone."""
 
 from enum import IntEnum
 

@@ -1,6 +1,6 @@
-"""The loop: collect → learn → evaluate → save, until the budget, a gate or a command ends it.
+"""The loop: collect → learn → evaluate → save, until budget, gate or command end it.
 
-It tells an `TrainingRecorder` what happened and asks it for commands; files and sockets are behind
+It tells a `TrainingRecorder` what happened and asks it for commands; files and sockets are behind
 that.
 """
 
@@ -53,8 +53,7 @@ def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where a training goes on: a snapshot, the evaluation that was made of it, if any, and what
-    reads a segment by its name."""
+    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments."""
 
     snapshot: TrainingSnapshot
     report: EvalReport | None
@@ -63,7 +62,8 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Why training ended, after how many environment steps, and a sentence for people."""
+    """The reason why training ended; after how many steps of the environment, and a sentence for
+    people."""
 
     reason: Reason
     env_steps: int
@@ -71,7 +71,7 @@ class Outcome:
 
 
 class TrainingRecorder(Protocol):
-    """Whom the loop tells and asks."""
+    """The loop's way to the world: events, snapshots and commands; by default, it leads nowhere."""
 
     def emit(
         self,
@@ -82,47 +82,29 @@ class TrainingRecorder(Protocol):
         step: int,
         tags: dict[str, Any] | None = None,
     ) -> None:
-        """Something happened. Only `log` events may carry a reading of the clock."""
+        """Note an event. Only `log` events may carry a reading of the clock."""
+        return None
 
     def add_segment(self, segment: LogSegment) -> None:
         """Keep a part of the replay buffer, which later snapshots name."""
+        return None
 
     def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
         """Keep a snapshot, and the evaluation that was made of it, if there was one."""
-
-    def mark_inexact(self, reason: str, *, step: int) -> None:
-        """From here on, a resumed training only comes close to one without interruption."""
-
-    def command(self) -> Command | None:
-        """What is asked of the loop now; called once an iteration, and blocks while paused."""
-
-
-class NullRecorder:
-    """An recorder that keeps nothing, and never asks for anything."""
-
-    def emit(
-        self,
-        kind: EventKind,
-        key: str,
-        value: Any,
-        *,
-        step: int,
-        tags: dict[str, Any] | None = None,
-    ) -> None:
-        """Forget an event."""
-
-    def add_segment(self, segment: LogSegment) -> None:
-        """Forget a segment."""
-
-    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
-        """Forget a snapshot."""
-
-    def mark_inexact(self, reason: str, *, step: int) -> None:
-        """Forget a doubt."""
-
-    def command(self) -> Command | None:
-        """Nobody asks anything."""
         return None
+
+    def mark_inexact(self, reason: str, *, step: int) -> None:
+        """Note that from here on, a resumed training only comes close to one without
+        interruption."""
+        return None
+
+    def command(self) -> Command | None:
+        """The pending command, if any; called once an iteration, and blocks while paused."""
+        return None
+
+
+class NullRecorder(TrainingRecorder):
+    """A recorder that keeps nothing, and never asks for anything."""
 
 
 class Trainer(Protocol):
@@ -279,7 +261,7 @@ class Training(Trainer):
         return metrics
 
     def eval_step(self) -> dict[str, float]:
-        """Evaluate the policy as it is, save it with the report, and hold it against the gate."""
+        """Evaluate the policy as it is; save it with the report, and hold it against the gate."""
         options = self._spec.eval
         report = self._evaluator.evaluate(
             self.actor,
@@ -409,25 +391,25 @@ class _Reports:
     """Metrics of updates that have not been reported yet: of losses the mean is reported, of what
     is charted (rates and schedules) the last."""
 
-    def __init__(self, known: Mapping[str, Sequence[float]] | None = None) -> None:
-        self._known = {key: (total, count) for key, (total, count) in (known or {}).items()}
+    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
+        self._sums = {key: (total, count) for key, (total, count) in (sums or {}).items()}
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self._sums)
 
     def document(self) -> dict[str, list[float]]:
         """Sum and count by key, as JSON; what a new one is made from."""
-        return {key: [*entry] for key, entry in self._known.items()}
+        return {key: [*entry] for key, entry in self._sums.items()}
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Count the metrics of an update; none are given while nothing is learned."""
         for key, value in metrics.items():
-            total, count = self._known.get(key, (0.0, 0))
+            total, count = self._sums.get(key, (0.0, 0))
             charted = key.startswith("charts/")
-            self._known[key] = (value, 1) if charted else (total + value, count + 1)
+            self._sums[key] = (value, 1) if charted else (total + value, count + 1)
 
     def drain(self) -> dict[str, float]:
-        """What is to be reported, nothing if nothing was learned; and begin anew."""
-        means = {key: total / count for key, (total, count) in self._known.items()}
-        self._known = {}
+        """The metrics to report, none if nothing was learned; and begin anew."""
+        means = {key: total / count for key, (total, count) in self._sums.items()}
+        self._sums = {}
         return means

@@ -1,6 +1,6 @@
 """Training by any program, as child processes of this machine that outlive their starter.
 
-Their root is a process of ours that starts the program and watches over it, so that the run looks
+The run process is one of ours that starts the program and watches over it, so that the run looks
 like every other.
 """
 
@@ -17,22 +17,22 @@ CHECK_TIMEOUT_S = 120.0
 
 
 class ExternalRunner(ProcessRunner):
-    """Starts the program of a spec under a root of ours."""
+    """Starts the program of a spec under a run process of ours."""
 
     trainer = "train external"
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """See whether the programs are there, and whether a policy could act where it will."""
-        found = program.problems(spec)
-        if not found and spec.runner.policy:
-            found = _environment_problems(spec, module_path)
-        if found:
-            raise SpecInvalid(found)
+        problems = program.problems(spec)
+        if not problems and spec.runner.policy:
+            problems = _environment_problems(spec, module_path)
+        if problems:
+            raise SpecInvalid(problems)
         return spec
 
 
 def _environment_problems(spec: Spec, module_path: Sequence[str]) -> list[Problem]:
-    """What a child that makes the environment says against it."""
+    """The problems that a child has with the environment that it makes."""
     words = ["check served policy"]
     try:
         reply = ask(words, check_question(spec, module_path), timeout_s=CHECK_TIMEOUT_S)

@@ -44,19 +44,19 @@ class InlineRunner:
         return str(len(self._exits) - 1)
 
     def poll(self, handle: str) -> Exit | None:
-        """How the task ended; it always has."""
+        """The way the task ended; it always has."""
         known = handle.isdigit() and int(handle) < len(self._exits)
         return self._exits[int(handle)] if known else Exit(None)
 
     def stop(self, handle: str, *, force: bool) -> None:
-        """Nothing runs between calls, so there is nothing to stop."""
+        """Do nothing: nothing runs between calls, so there is nothing to stop."""
 
     def adopt(self, directory: Path) -> str | None:
         """None: nothing outlives `start`."""
         return None
 
     def sweep(self, directory: Path, *, through: int) -> int:
-        """Nothing is left of what never was a process."""
+        """0: nothing is left of what never was a process."""
         return 0
 
 

@@ -1,8 +1,8 @@
 """Training by this package, as child processes of this machine that outlive their starter.
 
-A service keeps spares: processes that have loaded torch and wait to become the root of an attempt,
-and one that waits for a spec to check. Who will start a run as soon as its spec is checked can have
-one spare load meanwhile. Where none is ready, or none is what is needed, it starts cold.
+A service keeps standby processes, which have loaded torch and wait to become the run process of an
+attempt, and one that waits for a spec to check. Who will start a run as soon as its spec is checked
+can have one load meanwhile. Where none is ready, or none is what is needed, a run starts cold.
 """
 
 import json
@@ -18,19 +18,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_orch.core.ports import Exit, Task
+from rl_orch.core.ports import Task
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.io.files import regular
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import program_variables
 from rl_orch.io.processes.one_shot import OneShotWorker, answer_in, check_question, problems_in
+from rl_orch.io.processes.subreaper import DIES_WITHIN_S, END_RUN, ENDS_WITHIN_S
 from rl_orch.io.run.directory import RunDir
 from rl_orch.runners.processes import ProcessRunner
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup
 from rl_orch.worker.warm.loaded import OUTDATED
-from rl_orch.worker.warm.standby import MESSAGE_BYTES, READY, ROOM, TAKEN
+from rl_orch.worker.warm.standby import ACCEPTED, MESSAGE_BYTES, READY
 
 LOG = logging.getLogger(__name__)
 CHECK, DEVICE = ("check environment",), ("check device",)
@@ -40,69 +41,62 @@ REST_S = 2.0
 """How long after a start nothing is prepared: loading torch would take the cores from it."""
 
 PAUSE_S = 30.0
-"""How long to wait after a spare that was not prepared: something is amiss, or files changed."""
+"""How long to wait after a standby that was not prepared: something is amiss, or files changed."""
 
 ANSWERS_WITHIN_S = 2.0
 LOADS_WITHIN_S = 30.0
 
 
 class LocalRunner(ProcessRunner):
-    """Trains with this package, in this interpreter, with as many spares ready as asked for."""
+    """Trains with this package, in this interpreter, with as many standbys ready as asked for."""
 
     trainer = "train"
 
-    def __init__(self, *, spares: int = 0) -> None:
+    def __init__(self, *, standbys: int = 0) -> None:
         super().__init__()
         self._possible = sys.platform == "linux"
-        self.spares = StandbyPool(spares if self._possible else 0)
-        self._warm: dict[str, subprocess.Popen[bytes]] = {}
+        self.standbys = StandbyPool(standbys if self._possible else 0)
 
     def prestart(self, spec: Spec) -> None:
-        """Let a spare get ready for a run that is about to be checked and started; who expects one
-        closes the spares if it does not come."""
+        """Let a standby get ready for a run that is about to be checked. If that does not come,
+        the pool has to be closed."""
         if self._possible:
-            self.spares.begin(variables(spec.resources.threads))
+            self.standbys.prestart(variables(spec.resources.threads))
 
     def start(self, directory: Path, task: Task) -> str:
-        """Let a spare begin the attempt, or start a worker in a session of its own."""
-        child = self._taken(directory, task) if self.spares.expected else None
-        if child is None:
-            return super().start(directory, task)
-        handle = pids.identity(child.pid) or f"{child.pid}:gone"
-        self._warm[handle] = child
-        return handle
+        """Let a standby begin the attempt, or start a run process."""
+        # Only training is worth one.
+        warm = task.checkpoint is None and self.standbys.enabled
+        return (self._warm(directory, task) if warm else None) or super().start(directory, task)
 
-    def poll(self, handle: str) -> Exit | None:
-        """None while the worker lives. Only its parent can see the exit code."""
-        child = self._warm.get(handle)
-        if child is None:
-            return super().poll(handle)
-        code = child.poll()
-        return None if code is None else Exit(code)
-
-    def _taken(self, directory: Path, task: Task) -> subprocess.Popen[bytes] | None:
-        """A spare that has become the root of the task; only training is worth one."""
-        if task.checkpoint is not None:
-            return None
+    def _warm(self, directory: Path, task: Task) -> str | None:
+        """The handle of a standby that has begun the task; None if none could."""
         run = RunDir(directory, task.spec)
         order = {
             "words": [self.trainer, str(directory), str(task.attempt)],
             "cookie": pids.cookie(directory, task.attempt)[pids.COOKIE],
+            "strays": str(run.strays),
         }
         wanted = variables(run.spec().resources.threads, task.gpus)
         with regular.appender(run.log) as log:
-            return self.spares.take(json.dumps(order).encode(), log.fileno(), wanted)
+            standby = self.standbys.acquire(
+                json.dumps(order).encode(),
+                log.fileno(),
+                wanted,
+                note=lambda cookie: run.note_standby(task.attempt, cookie),
+            )
+        return None if standby is None else self._watched(standby.pid, standby.child)
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
-        question, prepared = check_question(spec, module_path), self.spares.take_check()
+        question, prepared = check_question(spec, module_path), self.standbys.acquire_check()
         reply = None if prepared is None else _answer(prepared, "check", question)
         if reply is None or reply.returncode == OUTDATED:
             reply = _answer(OneShotWorker(CHECK), "check", question)
-        found = problems_in(reply, spec.env.id)
-        found += self._device_problems(spec.resources.device)
-        if found:
-            raise SpecInvalid(found)
+        problems = problems_in(reply, spec.env.id)
+        problems += self._device_problems(spec.resources.device)
+        if problems:
+            raise SpecInvalid(problems)
         return assign(spec, answer_in(reply)["settled"])
 
     def _device_problems(self, device: str) -> list[Problem]:
@@ -126,34 +120,39 @@ def _answer(listener: OneShotWorker, name: str, question: str) -> subprocess.Com
 
 
 def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, str]:
-    """The environment of a root, but for its cookie."""
-    known = program_variables(threads=threads, gpus=gpus)
-    return {name: value for name, value in known.items() if name != pids.COOKIE}
+    """The environment of a run process, but for its cookie."""
+    whole = program_variables(threads=threads, gpus=gpus)
+    return {name: value for name, value in whole.items() if name != pids.COOKIE}
 
 
 @dataclass(slots=True)
 class Standby:
-    """A child that prepares itself, and the line to it."""
+    """A process that prepares itself, its subreaper, our child, and the line to it.
+
+    Its pid is 0 until it is ready.
+    """
 
     child: subprocess.Popen[bytes]
     line: socket.socket
     variables: Mapping[str, str]
-    ready: bool = False
+    cookie: str
+    pid: int = 0
 
     @classmethod
     def start(cls, variables: Mapping[str, str]) -> "Standby":
         """Start one in a session of its own. It ends when this process does: the line is cut."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mark = pids.standby_cookie()
         with theirs:
             child = subprocess.Popen(
-                import_path.program("standby", str(os.getpid()), " " * ROOM),
+                import_path.program("standby", str(os.getpid())),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**variables, pids.COOKIE: " " * ROOM},
+                env={**variables, **mark},
             )
-        return cls(child, ours, variables)
+        return cls(child, ours, variables, mark[pids.COOKIE])
 
     @property
     def lives(self) -> bool:
@@ -162,49 +161,58 @@ class Standby:
         return self.child.poll() is None
 
     def is_ready(self, *, within_s: float = 0.0) -> bool:
-        """Whether it lives and has said that it is ready, after waiting for that if need be."""
-        self.ready = self.ready or self._hears(READY, within_s=within_s)
-        return self.ready and self.child.poll() is None
+        """Whether it lives and is ready, after waiting for that if need be."""
+        if not self.pid:
+            self.pid = self._received(within_s).get(READY, 0)
+        return self.pid > 0 and self.child.poll() is None
 
-    def becomes(self, order: bytes, log: int) -> bool:
-        """Whether it has become what was ordered, its output to that file. If not, it is gone."""
+    def begin(self, order: bytes, log: int) -> bool:
+        """Whether it carries the order out, its output to that file. If not, it is gone."""
         with suppress(OSError):
             socket.send_fds(self.line, [order], [log])
-        taken = self._hears(TAKEN, within_s=ANSWERS_WITHIN_S)
-        if not taken:
-            self.child.kill()
+        accepted = ACCEPTED in self._received(ANSWERS_WITHIN_S)
+        if not accepted:
+            return self.end()
+        self.line.close()
+        return True
+
+    def end(self) -> bool:
+        """End it; whether it had begun what was ordered by then, and was killed at that."""
+        self.child.send_signal(END_RUN)
+        try:
+            self.child.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.child.kill()  # With which the kernel kills what is below.
             self.child.wait()
-            taken = self._hears(TAKEN, within_s=0.0)  # Then the attempt has begun, and was killed.
+        accepted = False
+        while message := self._received(DIES_WITHIN_S):  # The line is cut when it is gone.
+            accepted = accepted or ACCEPTED in message
         self.line.close()
-        return taken
+        return accepted
 
-    def end(self) -> None:
-        """End it."""
-        self.line.close()
-        self.child.kill()
-        self.child.wait()
-
-    def _hears(self, message: Mapping[str, bool], *, within_s: float) -> bool:
-        """Whether it says that within the time."""
+    def _received(self, within_s: float) -> dict[str, int]:
+        """The next message within the time; an empty one if there is none to come."""
         self.line.settimeout(within_s)
         try:
-            return self.line.recv(MESSAGE_BYTES) == json.dumps(message).encode()
+            message: dict[str, int] = json.loads(self.line.recv(MESSAGE_BYTES) or b"{}")
         except OSError:
-            return False
+            return {}
+        return message
 
 
 @dataclass(slots=True)
 class StandbyPool:
-    """A few processes that are ready to become roots, each replaced once it is taken or ends; and
-    one that is ready to check a spec.
+    """Processes that are ready to become run processes; and one, to check a spec.
+
+    Each is replaced once it is acquired or ends.
 
     They are prepared for runs that need the environment of the last one; a thread looks after them.
     """
 
     count: int
     timer: Callable[[], float] = time.monotonic
-    _wanted: Mapping[str, str] = field(init=False)
-    _spares: list[Standby] = field(default_factory=list)
+    _variables: Mapping[str, str] = field(init=False)
+    _standbys: list[Standby] = field(default_factory=list)
     _check: OneShotWorker | None = None
     _patience_s: float = 0.0
     _prepare_at: float = field(init=False)
@@ -212,50 +220,59 @@ class StandbyPool:
     _closed: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._wanted = variables(ResourcesGroup().threads)
+        self._variables = variables(ResourcesGroup().threads)
         self._prepare_at = self.timer() + REST_S
         if self.count:
-            threading.Thread(target=self._look_after, name="spares", daemon=True).start()
+            threading.Thread(target=self._look_after, name="standbys", daemon=True).start()
 
     @property
     def ready(self) -> list[int]:
         """The pids of those that are ready."""
         with self._lock:
-            return [spare.child.pid for spare in self._spares if spare.lives and spare.ready]
+            return [standby.pid for standby in self._standbys if standby.is_ready()]
 
     @property
-    def expected(self) -> bool:
-        """Whether an attempt may find one."""
-        return self.count > 0 or bool(self._spares)
+    def enabled(self) -> bool:
+        """Whether an attempt may get one."""
+        return self.count > 0 or bool(self._standbys)
 
-    def begin(self, variables: Mapping[str, str]) -> None:
+    def prestart(self, variables: Mapping[str, str]) -> None:
         """Start one for an attempt that comes soon, and that will wait for it."""
         with self._lock:
-            self._wanted, self._patience_s = variables, LOADS_WITHIN_S
-            if not self._spares:
-                self._spares.append(Standby.start(variables))
+            self._variables, self._patience_s = variables, LOADS_WITHIN_S
+            if not self._standbys:
+                self._standbys.append(Standby.start(variables))
 
-    def take(
-        self, order: bytes, log: int, variables: Mapping[str, str]
-    ) -> subprocess.Popen[bytes] | None:
-        """A spare that has become what was ordered; None where a cold start is needed."""
+    def acquire(
+        self,
+        order: bytes,
+        log: int,
+        variables: Mapping[str, str],
+        *,
+        note: Callable[[str], None],
+    ) -> Standby | None:
+        """A standby that carries the order out; None where a cold start is needed.
+
+        Its cookie is noted before, so that it is found whatever happens then.
+        """
         with self._lock:
-            self._wanted, self._prepare_at = variables, self.timer() + REST_S
-            for spare in [spare for spare in self._spares if self._suits(spare)]:
-                self._spares.remove(spare)
-                if spare.becomes(order, log):
-                    return spare.child
+            self._variables, self._prepare_at = variables, self.timer() + REST_S
+            for standby in [standby for standby in self._standbys if self._suits(standby)]:
+                note(standby.cookie)
+                self._standbys.remove(standby)
+                if standby.begin(order, log):
+                    return standby
             if not self.count:
                 self._end_all()  # What was begun for this attempt is of no use to it.
         return None
 
-    def take_check(self) -> OneShotWorker | None:
+    def acquire_check(self) -> OneShotWorker | None:
         """A process that can check a spec; None where a cold start is needed."""
         with self._lock:
-            self._let_go_of_check()
-            taken, self._check = self._check, None
+            self._drop_ended_check()
+            check, self._check = self._check, None
             self._prepare_at = self.timer() + REST_S
-            return taken
+            return check
 
     def close(self) -> None:
         """End those that wait."""
@@ -266,14 +283,16 @@ class StandbyPool:
             self._end_all()
 
     def _end_all(self) -> None:
-        while self._spares:
-            self._spares.pop().end()
+        while self._standbys:
+            self._standbys.pop().end()
 
-    def _suits(self, spare: Standby) -> bool:
+    def _suits(self, standby: Standby) -> bool:
         """Whether a cold start would differ from it in nothing but what it has loaded."""
-        if spare.variables != self._wanted or not spare.is_ready(within_s=self._patience_s):
+        if standby.variables != self._variables:
             return False
-        return _inherited(spare.child.pid) == _inherited(os.getpid())
+        if not standby.is_ready(within_s=self._patience_s):
+            return False
+        return _inherited(standby.pid) == _inherited(os.getpid())
 
     def _look_after(self) -> None:
         while not self._closed.wait(LOOK_EVERY_S):
@@ -281,37 +300,37 @@ class StandbyPool:
                 try:
                     self._look()
                 except OSError as error:  # No room for another process, for one.
-                    LOG.warning("no spare was started: %s", error)
+                    LOG.warning("no standby process was started: %s", error)
                     self._prepare_at = self.timer() + PAUSE_S
 
     def _look(self) -> None:
         """Let go of those that have ended or that nobody needs; start one, one at a time."""
-        for spare in list(self._spares):
-            if spare.lives and spare.variables == self._wanted:
+        for standby in list(self._standbys):
+            if standby.lives and standby.variables == self._variables:
                 continue
-            self._spares.remove(spare)
-            if not spare.ready and not spare.lives:
-                LOG.warning("a spare was not prepared: exit code %s", spare.child.returncode)
+            self._standbys.remove(standby)
+            if not standby.pid and not standby.lives:
+                code = standby.child.returncode
+                LOG.warning("a standby process was not prepared: exit code %s", code)
                 self._prepare_at = self.timer() + PAUSE_S
-            spare.end()
-        self._let_go_of_check()
-        preparing = any(not spare.ready for spare in self._spares)
+            standby.end()
+        self._drop_ended_check()
+        preparing = any(not standby.pid for standby in self._standbys)
         if preparing or self.timer() < self._prepare_at:
             return
-        if len(self._spares) < self.count:
-            self._spares.append(Standby.start(self._wanted))
+        if len(self._standbys) < self.count:
+            self._standbys.append(Standby.start(self._variables))
         elif self._check is None:
             self._check = OneShotWorker(CHECK)
 
-    def _let_go_of_check(self) -> None:
-        """Let go of a process that was to check a spec, if it has ended."""
+    def _drop_ended_check(self) -> None:
         if self._check is not None and not self._check.lives:
             self._check.end()
             self._check = None
 
 
 def _inherited(pid: int) -> tuple[str, ...] | None:
-    """What a process has from its parent, besides its environment; None if it is gone."""
+    """Traits that a process has from its parent, besides its environment; None if it is gone."""
     about = Path(f"/proc/{pid}")
     try:
         status = [

@@ -1,4 +1,4 @@
-"""What every algorithm does: a contract suite, and the small environment that it learns in.
+"""A contract suite of every algorithm, and the small environment that it learns in.
 
     class TestReinforce(AlgorithmContract):
         name = "reinforce"
@@ -23,7 +23,7 @@ from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import Command, Resumption, Training, TrainingSnapshot
+from rl_orch.rl.train import NullRecorder, Resumption, Training, TrainingSnapshot
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import ANY_ACTIONS, Traits
 from rl_orch.spec.model import Spec
@@ -63,7 +63,7 @@ class Signal(gymnasium.Env[Any, Any]):
         return self._shown()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """What the answer was worth, and the next signal."""
+        """The reward of the answer, and the next signal."""
         if self._masked and int(action) != self._allowed:
             raise ValueError(f"action {action} was forbidden; allowed: {self._allowed}")
         reward = self._worth(np.asarray(action, np.float64))
@@ -90,8 +90,8 @@ class Signal(gymnasium.Env[Any, Any]):
 gymnasium.register("Signal-v0", entry_point=f"{__name__}:Signal")
 
 
-class Recorder:
-    """An recorder that keeps all it is told."""
+class Recorder(NullRecorder):
+    """A recorder that keeps all it is told."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
@@ -130,13 +130,9 @@ class Recorder:
         """There is none in such an environment."""
         raise AssertionError(reason)
 
-    def command(self) -> Command | None:
-        """Nobody commands."""
-        return None
-
 
 class AlgorithmContract:
-    """What every algorithm does. A subclass names it, and may say how it learns best."""
+    """The contract of every algorithm. A subclass names it, and may say how it learns best."""
 
     name: str
     overrides: tuple[str, ...] = ()
@@ -156,7 +152,7 @@ class AlgorithmContract:
         torch.set_num_threads(1)
 
     def test_it_says_what_it_can_do(self) -> None:
-        """Its traits are those of an algorithm, and it acts in at least one kind of space."""
+        """Its traits are an algorithm's, and it acts in at least one kind of space."""
         traits = self._traits()
         assert isinstance(traits, Traits)
         assert traits.actions
@@ -197,7 +193,7 @@ class AlgorithmContract:
             assert not bad
 
     def test_what_is_saved_is_the_policy_that_was_trained(self) -> None:
-        """A policy that is made anew from a snapshot decides as the one that was saved."""
+        """A policy made anew from a snapshot decides as the one that was saved."""
         kind = self._traits().actions[0]
         spec = self._spec(kind, "train.total_timesteps=512", "eval.every=512")
         recorder = Recorder()

@@ -65,7 +65,7 @@ class FakeRunner:
                 self._exits[handle] = Exit(ended)
 
     def poll(self, handle: str) -> Exit | None:
-        """How the root ended, once it has."""
+        """The way the root ended, once it has."""
         return self._exits.get(handle, None if handle in self._roots else Exit(None))
 
     def stop(self, handle: str, *, force: bool) -> None:
@@ -122,7 +122,7 @@ def seal_checkpoint(directory: RunDir, name: str) -> Path:
 
 
 def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100") -> Script:
-    """A script that tells of a training to its end and evaluates to the given returns."""
+    """A script that tells of a training to its end; it evaluates to the given returns."""
 
     def script(directory: RunDir, task: Task) -> int:
         if task.checkpoint is not None:

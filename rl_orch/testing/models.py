@@ -1,6 +1,5 @@
-"""What the verbs of the registry do, as tests: the same here, in the orchestrator itself, and over
-HTTP.
-"""
+"""A contract suite of the registry's verbs: the same here, in the orchestrator itself, and over
+HTTP."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -30,7 +29,7 @@ GATED = ("gates.min_return=1", "eval.final_episodes=10")
 
 
 class ModelsContract(ABC):
-    """What everybody who has the verbs of the registry does with them."""
+    """The contract of everybody who has the verbs of the registry."""
 
     @abstractmethod
     def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
@@ -83,7 +82,7 @@ class ModelsContract(ABC):
             assert fresh.passed
 
     def test_models_are_verified_and_pruned_alike(self, tmp_path: Path) -> None:
-        """What an alias needs stays, and its run is not removed."""
+        """An alias keeps what it needs, and its run is not removed."""
         local = self.make_shop(tmp_path)
         runs = [local.launch(a_spec(*GATED)).run for _ in range(3)]
         with self.reach(local) as verbs:

@@ -1,4 +1,4 @@
-"""What every runner does, as tests."""
+"""A contract suite of every runner."""
 
 import json
 import time
@@ -20,7 +20,7 @@ PATIENCE_S = 300.0
 
 
 class RunnerContract(ABC):
-    """What every runner does. `make_runner` says what is tested, `make_directory` on what."""
+    """The contract of every runner. `make_runner` says what is tested, `make_directory` on what."""
 
     @abstractmethod
     def make_runner(self) -> Runner:
@@ -50,7 +50,7 @@ class RunnerContract(ABC):
             time.sleep(0.02)
 
     def wait(self, runner: Runner, handle: str, *, timeout_s: float = PATIENCE_S) -> Exit:
-        """How the root ends."""
+        """The way the root ends."""
         self.wait_for(lambda: runner.poll(handle) is not None, timeout_s=timeout_s)
         ended = runner.poll(handle)
         assert ended is not None
@@ -113,7 +113,7 @@ class RunnerContract(ABC):
 
 
 class BackgroundRunnerContract(RunnerContract):
-    """What every runner does, and what those do whose roots live on when `start` has returned."""
+    """The contract of every runner; and of those whose roots live on when `start` has returned."""
 
     @contextmanager
     def living_root(self, folder: Path) -> Iterator[tuple[Runner, Path, str]]:
@@ -158,7 +158,7 @@ class BackgroundRunnerContract(RunnerContract):
             assert other.poll(handle) is not None
 
     def test_a_living_root_is_found_by_its_directory(self, tmp_path: Path) -> None:
-        """Whoever started it may have died before the handle was noted."""
+        """The process that started it may have died before the handle was noted."""
         with self.living_root(tmp_path) as (_, directory, handle):
             assert self.make_runner().adopt(directory) == handle
 

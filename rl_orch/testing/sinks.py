@@ -1,4 +1,4 @@
-"""What every sink does, as tests."""
+"""A contract suite of every sink."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -9,7 +9,7 @@ from rl_orch.records import Event, EventKind
 
 
 class SinkContract(ABC):
-    """What every sink does."""
+    """The contract of every sink."""
 
     @abstractmethod
     def make_sink(self, folder: Path) -> Sink:

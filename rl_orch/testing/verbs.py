@@ -1,4 +1,4 @@
-"""What the verbs do, as tests: the same here, in the orchestrator itself, and over HTTP."""
+"""A contract suite of the verbs: the same here, in the orchestrator itself, and over HTTP."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ BARE = "Bare-v0"
 
 
 class OrchestratorContract(ABC):
-    """What everybody who has the verbs does with them.
+    """The contract of everybody who has the verbs.
 
     Runs are carried out by an orchestrator in this process, whose roots are functions; the verbs
     under test look at the same home.
@@ -281,7 +281,6 @@ class _Refusing(FakeRunner):
 
 
 def _logs(script: Callable[[RunDir, Task], int]) -> Callable[[RunDir, Task], int]:
-    """A script that also writes a log."""
 
     def logging(directory: RunDir, task: Task) -> int:
         with directory.log.open("a") as log:
@@ -304,7 +303,6 @@ def _names(verbs: Connected, query: Query) -> list[str]:
 
 
 def _error(ask: Callable[[], object]) -> RlctlError:
-    """What asking raises."""
     try:
         answer = ask()
     except RlctlError as error:

@@ -52,31 +52,30 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     path = directory.checkpoints / Path(checkpoint).name
     digest = sealed.manifest_digest(path)
     seed, deterministic = final_evaluation_seed(spec), spec.eval.deterministic
-    with (
-        opened(spec, directory, path) as (policy, step),
-        closing(Evaluator(spec)) as evaluator,
-    ):
-        played = evaluator.play(
-            policy,
-            episodes=spec.eval.final_episodes,
-            seed=seed,
-            deterministic=deterministic,
-            extras=extras_of(spec.eval.metrics, actions=True),
-        )
-    found = report(played, spec, seed=seed, deterministic=deterministic)
-    names = {"step": step, "checkpoint": checkpoint, "digest": digest}
-    found = found.model_copy(update=names)
-    write_table(directory.episodes_file(FINAL), found)
-    write_records(directory.records_file(FINAL), notable(played))
-    wanted = gate_evidence.asked(directory, checkpoint)
-    besides = None
-    if wanted.anything:
-        besides = gather(Judged(directory, path, spec, found), wanted, partial(_tell, directory))
-        gate_evidence.say(directory, None)
-    gate_evidence.write(directory, FINAL, found, besides)
+    with opened(spec, directory, path) as (policy, step):
+        with closing(Evaluator(spec)) as evaluator:
+            played = evaluator.play(
+                policy,
+                episodes=spec.eval.final_episodes,
+                seed=seed,
+                deterministic=deterministic,
+                extras=extras_of(spec.eval.metrics, actions=True),
+            )
+        names = {"step": step, "checkpoint": checkpoint, "digest": digest}
+        final = report(played, spec, seed=seed, deterministic=deterministic)
+        final = final.model_copy(update=names)
+        write_table(directory.episodes_file(FINAL), final)
+        write_records(directory.records_file(FINAL), notable(played))
+        evidence = None
+        wanted = gate_evidence.asked(directory, checkpoint)
+        if wanted.anything:
+            judged = Judged(directory, path, spec, final, policy)
+            evidence = gather(judged, wanted, partial(_tell, directory))
+            gate_evidence.say(directory, None)
+    gate_evidence.write(directory, FINAL, final, evidence)
     if spec.eval.video:
         _film(directory, spec)
-    log.info("checkpoint evaluated", name=checkpoint, mean=f"{found.summary.mean:.2f}")
+    log.info("checkpoint evaluated", name=checkpoint, mean=f"{final.summary.mean:.2f}")
     return 0
 
 

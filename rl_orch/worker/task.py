@@ -1,4 +1,4 @@
-"""How a child that was asked one thing answers: lines of progress, then one document.
+"""Answer of a child that was asked one thing: lines of progress, then one document.
 
 Whatever an environment prints meanwhile goes to standard error.
 """
@@ -34,7 +34,7 @@ def replied(
     question: Mapping[str, Any],
     tell: Tell,
 ) -> dict[str, Any]:
-    """What came of the work: `{"answer": …}`, or `{"error": …}` if it was refused."""
+    """Reply to a question: `{"answer": …}`, or `{"error": …}` if it was refused."""
     try:
         return {"answer": work(question, tell)}
     except RlctlError as error:
@@ -59,6 +59,9 @@ def teller(lines: TextIO, clock: Callable[[], float] = time.monotonic) -> Tell:
 
 
 def write(lines: TextIO, document: Mapping[str, Any]) -> None:
-    """Write a document as a line of its own, whatever an environment has printed before it."""
+    """Write a document as a line of its own.
+
+    That holds whatever an environment has printed before it.
+    """
     lines.write("\n" + json.dumps(document, default=str) + "\n")
     lines.flush()

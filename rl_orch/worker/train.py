@@ -1,7 +1,7 @@
 """`python -m rl_orch.worker.train DIRECTORY ATTEMPT`: one attempt at a run, from spec to end.
 
-The root of a native run: it holds the directory's lock, appends to its event file and obeys its
-command socket. Whatever happens, its last event says how it ended.
+The run process of a native run: it holds the directory's lock, appends to its event file and obeys
+its command socket. Whatever happens, its last event says how it ended.
 """
 
 import sys
@@ -21,7 +21,7 @@ from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -29,7 +29,7 @@ from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
-from rl_orch.worker.warm.precompile import rehearsed
+from rl_orch.worker.warm.precompile import precompiling
 
 
 def run_attempt(directory: RunDir, attempt: int) -> int:
@@ -51,7 +51,7 @@ class TrainingAttempt:
     beginning: ResumePoint
 
     def carry_out(self) -> End:
-        """How it ended."""
+        """Carry the attempt out, and return how it ended."""
         spec, beginning = self.directory.spec(), self.beginning
         where = {"env": spec.env.id, "seed": spec.env.seed, "step": beginning.step}
         log.info("attempt started", attempt=self.number, **where)
@@ -116,16 +116,16 @@ def main() -> int:
         directory = directory.opened()
     try:
         private.keep_within(directory.path)
-        with _precompiled(directory):
+        with _precompiling(directory):
             return run_attempt(directory, int(sys.argv[2]))
     except RlctlError as error:
         log.error(error.message)
         return error.exit_code
 
 
-def _precompiled(directory: RunDir) -> AbstractContextManager[None]:
+def _precompiling(directory: RunDir) -> AbstractContextManager[None]:
     spec = directory.carried_spec
-    return nullcontext() if spec is None else rehearsed(spec, rehearse)
+    return nullcontext() if spec is None else precompiling(spec, compile_updates)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ CLEARED = "cleared"
 
 LEAKING = '''
 """Every environment starts a child, one in a session of its own, a daemon that has every file open
-that the process has, and, outside a run, one that has cleared its environment. `how` says what
-happens then."""
+that the process has, and one that has cleared its environment. `how` says what happens then."""
 
 import multiprocessing, os, signal, subprocess, time
 from pathlib import Path
@@ -46,8 +45,7 @@ def leak():
     apart = subprocess.Popen(["sleep", "600"], start_new_session=True)
     pids = [os.getpid(), plain.pid, apart.pid, daemon(None)]
     words = [processes.identity(pid) for pid in pids]
-    if processes.COOKIE not in os.environ:
-        words += ["cleared", processes.identity(daemon("/bin/sleep"))]
+    words += ["cleared", processes.identity(daemon("/bin/sleep"))]
     with NOTES.open("a") as notes:
         notes.write(" ".join(words) + chr(10))
 

@@ -1,4 +1,4 @@
-"""Environments that start processes of their own outside a run: all of them end with it."""
+"""Environments that start processes of their own, outside a run and in one: all end with it."""
 
 import os
 import signal
@@ -7,18 +7,22 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.contained import ContainedProcess
 from rl_orch.io.processes.one_shot import OneShotWorker, check_question
+from rl_orch.io.run.directory import RunDir
 from rl_orch.runners import local
 from rl_orch.runners.external import ExternalRunner
 from rl_orch.runners.local import LocalRunner
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.warm.loaded import OUTDATED
+from tests.conftest import python_path
 from tests.faults import leaking
 from tests.faults.leaking import ENV
 from tests.integration.conftest import SMALL, Shell, until
@@ -38,7 +42,7 @@ def folder(shell: Shell) -> Iterator[Path]:
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, for children of this process."""
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", python_path(folder))
     return folder
 
 
@@ -82,14 +86,14 @@ def test_nothing_that_an_environment_starts_outlives_a_launch_its_check_and_its_
 
 
 def test_nothing_that_an_environment_starts_outlives_the_check_of_a_service(here: Path) -> None:
-    runner = LocalRunner(spares=1)
+    runner = LocalRunner(standbys=1)
     try:
-        prepared = until(lambda: runner.spares._check, timeout_s=SECONDS)
+        prepared = until(lambda: runner.standbys._check, timeout_s=SECONDS)
         assert runner.check(a_spec("goes on")).env.backend == "sync"
-        assert prepared is not runner.spares._check
+        assert prepared is not runner.standbys._check
         assert_all_ended(here)
     finally:
-        runner.spares.close()
+        runner.standbys.close()
 
 
 def test_nothing_that_an_environment_starts_outlives_the_check_of_a_served_policy(
@@ -220,7 +224,7 @@ def test_a_child_that_is_asked_nothing_ends() -> None:
 
 def test_a_question_that_nobody_reads_is_given_up_in_time(tmp_path: Path) -> None:
     (tmp_path / "deaf.py").write_text("import time; print(flush=True); time.sleep(600)")
-    child = ContainedProcess(["deaf"], {**os.environ, "PYTHONPATH": str(tmp_path)})
+    child = ContainedProcess(["deaf"], {**os.environ, "PYTHONPATH": python_path(tmp_path)})
     try:
         assert next(child.lines(timeout_s=SECONDS)) == ""
         child.send("x" * (1 << 20), last=True)
@@ -236,9 +240,92 @@ def test_what_is_no_answer_is_told_by_its_last_line(tmp_path: Path) -> None:
         "import os, sys\nsys.stderr.write('é' * (1 << 17))\nsys.stderr.flush()\n"
         "os.write(1, b'\\nno answer\\n\\n')\nprint('an answer')\n"
     )
-    child = ContainedProcess(["loud"], {**os.environ, "PYTHONPATH": str(tmp_path)})
+    child = ContainedProcess(["loud"], {**os.environ, "PYTHONPATH": python_path(tmp_path)})
     try:
         assert list(child.lines(timeout_s=SECONDS)) == ["an answer"]
         assert (child.wait(), child.last_line) == (0, "no answer")
     finally:
         child.close()
+
+
+class TestRuns:
+    """A run process, cold or warm, and all that its environment starts."""
+
+    @pytest.fixture(params=["cold", "warm"])
+    def runner(
+        self, request: pytest.FixtureRequest, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[LocalRunner]:
+        """A runner whose next attempt is cold, or warm."""
+        monkeypatch.setattr(local, "LOADS_WITHIN_S", SECONDS)
+        made = LocalRunner()
+        if request.param == "warm":
+            made.prestart(resolve({"env": {"id": ENV}}))
+        yield made
+        assert not made.standbys.enabled
+        made.standbys.close()
+
+    @pytest.mark.parametrize(
+        ("how", "code"),
+        [
+            ("goes on", 0),
+            ("exits", 7),
+            ("dies", -signal.SIGSEGV),
+            ("kills its group", -signal.SIGKILL),
+        ],
+    )
+    def test_nothing_outlives_a_run_that_ends_however_it_does(
+        self, how: str, code: int, runner: LocalRunner, here: Path
+    ) -> None:
+        handle = runner.start(run_directory(here, how), Task(attempt=1))
+        assert until(lambda: runner.poll(handle), timeout_s=SECONDS) == Exit(code)
+        assert_all_ended(here)
+
+    @pytest.mark.parametrize("how", ["hangs", "halts its parent"])
+    def test_nothing_outlives_a_run_that_is_killed_and_what_was_left_is_counted(
+        self, how: str, runner: LocalRunner, here: Path
+    ) -> None:
+        directory = run_directory(here, how, "train.total_timesteps=1e9")
+        handle = runner.start(directory, Task(attempt=1))
+        until(lambda: leaking.started(here), timeout_s=SECONDS)
+        os.kill(pids.pid_of(handle), signal.SIGKILL)
+        ended = until(lambda: runner.poll(handle), timeout_s=SECONDS)
+        assert ended == Exit(-signal.SIGKILL)
+        assert_all_ended(here)
+        assert runner.sweep(directory, through=1) == len(set(leaking.started(here)) - {handle})
+        assert runner.sweep(directory, through=1) == 0
+
+    def test_a_sweep_by_another_process_ends_all_of_a_run_that_lives(
+        self, runner: LocalRunner, here: Path
+    ) -> None:
+        directory = run_directory(here, "hangs")
+        handle = runner.start(directory, Task(attempt=1))
+        until(lambda: leaking.started(here), timeout_s=SECONDS)
+        other = LocalRunner()
+        assert other.sweep(directory, through=0) == 0
+        assert other.poll(handle) is None
+        assert other.sweep(directory, through=1) == len(set(leaking.started(here)))
+        assert_all_ended(here)
+        runner.sweep(directory, through=1)
+        assert psutil.Process().children() == []
+        assert runner.poll(handle) == Exit(-signal.SIGKILL)
+
+    def test_a_run_whose_subreaper_is_killed_ends_with_what_carries_its_cookie(
+        self, runner: LocalRunner, here: Path
+    ) -> None:
+        directory = run_directory(here, "kills its parent")
+        handle = runner.start(directory, Task(attempt=1))
+        ended = until(lambda: runner.poll(handle), timeout_s=SECONDS)
+        assert ended == Exit(-signal.SIGKILL)
+        runner.sweep(directory, through=1)
+        carriers = leaking.started(here, cleared=False)
+        assert len(carriers) == 4
+        assert [known for known in carriers if pids.alive(known)] == []
+
+
+def run_directory(folder: Path, how: str, *overrides: str) -> Path:
+    """The directory of a run of the environment that a test can start."""
+    made = RunDir(folder / "run")
+    small = (*SMALL, "train.total_timesteps=64", "train.engine=torch", "env.backend=sync")
+    spec = {"env": {"id": ENV, "kwargs": {"how": how}}}
+    made.create(resolve(spec, overrides=[*small, *overrides]), {"run_id": "run"})
+    return made.path

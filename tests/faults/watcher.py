@@ -16,12 +16,13 @@ import psutil
 from rl_orch.core.store.runs import Query, Store
 from rl_orch.errors import RlctlError
 from rl_orch.io.processes import pids as processes
+from rl_orch.io.processes import subreaper
 from rl_orch.records import State
 
 LOOK_EVERY_S = 0.15
 LEAST_S = 0.05
 WORKER = "rl_orch.worker."
-ROOTS = ("train", "external.train", "evaluate")
+ROOTS = ("train", "external.train", "evaluate", "warm.standby")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,29 @@ class Watcher:
             known = None if value is None else processes.identity(pid)
             if value is None or known is None:
                 return None
-            attempt, _, directory = os.fsdecode(value[len(mark) :]).partition(":")
-            if not Path(directory).is_relative_to(self._folder):
+            words = os.fsdecode(value[len(mark) :])
+            if words.startswith("standby:"):
+                words = self._standbys().get(words, "")
+            attempt, _, directory = words.partition(":")
+            if _is_subreaper(pid) or not Path(directory).is_relative_to(self._folder):
                 return None
             return Marked(known, int(attempt), Path(directory), _parent(pid), _role(pid))
         except (OSError, ValueError):
             return None
+
+    def _standbys(self) -> dict[str, str]:
+        """The cookies of processes that were standbys → those of the attempts that they began."""
+        noted = {}
+        for directory in self._folder.rglob(processes.STANDBYS):
+            for line in processes.noted_standbys(directory.parent).splitlines():
+                attempt, _, cookie = line.partition(" ")
+                noted[cookie] = f"{attempt}:{os.path.realpath(directory.parent)}"
+        return noted
+
+
+def _is_subreaper(pid: int) -> bool:
+    """Whether it only watches over a run process; it ends with that."""
+    return Path(f"/proc/{pid}/comm").read_text().strip() == subreaper.NAME
 
 
 def _parent(pid: int) -> int:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from rl_orch.cli import rlctl
+from rl_orch.io.processes import pids, run_process
 from rl_orch.io.run.directory import RunDir
 from tests.conftest import python_path
 from tests.waiting import PATIENCE_S
@@ -139,13 +140,20 @@ class Shell:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works in this home."""
+        holders = [RunDir(path).lock_holder() for path in self.home.glob("runs/*")]
+        working = {pids.pid_of(holder) for holder in holders if holder is not None}
         found = []
         for process in psutil.process_iter(["cmdline", "status"]):
             words = process.info["cmdline"] or []
             dead = process.info["status"] == psutil.STATUS_ZOMBIE
-            if not dead and any(str(self.home) in word for word in words):
+            works = process.pid in working or any(str(self.home) in word for word in words)
+            if works and not dead:
                 found.append(process)
         return found
+
+    def run_processes(self) -> list[psutil.Process]:
+        """Those that carry out attempts and evaluations, cold or warm."""
+        return [process for process in self.processes() if process.name() == run_process.NAME]
 
     def close(self) -> None:
         """End whatever a test has left behind."""

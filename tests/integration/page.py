@@ -81,7 +81,8 @@ def carry_out(line: Line) -> None:
     if program == "rlctl":
         code = rlctl.run(_launched_here(words))
     elif program == "export":
-        os.environ.update(dict(word.split("=", 1) for word in words))
+        for name, _, value in (word.partition("=") for word in words):
+            os.environ[name] = value
         code = 0
     else:
         code = subprocess.run(line.words, check=False).returncode

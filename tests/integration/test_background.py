@@ -98,9 +98,9 @@ def test_a_service_and_its_runs_hear_what_their_starter_ignores(shell: Shell) ->
         path: Path = until(lambda: next((shell.home / "runs").glob("waits-*"), None))
         until(lambda: "SigCgt" in (path / "log.txt").read_text())
         log = (path / "log.txt").read_text()
-        (root,) = [p for p in shell.processes() if "rl_orch.worker.external.train" in p.cmdline()]
-        assert ignored_by(root.pid) == OF_PYTHON
-        (program,) = root.children()
+        (process,) = shell.run_processes()
+        assert ignored_by(process.pid) == OF_PYTHON
+        (program,) = process.children()
         assert ignored_by(program.pid) == OF_PYTHON
         assert "SigBlk:\t0000000000000000" in log
         stopped = shell.json("stop", path.name)

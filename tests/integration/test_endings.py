@@ -132,8 +132,7 @@ def test_a_run_outlives_its_killed_supervisor_and_can_still_be_talked_to(shell: 
 
 def test_a_run_that_misses_its_gate_is_rejected_with_exit_code_three(shell: Shell) -> None:
     budget = ("train.total_timesteps=512", "eval.every=256", "gates.patience=1")
-    arguments = ("launch", "--env", "CartPole-v1", "--min-reward", "490", *SMALL, *budget)
-    run = shell.json(*arguments, code=3)
+    run = shell.train("--env", "CartPole-v1", "--min-reward", "490", *SMALL, *budget, code=3)
     assert (run["state"], run["verdict"]) == ("rejected", "failed")
     assert run["env_steps"] == 256
     assert not shell.json("show", "last")["models"][0]["validated"]

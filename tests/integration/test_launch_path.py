@@ -25,14 +25,18 @@ def carried_out(shell: Shell, opened: OpenedFiles, *words: str) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_every_process_of_a_launch_reads_the_spec_once(shell: Shell, tmp_path: Path) -> None:
+def test_every_process_of_a_launch_reads_the_spec_once_and_one_of_them_the_checkpoint(
+    shell: Shell, tmp_path: Path
+) -> None:
     opened = OpenedFiles(tmp_path)
-    carried_out(
-        shell, opened, "launch", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=1024"
-    )
+    words = ("launch", "--env", "CartPole-v1", *SMALL, "train.total_timesteps=1024")
+    carried_out(shell, opened, *words, "gates.max_latency_ms=1e6", "gates.stability=false")
     (spec,) = (shell.home / "runs").glob("*/spec.yaml")
     counts = [files[str(spec)] for files in opened.by_process("spec.yaml").values()]
     assert counts == [1, 1, 1]  # Who trains, who evaluates, who supervises and sums up.
+    (tensors,) = spec.parent.glob("checkpoints/*/tensors.safetensors")
+    loads = [files[str(tensors)] for files in opened.by_process(tensors.name).values()]
+    assert loads == [1]  # Who evaluates, though it also times decisions for the gate.
 
 
 @pytest.fixture

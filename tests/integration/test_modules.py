@@ -40,7 +40,11 @@ def mark(tmp_path: Path) -> Path:
 @pytest.fixture
 def here(tmp_path: Path, mark: Path) -> Path:
     """The folder that holds the module."""
-    folder = tmp_path / "a folder: with the module"
+    return holding(tmp_path / "a folder: with the module", mark)
+
+
+def holding(folder: Path, mark: Path) -> Path:
+    """A folder with a module that leaves the mark."""
     folder.mkdir()
     (folder / f"{NAME}.py").write_text(MODULE.format(mark=str(mark)))
     return folder
@@ -164,37 +168,46 @@ def test_a_run_keeps_the_folder_that_it_was_submitted_from(
         assert again.returncode == 0, again.stderr
 
 
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A home with a run that was launched in the foreground, where its module was."""
+    folder = tmp_path_factory.mktemp("modules")
+    here = holding(folder / "a folder: with the module", folder / "mark")
+    return folder / "home", launch(folder / "home", here)
+
+
 def test_a_launch_in_the_foreground_finds_what_is_in_its_folder_and_nowhere_else(
-    elsewhere: Path, here: Path, tmp_path: Path, mark: Path
+    elsewhere: Path, launched: tuple[Path, dict[str, str]]
 ) -> None:
-    refused = rlctl(tmp_path / "home", elsewhere, "check", "--env", f"{NAME}:Marked-v0")
+    home, run = launched
+    refused = rlctl(home, elsewhere, "check", "--env", f"{NAME}:Marked-v0")
     assert refused.returncode == 2
-    assert not mark.exists()
-    run = launch(tmp_path / "home", here)
-    again = rlctl(tmp_path / "home", elsewhere, "eval", run["id"], "--episodes", "2")
+    again = rlctl(home, elsewhere, "eval", run["id"], "--episodes", "2")
     assert again.returncode == 0, again.stderr
 
 
-def test_a_run_from_elsewhere_does_not_say_where_modules_are(tmp_path: Path, here: Path) -> None:
-    run = launch(tmp_path / "home", here)
+def test_a_run_from_elsewhere_does_not_say_where_modules_are(
+    tmp_path: Path, launched: tuple[Path, dict[str, str]]
+) -> None:
     other: Orchestrator = connect(tmp_path / "other")
-    taken = other.import_run(Path(run["path"]))
+    taken = other.import_run(Path(launched[1]["path"]))
     assert RunDir.of(taken).module_path() == []
 
 
 def test_a_checkpoint_that_is_named_by_its_path_does_not_say_where_modules_are(
-    tmp_path: Path, here: Path, elsewhere: Path, mark: Path
+    elsewhere: Path, launched: tuple[Path, dict[str, str]]
 ) -> None:
     """It may be anybody's: what it names is found where the command is typed, or nowhere."""
-    run = launch(tmp_path / "home", here)
+    home, run = launched
     (checkpoint, *_) = sorted((Path(run["path"]) / "checkpoints").glob("step_*"))
-    mark.unlink()
+    mark = home.parent / "mark"
+    before = mark.read_text()
     for words in (("eval", "--episodes", "2"), ("export", "--format", "onnx", "--out", "x.onnx")):
         command, *more = words
-        done = rlctl(tmp_path / "home", elsewhere, command, str(checkpoint), *more)
+        done = rlctl(home, elsewhere, command, str(checkpoint), *more)
         assert done.returncode != 0
         assert f"No module named '{NAME}'" in done.stderr
-    assert not mark.exists()
+    assert mark.read_text() == before
 
 
 def test_an_empty_entry_of_the_path_does_not_mean_the_folder_of_a_process(

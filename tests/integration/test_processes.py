@@ -11,7 +11,10 @@ import pytest
 
 from rl_orch.io import service_note
 from rl_orch.io.processes import pids
+from rl_orch.io.run.directory import RunDir
 from rl_orch.io.service_note import ServiceEndpoint
+from rl_orch.runners.local import LocalRunner
+from tests.odd_files import KINDS, in_place
 from tests.waiting import PATIENCE_S
 
 FAMILY = """
@@ -30,18 +33,21 @@ time.sleep(600)
 
 
 def a_family(directory: Path, attempt: int) -> list[str]:
-    """The identities of the three processes of an attempt."""
-    variables = os.environ | pids.cookie(directory, attempt)
-    root = subprocess.Popen(
+    """The identities of the three processes of an attempt, as each release has started them."""
+    return started_with(pids.cookie(directory, attempt))
+
+
+def started_with(mark: dict[str, str]) -> list[str]:
+    first = subprocess.Popen(
         [sys.executable, "-c", FAMILY],
-        env=variables,
+        env=os.environ | mark,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert root.stdout is not None
-    known = [pids.identity(int(root.stdout.readline())) for _ in range(3)]
-    return [identity for identity in known if identity is not None]
+    assert first.stdout is not None
+    seen = [pids.identity(int(first.stdout.readline())) for _ in range(3)]
+    return [identity for identity in seen if identity is not None]
 
 
 def soon(condition: Callable[[], bool]) -> None:
@@ -67,6 +73,30 @@ def test_a_sweep_leaves_later_attempts_and_other_runs_alone(tmp_path: Path) -> N
     assert pids.sweep(tmp_path / "a", through=3) >= 3
     assert all(map(pids.alive, other))
     assert pids.sweep(tmp_path / "b", through=1) >= 3
+
+
+def test_processes_that_were_a_standby_are_known_by_the_cookie_that_was_noted(
+    tmp_path: Path,
+) -> None:
+    mark, run = pids.standby_cookie(), RunDir(tmp_path)
+    family = started_with(mark)
+    run.note_standby(1, pids.standby_cookie()[pids.COOKIE])
+    assert pids.sweep(tmp_path, through=9) == 0
+    run.note_standby(2, mark[pids.COOKIE])
+    assert list(pids.marked(tmp_path, through=1)) == []
+    assert set(pids.marked(tmp_path, through=3, since=2)) == set(family)
+    run.note_attempt(2)
+    assert LocalRunner().adopt(tmp_path) in family
+    assert pids.sweep(tmp_path, through=2) == 3
+    soon(lambda: not any(map(pids.alive, family)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_is_in_the_place_of_noted_cookies_is_not_waited_for(
+    tmp_path: Path, kind: str
+) -> None:
+    in_place(tmp_path / pids.STANDBYS, kind)
+    assert pids.noted_standbys(tmp_path) == ""
 
 
 def test_a_reused_pid_is_nobody_that_was_known() -> None:

@@ -48,7 +48,7 @@ def test_what_the_page_says_can_be_done(page: Path, tmp_path: Path) -> None:
 def test_what_takes_a_shell_is_left_to_one() -> None:
     plain = lines("rlctl check --env 'a b' || [ $? -eq 2 ]\n\nexport A=1 B=2\n")
     assert plain is not None
-    assert [(line.words, set(line.codes)) for line in plain] == [
+    assert [(line.words, {*line.codes}) for line in plain] == [
         (("rlctl", "check", "--env", "a b"), {0, 2}),
         (("export", "A=1", "B=2"), {0}),
     ]

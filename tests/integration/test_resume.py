@@ -122,7 +122,7 @@ def test_only_one_of_two_resumes_wins_and_the_other_says_who_has_it(shell: Shell
     assert (loser.returncode, error["code"]) == (2, "run_locked")
     assert f"by process {winner.pid} now" in error["message"]
     until(lambda: shell.json("show", "last")["state"] == "running")
-    assert len([p for p in shell.processes() if "rl_orch.worker.train" in p.cmdline()]) == 1
+    assert len(shell.run_processes()) == 1
     assert shell.json("stop", "last")["attempt"] == 2
     assert winner.wait(timeout=PATIENCE_S) == 4
     assert directory.lock_holder() is None

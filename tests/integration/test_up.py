@@ -42,10 +42,6 @@ def lives(pid: int) -> bool:
     return pids.identity(pid) is not None
 
 
-def roots(shell: Shell) -> list[psutil.Process]:
-    return [p for p in shell.processes() if "rl_orch.worker.train" in p.cmdline()]
-
-
 def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     shell: Shell, up: dict[str, Any]
 ) -> None:
@@ -53,7 +49,7 @@ def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     assert again.returncode == 2
     assert f"is up already: {up['url']} (pid {up['pid']})" in again.stderr
     run = training(shell)
-    (root,) = roots(shell)
+    (process,) = shell.run_processes()
     ended = shell.run("down")
     assert ended.returncode == 0
     assert ended.stdout.splitlines() == [
@@ -62,7 +58,7 @@ def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     ]
     assert not lives(up["pid"])
     assert not (shell.home / "service.json").exists()
-    assert roots(shell) == [root]
+    assert shell.run_processes() == [process]
     shell.json("up", "--detach", "--spares", "0", "--port", "0")
     with Client.of_home(shell.home) as client:
         until(lambda: client.show(run.id).watched)
@@ -70,7 +66,7 @@ def test_runs_outlive_their_service_and_the_next_one_takes_them_over(
     assert stopped == [run.id]
     seen = shell.json("show", run.id)
     assert (seen["state"], seen["attempt"]) == ("stopped", 1)
-    assert roots(shell) == []
+    assert shell.run_processes() == []
 
 
 def test_whoever_waits_does_not_mind_a_service_that_is_killed(

@@ -28,6 +28,7 @@ from rl_orch.spec.resolve import resolve
 from rl_orch.testing import BackgroundRunnerContract
 from rl_orch.worker.checks import environment as check
 from rl_orch.worker.warm.loaded import OUTDATED
+from rl_orch.worker.warm.standby import NAME
 from tests.integration.conftest import SMALL, Shell, until
 from tests.waiting import PATIENCE_S
 
@@ -37,33 +38,33 @@ LONG = ("launch", "--detach", "--env", "CartPole-v1", *SMALL, "train.total_times
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runners of this process wait for a spare as long as a busy machine needs to load it."""
+    """Runners of this process wait for a standby as long as a busy machine needs to load it."""
     monkeypatch.setattr(local, "LOADS_WITHIN_S", PATIENCE_S)
 
 
 class Warm(LocalRunner):
-    """A runner that expects each attempt that it is then asked for."""
+    """A runner that starts a standby for each attempt that it is then asked for."""
 
     def start(self, directory: Path, task: Task) -> str:
         """Start it warm where that can be."""
         if task.checkpoint is not None:
             return super().start(directory, task)
         self.prestart(RunDir(directory).spec())
-        (loading,) = self.spares._spares
+        (loading,) = self.standbys._standbys
         handle = super().start(directory, task)
-        assert pids.pid_of(handle) == loading.child.pid
+        assert pids.pid_of(handle) == loading.pid
         return handle
 
 
 class TestWarmRunner(BackgroundRunnerContract):
-    """A warm root keeps the contract of every root."""
+    """A warm run process keeps the contract of every run process."""
 
     def make_runner(self) -> Runner:
         """A runner whose attempts are warm."""
         return Warm()
 
-    def test_a_root_is_seen_as_a_cold_one_is(self, tmp_path: Path) -> None:
-        """Command line, environment, session, files, limits: all but its pid."""
+    def test_a_run_process_is_seen_as_a_cold_one_is(self, tmp_path: Path) -> None:
+        """Environment, session, files, limits: all but its pid, its command line and its cookie."""
         folders = [tmp_path / name for name in ("warm", "cold")]
         runners: list[Runner] = [self.make_runner(), LocalRunner()]
         seen = []
@@ -73,55 +74,56 @@ class TestWarmRunner(BackgroundRunnerContract):
         assert seen[0] == seen[1]
         assert seen[0]["leads"] == (True, True)
         assert seen[0]["files"] == {"0": "/dev/null", "1": "X/run/log.txt", "2": "X/run/log.txt"}
-        assert seen[0]["cookie"] == "1:X/run"
 
     def test_what_needs_another_environment_starts_cold(self, tmp_path: Path) -> None:
-        """The next spare is prepared for it."""
-        runner = LocalRunner(spares=1)
+        """The next standby is prepared for it."""
+        runner = LocalRunner(standbys=1)
         try:
-            (spare,) = until(lambda: runner.spares.ready)
+            (standby,) = until(lambda: runner.standbys.ready)
             directory = self.make_directory(tmp_path, "resources.threads=2")
             handle = runner.start(directory, Task(attempt=1))
-            assert pids.pid_of(handle) != spare
+            assert pids.pid_of(handle) != standby
             self.wait(runner, handle)
-            (other,) = until(lambda: runner.spares.ready)
+            (other,) = until(lambda: runner.standbys.ready)
             assert psutil.Process(other).environ()["OMP_NUM_THREADS"] == "2"
-            assert not psutil.pid_exists(spare)
+            assert not psutil.pid_exists(standby)
         finally:
-            runner.spares.close()
+            runner.standbys.close()
 
     def test_what_inherits_other_limits_starts_cold(self, tmp_path: Path) -> None:
-        """Limits that the service has raised are those of its runs, but not of its spares."""
-        runner, directory = LocalRunner(spares=1), self.make_directory(tmp_path)
+        """Limits that the service has raised are those of its runs, but not of its standbys."""
+        runner, directory = LocalRunner(standbys=1), self.make_directory(tmp_path)
         try:
-            (spare,) = until(lambda: runner.spares.ready)
-            soft, hard = psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE)
-            psutil.Process(spare).rlimit(psutil.RLIMIT_NOFILE, (soft - 1, hard))
+            (standby,) = until(lambda: runner.standbys.ready)
+            soft, hard = psutil.Process(standby).rlimit(psutil.RLIMIT_NOFILE)
+            psutil.Process(standby).rlimit(psutil.RLIMIT_NOFILE, (soft - 1, hard))
             handle = runner.start(directory, Task(attempt=1))
-            assert pids.pid_of(handle) != spare
+            assert pids.pid_of(handle) != standby
             self.wait(runner, handle)
         finally:
-            runner.spares.close()
+            runner.standbys.close()
 
-    def test_a_spare_that_does_not_answer_is_replaced_by_a_cold_start(self, tmp_path: Path) -> None:
-        """It is killed first, so that there are never two roots."""
-        runner, directory = LocalRunner(spares=1), self.make_directory(tmp_path)
+    def test_a_standby_that_does_not_answer_is_replaced_by_a_cold_start(
+        self, tmp_path: Path
+    ) -> None:
+        """It is killed first, so that there are never two run processes."""
+        runner, directory = LocalRunner(standbys=1), self.make_directory(tmp_path)
         try:
-            (spare,) = until(lambda: runner.spares.ready)
-            os.kill(spare, signal.SIGSTOP)
+            (standby,) = until(lambda: runner.standbys.ready)
+            os.kill(standby, signal.SIGSTOP)
             handle = runner.start(directory, Task(attempt=1))
-            assert not psutil.pid_exists(spare)
+            assert not psutil.pid_exists(standby)
             assert self.wait(runner, handle).code == 0
         finally:
-            runner.spares.close()
+            runner.standbys.close()
 
 
 @pytest.fixture
 def up(shell: Shell) -> Iterator[int]:
-    """The pid of a service that has a spare ready."""
+    """The pid of a service that has a standby ready."""
     (shell.folder / "sitecustomize.py").write_text("VALUE = 1\n")
     pid = shell.json("up", "--detach", "--port", "0")["pid"]
-    until(lambda: spares(pid))
+    until(lambda: standbys(pid))
     yield pid
     shell.run("down", "--stop-runs")
 
@@ -129,9 +131,9 @@ def up(shell: Shell) -> Iterator[int]:
 def test_a_warm_run_is_bit_for_bit_a_cold_one(
     shell: Shell, up: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (spare,) = spares(up)
-    run, root = launched(shell, *SHORT, "env.seed=5")
-    assert root == spare
+    (standby,) = standbys(up)
+    run, process = launched(shell, *SHORT, "env.seed=5")
+    assert process == standby
     assert shell.run("wait", run.id).returncode in (0, 3)
     started: list[Mapping[str, str]] = []
     monkeypatch.setattr(Standby, "start", started.append)
@@ -143,55 +145,55 @@ def test_a_warm_run_is_bit_for_bit_a_cold_one(
     assert compared.events > 0
 
 
-def test_a_spare_ends_with_its_service_and_a_run_that_was_one_does_not(
+def test_a_standby_ends_with_its_service_and_a_run_that_was_one_does_not(
     shell: Shell, up: int
 ) -> None:
-    (spare,) = spares(up)
-    run, root = launched(shell, *LONG)
-    assert root == spare
-    (other,) = until(lambda: spares(up))
+    (standby,) = standbys(up)
+    run, process = launched(shell, *LONG)
+    assert process == standby
+    (other,) = until(lambda: standbys(up))
     os.kill(up, signal.SIGKILL)
     until(lambda: not lives(other))
-    assert lives(root)
+    assert lives(process)
     shell.json("up", "--detach", "--port", "0")
     with Client.of_home(shell.home) as client:
         until(lambda: client.show(run.id).watched)
         assert client.get(run.id).attempt == 1
         assert client.stop(run.id).state == "stopped"
-    assert not lives(root)
+    assert not lives(process)
 
 
-def test_a_run_whose_spare_was_killed_starts_cold(shell: Shell, up: int) -> None:
-    (spare,) = spares(up)
-    os.kill(spare, signal.SIGKILL)
-    run, root = launched(shell, *SHORT)
-    assert root != spare
+def test_a_run_whose_standby_was_killed_starts_cold(shell: Shell, up: int) -> None:
+    (standby,) = standbys(up)
+    os.kill(standby, signal.SIGKILL)
+    run, process = launched(shell, *SHORT)
+    assert process != standby
     assert shell.run("wait", run.id).returncode in (0, 3)
 
 
-def test_how_a_warm_root_was_killed_is_seen(shell: Shell, up: int) -> None:
-    (spare,) = spares(up)
-    run, root = launched(shell, *LONG, "schedule.retries=0")
-    assert root == spare
-    os.kill(root, signal.SIGKILL)
+def test_how_a_warm_run_process_was_killed_is_seen(shell: Shell, up: int) -> None:
+    (standby,) = standbys(up)
+    run, process = launched(shell, *LONG, "schedule.retries=0")
+    assert process == standby
+    os.kill(process, signal.SIGKILL)
     shell.run("wait", run.id)
     (attempt,) = shell.json("show", run.id)["attempts"]
     assert attempt["exit_code"] == -signal.SIGKILL
 
 
 def test_code_that_has_changed_is_not_served_stale(shell: Shell, up: int) -> None:
-    (spare,) = spares(up)
+    (standby,) = standbys(up)
     (shell.folder / "sitecustomize.py").write_text("VALUE = 2\n")
-    _, root = launched(shell, *LONG)
-    assert root != spare
-    until(lambda: not lives(spare))
+    _, process = launched(shell, *LONG)
+    assert process != standby
+    until(lambda: not lives(standby))
 
 
 def test_a_check_is_prepared_too(tmp_path: Path) -> None:
-    runner = LocalRunner(spares=1)
+    runner = LocalRunner(standbys=1)
 
     def prepared() -> int | None:
-        check = runner.spares._check
+        check = runner.standbys._check
         return None if check is None else check._child.pid
 
     try:
@@ -205,7 +207,7 @@ def test_a_check_is_prepared_too(tmp_path: Path) -> None:
         assert runner.check(resolve({"env": {"id": "CartPole-v1"}})).env.backend == "native"
         last = until(prepared)
     finally:
-        runner.spares.close()
+        runner.standbys.close()
     assert not lives(last)
 
 
@@ -232,7 +234,7 @@ def test_a_check_of_code_that_has_changed_is_refused(
 
 
 class TestAhead:
-    """A launch in the foreground: a spare loads while the spec is checked."""
+    """A launch in the foreground: a standby loads while the spec is checked."""
 
     SPEC = resolve({"env": {"id": "CartPole-v1"}, "train": {"total_timesteps": 512}})
 
@@ -240,31 +242,31 @@ class TestAhead:
         runner = LocalRunner()
         (loading,) = begun(runner, self.SPEC)
         handle = runner.start(directory(tmp_path, self.SPEC), Task(attempt=1))
-        assert pids.pid_of(handle) == loading
+        assert pids.pid_of(handle) == loading.pid
         until(lambda: runner.poll(handle))
-        assert not runner.spares.expected
+        assert not runner.standbys.enabled
 
     def test_a_run_that_needs_something_else_starts_cold(self, tmp_path: Path) -> None:
         runner = LocalRunner()
         (loading,) = begun(runner, self.SPEC)
         other = resolve(self.SPEC.model_dump(), overrides=["resources.threads=2"])
         handle = runner.start(directory(tmp_path, other), Task(attempt=1))
-        assert pids.pid_of(handle) != loading
-        assert not lives(loading)
+        assert pids.pid_of(handle) != loading.pid
+        assert not lives(loading.child.pid)
         runner.stop(handle, force=True)
 
     def test_nothing_is_left_of_it_when_no_run_begins(self) -> None:
-        with launch._expected(self.SPEC) as runners:
+        with launch._prestarted(self.SPEC) as runners:
             (loading,) = begun(runners["local"], self.SPEC)
-            assert lives(loading)
-        assert not lives(loading)
+            assert lives(loading.child.pid)
+        assert not lives(loading.child.pid)
 
 
-def begun(runner: Any, spec: Spec) -> list[int]:
-    """The pids of the spares that there are once an expected spec is checked."""
+def begun(runner: Any, spec: Spec) -> list[Standby]:
+    """The standbys that there are once a spec is checked for which one was started."""
     runner.prestart(spec)
     runner.check(spec)
-    return [spare.child.pid for spare in runner.spares._spares]
+    return list(runner.standbys._standbys)
 
 
 def directory(folder: Path, spec: Spec) -> Path:
@@ -274,19 +276,19 @@ def directory(folder: Path, spec: Spec) -> Path:
     return made.path
 
 
-def spares(service: int) -> list[int]:
-    """The pids of a service's spares that are ready."""
-    found = []
+def standbys(service: int) -> list[int]:
+    """The pids of a service's standbys that are ready."""
+    ready = []
     with suppress(psutil.Error):
-        for child in psutil.Process(service).children():
+        for child in psutil.Process(service).children(recursive=True):
             with suppress(psutil.Error):
-                if child.cmdline()[3:5] == ["rl_orch.worker.warm.standby", "ready"]:
-                    found.append(child.pid)
-    return found
+                if child.name() == NAME:
+                    ready.append(child.pid)
+    return ready
 
 
 def launched(shell: Shell, *words: str) -> tuple[Run, int]:
-    """A run that has begun, and the pid of its root."""
+    """A run that has begun, and the pid of its run process."""
     run_id = shell.json(*words)["id"]
     with Client.of_home(shell.home) as client:
         handle = until(lambda: [a.handle for a in client.show(run_id).attempts if a.handle])[0]
@@ -299,7 +301,7 @@ def lives(pid: int) -> bool:
 
 @contextmanager
 def living(runner: Runner, directory: Path) -> Iterator[int]:
-    """The pid of a root that trains."""
+    """The pid of a run process that trains."""
     handle = runner.start(directory, Task(attempt=1))
     try:
         events = RunDir(directory).events
@@ -313,19 +315,17 @@ def living(runner: Runner, directory: Path) -> Iterator[int]:
 def about(pid: int, folder: Path) -> dict[str, Any]:
     """All that can be seen of a process and is not its own alone."""
     process = psutil.Process(pid)
-    environment = process.environ()
-    cookie = environment.pop(pids.COOKIE)
+    environment = {k: v for k, v in process.environ().items() if k != pids.COOKIE}
     assert environment == variables(1)
     open_files = {fd: os.readlink(f"/proc/{pid}/fd/{fd}").replace(str(folder), "X") for fd in "012"}
     return {
-        "words": [word.replace(str(folder), "X") for word in process.cmdline() if word],
-        "cookie": cookie.replace(str(folder), "X"),
+        "name": process.name(),
         "environment": environment,
         "leads": (os.getsid(pid) == pid, os.getpgid(pid) == pid),
         "files": open_files,
         "descriptors": process.num_fds(),
         "threads": process.num_threads(),
-        "parent": process.ppid(),
+        "parent": psutil.Process(process.ppid()).name(),
         "place": process.cwd(),
         "limits": Path(f"/proc/{pid}/limits").read_text(),
         "signals": [

@@ -1,5 +1,5 @@
-"""Every shipped spec can be carried out, and those that take a minute at most learn what they are
-for: judged on episodes that training never saw."""
+"""Every shipped spec can be carried out, and those that take seconds learn what they are for:
+judged on episodes that training never saw. `make soak` has those that take longer."""
 
 from contextlib import closing
 
@@ -23,8 +23,6 @@ SOLVED = {
     "a2c-CartPole-v1.yaml": (475.0, (1,)),
     "dqn-CartPole-v1.yaml": (475.0, (1,)),
     "qrdqn-CartPole-v1.yaml": (475.0, (1,)),
-    "sac-Pendulum-v1.yaml": (-200.0, (1,)),
-    "td3-Pendulum-v1.yaml": (-200.0, (1,)),
 }
 """The return that counts as solved, and the seeds that are tried here."""
 
@@ -63,6 +61,11 @@ def test_a_shipped_spec_is_found_by_algorithm_and_environment(name: str) -> None
     ("name", "seed"), [(name, seed) for name, (_, seeds) in SOLVED.items() for seed in seeds]
 )
 def test_a_shipped_spec_reaches_the_level_that_counts_as_solved(name: str, seed: int) -> None:
+    solves(name, seed, SOLVED[name][0])
+
+
+def solves(name: str, seed: int, level: float) -> None:
+    """Train, and judge the policy on fresh episodes."""
     spec = of(name, f"env.seed={seed}")
     with closing(Training(spec, MemoryOutlet())) as training:
         outcome = training.run()
@@ -74,7 +77,7 @@ def test_a_shipped_spec_reaches_the_level_that_counts_as_solved(name: str, seed:
         deterministic=True,
         step=outcome.env_steps,
     )
-    assert report.summary.mean >= SOLVED[name][0]
+    assert report.summary.mean >= level
     verdict = judge(report, None, rules_from(spec.gates), env_steps=outcome.env_steps)
     assert verdict is not None
     assert verdict.passed, verdict.checks

@@ -21,10 +21,10 @@ LAUNCH = (*RESUMED, "train.total_timesteps=307200")
 
 
 def worker(shell: Shell) -> int | None:
-    """The pid of the run's root, if it lives."""
-    roots = [p.pid for p in shell.processes() if "rl_orch.worker.train" in p.cmdline()]
-    assert len(roots) <= 1
-    return roots[0] if roots else None
+    """The pid of the run process that trains, if it lives."""
+    training = [p.pid for p in shell.run_processes() if "rl_orch.worker.train" in p.cmdline()]
+    assert len(training) <= 1
+    return training[0] if training else None
 
 
 def kill_by_chance(shell: Shell, directory: RunDir, chance: random.Random) -> bool:

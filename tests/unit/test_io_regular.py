@@ -10,6 +10,7 @@ import pytest
 from rl_orch.api.feeds import LONGEST_LINE, Part, Starts, StreamPosition
 from rl_orch.api.feeds import read as read_feed
 from rl_orch.api.routes.streams import event_frames
+from rl_orch.core.ports import Task
 from rl_orch.core.registry.verdicts import digest
 from rl_orch.errors import Damaged, RlctlError
 from rl_orch.io import service_note
@@ -23,7 +24,7 @@ from rl_orch.io.run.disk_reserve import reserved
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.io.trackers.pump import Pump
 from rl_orch.records import EventKind
-from rl_orch.runners import children
+from rl_orch.runners.local import LocalRunner
 from tests.odd_files import HUGE, KINDS, a_hole, in_place
 from tests.unit.test_io_telemetry import Memory
 
@@ -145,10 +146,10 @@ def test_notes_that_nobody_needs_count_as_none(tmp_path: Path, kind: str) -> Non
         pass
 
 
-def test_a_root_is_not_started_where_its_log_is_a_fifo(tmp_path: Path) -> None:
+def test_a_run_process_is_not_started_where_its_log_is_a_fifo(tmp_path: Path) -> None:
     in_place(tmp_path / "log.txt", "a FIFO")
     with pytest.raises(Damaged, match=r"log\.txt' cannot be used: it is a FIFO"):
-        children.RunProcesses().start(["true"], tmp_path, attempt=1)
+        LocalRunner().start(tmp_path, Task(attempt=1))
 
 
 def tell(path: Path, *values: float, attempt: int = 1) -> None:

@@ -197,8 +197,8 @@ def test_an_optimiser_descends_as_in_torch(kind: type[Optimizer], most: float | 
         x = torch.randn(4, 3, generator=generator, dtype=torch.float64)
         norm = theirs.step(nets[1](x).square().sum(), 0.01)
         nets[0](x).square().sum().backward()
-        found = descend(ours.descent, step + 1, 0.01)
-        ours.descent.gradient[:] = 0.0
+        found = descend(ours.arrays, step + 1, 0.01)
+        ours.arrays.gradient[:] = 0.0
         close(found, norm.item(), 1e-10)
         close(flattened(nets[0]).numpy(), flattened(nets[1]).numpy(), 1e-10)
 
@@ -358,9 +358,9 @@ def test_what_is_not_finite_ends_an_update() -> None:
 def test_a_pass_stops_at_the_first_part_that_is_not_finite() -> None:
     _, learner = a_pair("ppo")
     ppo: Any = learner
-    rollout = ppo._rollouts.prepare(experience(learner, 0))
+    rollout = ppo.rollouts.prepare(experience(learner, 0))
     rollout.returns[13] = math.inf
-    terms = ppo._updates.run(
+    terms = ppo.engine_updates.run(
         rollout,
         np.arange(32),
         np.arange(0, 33, 8),

@@ -94,9 +94,9 @@ def get_run(ref: Reference, here: Here) -> Response:
 
 
 @routes.get("/runs/{ref}/view", response_model=RunDetails, **operation("viewRun", "read", 404))
-async def view_run(ref: Reference, here: Here) -> Response:
+async def view_run(ref: Reference, here: Here, checkpoints: bool = True) -> Response:
     """A run with its spec, attempts, checkpoints, models and final report."""
-    return await aside(lambda: json_response(here.orchestrator.show(ref)))
+    return await aside(lambda: json_response(here.orchestrator.show(ref, checkpoints=checkpoints)))
 
 
 @routes.get(

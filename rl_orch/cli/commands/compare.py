@@ -70,7 +70,7 @@ def command(
         picture.check_name(path)
     connected = connect(home, database, server, reading=True)
     compared = [subjects.find(connected, reference) for reference in runs]
-    specs = [connected.show(subject.runs[0].id).spec for subject in compared]
+    specs = [connected.show(subject.runs[0].id, checkpoints=False).spec for subject in compared]
     difference = differences(specs)
     if any(subject.group for subject in compared):
         difference.pop("env.seed", None)

@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Take in a policy of Stable-Baselines3, CleanRL, torch or another home.
 
-    Only weights are read, by a process that can start, connect to and overwrite nothing; a pickle
+    Only weights are read, by a process with bounds of memory and time and no network; a pickle
     is never loaded, and one that wants more than tensors is refused by name. Every shape is held
     against the environment. Nothing is played: what the file's makers measured is not believed.
 

@@ -62,7 +62,7 @@ def command(
     spec = _without_address(spec)
     manner = OutputOptions(place_flags(home, database, server), json=json, quiet=quiet)
     if not detach and server is None:
-        with _expected(spec) as runners:
+        with _prestarted(spec) as runners:
             return _in_foreground(_connected(home, database, runners), spec, manner)
     line = lasting(home, database, server)
     submission = line.ask(lambda connected: _submitted(connected, spec))
@@ -79,7 +79,7 @@ def _submitted(connected: Connected, spec: Spec) -> Submission:
 
 
 @contextmanager
-def _expected(spec: Spec) -> Iterator[dict[str, "Runner"]]:
+def _prestarted(spec: Spec) -> Iterator[dict[str, "Runner"]]:
     """A runner that has begun to load what a run of ours needs: that takes longer than anything
     else that is to be done before. If there is no such run in the end, nothing is left of it."""
     if spec.runner.name != "local":
@@ -91,7 +91,7 @@ def _expected(spec: Spec) -> Iterator[dict[str, "Runner"]]:
     try:
         yield {"local": runner}
     finally:
-        runner.spares.close()
+        runner.standbys.close()
 
 
 def _connected(

@@ -32,7 +32,7 @@ def conclude(
         # What draws is loaded now: a launch need not wait for it.
         plugins.part("group summary").print_group(out(), connected, ended, flags=manner.flags)
     else:
-        shown, past = connected.show(ended.id), connected.history(ended.id)
+        shown, past = connected.show(ended.id, checkpoints=False), connected.history(ended.id)
         print_summary = plugins.part("run summary").print_summary
         print_summary(out(), shown, past, verdict or shown.verdict, flags=manner.flags)
     return EXIT_CODES[ended.whole.state]

@@ -31,7 +31,7 @@ def print_group(
     if not console.is_terminal:
         console.width = 160
     console.print()
-    target = connected.show(runs[0].id).spec.gates.min_return
+    target = connected.show(runs[0].id, checkpoints=False).spec.gates.min_return
     print_chart(console, [curves.of_group(runs, connected.history, "return")], target=target)
     row(console, "group", f"[bold]{safe(group.id)}[/]  {state_text(group)}: {state_counts(group)}")
     seeds = f"seed{'s' if len(group.seeds) > 1 else ''} {seeds_text(group.seeds)}"

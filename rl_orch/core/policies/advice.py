@@ -1,4 +1,4 @@
-"""What would make a training faster, decided from where its time goes. Pure.
+"""Advice that would make a training faster, decided from where its time goes. Pure.
 
 Only what holds for this package is said, and what only a measurement can tell is left to one: most
 pieces of advice come with a change to profile again with.
@@ -32,53 +32,55 @@ class Advice:
     change: str | None = None
 
 
-def advise(spec: Spec, found: Profile, *, cores: int, gpus: int) -> list[Advice]:
-    """What to change about a spec with nothing left open, what helps most first; none where
-    nothing is known that would."""
+def advise(spec: Spec, profile: Profile, *, cores: int, gpus: int) -> list[Advice]:
+    """Changes to a spec with nothing left open, what helps most first.
+
+    None where nothing is known that would help.
+    """
     return [
         advice
         for advice in (
-            *_engine(spec, found),
-            *_stepping(spec, found, cores),
-            *_copies(spec, found),
-            *_minibatch(spec, found),
-            *_buffer(spec, found),
-            *_turns(spec, found),
-            *_threads(spec, found, cores),
-            *_overlap(spec, found, cores),
-            *_gpu(spec, found, gpus),
-            *_updates(spec, found),
+            *_engine(spec, profile),
+            *_stepping(spec, profile, cores),
+            *_copies(spec, profile),
+            *_minibatch(spec, profile),
+            *_buffer(spec, profile),
+            *_turns(spec, profile),
+            *_threads(spec, profile, cores),
+            *_overlap(spec, profile, cores),
+            *_gpu(spec, profile, gpus),
+            *_updates(spec, profile),
         )
         if advice.change is None or _possible(spec, advice.change)
     ]
 
 
-def _engine(spec: Spec, found: Profile) -> Iterator[Advice]:
+def _engine(spec: Spec, profile: Profile) -> Iterator[Advice]:
     """Kernels, where they are not used and could be."""
-    share = found.share("learner", "policy")
-    if found.engine.value == "kernels" or share < 0.2:
+    share = profile.share("learner", "policy")
+    if profile.engine.value == "kernels" or share < 0.2:
         return
     start = f"Deciding and learning take {_percent(share)}, in torch"
-    if found.engine.why_not is None:
+    if profile.engine.why_not is None:
         yield Advice(f"{start}, though kernels can train this.", "train.engine=kernels")
-    elif found.engine.mendable and (needed := kernel_requirements(spec)):
+    elif profile.engine.mendable and (needed := kernel_requirements(spec)):
         change = " ".join(f"{path}={_text(value)}" for path, value in needed.items())
         yield Advice(
-            f"{start}, because {found.engine.why_not}; kernels could train it otherwise.",
+            f"{start}, because {profile.engine.why_not}; kernels could train it otherwise.",
             f"{change} train.engine=kernels",
         )
 
 
-def _stepping(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
-    """What steps the environment."""
-    share, ms = found.share("env"), found.ms_per_1000_steps("env") / 1000
+def _stepping(spec: Spec, profile: Profile, cores: int) -> Iterator[Advice]:
+    """Another way to step the environment, where stepping takes long."""
+    share, ms = profile.share("env"), profile.ms_per_1000_steps("env") / 1000
     start = f"Stepping takes {_percent(share)}, {ms:.2g} ms a step"
-    backend = found.backend.value
-    if backend != "native" and found.backend.why_not is None and share >= 0.1:
+    backend = profile.backend.value
+    if backend != "native" and profile.backend.why_not is None and share >= 0.1:
         yield Advice(f"{start}, though kernels can step {spec.env.id}.", "env.backend=native")
         return
     if share >= 0.5:
-        for name in found.at_once:
+        for name in profile.at_once:
             yield Advice(
                 f"{start}; {name} steps all copies at once, and plays episodes of its own.",
                 f"env.backend={name}",
@@ -92,7 +94,7 @@ def _stepping(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
             yield Advice(
                 f"{start}, one copy after another; there are {cores} cores.", "env.backend=async"
             )
-        elif not found.at_once:
+        elif not profile.at_once:
             yield Advice(
                 f"{start}, one copy after another: more copies do not speed it up, nor does async "
                 "where steps are short. A faster environment does, or one that steps all copies at "
@@ -100,10 +102,10 @@ def _stepping(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
             )
 
 
-def _copies(spec: Spec, found: Profile) -> Iterator[Advice]:
+def _copies(spec: Spec, profile: Profile) -> Iterator[Advice]:
     """More copies, where deciding for one takes as long as for many."""
-    share, copies = found.share("policy"), spec.env.num_envs
-    if share < 0.25 or found.apart or copies >= MANY_COPIES or "buffer" in found.parts:
+    share, copies = profile.share("policy"), spec.env.num_envs
+    if share < 0.25 or profile.apart or copies >= MANY_COPIES or "buffer" in profile.parts:
         return
     yield Advice(
         f"Deciding takes {_percent(share)}: one decision for {copies} "
@@ -113,10 +115,10 @@ def _copies(spec: Spec, found: Profile) -> Iterator[Advice]:
     )
 
 
-def _minibatch(spec: Spec, found: Profile) -> Iterator[Advice]:
+def _minibatch(spec: Spec, profile: Profile) -> Iterator[Advice]:
     """Larger minibatches, where each of them costs the overhead of torch."""
-    share, size = found.share("learner"), spec.train.batch_size
-    if spec.agent.algorithm != "ppo" or found.engine.value != "torch" or share < 0.5:
+    share, size = profile.share("learner"), spec.train.batch_size
+    if spec.agent.algorithm != "ppo" or profile.engine.value != "torch" or share < 0.5:
         return
     larger = min(4 * size, spec.rollout_size)
     if size < LARGE_MINIBATCH and larger > size:
@@ -127,9 +129,9 @@ def _minibatch(spec: Spec, found: Profile) -> Iterator[Advice]:
         )
 
 
-def _buffer(spec: Spec, found: Profile) -> Iterator[Advice]:
+def _buffer(spec: Spec, profile: Profile) -> Iterator[Advice]:
     """Drawing uniformly, where drawing by priority takes long."""
-    share = found.share("buffer")
+    share = profile.share("buffer")
     if spec.buffer.prioritized and share >= 0.25:
         yield Advice(
             f"The replay buffer takes {_percent(share)}: drawing by priority takes longer than "
@@ -138,10 +140,10 @@ def _buffer(spec: Spec, found: Profile) -> Iterator[Advice]:
         )
 
 
-def _turns(spec: Spec, found: Profile) -> Iterator[Advice]:
+def _turns(spec: Spec, profile: Profile) -> Iterator[Advice]:
     """As many updates in fewer turns, where each turn costs bookkeeping."""
-    share, steps, updates = found.share("other"), spec.rollout.steps, spec.train.gradient_steps
-    if share < 0.15 or "buffer" not in found.parts or spec.rollout_size >= LARGE_ROLLOUT:
+    share, steps, updates = profile.share("other"), spec.rollout.steps, spec.train.gradient_steps
+    if share < 0.15 or "buffer" not in profile.parts or spec.rollout_size >= LARGE_ROLLOUT:
         return
     change = f"rollout.steps={10 * steps}"
     if updates > 0:
@@ -154,21 +156,21 @@ def _turns(spec: Spec, found: Profile) -> Iterator[Advice]:
     )
 
 
-def _threads(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
+def _threads(spec: Spec, profile: Profile, cores: int) -> Iterator[Advice]:
     """Another number of threads, where matrices are large, or there are more than one needs."""
-    share, threads = found.share("learner"), spec.resources.threads
+    share, threads = profile.share("learner"), spec.resources.threads
     widest = max(spec.agent.network.hidden_sizes, default=0)
     if share < 0.5 or spec.resources.device != "cpu":
         return
-    if found.engine.value == "kernels" and spec.agent.algorithm not in SHARED_OUT:
+    if profile.engine.value == "kernels" and spec.agent.algorithm not in SHARED_OUT:
         return
-    if threads > 1 and widest < WIDE_LAYER and not _sees_images(found):
+    if threads > 1 and widest < WIDE_LAYER and not _sees_images(profile):
         yield Advice(
             f"Learning takes {_percent(share)}, with {threads} threads; small networks are often "
             "faster with one.",
             "resources.threads=1",
         )
-    elif threads == 1 and cores > 1 and (widest >= WIDE_LAYER or _sees_images(found)):
+    elif threads == 1 and cores > 1 and (widest >= WIDE_LAYER or _sees_images(profile)):
         yield Advice(
             f"Learning takes {_percent(share)}, with one thread of {cores} cores; large networks "
             "are often faster with more.",
@@ -176,10 +178,10 @@ def _threads(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
         )
 
 
-def _overlap(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
+def _overlap(spec: Spec, profile: Profile, cores: int) -> Iterator[Advice]:
     """Collecting while learning, where both take long."""
-    learning = found.share("learner")
-    collecting = found.share("env", "policy", "other")
+    learning = profile.share("learner")
+    collecting = profile.share("env", "policy", "other")
     if spec.rollout.overlap or cores < 2 or min(learning, collecting) < 0.2:
         return
     faster = 1 / max(learning, collecting)
@@ -191,21 +193,20 @@ def _overlap(spec: Spec, found: Profile, cores: int) -> Iterator[Advice]:
     )
 
 
-def _gpu(spec: Spec, found: Profile, gpus: int) -> Iterator[Advice]:
+def _gpu(spec: Spec, profile: Profile, gpus: int) -> Iterator[Advice]:
     """A GPU that nobody uses, where there is enough for it to do."""
-    share = found.share("learner")
-    if gpus and spec.resources.device == "cpu" and share >= 0.5 and _sees_images(found):
+    share = profile.share("learner")
+    if gpus and spec.resources.device == "cpu" and share >= 0.5 and _sees_images(profile):
         yield Advice(f"Learning takes {_percent(share)}; there is a GPU.", "resources.device=cuda")
 
 
-def _updates(spec: Spec, found: Profile) -> Iterator[Advice]:
+def _updates(spec: Spec, profile: Profile) -> Iterator[Advice]:
     """Fewer updates, where they take nearly all: a choice, not a gain."""
-    share, train = found.share("learner", "buffer"), spec.train
+    share, train = profile.share("learner", "buffer"), spec.train
     if share < 0.7:
         return
-    start = (
-        f"Learning{', with the buffer,' if 'buffer' in found.parts else ''} takes {_percent(share)}"
-    )
+    buffered = ", with the buffer," if "buffer" in profile.parts else ""
+    start = f"Learning{buffered} takes {_percent(share)}"
     faster = 1 / (1 - share / 2)
     less = f"Half as many: about {faster:.1f} times as fast, and less is learned from each step."
     if spec.agent.algorithm == "ppo" and train.update_epochs > 1:
@@ -213,7 +214,7 @@ def _updates(spec: Spec, found: Profile) -> Iterator[Advice]:
             f"{start}, in {train.update_epochs} passes over each rollout. {less}",
             f"train.update_epochs={train.update_epochs // 2}",
         )
-    elif "buffer" in found.parts and train.gradient_steps > 0:
+    elif "buffer" in profile.parts and train.gradient_steps > 0:
         yield Advice(
             f"{start}, with {train.gradient_steps} {_updates_text(train.gradient_steps)} every "
             f"{_steps_text(spec.rollout_size)}. {less}",
@@ -221,8 +222,8 @@ def _updates(spec: Spec, found: Profile) -> Iterator[Advice]:
         )
 
 
-def _sees_images(found: Profile) -> bool:
-    return "image" in found.observations
+def _sees_images(profile: Profile) -> bool:
+    return "image" in profile.observations
 
 
 def _possible(spec: Spec, change: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_orch.core.policies.player_pool import EvalRequest, playing, worth
 from rl_orch.io.machine import hardware
-from rl_orch.io.processes.task_child import TaskChild
+from rl_orch.io.processes.task_child import TaskChild, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
 from rl_orch.records import EvalReport, ModelVersion
@@ -24,7 +24,7 @@ class SubprocessEvaluator:
     def assess(
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
-        """The report on a model, and on another one over episodes of the very same seeds."""
+        """Reports on a model, and on another one over episodes of the same seeds."""
         question = EvalRequest(
             challenger=_named(challenger),
             champion=None if champion is None else _named(champion),
@@ -37,7 +37,7 @@ class SubprocessEvaluator:
     def gather(
         self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
     ) -> GateEvidence:
-        """What is wanted of a model besides the report on it: champions play the same seeds."""
+        """Evidence on a model besides the report on it: champions play the same seeds."""
         question = {
             "directory": str(Path(model.model_path).parents[1]),
             "report": report.model_dump(mode="json"),
@@ -48,7 +48,7 @@ class SubprocessEvaluator:
             doing="gathering evidence",
             hint="Run `rlctl doctor`; the last line above may say more.",
         )
-        return GateEvidence.model_validate(child.answer(question, _unheeded))
+        return GateEvidence.model_validate(child.answer(question, unwatched))
 
 
 def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
@@ -68,9 +68,5 @@ def _named(model: ModelVersion) -> dict[str, Any]:
     }
 
 
-def _unheeded(_doing: str, _done: float) -> None:
-    """Nobody waits to hear what is being done."""
-
-
 def _unheard(_done: float) -> None:
-    """Nobody waits to hear how far it is."""
+    """Ignore how far it is: nobody waits to hear it."""

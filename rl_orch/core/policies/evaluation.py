@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from rl_orch.core.policies.player_pool import (
     EvalRequest,
     EvalResult,
     EvalWorkers,
+    FractionCallback,
     joined,
     playing,
     worth,
@@ -40,13 +41,14 @@ FINAL = "final"
 ASKED = re.compile(r"eval-([1-9][0-9]{0,8})\.json")
 """The reports of evaluations that somebody has asked for."""
 
-FractionCallback = Callable[[float], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How policies are to be evaluated; `sequential` for two of them, until it is decided. `using`
-    is what computes the actions of the first: torch, or a graph of a bundle, which is greedy."""
+    """Request to evaluate policies; `sequential` for two of them, until it is decided.
+
+    `using` is what computes the actions of the first: torch, or a graph of a bundle, which is
+    greedy.
+    """
 
     episodes: int
     seed: int
@@ -83,7 +85,7 @@ class PairedEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What was found."""
+    """Result of an evaluation, with the comparison if there was one."""
 
     answer: EvalResult
     comparison: PairedEvaluation | None = None
@@ -117,7 +119,7 @@ def make_room(source: PolicySource, folder: Path | None = None) -> None:
         _writable(directory)
 
 
-def keep(source: PolicySource, found: EvalResult, folder: Path | None = None) -> dict[str, Path]:
+def keep(source: PolicySource, result: EvalResult, folder: Path | None = None) -> dict[str, Path]:
     """Write a report, its table and its records: into a folder, or into the run's own under the
     next free name. Nothing, where a policy belongs to no run and no folder is named."""
     directory = _directory(source, folder)
@@ -130,9 +132,9 @@ def keep(source: PolicySource, found: EvalResult, folder: Path | None = None) ->
             "episodes": directory.episodes_file(name),
             "records": directory.records_file(name),
         }
-        write_table(files["episodes"], found.report)
-        write_records(files["records"], found.episodes[0] if found.episodes else {})
-        directory.write_report(name, found.report)
+        write_table(files["episodes"], result.report)
+        write_records(files["records"], result.episodes[0] if result.episodes else {})
+        directory.write_report(name, result.report)
     return files
 
 
@@ -152,7 +154,7 @@ def name_of_newest(source: PolicySource) -> str | None:
     if directory is None:
         return None
     files = (directory.path / "evals").glob("eval-*.json")
-    numbers = sorted(int(found[1]) for file in files if (found := ASKED.fullmatch(file.name)))
+    numbers = sorted(int(match[1]) for file in files if (match := ASKED.fullmatch(file.name)))
     names = [FINAL, *(f"eval-{number}" for number in reversed(numbers))]
     return next((name for name in names if _is_of(directory, name, source.path)), None)
 
@@ -212,17 +214,17 @@ def _until_decided(
 
         parts.append(players.play(question, played, size - played, heard))
         played = size
-        found = joined(parts, question.seed)
-        seen = test.look(_differences(found))
+        result = joined(parts, question.seed)
+        seen = test.look(_differences(result))
         if seen.decision != "go on":
             break
-    ended = replace(found, report=found.report.model_copy(update={"stopping": test.stopping}))
+    ended = replace(result, report=result.report.model_copy(update={"stopping": test.stopping}))
     return Evaluated(ended, _compared(ended, asked, seen))
 
 
-def _differences(found: EvalResult) -> list[float]:
-    assert found.baseline is not None
-    pairs = zip(found.report.returns, found.baseline.returns, strict=True)
+def _differences(result: EvalResult) -> list[float]:
+    assert result.baseline is not None
+    pairs = zip(result.report.returns, result.baseline.returns, strict=True)
     return [ours - theirs for ours, theirs in pairs]
 
 
@@ -263,7 +265,10 @@ def _writable(directory: RunDir) -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Whoever else keeps an evaluation there waits, so that no two take one name."""
+    """Lock on a folder of evaluations, so that no two take one name.
+
+    Whoever else keeps an evaluation there waits.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

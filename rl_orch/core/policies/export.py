@@ -32,8 +32,8 @@ def show(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]
 
 
 def default_out(source: Path, form: str) -> Path:
-    """Where an export goes if nobody says: the folder `exports` of the run that a checkpoint is
-    in, or the current folder."""
+    """Path of an export if nobody says: in the folder `exports` of the run that a checkpoint is in,
+    or in the current folder."""
     run = source.parent.parent
     folder = run / "exports" if (run / "spec.yaml").is_file() else Path.cwd()
     suffix = SUFFIXES.get(form, "")

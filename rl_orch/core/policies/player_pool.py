@@ -29,7 +29,7 @@ FractionCallback = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class EvalRequest:
-    """Which policies to play, and how. Each is named as `worker/stored.playable` takes it.
+    """Policies to play, and how. Each is named as `worker/policies/sources.playable` takes it.
 
     A seed of None is a fresh one, which the report names; without a word on whether actions are
     sampled, the challenger's spec decides.
@@ -45,8 +45,10 @@ class EvalRequest:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """The report on a policy, on the one it was compared with, and notable episodes of each with
-    their actions."""
+    """Report on a policy, and on the one it was compared with.
+
+    `episodes` are notable episodes of each with their actions.
+    """
 
     report: EvalReport
     baseline: EvalReport | None = None
@@ -114,7 +116,7 @@ def playing(children: int) -> Iterator[EvalWorkers]:
 
 
 def worth(episodes: int, cores: int) -> int:
-    """How many children are worth it."""
+    """Number of children that so many episodes are worth."""
     return max(1, min(cores, -(-episodes // WORTH_A_CHILD)))
 
 
@@ -166,17 +168,17 @@ def _ask(
     child.process.send(json.dumps(document) + "\n")
     for line in child.process.lines():
         try:
-            told = json.loads(line)
+            reply = json.loads(line)
         except ValueError:  # A blank line, or half of one.
             continue
-        match told:
+        match reply:
             case {"doing": _, "done": done}:
                 heard(child, float(done))
             case {"report": _}:
                 heard(child, 1.0)
-                return _answer(told)
+                return _answer(reply)
             case {"error": _}:
-                raise refusal(told)
+                raise refusal(reply)
     raise _ended(child.process)
 
 
@@ -196,12 +198,12 @@ def joined(parts: Sequence[EvalResult], seed: int) -> EvalResult:
     )
 
 
-def _answer(told: Mapping[str, Any]) -> EvalResult:
-    against = told["baseline"]
+def _answer(reply: Mapping[str, Any]) -> EvalResult:
+    against = reply["baseline"]
     return EvalResult(
-        EvalReport.model_validate(told["report"]),
+        EvalReport.model_validate(reply["report"]),
         None if against is None else EvalReport.model_validate(against),
-        tuple(notable([Recorded.model_validate(e) for e in side]) for side in told["episodes"]),
+        tuple(notable([Recorded.model_validate(e) for e in side]) for side in reply["episodes"]),
     )
 
 

@@ -1,6 +1,6 @@
-"""Where the time of a training goes, found out by a child that trains for a short time.
+"""Profile of a training, made by a child that trains for a short time.
 
-What to make of it is decided in `advice.py`.
+It says where the time goes. What to make of it is decided in `advice.py`.
 """
 
 from rl_orch.errors import BadInput
@@ -26,8 +26,10 @@ def refuse_unless_local(spec: Spec) -> None:
 def profile(
     spec: Spec, *, seconds: float | None, steps: int | None, watch: ProgressCallback
 ) -> Profile:
-    """Let a child train what the spec says, with nothing left open, until one of the limits is
-    reached. When this is interrupted, nothing is left of the child."""
+    """Let a child train what the spec says until one limit is reached.
+
+    The spec has nothing left open. When this is interrupted, nothing is left of the child.
+    """
     limits = {"seconds": seconds, "steps": steps}
     question = {"spec": spec.model_dump(mode="json"), "limits": limits}
     child = TaskChild(

@@ -37,7 +37,7 @@ TORCH_TIMEOUT_S = 120.0
 
 
 def quick(home: Path, spec: Spec) -> list[Finding]:
-    """What can be told at once, without starting anything: the check before every launch."""
+    """Findings to be had at once, without starting anything: the check before every launch."""
     return [
         findings.cores(hardware.cores(), spec),
         findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
@@ -58,13 +58,13 @@ def examine(
     wall, steady = time.time(), time.monotonic()
     devices, tried, cores = ask_torch(), filesystem.abilities(home), hardware.cores()
     wanted = str(home / DATABASE) if database is None else database
-    told: list[Finding] = []
+    device_findings: list[Finding] = []
     if spec is not None and devices.problem is None:
-        spec, told = resolve_devices(spec, _devices_of(spec, devices), cores)
-    found = [
+        spec, device_findings = resolve_devices(spec, _devices_of(spec, devices), cores)
+    facts = [
         findings.python(sys.version_info[:3], _environment()),
         findings.torch(devices, [gpu.name for gpu in hardware.gpus()]),
-        *told,
+        *device_findings,
         findings.rendering(_has_egl(), os.environ.get("MUJOCO_GL"), platform.system()),
         findings.cores(cores, spec),
         findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
@@ -80,16 +80,16 @@ def examine(
     ]
     drift_s = (time.time() - wall) - (time.monotonic() - steady)
     clock = findings.clock(time.time(), _installed_at(), tried.skew_s, drift_s)
-    return [*found, clock]
+    return [*facts, clock]
 
 
-def refuse(found: Sequence[Finding]) -> list[Finding]:
+def refuse(looked_at: Sequence[Finding]) -> list[Finding]:
     """The warnings among the findings; if any of them is a failure, that is raised."""
-    failed = failures(found)
+    failed = failures(looked_at)
     if failed:
         message = "; ".join(finding.detail for finding in failed)
         raise BadInput(message, path=failed[0].path, hint=failed[0].fix)
-    return [finding for finding in found if finding.level == "warn"]
+    return [finding for finding in looked_at if finding.level == "warn"]
 
 
 def ready(home: Path, spec: Spec) -> tuple[Spec, list[Finding]]:
@@ -97,8 +97,8 @@ def ready(home: Path, spec: Spec) -> tuple[Spec, list[Finding]]:
 
     Takes no time to speak of unless a device other than the CPU is asked for.
     """
-    chosen, told = resolve_auto(spec)
-    return chosen, refuse([*told, *quick(home, chosen)])
+    chosen, device_findings = resolve_auto(spec)
+    return chosen, refuse([*device_findings, *quick(home, chosen)])
 
 
 def resolve_auto(spec: Spec) -> tuple[Spec, list[Finding]]:
@@ -126,15 +126,15 @@ def resolve_devices(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, lis
 
 
 def ask_torch() -> Devices:
-    """What torch says of itself, asked in a process of its own."""
+    """Devices that torch sees, asked in a process of its own."""
     try:
         done = ask(("check device",), "", timeout_s=TORCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         problem = f"torch did not load within {TORCH_TIMEOUT_S:.0f} s"
         return Devices(_version("torch"), problem=problem)
     try:
-        told = json.loads(done.stdout.splitlines()[-1])
-        return Devices(told["torch"], tuple(told["cuda"]), told["mps"])
+        answer = json.loads(done.stdout.splitlines()[-1])
+        return Devices(answer["torch"], tuple(answer["cuda"]), answer["mps"])
     except (IndexError, ValueError, KeyError):
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         return Devices(_version("torch"), problem=f"torch cannot be loaded: {last[0]}")
@@ -166,22 +166,25 @@ def is_installed(module: str) -> bool:
 
 
 def _damage(database: Database) -> tuple[str, str] | None:
-    """What is wrong with a database that can be read, and what to do about it."""
+    """Damage to a database that can be read, and its fix; None if whole."""
     with database.reading() as connection:
         if connection.dialect.name == "sqlite":
-            told = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-            if told != "ok":
-                return f"is damaged: {told}", "Restore it from a copy; run directories are whole."
+            answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+            if answer != "ok":
+                return f"is damaged: {answer}", "Restore it from a copy; run directories are whole."
         if not sa.inspect(connection).has_table("alembic_version"):
             return None
-        known = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-    if known is not None and known > HEAD:
-        return f"is at schema {known}, this rlctl knows {HEAD}", "Use the newer rlctl."
+        revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if revision is not None and revision > HEAD:
+        return f"is at schema {revision}, this rlctl knows {HEAD}", "Use the newer rlctl."
     return None
 
 
 def _open_to(home: Path, database: str) -> dict[str, str]:
-    """To whom the home, and a database that is a file elsewhere, are open besides their user."""
+    """Paths that are open to others, each with to whom (path → whom).
+
+    They are the home, and a database that is a file elsewhere.
+    """
     elsewhere = not is_url(database) and not Path(database).absolute().is_relative_to(home)
     paths = [home, Path(database)] if elsewhere else [home]
     seen = ((path, private.open_to(path)) for path in paths if path.exists())
@@ -189,7 +192,7 @@ def _open_to(home: Path, database: str) -> dict[str, str]:
 
 
 def _devices_of(spec: Spec, devices: Devices | None) -> Devices:
-    """What the run could use: a program has a torch of its own, so the driver's word counts."""
+    """Devices the run could use: a program has a torch of its own, so the driver's word counts."""
     if devices is not None and spec.runner.name != "external":
         return devices
     return Devices("", tuple(gpu.name for gpu in hardware.gpus()), hardware.has_mps())
@@ -215,7 +218,7 @@ def _has_egl() -> bool:
 
 
 def _kernels() -> Finding:
-    """Where `rl/jit.py` keeps compiled code."""
+    """Finding about the folder where `rl/jit.py` keeps compiled code."""
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_orch"
     except RuntimeError:
@@ -245,7 +248,7 @@ def _port(home: Path, number: int) -> Finding:
 
 
 def _installed_at() -> float:
-    """When this package was put here: no true clock says less."""
+    """Time at which this package was put here: no true clock says less."""
     return os.stat(rl_orch.__file__).st_mtime
 
 

@@ -1,5 +1,6 @@
-"""What to make of the facts about a machine: each function takes plain facts and returns a finding
-of ok, warn or fail, with what to do about it. Pure; `preflight.py` gathers the facts.
+"""Findings from the facts about a machine. Pure; `facts.py` gathers the facts.
+
+Each function takes plain facts and returns a finding of ok, warn or fail, with what to do about it.
 """
 
 import re
@@ -64,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What torch says of itself: the CUDA devices that it sees, and whether it has MPS.
+    """Devices of torch: the CUDA devices that it sees, and whether it has MPS.
 
     `problem` is a sentence where it could not be asked.
     """
@@ -85,7 +86,7 @@ def python(version: Sequence[int], environment: str | None) -> Finding:
 
 
 def torch(devices: Devices, gpus: Sequence[str]) -> Finding:
-    """Whether torch works, and what it can train on, of the GPUs that the driver knows."""
+    """Finding whether torch works and sees the GPUs that the driver knows."""
     if devices.problem is not None:
         fix = "Install it anew: pip install --force-reinstall torch."
         return Finding("torch", "fail", devices.problem, fix)
@@ -93,9 +94,11 @@ def torch(devices: Devices, gpus: Sequence[str]) -> Finding:
         detail = f"{devices.torch} sees {len(devices.cuda)} of the GPUs {', '.join(gpus)}"
         fix = "Install a torch build for the CUDA version of your driver (see the README)."
         return Finding("torch", "warn", detail, fix)
-    found = [f"CUDA ({', '.join(devices.cuda)})"] if devices.cuda else []
-    found += ["MPS"] if devices.mps else []
-    return Finding("torch", "ok", f"{devices.torch}, trains on {' and '.join([*found, 'the CPU'])}")
+    backends = [f"CUDA ({', '.join(devices.cuda)})"] if devices.cuda else []
+    backends += ["MPS"] if devices.mps else []
+    return Finding(
+        "torch", "ok", f"{devices.torch}, trains on {' and '.join([*backends, 'the CPU'])}"
+    )
 
 
 def device(spec: Spec, devices: Devices) -> Finding:
@@ -123,7 +126,7 @@ def device(spec: Spec, devices: Devices) -> Finding:
 
 
 def fallback(threads: int) -> Finding:
-    """What is said when `auto` has come down to the CPU."""
+    """Warning that `auto` has come down to the CPU."""
     detail = (
         f"resources.device is 'auto', and no GPU was found; training on the CPU with {threads} "
         f"thread{'' if threads == 1 else 's'}"
@@ -214,14 +217,16 @@ def kernels(cache: str, writable: bool, *, is_own: bool = True) -> Finding:
     return Finding("kernels", "warn", detail, fix)
 
 
-def file_system(found: Abilities) -> Finding:
+def file_system(abilities: Abilities) -> Finding:
     """Whether the home's file system can do what runs rely on."""
-    if found.unwritable is not None:
+    if abilities.unwritable is not None:
         fix = "Set RLCTL_HOME to a folder that you may write to."
-        return Finding("file system", "fail", f"nothing can be written: {found.unwritable}", fix)
-    if found.lacking:
+        return Finding(
+            "file system", "fail", f"nothing can be written: {abilities.unwritable}", fix
+        )
+    if abilities.lacking:
         fix = "Set RLCTL_HOME to a folder on a local disk."
-        return Finding("file system", "fail", f"lacks {'; '.join(found.lacking)}", fix)
+        return Finding("file system", "fail", f"lacks {'; '.join(abilities.lacking)}", fix)
     return Finding("file system", "ok", "locks, atomic renames and Unix sockets work")
 
 
@@ -251,7 +256,7 @@ def sqlite(version: Sequence[int]) -> Finding:
 
 
 def open_files(limit: int) -> Finding:
-    """How many files a process may have open; a service has some for each run and each client."""
+    """Number of files a process may have open; a service has some for each run and each client."""
     if limit < FEW_FILES:
         detail = f"a process may have only {limit} open"
         return Finding("open files", "warn", detail, "Raise it: ulimit -n 4096.")
@@ -294,7 +299,7 @@ def needed_extras(spec: Spec | None, database: str = "") -> list[str]:
 
 
 def failures(findings: Collection[Finding]) -> list[Finding]:
-    """Those that stand in the way."""
+    """Findings that stand in the way."""
     return [finding for finding in findings if finding.level == "fail"]
 
 

@@ -1,5 +1,7 @@
-"""How much a run will write, estimated from its spec alone: pure, and meant to be right within a
-factor of four, for environments whose observations are vectors.
+"""Estimate of how much a run will write, from its spec alone.
+
+Pure, and meant to be right within a factor of four, for environments whose observations are
+vectors.
 
 Assumed, since only the environment could tell: observations of 64 numbers, 8 actions, episodes of
 100 steps. The sizes below were measured on runs of CartPole and Pendulum.
@@ -40,8 +42,11 @@ PROGRAM_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of one checkpoint, how many there are at once, bytes of the replay segments that they
-    share, and of everything else."""
+    """Disk space of a run, in bytes.
+
+    `checkpoint` is that of one, `checkpoints` how many there are at once, `replay` that of the
+    segments that they share, and `rest` that of everything else.
+    """
 
     checkpoint: int
     checkpoints: int
@@ -55,7 +60,7 @@ class Footprint:
 
 
 def footprint(spec: Spec) -> Footprint:
-    """What one run of the spec will write."""
+    """Disk space that one run of the spec will take."""
     if spec.runner.name == "external":
         return Footprint(0, 0, PROGRAM_BYTES)
     total, rollout = spec.train.total_timesteps, spec.rollout_size

@@ -9,7 +9,7 @@ Find = Callable[[str], Sequence[Run]]
 
 
 def obstacle(run: Run, find: Find) -> str | None:
-    """Why the run can never start, since what it waits for did not succeed; None while it may."""
+    """Reason the run can never start, as what it waits for did not succeed; None while it may."""
     for name in run.after:
         awaited = find(name)
         if not awaited:

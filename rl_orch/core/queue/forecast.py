@@ -1,5 +1,6 @@
-"""When waiting runs will start, as far as can be told: from the queue and the speed of the runs
-at work. Pure: the scheduler itself, played forward.
+"""Forecast of when waiting runs will start: from the queue and the speed of the runs at work.
+
+Pure: the scheduler itself, played forward.
 """
 
 import heapq
@@ -23,7 +24,10 @@ ORDINALS = (
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Where a run is in the queue, counted from 1, and in how many seconds it might start."""
+    """Position of a run in the queue, counted from 1, and its wait in seconds.
+
+    The wait is None where it cannot be told.
+    """
 
     position: int
     wait_s: float | None
@@ -43,7 +47,7 @@ class Forecast:
 def forecast(
     queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity
 ) -> dict[str, Forecast]:
-    """What to expect for each waiting run, by its id.
+    """Forecast for each waiting run, by its id.
 
     A run is taken to last as its steps do at the speed of the runs at work, those of the same
     environment and algorithm if there are any; nothing is known of runs that nobody has queued.
@@ -56,7 +60,7 @@ def forecast(
 def _starts(
     queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity
 ) -> Iterator[tuple[str, float]]:
-    """When each run starts, in seconds from now, for as long as that can be told."""
+    """Start of each run, in seconds from now, while that can be told."""
     speeds = [claim.run for claim in working if claim.run.sps]
     now, number, waiting = 0.0, count(), {run.id: run for run in queue}
     busy = [(_lasts(claim.run, speeds), next(number), claim) for claim in working]

@@ -1,4 +1,4 @@
-"""Which waiting runs start next: `choose(queue, working, capacity)`, pure. Nothing here acts.
+"""Choice of the runs to start next: `choose(queue, working, capacity)`, pure. Nothing here acts.
 
 Every run has a place in one line, and no place is worth more than so many others, so that each
 overtaking is bounded and nothing waits for ever. When a place will be had is in `forecast.py`.
@@ -23,7 +23,7 @@ LIMIT_PLACES = 100
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a machine can give. `gpus` are the names that CUDA_VISIBLE_DEVICES has for them."""
+    """Resources of a machine. `gpus` are the names that CUDA_VISIBLE_DEVICES has for them."""
 
     cpus: int
     memory_mb: int
@@ -32,7 +32,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run at work on the machine, whoever started it, and its GPUs where they are known."""
+    """A run at work on the machine, and its GPUs where they are known.
+
+    It counts whoever started it.
+    """
 
     run: Run
     gpus: tuple[str, ...] = ()
@@ -69,7 +72,10 @@ def choose(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -
 
 
 def never_fits(run: Run, capacity: Capacity) -> str | None:
-    """Why the run could not start even on an empty machine, in a sentence, or None if it could."""
+    """Reason why the run could not start even on an empty machine.
+
+    It is a sentence, or None if the run could.
+    """
     asked = [
         ("core", run.cpus, capacity.cpus),
         ("MiB of memory", run.memory_mb, capacity.memory_mb),
@@ -104,14 +110,17 @@ def in_line(queue: Sequence[Run], working: Sequence[Claim]) -> list[Run]:
 
 
 class _Room:
-    """What is free now, and what will be when all that is at work has ended, both less what the
-    runs looked at so far have taken or set aside. What is free now may be less than nothing."""
+    """Room that is free now, and once all that is at work has ended.
+
+    Both are less what the runs looked at so far have taken or set aside. What is free now may be
+    less than nothing.
+    """
 
     def __init__(self, working: Sequence[Claim], capacity: Capacity) -> None:
         self.cpus = capacity.cpus - sum(claim.run.cpus for claim in working)
         self.memory_mb = capacity.memory_mb - sum(claim.run.memory_mb for claim in working)
-        known = {name for claim in working for name in claim.gpus}
-        free = [name for name in capacity.gpus if name not in known]
+        taken_gpus = {name for claim in working for name in claim.gpus}
+        free = [name for name in capacity.gpus if name not in taken_gpus]
         # A run whose GPUs are not known uses the first ones: a program does, if it sees them all.
         unknown = sum(max(0, claim.run.gpus - len(claim.gpus)) for claim in working)
         self._gpus, self._gpus_aside = free[unknown:], 0

@@ -26,7 +26,7 @@ LONGEST_REASON = 2000
 
 @dataclass(frozen=True, slots=True)
 class AliasKey:
-    """Which name, in which environment."""
+    """A name in an environment."""
 
     env_id: str
     alias: str
@@ -84,7 +84,10 @@ class Aliases:
             return [_change(row) for row in connection.execute(query)]
 
     def change(self, asked: Change) -> AliasChange:
-        """Make a change, if the place is still as it was seen and the model is still there."""
+        """Make a change, if the place is still as it was seen.
+
+        The model must still be there, too.
+        """
         with self._store.writing(Lock.REGISTRY) as connection:
             _refuse_overtaken(connection, asked)
             if asked.model_id is not None:
@@ -128,9 +131,10 @@ def trail(changes: Iterable[AliasChange]) -> list[int]:
 
 
 def returns_to(changes: Iterable[AliasChange], there: Callable[[int], bool]) -> int | None:
-    """The model that a rollback of one alias would return to, of those that are still there. Pure.
+    """The model that a rollback of one alias would return to. Pure.
 
-    It is never the one that has the alias: between the two, others may have had it and be gone.
+    It is one of those that are still there. It is never the one that has the alias: between the
+    two, others may have had it and be gone.
     """
     holders = trail(changes)
     before = (each for each in reversed(holders) if each != holders[-1])
@@ -139,14 +143,14 @@ def returns_to(changes: Iterable[AliasChange], there: Callable[[int], bool]) -> 
 
 def present(changes: Iterable[AliasChange]) -> dict[tuple[str, str], int]:
     """The aliases that a whole history, oldest first, comes to. Pure."""
-    found: dict[tuple[str, str], int] = {}
+    holders: dict[tuple[str, str], int] = {}
     for change in changes:
         key = (change.env_id, change.alias)
         if change.model_id is None:
-            found.pop(key, None)
+            holders.pop(key, None)
         else:
-            found[key] = change.model_id
-    return found
+            holders[key] = change.model_id
+    return holders
 
 
 def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
@@ -159,14 +163,14 @@ def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
     there = set(
         connection.execute(sa.select(MODELS.c.id).where(MODELS.c.env_id == env_id)).scalars()
     )
-    found: dict[int, str] = {}
-    for alias, known in changes.items():
-        holder = returns_to(known, there.__contains__)
+    reasons: dict[int, str] = {}
+    for alias, history in changes.items():
+        holder = returns_to(history, there.__contains__)
         if holder is not None:
-            found[holder] = f"a rollback of {alias} would return to it"
+            reasons[holder] = f"a rollback of {alias} would return to it"
     for row in connection.execute(sa.select(ALIASES).where(ALIASES.c.env_id == env_id)):
-        found[row.model_id] = f"it is {row.alias}"
-    return found
+        reasons[row.model_id] = f"it is {row.alias}"
+    return reasons
 
 
 def refuse_unfit(connection: sa.Connection, model_id: int, place: AliasKey) -> str | None:
@@ -181,10 +185,10 @@ def refuse_unfit(connection: sa.Connection, model_id: int, place: AliasKey) -> s
     if row.env_id != place.env_id:
         raise BadInput(f"model {model_id} is of {row.env_id}, not of {place.env_id}")
     refuse_at_work(connection, model_id, row.run_id)
-    found = sealed.manifest_digest(Path(row.model_path))
-    if found is None:
+    digest = sealed.manifest_digest(Path(row.model_path))
+    if digest is None:
         raise NotFound(f"the files of model {model_id} are gone: {row.model_path!r}")
-    if row.digest is not None and found != row.digest:
+    if row.digest is not None and digest != row.digest:
         raise Conflict(
             f"model {model_id} has other files than were evaluated: {row.model_path!r}",
             hint=f"rlctl registry verify says more; rlctl registry validate {model_id} --fresh "
@@ -197,10 +201,10 @@ def _refuse_unjudged(connection: sa.Connection, asked: Change, digest: str | Non
     """Raise if what a promotion was decided by no longer holds: the model was judged anew, or is
     another one by now."""
     assert asked.model_id is not None
-    known = verdicts.on_files(verdicts.of_model(connection, asked.model_id), digest)
-    newest = verdicts.alone(known)
+    stored = verdicts.on_files(verdicts.of_model(connection, asked.model_id), digest)
+    newest = verdicts.alone(stored)
     holds = newest is not None and newest.passed
-    if not holds or asked.verdict_id not in {found.id for found in known}:
+    if not holds or asked.verdict_id not in {verdict.id for verdict in stored}:
         raise Conflict(
             f"model {asked.model_id} was judged anew, or replaced, while this was decided",
             hint=f"Look at `rlctl registry show {asked.model_id}`, then decide again.",

@@ -27,7 +27,7 @@ NEEDED_FOR = {"max_latency_ms": LATENCY, "max_bundle_mb": BUNDLE, "export_parity
 def wanted(
     registry: Registry, env_id: str, checkpoint: Path, rules: Sequence[gate.Rule]
 ) -> EvidenceRequest:
-    """What rules want to know of a checkpoint; who has an alias is as of now."""
+    """Evidence that rules ask for about a checkpoint; who has an alias is as of now."""
     needed = {NEEDED_FOR[rule.name] for rule in rules if rule.name in NEEDED_FOR}
     aliases = sorted({rule.against for rule in rules if rule.against is not None})
     return EvidenceRequest(
@@ -39,7 +39,7 @@ def wanted(
 
 
 def lacking(known: GateEvidence, asked: EvidenceRequest) -> EvidenceRequest:
-    """What of all that is wanted was not gathered yet. Pure."""
+    """The part of a request that was not gathered yet. Pure."""
     champions = {
         alias: champion
         for alias, champion in asked.champions.items()
@@ -55,7 +55,7 @@ def lacking(known: GateEvidence, asked: EvidenceRequest) -> EvidenceRequest:
 
 
 def unplayed(asked: EvidenceRequest, digest: str | None) -> GateEvidence:
-    """What can be said without playing: which aliases are nobody's, or the model's own. Pure."""
+    """Evidence that needs no playing: which aliases are nobody's, or the model's own. Pure."""
     baselines = {
         alias: Baseline(champion=champion)
         for alias, champion in asked.champions.items()
@@ -65,7 +65,7 @@ def unplayed(asked: EvidenceRequest, digest: str | None) -> GateEvidence:
 
 
 def joined(known: GateEvidence, news: GateEvidence) -> GateEvidence:
-    """What was gathered before and now; what is new counts. Pure."""
+    """Evidence gathered before and now; what is new counts. Pure."""
     found = {
         "baselines": {**known.baselines, **news.baselines},
         "latency": news.latency or known.latency,
@@ -91,7 +91,7 @@ def with_events(known: GateEvidence, directory: RunDir, rules: Sequence[gate.Rul
 def evidence(
     report: EvalReport, known: GateEvidence, rules: Sequence[gate.Rule], *, env_steps: int
 ) -> gate.Evidence:
-    """What was gathered, as rules read it. Pure."""
+    """Evidence that was gathered, as rules read it. Pure."""
     played = {
         alias: found.report
         for alias, found in known.baselines.items()
@@ -150,7 +150,7 @@ def _is_own(champion: Champion | None) -> bool:
 
 
 def _problems(known: GateEvidence, rules: Sequence[gate.Rule]) -> dict[str, str]:
-    """Why evidence is missing, by rule."""
+    """Reasons why evidence is missing, by rule."""
     found: dict[str, str] = {}
     for rule in rules:
         baseline = known.baselines.get(rule.against or "")

@@ -1,4 +1,4 @@
-"""Whether the registry and the files agree: every model with its checkpoint, every verdict on it
+"""Agreement of the registry and the files: every model with its checkpoint, every verdict on it
 with the report that it read, and every alias with its history. Looks only.
 """
 
@@ -20,18 +20,18 @@ from rl_orch.records import ModelVersion, RegistryFault, StoredVerdict, Verifica
 
 
 def verify(store: Store, env: str | None = None) -> Verification:
-    """What is missing or changed, by name. Reads every byte of every checkpoint."""
+    """Faults by name, missing or changed. Reads every byte of every checkpoint."""
     query = sa.select(MODELS).order_by(MODELS.c.id)
     with store.reading() as connection:
-        known = models(connection, query if env is None else query.where(MODELS.c.env_id == env))
+        listed = models(connection, query if env is None else query.where(MODELS.c.env_id == env))
     registry = Registry(store)
     faults = [
         fault
-        for model in known
+        for model in listed
         for fault in _of_model(model, partial(registry.verdicts_on, model.id))
     ]
     faults += _of_aliases(Aliases(store), env)
-    return Verification(models=len(known), faults=tuple(faults))
+    return Verification(models=len(listed), faults=tuple(faults))
 
 
 def _of_model(
@@ -44,9 +44,9 @@ def _of_model(
         yield RegistryFault(model_id=model.id, kind="retiring", sentence=sentence)
         return
     yield from _of_files(model)
-    for found in verdicts.on_files(judged(), model.digest):
-        if found.report_path is not None:
-            yield from _of_report(model, found)
+    for verdict in verdicts.on_files(judged(), model.digest):
+        if verdict.report_path is not None:
+            yield from _of_report(model, verdict)
 
 
 def _of_files(model: ModelVersion) -> Iterator[RegistryFault]:
@@ -81,10 +81,10 @@ def _of_report(model: ModelVersion, newest: StoredVerdict) -> Iterator[RegistryF
 
 
 def _of_aliases(aliases: Aliases, env: str | None) -> Iterator[RegistryFault]:
-    told = present(reversed(aliases.history(env=env)))
+    by_history = present(reversed(aliases.history(env=env)))
     real = {(alias.env_id, alias.alias): alias.model_id for alias in aliases.find(env=env)}
-    for env_id, alias in sorted({*told, *real}):
-        said, has = told.get((env_id, alias)), real.get((env_id, alias))
+    for env_id, alias in sorted({*by_history, *real}):
+        said, has = by_history.get((env_id, alias)), real.get((env_id, alias))
         if said != has:
             sentence = f"{alias}@{env_id} is model {has}; by its history it is model {said}"
             yield RegistryFault(model_id=has, kind="alias", sentence=sentence)

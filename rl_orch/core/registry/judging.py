@@ -28,7 +28,7 @@ BASELINE = "@baseline"
 
 @dataclass(frozen=True, slots=True)
 class ValidationRequest:
-    """How a model is to be judged: by another return than its spec asks for, over so many episodes,
+    """Request to judge a model: by another return than its spec asks for, over so many episodes,
     and on episodes that are played now whether or not there is a report."""
 
     min_return: float | None = None
@@ -50,21 +50,21 @@ def validate(
     digest = sealed.manifest_digest(path)
     report = _known(directory, model, wish, digest)
     file = directory.report_file(FINAL) if report is not None else None
-    known = GateEvidence(digest=digest)
+    gathered = GateEvidence(digest=digest)
     if report is not None:
         catalog.verify_policy(path)
-        known = gate_evidence.read(directory, FINAL, digest) or known
+        gathered = gate_evidence.read(directory, FINAL, digest) or gathered
     else:
         report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
         _verify_unless_played(path, report)
     wanted = evidence.wanted(registry, model.env_id, path, rules)
-    known = _completed(assess, model, report, known, wanted)
-    known = evidence.with_events(known, directory, rules)
+    gathered = _completed(assess, model, report, gathered, wanted)
+    gathered = evidence.with_events(gathered, directory, rules)
     steps = model.total_timesteps or report.step
-    verdict = gate.weigh(evidence.evidence(report, known, rules, env_steps=steps), rules)
+    verdict = gate.weigh(evidence.evidence(report, gathered, rules, env_steps=steps), rules)
     assert verdict is not None
     if gate.read_more(rules):
-        file = evidence.kept(directory, model.id, report, known)
+        file = evidence.kept(directory, model.id, report, gathered)
     elif file is None:
         file = evidence.kept(directory, model.id, report, None)
     judgement = Judgement(verdict, rules, file, digest=digest, episodes=report.summary.n)
@@ -149,12 +149,12 @@ def _completed(
     assess: ModelEvaluator,
     model: ModelVersion,
     report: EvalReport,
-    known: GateEvidence,
+    gathered: GateEvidence,
     wanted: EvidenceRequest,
 ) -> GateEvidence:
     """All that is wanted, as far as it can be had: what is known already is not asked again."""
-    lacking = evidence.lacking(known, wanted)
-    news = evidence.unplayed(lacking, known.digest)
+    lacking = evidence.lacking(gathered, wanted)
+    news = evidence.unplayed(lacking, gathered.digest)
     if lacking.laborious:
         news = assess.gather(model, report, lacking)
-    return evidence.joined(known, news)
+    return evidence.joined(gathered, news)

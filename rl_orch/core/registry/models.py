@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from rl_orch.core.registry import verdicts
 from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.database import Lock
-from rl_orch.core.store.runs import Store
+from rl_orch.core.store.runs import Store, nothing
 from rl_orch.core.store.tables import ALIASES, MODELS, RUNS
 from rl_orch.errors import Conflict, NotFound
 from rl_orch.gate import Rule
@@ -30,10 +30,6 @@ AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
 
 NAMED = sa.select(ALIASES.c.model_id)
 """The models that have an alias."""
-
-
-def nothing() -> None:
-    """What happens to files where there are none."""
 
 
 class Registry:
@@ -66,12 +62,12 @@ class Registry:
             "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
         }
         with self._store.holding(run.id, lease) as connection:
-            known = connection.execute(
+            row = connection.execute(
                 sa.select(MODELS).where(MODELS.c.model_path == str(path))
             ).one_or_none()
-            if known is not None:
-                _renew(connection, known, report, values["digest"])
-                return int(known.id)
+            if row is not None:
+                _renew(connection, row, report, values["digest"])
+                return int(row.id)
             statement = MODELS.insert().values(**values).returning(MODELS.c.id)
             return int(connection.execute(statement).scalar_one())
 
@@ -151,16 +147,16 @@ class Registry:
             if values:
                 connection.execute(sa.update(MODELS).where(here).values(**values))
             number = verdicts.keep(connection, model_id, judgement, at=self._clock())
-            found = verdicts.of_model(connection, model_id)
-        return next(verdict for verdict in found if verdict.id == number)
+            stored = verdicts.of_model(connection, model_id)
+        return next(verdict for verdict in stored if verdict.id == number)
 
     def get(self, model_id: int) -> ModelVersion:
         """The model of that id."""
         with self._store.reading() as connection:
-            found = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
-        if not found:
+            matches = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+        if not matches:
             raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
-        return found[0]
+        return matches[0]
 
     def find(self, query: ModelQuery) -> list[ModelVersion]:
         """The models that a query asks for: the newest first, or the best where it asks for so
@@ -186,8 +182,8 @@ class Registry:
     def at(self, path: Path) -> ModelVersion | None:
         """The model whose checkpoint is at that path."""
         with self._store.reading() as connection:
-            found = models(connection, sa.select(MODELS).where(MODELS.c.model_path == str(path)))
-        return found[0] if found else None
+            matches = models(connection, sa.select(MODELS).where(MODELS.c.model_path == str(path)))
+        return matches[0] if matches else None
 
     def verdicts_on(self, model_id: int) -> list[StoredVerdict]:
         """All verdicts on a model, the newest first."""
@@ -280,7 +276,7 @@ def refuse_named(connection: sa.Connection, run_id: str) -> None:
 
 
 def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
-    """What a row says of a checkpoint that no gate has seen."""
+    """Columns of a checkpoint that no gate has seen."""
     return {
         "model_path": str(path),
         "algorithm": run.algo,
@@ -296,40 +292,42 @@ def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
 
 
 def _renew(
-    connection: sa.Connection, known: sa.Row[Any], report: EvalReport, digest: str | None
+    connection: sa.Connection, row: sa.Row[Any], report: EvalReport, digest: str | None
 ) -> None:
     """Bring the row of a checkpoint that is told of again up to date.
 
     Another checkpoint in its place has not been judged. Where the old one has an alias its row
     stays, so that whoever verifies sees that the files are others now.
     """
-    same = known.digest is None or digest is None or known.digest == digest
-    if same and known.verdict is not None:
+    same = row.digest is None or digest is None or row.digest == digest
+    if same and row.verdict is not None:
         return
     values = _measured(report) | ({} if digest is None else {"digest": digest})
     if not same:
         values |= {"validated": False, "verdict": None}
-    free = sa.and_(MODELS.c.id == known.id, MODELS.c.id.not_in(NAMED))
+    free = sa.and_(MODELS.c.id == row.id, MODELS.c.id.not_in(NAMED))
     connection.execute(sa.update(MODELS).where(free).values(**values))
 
 
 def _conditions(query: ModelQuery) -> list[sa.ColumnElement[bool]]:
     columns = {"env": "env_id", "algo": "algorithm", "run": "run_id"}
     wanted = {columns[name]: getattr(query, name) for name in columns}
-    found = [MODELS.c[name] == value for name, value in wanted.items() if value is not None]
-    found.append(MODELS.c.retiring.is_not(sa.true()))
+    conditions = [MODELS.c[name] == value for name, value in wanted.items() if value is not None]
+    conditions.append(MODELS.c.retiring.is_not(sa.true()))
     if query.validated:
-        found.append(MODELS.c.validated.is_(sa.true()))
+        conditions.append(MODELS.c.validated.is_(sa.true()))
     if query.alias is not None:
-        found.append(MODELS.c.id.in_(NAMED.where(ALIASES.c.alias == query.alias)))
-    return found
+        conditions.append(MODELS.c.id.in_(NAMED.where(ALIASES.c.alias == query.alias)))
+    return conditions
 
 
 def _is_largest(connection: sa.Connection, model_id: int, judgement: Judgement) -> bool:
     """Whether no verdict on the same files was over more episodes: a small sample takes no place of
     a larger one."""
-    known = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
-    most = max((found.episodes or 0 for found in known if found.baseline_id is None), default=0)
+    stored = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
+    most = max(
+        (verdict.episodes or 0 for verdict in stored if verdict.baseline_id is None), default=0
+    )
     return (judgement.episodes or 0) >= most
 
 
@@ -354,6 +352,6 @@ def _model(row: sa.Row[Any], aliases: tuple[str, ...]) -> ModelVersion:
 def _parsed(text: str | None) -> dict[str, Any] | None:
     """An object out of a column, if there is one."""
     with suppress(ValueError):
-        found = json.loads(text or "null")
-        return found if isinstance(found, dict) else None
+        document = json.loads(text or "null")
+        return document if isinstance(document, dict) else None
     return None

@@ -1,5 +1,5 @@
-"""Whether a model deserves an alias: by the verdicts that are stored, and by a comparison with the
-model in its place. Pure; what is decided here is carried out in `models.py`.
+"""Decision whether a model deserves an alias: by the verdicts that are stored, and by a comparison
+with the model in its place. Pure; what is decided here is carried out in `models.py`.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ NO_REGRESSION = "no_regression"
 
 @dataclass(frozen=True, slots=True)
 class PromotionRule:
-    """What is asked of a challenger: to be better than the model at the alias, or, with a margin,
-    not to be worse."""
+    """Demand on a challenger: to be better than the model at the alias, or, with a margin, not to
+    be worse."""
 
     alias: str
     allow_equal: bool = False
@@ -36,11 +36,14 @@ class PromotionRule:
         return (NO_REGRESSION, IMPROVEMENT) if self.allow_equal else (IMPROVEMENT,)
 
 
-def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVerdict:
-    """The verdict by which a model may have a name, or `GateRefused` with what to do."""
-    newest = verdicts.alone(verdicts.on_files(known, model.digest))
+def validating(model: ModelVersion, stored: Sequence[StoredVerdict]) -> StoredVerdict:
+    """The verdict by which a model may have a name.
+
+    Raises `GateRefused` with what to do if there is none.
+    """
+    newest = verdicts.alone(verdicts.on_files(stored, model.digest))
     if newest is None:
-        older = " on its files as they are now" if known else ""
+        older = " on its files as they are now" if stored else ""
         raise GateRefused(
             f"model {model.id} has no verdict{older}, and nobody promotes what no gate has passed",
             hint=f"rlctl registry validate {model.id}; with --min-return NUMBER, if its spec has "
@@ -56,7 +59,7 @@ def validating(model: ModelVersion, known: Sequence[StoredVerdict]) -> StoredVer
 
 def decided(
     model: ModelVersion,
-    known: Sequence[StoredVerdict],
+    stored: Sequence[StoredVerdict],
     champion: ModelVersion,
     demand: PromotionRule,
     episodes: int,
@@ -66,32 +69,32 @@ def decided(
     The newest one that passed does, if it asked for no less. Else one over as many episodes that
     was asked the same: whoever tries again has to play more.
     """
-    met = verdicts.against(verdicts.on_files(known, model.digest), champion, demand.met_by)
-    for found in met:
-        margins = [rule["limit"] for rule in found.rules if rule["name"] == NO_REGRESSION]
-        if found.passed and all(margin <= demand.margin for margin in margins):
-            return found
+    met = verdicts.against(verdicts.on_files(stored, model.digest), champion, demand.met_by)
+    for verdict in met:
+        margins = [rule["limit"] for rule in verdict.rules if rule["name"] == NO_REGRESSION]
+        if verdict.passed and all(margin <= demand.margin for margin in margins):
+            return verdict
     same = (
-        found
-        for found in met
-        if (found.episodes or 0) >= episodes
-        and [(rule["name"], rule["limit"]) for rule in found.rules]
+        verdict
+        for verdict in met
+        if (verdict.episodes or 0) >= episodes
+        and [(rule["name"], rule["limit"]) for rule in verdict.rules]
         == [(demand.rule.name, demand.rule.limit)]
     )
     return next(same, None)
 
 
 def refuse_beaten(
-    model: ModelVersion, champion_id: int, place: AliasKey, found: StoredVerdict
+    model: ModelVersion, champion_id: int, place: AliasKey, comparison: StoredVerdict
 ) -> None:
     """Raise `GateRefused` unless the comparison passed."""
-    if found.passed:
+    if comparison.passed:
         return
-    equal = any(check.rule == NO_REGRESSION for check in found.verdict.checks)
+    equal = any(check.rule == NO_REGRESSION for check in comparison.verdict.checks)
     less = "" if equal else "Where being as good is enough: --allow-equal, with --margin. "
     raise GateRefused(
         f"model {model.id} does not take the place of model {champion_id} as {place}: "
-        f"{_failed(found.verdict)}",
+        f"{_failed(comparison.verdict)}",
         hint=f"{less}To decide by more episodes: --episodes. To promote it all the same: --force "
         '--reason "…"; that is kept for good.',
     )

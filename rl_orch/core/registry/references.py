@@ -1,5 +1,5 @@
-"""How users name a policy: a model's id, an alias, `best@ENV`, a run, or a path. Resolved alike by
-every command, here and through a service.
+"""References to a policy, as users write them: a model's id, an alias, `best@ENV`, a run, or a
+path. Resolved alike by every command, here and through a service.
 """
 
 import difflib
@@ -29,7 +29,7 @@ FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """Where a policy is, in which form, and the model and the run that it belongs to, if any."""
+    """Location and form of a policy, and its model and run, if any."""
 
     path: Path
     kind: Kind
@@ -38,7 +38,7 @@ class PolicySource:
 
     @property
     def name(self) -> str:
-        """What it is called in a sentence."""
+        """Name of the policy in a sentence."""
         return f"{self.kind} {self.path.name}" if self.model is None else f"model {self.model.id}"
 
     @property
@@ -49,7 +49,7 @@ class PolicySource:
 
     @property
     def word(self) -> str:
-        """What names it in a command, as a shell reads it."""
+        """Name of the policy in a command, as a shell reads it."""
         return shlex.quote(str(self.path)) if self.model is None else str(self.model.id)
 
 
@@ -58,7 +58,7 @@ Again = Callable[[str, str], str]
 
 
 class KnowsModels(Protocol):
-    """Who knows the models: the registry's verbs, here or over HTTP."""
+    """Lookup of models: the registry's verbs, here or over HTTP."""
 
     def get(self, reference: int) -> ModelVersion:
         """The model of that id."""
@@ -74,7 +74,7 @@ class KnowsModels(Protocol):
 
 
 class KnowsRuns(Protocol):
-    """Who knows the runs: the verbs of runs, here or over HTTP."""
+    """Lookup of runs: the verbs of runs, here or over HTTP."""
 
     def get(self, reference: str) -> Run:
         """The run that is meant."""
@@ -84,16 +84,16 @@ class KnowsRuns(Protocol):
 
 
 def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
-    """Where the policy is that a word means; its files must be on this machine."""
+    """Source of the policy that a word means; its files must be on this machine."""
     if _is_path(word):
         path = Path(word).expanduser().absolute()
         if not path.exists():
             raise _nothing_there(word)
         return PolicySource(path, kind_of(path))
-    found = model(models, runs, word)
-    path = Path(found.model_path)
-    run = None if found.run_id is None else _run(runs, found.run_id)
-    return PolicySource(path, kind_of(path), found, run)
+    chosen = model(models, runs, word)
+    path = Path(chosen.model_path)
+    run = None if chosen.run_id is None else _run(runs, chosen.run_id)
+    return PolicySource(path, kind_of(path), chosen, run)
 
 
 def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
@@ -132,23 +132,29 @@ def names_model(models: KnowsModels, word: str) -> bool:
 
 
 def best(models: KnowsModels, env: str | None) -> ModelVersion:
-    """The validated model with the highest mean reward, of an environment or of the only one that
-    has any."""
+    """The validated model of an environment with the highest mean reward.
+
+    Without an environment, it is that of the only one that has any.
+    """
     if env is not None:
-        found = models.list(ModelQuery(validated=True, top_n=1, env=env))
-        if found:
-            return found[0]
-    known = models.environments()
-    if env is None and len(known) == 1:
-        return best(models, known[0])
-    if env is None and known:
+        validated = models.list(ModelQuery(validated=True, top_n=1, env=env))
+        if validated:
+            return validated[0]
+    environments = models.environments()
+    if env is None and len(environments) == 1:
+        return best(models, environments[0])
+    if env is None and environments:
         raise BadInput(
-            f"there are validated models of {', '.join(known)}; returns of different environments "
-            "cannot be compared",
-            hint=f"Say which is meant: --env {known[0]}, or {BEST}@{known[0]}.",
+            f"there are validated models of {', '.join(environments)}; returns of different "
+            "environments cannot be compared",
+            hint=f"Say which is meant: --env {environments[0]}, or {BEST}@{environments[0]}.",
         )
     of_it = "" if env is None else f" of {env}"
-    others = f"; there are some of: {', '.join(known)}" if known else "; there are none at all"
+    others = (
+        f"; there are some of: {', '.join(environments)}"
+        if environments
+        else "; there are none at all"
+    )
     raise NotFound(
         f"no validated model{of_it}{others}",
         hint="A gate that its run passes validates one, or `rlctl registry validate`.",
@@ -169,22 +175,22 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
     if run.model_id is not None:
         with suppress(NotFound):  # It may have been let go of since.
             return models.get(run.model_id)
-    found = models.list(ModelQuery(run=run.id, top_n=1))
-    if not found:
+    registered = models.list(ModelQuery(run=run.id, top_n=1))
+    if not registered:
         raise NotFound(
             f"run {run.id} is {run.state} and has no model",
             hint="A run has one once a checkpoint was evaluated, with registry.enable=true.",
         )
-    return found[0]
+    return registered[0]
 
 
 def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> BadInput:
-    """The error that a group is no policy, with the best that its runs have come to."""
-    found = []
+    """The error that a group is no policy; its hint names the best model."""
+    names = []
     for run_id in group.runs:
         with suppress(NotFound):
-            found.append(of_run(models, runs, run_id))
-    best = max(found, key=_worth, default=None)
+            names.append(of_run(models, runs, run_id))
+    best = max(names, key=_worth, default=None)
     return BadInput(
         f"{word!r} is a group of {len(group.runs)} runs, each with a policy of its own",
         hint="None of them has a model yet."
@@ -194,21 +200,21 @@ def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> B
 
 
 def _worth(model: ModelVersion) -> tuple[bool, float]:
-    """What ranks models: whether they are validated, then their mean return."""
+    """Rank of a model: whether it is validated, then its mean return."""
     return model.validated, -math.inf if model.mean_reward is None else model.mean_reward
 
 
-def only(found: Sequence[Alias], word: str) -> Alias:
+def only(aliases: Sequence[Alias], word: str) -> Alias:
     """The alias that a word means, if it means one alone."""
-    if not found:
+    if not aliases:
         raise NotFound(
             f"nobody has the alias {word!r}",
             hint=f"rlctl promote MODEL --to {word.partition('@')[0]}",
         )
-    if len(found) > 1:
-        names = ", ".join(f"{each.alias}@{each.env_id}" for each in found)
+    if len(aliases) > 1:
+        names = ", ".join(f"{each.alias}@{each.env_id}" for each in aliases)
         raise BadInput(f"{word!r} could be any of: {names}", hint="Name the environment as well.")
-    return found[0]
+    return aliases[0]
 
 
 def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
@@ -226,21 +232,21 @@ def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
     return alias, named or env
 
 
-def env_of(found: PolicySource) -> str:
+def env_of(policy: PolicySource) -> str:
     """The environment that a policy has learned."""
-    if found.model is not None:
-        return found.model.env_id
-    if found.kind == "bundle":
-        return bundles.read(found.path).policy.env_id
-    return RunDir(found.path.parents[1]).spec().env.id
+    if policy.model is not None:
+        return policy.model.env_id
+    if policy.kind == "bundle":
+        return bundles.read(policy.path).policy.env_id
+    return RunDir(policy.path.parents[1]).spec().env.id
 
 
 def refuse_other_env(
-    models: KnowsModels, found: PolicySource, env: str | None, again: Again
+    models: KnowsModels, policy: PolicySource, env: str | None, again: Again
 ) -> None:
     """Raise if a policy is of another environment than is meant, with both ways out: the best
     model of the one, and the other."""
-    if env is None or env == (learned := env_of(found)):
+    if env is None or env == (learned := env_of(policy)):
         return
     there = models.list(ModelQuery(validated=True, top_n=1, env=env))
     instead = (
@@ -249,9 +255,9 @@ def refuse_other_env(
         else f"There is no validated model of {env} yet."
     )
     raise BadInput(
-        f"{found.name} has learned {learned}; it cannot act in {env}",
+        f"{policy.name} has learned {learned}; it cannot act in {env}",
         path="env",
-        hint=f"{instead} Where it has learned: `{again(found.word, learned)}`.",
+        hint=f"{instead} Where it has learned: `{again(policy.word, learned)}`.",
     )
 
 
@@ -285,7 +291,10 @@ def _is_path(word: str) -> bool:
 
 
 def _nothing_there(word: str) -> NotFound:
-    """The error that a path leads nowhere, with how far it does and what is there."""
+    """The error that a path leads nowhere.
+
+    It says how far the path does lead and what is there.
+    """
     path = Path(word).expanduser().absolute()
     last = next(folder for folder in path.parents if folder.is_dir())
     names = sorted(each.name for each in last.iterdir() if not each.name.startswith("."))

@@ -53,13 +53,16 @@ def report_on(directory: RunDir, name: str) -> EvalReport | None:
 def judge(
     registry: Registry, run: Run, spec: Spec, report: EvalReport, *, lease: str
 ) -> tuple[Run, Verdict | None]:
-    """The run with what a process of its own found, and the verdict of its gate on that."""
+    """The run with its final evaluation, and the verdict of its gate on that.
+
+    The evaluation is what a process of its own found.
+    """
     directory, rules = RunDir.of(run), gate.rules_from(spec.gates)
     path = directory.checkpoints / str(report.checkpoint)
-    known = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
-    known = evidence.with_events(known, directory, rules)
-    found = evidence.evidence(report, known, rules, env_steps=report.step)
-    verdict = gate.weigh(found, rules)
+    gathered = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
+    gathered = evidence.with_events(gathered, directory, rules)
+    read = evidence.evidence(report, gathered, rules, env_steps=report.step)
+    verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
         registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
@@ -67,7 +70,7 @@ def judge(
     if model is not None:
         file = directory.report_file(FINAL)
         if gate.read_more(rules):
-            file = evidence.kept(directory, model.id, report, known)
+            file = evidence.kept(directory, model.id, report, gathered)
         registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
     news = {
         "eval": report.summary,
@@ -78,8 +81,10 @@ def judge(
 
 
 def retain_models(store: Store, run: Run, directory: RunDir, clock: Callable[[], float]) -> None:
-    """Let go of models that the spec of a run that has ended leaves no room for. Trouble with that
-    is not the run's; the next one to end, or to prune, finishes it."""
+    """Remove models that the spec of an ended run leaves no room for.
+
+    Trouble with that is not the run's; the next one to end, or to prune, finishes it.
+    """
     retention = Retention(store, clock)
     try:
         options = directory.spec().registry

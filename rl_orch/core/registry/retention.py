@@ -30,7 +30,8 @@ FINAL = (State.SUCCEEDED, State.REJECTED)
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """How many models of each environment stay, the best first, and for how many days."""
+    """Limits on the models of each environment: how many stay, the best first, and for how many
+    days."""
 
     keep_top_n: int | None = None
     max_age: float | None = None
@@ -51,8 +52,10 @@ class Retention:
     def prune(
         self, limits: RetentionLimits, *, env: str | None = None, dry_run: bool = False
     ) -> Pruning:
-        """Let go of what the limits leave no room for, in one environment or in each; and finish
-        what others have begun."""
+        """Remove what the limits leave no room for; and finish what others have begun.
+
+        It is done in one environment or in each.
+        """
         begun = self._begun()
         removed: list[Retirement] = []
         spared: list[Retirement] = []
@@ -70,7 +73,8 @@ class Retention:
                 if each.model_id not in gone
             ]
             begun, removed = (
-                [each for each in found if each.model_id in gone] for found in (begun, removed)
+                [each for each in retirements if each.model_id in gone]
+                for retirements in (begun, removed)
             )
         return Pruning(removed=(*begun, *removed), spared=tuple(spared), dry_run=dry_run)
 
@@ -94,11 +98,11 @@ class Retention:
         return gone
 
     def _begun(self) -> list[Retirement]:
-        """What others have begun to remove, and did not come to the end of."""
+        """Removals that others have begun and not finished."""
         query = sa.select(MODELS.c.id).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
         with self._store.reading() as connection:
-            found = connection.execute(query).scalars().all()
-        return [Retirement(model_id=each, why="its removal was cut short") for each in found]
+            ids = connection.execute(query).scalars().all()
+        return [Retirement(model_id=each, why="its removal was cut short") for each in ids]
 
     def _environments(self, env: str | None) -> list[str]:
         if env is not None:
@@ -110,23 +114,23 @@ class Retention:
     def _look(
         self, env_id: str, limits: RetentionLimits
     ) -> tuple[list[Retirement], list[Retirement]]:
-        """What would go, and what would but for a need of it."""
+        """Models that would go, and those that would but for a need of them."""
         with self._store.reading() as connection:
             query = sa.select(MODELS).where(
                 MODELS.c.env_id == env_id, MODELS.c.retiring.is_not(sa.true())
             )
-            known = models(connection, query)
-            needed = aliases.protected(connection, env_id) | _of_runs(connection, known)
-        here = [model for model in known if Path(model.model_path).parent.is_dir()]
+            listed = models(connection, query)
+            needed = aliases.protected(connection, env_id) | _of_runs(connection, listed)
+        here = [model for model in listed if Path(model.model_path).parent.is_dir()]
         return choose(here, needed, limits, now=self._clock())
 
     def _mark(self, model_id: int, env_id: str) -> bool:
         """Whether a model is now retiring: nothing has come to need it in the meantime."""
         with self._store.writing(Lock.REGISTRY) as connection:
-            known = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
-            if not known or known[0].retiring:
+            matches = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+            if not matches or matches[0].retiring:
                 return False
-            if model_id in aliases.protected(connection, env_id) | _of_runs(connection, known):
+            if model_id in aliases.protected(connection, env_id) | _of_runs(connection, matches):
                 return False
             free = sa.and_(MODELS.c.id == model_id, MODELS.c.id.not_in(NAMED))
             marked = sa.update(MODELS).where(free).values(retiring=True)
@@ -139,13 +143,17 @@ class Retention:
 
 
 def choose(
-    known: Sequence[ModelVersion], needed: Mapping[int, str], limits: RetentionLimits, *, now: float
+    listed: Sequence[ModelVersion],
+    needed: Mapping[int, str],
+    limits: RetentionLimits,
+    *,
+    now: float,
 ) -> tuple[list[Retirement], list[Retirement]]:
-    """Which models of an environment go, and which would but for a need of them. Pure.
+    """Models of an environment that go, and those that would but for a need. Pure.
 
     What is validated comes before what is not, then the higher mean reward, then the newer one.
     """
-    ranked = sorted(known, key=_rank, reverse=True)
+    ranked = sorted(listed, key=_rank, reverse=True)
     going: list[Retirement] = []
     staying: list[Retirement] = []
     for place, model in enumerate(ranked, start=1):
@@ -172,19 +180,22 @@ def _rank(model: ModelVersion) -> tuple[bool, float, int, int]:
     return model.validated, reward, model.timestamp, model.id
 
 
-def _of_runs(connection: sa.Connection, known: Sequence[ModelVersion]) -> dict[int, str]:
-    """The models whose run has not come to a final end, and those that were imported and have yet
-    to be measured, each with why it stays."""
-    runs = {model.run_id for model in known if model.run_id is not None}
+def _of_runs(connection: sa.Connection, listed: Sequence[ModelVersion]) -> dict[int, str]:
+    """Models that a run or an import still needs, each with why it stays.
+
+    They are those whose run has not come to a final end, and those that were imported and have yet
+    to be measured.
+    """
+    runs = {model.run_id for model in listed if model.run_id is not None}
     query = sa.select(RUNS.c.id, RUNS.c.state).where(RUNS.c.state.not_in(FINAL))
     states = {run_id: state for run_id, state in connection.execute(query) if run_id in runs}
     unmeasured = {
         model.id: f"it was imported, and not judged yet: rlctl registry validate {model.id}"
-        for model in known
+        for model in listed
         if model.source == "import" and model.mean_reward is None
     }
     return unmeasured | {
         model.id: f"its run {model.run_id} is {states[model.run_id]} and may still need it"
-        for model in known
+        for model in listed
         if model.run_id in states
     }

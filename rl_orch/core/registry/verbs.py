@@ -14,7 +14,7 @@ from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, AliasKey, Cha
 from rl_orch.core.registry.judging import ValidationRequest
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.promotion import PromotionRule
-from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.registry.references import KnowsRuns, PolicySource
 from rl_orch.core.registry.retention import Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, NotFound
@@ -23,7 +23,6 @@ from rl_orch.io.processes.pids import somebody
 from rl_orch.records import (
     Alias,
     AliasChange,
-    Group,
     ModelVersion,
     ModelView,
     Pruning,
@@ -40,8 +39,8 @@ FEWEST = 10
 """How few episodes may be asked for: fewer bound nothing."""
 
 
-class RegistryHost(Protocol):
-    """What is needed of the verbs of runs."""
+class RegistryHost(KnowsRuns, Protocol):
+    """The verbs of runs, as far as the registry needs them."""
 
     @property
     def store(self) -> Store:
@@ -51,15 +50,9 @@ class RegistryHost(Protocol):
     def exists(self) -> bool:
         """Whether there is a database yet."""
 
-    def get(self, reference: str) -> Run:
-        """The run that is meant."""
-
-    def group(self, reference: str) -> Group | None:
-        """The group that is meant, if one is."""
-
 
 class ModelVerbs:
-    """What can be done with the models of one home."""
+    """Operations on the models of one home."""
 
     def __init__(self, home: RegistryHost, assess: ModelEvaluator) -> None:
         self._home = home
@@ -84,7 +77,7 @@ class ModelVerbs:
         return references.model(self, self._home, reference)
 
     def show(self, reference: str | int) -> ModelView:
-        """A model with all verdicts on it, and every change of an alias that it was in."""
+        """A model with all verdicts on it and every change of its aliases."""
         model = self.get(reference)
         return ModelView(
             model=model,
@@ -123,7 +116,7 @@ class ModelVerbs:
         return judging.validate(self._registry, self._assess, model, wish)
 
     def verify(self, *, env: str | None = None) -> Verification:
-        """What is missing or changed of the registry's files, by name."""
+        """Faults of the registry's files by name, missing or changed."""
         if not self._home.exists:
             return Verification(models=0, faults=())
         return integrity.verify(self._home.store, env)
@@ -141,9 +134,10 @@ class ModelVerbs:
         episodes: int | None = None,
         who: str | None = None,
     ) -> AliasChange:
-        """Give a model an alias, if its gate has passed it and it beats who has the alias now.
+        """Give a model an alias, if it passed its gate and beats the holder.
 
-        By force neither is asked, but a reason is, and both stay in the history.
+        The holder is who has the alias now. By force neither is asked, but a reason is, and both
+        stay in the history.
         """
         model = self.get(reference)
         alias, named = references.place_of(to, env)
@@ -178,18 +172,18 @@ class ModelVerbs:
         reason: str | None = None,
         who: str | None = None,
     ) -> AliasChange:
-        """Give an alias back to the model that had it before, if that is still there."""
+        """Give an alias back to the last model before that is still there."""
         _refuse_reason(reason)
-        found = self._held(alias, env)
-        place = AliasKey(found.env_id, found.alias)
-        known = self._aliases.history(env=place.env_id, alias=place.alias)
-        before = returns_to(reversed(known), self._is_there)
+        held = self._held(alias, env)
+        place = AliasKey(held.env_id, held.alias)
+        changes = self._aliases.history(env=place.env_id, alias=place.alias)
+        before = returns_to(reversed(changes), self._is_there)
         if before is None:
             raise Conflict(
-                f"nobody who is still there was {place} before model {found.model_id}",
+                f"nobody who is still there was {place} before model {held.model_id}",
                 hint=f"rlctl registry history {place}",
             )
-        mine = (change for change in known if change.model_id == before)
+        mine = (change for change in changes if change.model_id == before)
         then = next(change for change in mine if change.action == "promote")
         if then.forced:
             why = f"forced before: {then.reason}"
@@ -198,7 +192,7 @@ class ModelVerbs:
             Change(
                 place,
                 before,
-                found.model_id,
+                held.model_id,
                 "rollback",
                 who or somebody(),
                 reason,
@@ -217,10 +211,10 @@ class ModelVerbs:
     ) -> AliasChange:
         """Take an alias away, so that nobody has it."""
         _refuse_reason(reason)
-        found = self._held(alias, env)
-        place = AliasKey(found.env_id, found.alias)
+        held = self._held(alias, env)
+        place = AliasKey(held.env_id, held.alias)
         return self._aliases.change(
-            Change(place, None, found.model_id, "remove", who or somebody(), reason)
+            Change(place, None, held.model_id, "remove", who or somebody(), reason)
         )
 
     def prune(
@@ -231,7 +225,7 @@ class ModelVerbs:
         env: str | None = None,
         dry_run: bool = False,
     ) -> Pruning:
-        """Let go of models beyond so many of each environment, or older than so many days."""
+        """Remove models beyond a number for each environment, or an age in days."""
         if not self._home.exists:
             return Pruning(removed=(), dry_run=dry_run)
         limits = RetentionLimits(keep_top_n, max_age)

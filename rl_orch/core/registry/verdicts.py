@@ -1,4 +1,4 @@
-"""What gates have said, kept with what they read: the report by its digest, the rules as data.
+"""Verdicts of gates, kept with what they read: the report by its digest, the rules as data.
 
 Functions on a transaction; who may write in it is the caller's business.
 """
@@ -21,9 +21,11 @@ from rl_orch.records import ModelVersion, StoredVerdict, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with the rules that it goes by, the file of the report that it read, and the model
-    that this was compared with; the digests of the files that were played, over so many
-    episodes."""
+    """A verdict with the rules that it goes by and what it read.
+
+    That is the file of the report, and the model that this was compared with; the digests of the
+    files that were played, over so many episodes.
+    """
 
     verdict: Verdict
     rules: tuple[Rule, ...] = ()
@@ -60,24 +62,27 @@ def of_model(connection: sa.Connection, model_id: int) -> list[StoredVerdict]:
 
 
 def on_files(verdicts: Sequence[StoredVerdict], digest: str | None) -> list[StoredVerdict]:
-    """Those on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
-    return [found for found in verdicts if found.digest == digest]
+    """Verdicts on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
+    return [verdict for verdict in verdicts if verdict.digest == digest]
 
 
 def alone(verdicts: Sequence[StoredVerdict]) -> StoredVerdict | None:
     """The newest verdict on the model by itself. Pure."""
-    return next((found for found in verdicts if found.baseline_id is None), None)
+    return next((verdict for verdict in verdicts if verdict.baseline_id is None), None)
 
 
 def against(
     verdicts: Sequence[StoredVerdict], baseline: ModelVersion, rules: Sequence[str]
 ) -> list[StoredVerdict]:
-    """Those on a comparison with that model, as its files are, by any of these rules. Pure."""
+    """Verdicts on a comparison with that model by any of these rules. Pure.
+
+    The model counts as its files are.
+    """
     return [
-        found
-        for found in verdicts
-        if (found.baseline_id, found.baseline_digest) == (baseline.id, baseline.digest)
-        and {check.rule for check in found.verdict.checks}.intersection(rules)
+        verdict
+        for verdict in verdicts
+        if (verdict.baseline_id, verdict.baseline_digest) == (baseline.id, baseline.digest)
+        and {check.rule for check in verdict.verdict.checks}.intersection(rules)
     ]
 
 
@@ -97,8 +102,8 @@ def _document(rule: Rule) -> dict[str, Any]:
 
 
 def _newest_first(model_id: int) -> sa.Select[Any]:
-    found = sa.select(VERDICTS).where(VERDICTS.c.model_id == model_id)
-    return found.order_by(VERDICTS.c.id.desc())
+    query = sa.select(VERDICTS).where(VERDICTS.c.model_id == model_id)
+    return query.order_by(VERDICTS.c.id.desc())
 
 
 def _stored(row: sa.Row[Any]) -> StoredVerdict:

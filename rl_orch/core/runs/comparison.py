@@ -1,4 +1,7 @@
-"""Which of some groups is better, as far as their runs can tell, in numbers and in a sentence."""
+"""Comparison of groups by their runs, in numbers and in a sentence.
+
+It says which is better, as far as the runs can tell.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ OF_BOTH = (
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How one spec does against another: the first one's mean return minus the second one's."""
+    """Difference of two specs: the first one's mean return minus the second one's."""
 
     first: str
     second: str
@@ -33,24 +36,24 @@ class Effect:
 
     @property
     def sentence(self) -> str:
-        """What may be said of it, and no more."""
+        """Sentence that says what may be said of it, and no more."""
         return f"{self._said} {self.left_out}".rstrip()
 
     @property
     def _said(self) -> str:
-        first, second, found = self.first, self.second, self.found
-        if found is not None and found.ci95[1] < 0:
-            return Effect(second, first, found.turned)._said
-        if found is None:
+        first, second, measured = self.first, self.second, self.found
+        if measured is not None and measured.ci95[1] < 0:
+            return Effect(second, first, measured.turned)._said
+        if measured is None:
             return f"{first} and {second} learn in different environments: nothing to compare."
-        n = f"{found.n[0]} and {found.n[1]} training runs"
-        by = f"{figure(found.mean)} {bounds_text(found.ci95)}"
-        if min(found.n) < 2:
+        n = f"{measured.n[0]} and {measured.n[1]} training runs"
+        by = f"{figure(measured.mean)} {bounds_text(measured.ci95)}"
+        if min(measured.n) < 2:
             return (
                 f"Which of {first} and {second} is better cannot be said: it takes two training "
                 f"runs with a final evaluation on each side, and there are {n}."
             )
-        if not found.clear:
+        if not measured.clear:
             return (
                 f"{first} and {second} cannot be told apart: the difference of their mean returns "
                 f"is {by}, n = {n}."
@@ -59,28 +62,28 @@ class Effect:
 
     def document(self) -> dict[str, Any]:
         """The effect as `compare --json` shows it."""
-        found = self.found
+        measured = self.found
         return {
             "first": self.first,
             "second": self.second,
-            "mean": None if found is None else found.mean,
-            "ci95": None if found is None else list(found.ci95),
-            "n": None if found is None else list(found.n),
+            "mean": None if measured is None else measured.mean,
+            "ci95": None if measured is None else list(measured.ci95),
+            "n": None if measured is None else list(measured.n),
             "unit": "training runs",
             "sentence": self.sentence,
         }
 
 
-def effects(found: Sequence[RunOrGroup]) -> list[Effect]:
+def effects(subjects: Sequence[RunOrGroup]) -> list[Effect]:
     """Each subject against the first; none where no group is among them."""
-    if not any(subject.group for subject in found):
+    if not any(subject.group for subject in subjects):
         return []
-    return [_effect(found[0], other) for other in found[1:]]
+    return [_effect(subjects[0], other) for other in subjects[1:]]
 
 
-def caveat(found: Sequence[RunOrGroup]) -> str:
-    """What the intervals in a comparison are about."""
-    grouped = [subject.group is not None for subject in found]
+def caveat(subjects: Sequence[RunOrGroup]) -> str:
+    """Sentence on what the intervals in a comparison are about."""
+    grouped = [subject.group is not None for subject in subjects]
     if all(grouped):
         return OF_GROUPS
     return OF_BOTH if any(grouped) else OF_RUNS
@@ -89,12 +92,12 @@ def caveat(found: Sequence[RunOrGroup]) -> str:
 def _effect(first: RunOrGroup, second: RunOrGroup) -> Effect:
     if first.whole.env != second.whole.env:
         return Effect(first.id, second.id, None)
-    found = difference(_returns(first), _returns(second))
-    return Effect(first.id, second.id, found, _left_out(first, second))
+    measured = difference(_returns(first), _returns(second))
+    return Effect(first.id, second.id, measured, _left_out(first, second))
 
 
 def _left_out(*subjects: RunOrGroup) -> str:
-    """Which runs say nothing here, since they have no final evaluation: those that failed, too."""
+    """Sentence on runs left out, since they have no final evaluation: those that failed, too."""
     counts = [(len(s.runs) - len(_returns(s)), len(s.runs), s.id) for s in subjects]
     parts = [f"{missing} of {n} runs of {name}" for missing, n, name in counts if missing]
     return f"Without {' and '.join(parts)}, which have no final evaluation." if parts else ""

@@ -48,7 +48,7 @@ def record(
 
 
 def asked_of(spec: Spec, group: str | None) -> dict[str, Any]:
-    """What a run asks for by a spec that may change when it is resumed."""
+    """Columns of a run by a spec that may change when it is resumed."""
     return {
         "name": spec.label,
         "config_hash": spec.config_hash,
@@ -64,8 +64,11 @@ def asked_of(spec: Spec, group: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Runs that are not known yet, their directories made under names that nobody looks at, in a
-    folder of their own or beside where they will be. Each has its spec along."""
+    """Runs that are not known yet. Each has its spec along.
+
+    Their directories are made under names that nobody looks at, in a folder of their own or beside
+    where they will be.
+    """
 
     runs: tuple[Run, ...]
     specs: tuple[Spec, ...]
@@ -77,7 +80,7 @@ class Draft:
         return [run.id for run in self.runs]
 
     def unfinished(self, run: Run) -> Path:
-        """Where the directory of a run is made before the run is known."""
+        """Path at which the directory of a run is made before the run is known."""
         path = Path(run.path)
         return (self.folder or path.parent) / f"{UNFINISHED}{path.name}"
 
@@ -105,7 +108,10 @@ def draft(
     folder: Path | None = None,
     module_path: Sequence[str] = (),
 ) -> Draft:
-    """The run that a spec asks for, or one for each of its seeds, in directories of their own."""
+    """Draft of the run that a spec asks for, or of one for each seed.
+
+    The runs are in directories of their own.
+    """
     now, first = time.time(), new_id(spec.label)
     members = spec.members
     group, specs = (first, tuple(members)) if members else (None, (spec,))

@@ -37,7 +37,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What is drawn of a run or a group.
+    """The curve of a run or a group, as it is drawn.
 
     `training` are the returns while it learned, `evaluated` those of its evaluations. `tails` are
     runs of a group that went on after the first had ended, each by itself. `extent` is the lowest
@@ -58,29 +58,32 @@ class Curve:
 
     @property
     def last_step(self) -> int:
-        """Where the curve ends."""
+        """Last step of the curve."""
         lines = (self.training, self.evaluated, *self.tails)
         return max((line.steps[-1] for line in lines if line.steps), default=0)
 
 
 def of_run(past: History, label: str, *, until: int | None = None) -> Curve:
-    """The curve of one run, averaged over stretches as long as in a run that lasts `until`."""
+    """The curve of one run, averaged over stretches of steps.
+
+    The stretches are as long as in a run that lasts `until`.
+    """
     seen = _finite(past)
     steps, returns = seen.returns(until=until)
     kept = [(s, r) for s, r in zip(steps, returns, strict=True) if math.isfinite(r)]
     return Curve(label, _line(kept), _line(_means(seen)))
 
 
-def of_group(runs: Sequence[Run], past: Callable[[str], History], label: str) -> Curve:
+def of_group(runs: Sequence[Run], history_of: Callable[[str], History], label: str) -> Curve:
     """The mean over the runs of a group with its pointwise 95 % interval.
 
     Runs that were trained to their end count; while there are none, those that have begun. Mean
     and band end where the shortest of them does: a mean over those that go on would be one over
-    other runs. What comes after is in `tails`. `past` gives the history of a run's id.
+    other runs. What comes after is in `tails`.
     """
     counted = [run for run in runs if run.state in TRAINED] or list(runs)
-    all_seen = [_finite(past(run.id)) for run in counted]
-    seen = [known for known in all_seen if known.episodes or known.evaluations]
+    histories = [_finite(history_of(run.id)) for run in counted]
+    seen = [past for past in histories if past.episodes or past.evaluations]
     among = f"{len(seen)}" if len(seen) == len(runs) else f"{len(seen)} of {len(runs)}"
     label = f"{label}, mean of {among} run{'' if len(seen) == len(runs) == 1 else 's'}"
     return folded(seen, label)
@@ -108,7 +111,7 @@ def folded(histories: Sequence[History], label: str) -> Curve:
 
 
 def _finite(past: History) -> History:
-    """What is known of a run; not what a number that is not finite would spoil."""
+    """The history of a run without numbers that are not finite."""
     episodes = past.episodes
     if not all(map(math.isfinite, episodes.rets)):
         episodes = Episodes.of(one for one in episodes if math.isfinite(one.ret))
@@ -117,9 +120,10 @@ def _finite(past: History) -> History:
 
 
 def _stretches(episodes: Episodes, width: int) -> tuple[int, Floats]:
-    """The first stretch of steps in which an episode ended, and the mean return in each from there.
+    """The first stretch with an episode's end, and the mean returns from there.
 
-    A stretch in which none ended keeps the return of the one before.
+    There is a mean for each stretch of steps. A stretch in which none ended keeps the return of the
+    one before.
     """
     stretch = np.array(episodes.steps) // width
     first = int(stretch.min())
@@ -132,8 +136,8 @@ def _stretches(episodes: Episodes, width: int) -> tuple[int, Floats]:
 def _common_evaluations(histories: Sequence[History]) -> Line:
     """The evaluations at the steps at which every run had one."""
     means = [dict(_means(past)) for past in histories]
-    shared = sorted(set.intersection(*(set(found) for found in means))) if means else []
-    rows = np.array([[found[step] for step in shared] for found in means])
+    shared = sorted(set.intersection(*map(set, means))) if means else []
+    rows = np.array([[mean[step] for step in shared] for mean in means])
     return _mean_line(rows, shared) if shared else Line()
 
 

@@ -45,7 +45,7 @@ class EventFollower:
 
 
 def _before(start: Event, file: Path) -> Progress:
-    """What the attempts before a start, as far as it goes on from them, add up to."""
+    """Progress of the attempts before a start, as far as it goes on from them."""
     progress = Progress()
     if start.attempt > 1:
         for event in folded(file, KINDS):

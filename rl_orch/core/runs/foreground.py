@@ -28,7 +28,7 @@ def no_observer(_run: Run, _events: Sequence[Event]) -> None:
 
 
 def never() -> int:
-    """Nobody asks to stop."""
+    """Zero requests to stop: nobody asks."""
     return 0
 
 
@@ -52,7 +52,7 @@ def carry_out(
 
 
 def room(threads: int) -> int:
-    """How many runs of so many threads this process's cores have room for."""
+    """Number of runs of so many threads that this process's cores have room for."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, (allowed or 1) // threads)
 
@@ -68,7 +68,7 @@ class Pumps:
         self._open: dict[str, Pump] = {}
 
     def follow(self, run: Run, _events: Sequence[Event]) -> None:
-        """Open the trackers of a run that has begun, and close those of one that has ended."""
+        """Open the trackers of a run that has begun; close those of an ended one."""
         if run.state is not State.QUEUED and run.active and run.id not in self._open:
             self._open[run.id] = self._pump(run)
         elif not run.active:

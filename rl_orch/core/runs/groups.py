@@ -66,7 +66,7 @@ def fold(runs: Sequence[Run]) -> Group:
 
 
 def shortfall(group: Group, runs: Sequence[Run]) -> str | None:
-    """What to say of a group with fewer runs than it was to have; None of any other."""
+    """Sentence on a group with fewer runs than it was to have; None of any other."""
     if not group.is_smaller:
         return None
     spec = shlex.quote(f"{runs[0].path}/spec.yaml")
@@ -77,7 +77,7 @@ def shortfall(group: Group, runs: Sequence[Run]) -> str | None:
 
 
 def folded_state(states: Sequence[State]) -> State:
-    """What the states of a group's runs come to.
+    """State of a group, from those of its runs.
 
     `queued` while all of them are, `running` while any has yet to end; then `failed` if any failed
     or was lost, `stopped` if any was stopped, `rejected` if any was rejected, and `succeeded` if

@@ -22,7 +22,7 @@ UNNOTED = (errno.ENOENT, errno.ENOSPC, errno.EDQUOT)
 
 
 class OrphanHost(Protocol):
-    """What is needed of the verbs of runs."""
+    """The verbs of runs, as far as orphans need them."""
 
     resident: bool
 
@@ -39,7 +39,7 @@ class OrphanHost(Protocol):
         """The services that share it."""
 
     def supervisor(self, run: Run, lease: str, **how: Any) -> Supervisor:
-        """Who carries the run out, as the holder of a lease."""
+        """Supervisor of the run, as the holder of a lease."""
 
 
 class Orphans:
@@ -135,7 +135,7 @@ class Orphans:
             store.release(run.id, lease=lease)
 
     def _is_left_alone(self, run: Run, held_by: str | None) -> bool:
-        """Whether the run has somebody who looks after it, or waits for a service that will."""
+        """Whether somebody looks after the run, or a service will."""
         asked_to_stop = run.id in self._unnoted or RunDir.of(run).stop_requested
         if held_by is None:
             return run.state is State.QUEUED and not asked_to_stop

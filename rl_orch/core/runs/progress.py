@@ -1,6 +1,7 @@
-"""What a run's events add up to, and what follows once its root is gone. Pure.
+"""Progress of a run from its events, and its state without a root. Pure.
 
-Anything may append to an event file, so what cannot be read here is passed over.
+That state is the one it has once its root is gone. Anything may append to an event file, so what
+cannot be read here is passed over.
 """
 
 from collections.abc import Iterable
@@ -69,7 +70,7 @@ class Progress:
 
 
 def began(start: Event) -> str:
-    """What an attempt's first event says of where it begins."""
+    """Reason with which an attempt begins, from its first event."""
     name = catalog.checkpoint_name(start.tags.get("checkpoint"))
     if name is None:
         return "training"
@@ -104,16 +105,17 @@ def worth_a_retry(progress: Progress, gone: Exit) -> bool:
 
 
 def was_interrupted(gone: Exit, *, watched: bool, idle: int) -> bool:
-    """Whether a root that ended without a word did so by no fault of its run, as in a power cut.
+    """Whether a root ended by no fault of its run, as in a power cut.
 
-    Its supervisor died as well, before it saw that end. After so many idle attempts in a row, the
-    run itself may be what brings all down, and it is no longer taken for that.
+    It ended without a word. Its supervisor died as well, before it saw that end. After so many idle
+    attempts in a row, the run itself may be what brings all down, and it is no longer taken for
+    that.
     """
     return gone.code is None and not watched and idle < SUSPECT
 
 
 def idle_attempts(attempt: int, events: Iterable[Event]) -> int:
-    """How many attempts in a row, up to the given one, have got no checkpoint any further."""
+    """Number of attempts in a row, up to this one, without a further checkpoint."""
     furthest, advanced = 0, 0
     for event in events:
         saved = event.kind is EventKind.CHECKPOINT and event.key == "saved"

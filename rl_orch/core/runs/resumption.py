@@ -98,10 +98,9 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
 def requeued(
     run: Run, overrides: Sequence[str], check: Callable[[Spec, Sequence[str]], object]
 ) -> tuple[Run, Spec]:
-    """A run that had ended, queued for a further attempt, and its spec from then on; its directory
-    says what has changed.
+    """An ended run, queued for a further attempt, and its spec from then on.
 
-    `check` raises if a changed spec could not be carried out.
+    Its directory says what has changed. `check` raises if a changed spec could not be carried out.
     """
     directory = RunDir(Path(run.path))
     refuse_gone(run)
@@ -152,7 +151,7 @@ def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, An
 
 
 def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
-    """Raise if a single run of a group would come to be of another spec than the others."""
+    """Raise if a run of a group would get another spec than the others."""
     if run.group is None or not overrides:
         return
     spec, _ = changed_spec(run, overrides)
@@ -165,7 +164,7 @@ def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
 
 
 def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
-    """Write the spec as it is from that attempt on, and say in the manifest what has changed."""
+    """Write the spec from that attempt on, and its changes into the manifest."""
     facts = directory.manifest()
     note = {"attempt": attempt, "at": time.time(), "set": changes, "config_hash": spec.config_hash}
     directory.write_manifest(facts | {"changes": [*directory.changes(), note]})

@@ -40,13 +40,18 @@ LEFT_OUT = (
     "heartbeat",
     "gpus",
     "pinned",
+    "standby",
+    "strays",
     ".reserve",
 )
 """Files that say something about a process, not about the run."""
 
 
 def identify(source: RunDir) -> str:
-    """The id of the run in a directory that can be taken in, as its manifest gives it."""
+    """Id of the run in a directory, as its manifest gives it.
+
+    Raises if the directory cannot be taken in.
+    """
     if not source.is_run:
         raise source.not_a_run()
     run_id = _run_id(source, source.manifest())
@@ -109,7 +114,7 @@ class IncomingRun:
 def bringing(
     source: RunDir, target: RunDir, *, move: bool, watch: ProgressCallback
 ) -> Iterator[IncomingRun]:
-    """A run directory, or a copy of it, on its way to where runs of this home live.
+    """A run directory, or a copy of it, on its way into this home.
 
     Nothing is copied before all of it was measured and found to fit. To move is to rename where
     that can be done. Elsewhere it is to copy: the caller removes the source once the run is known
@@ -137,10 +142,10 @@ def bringing(
 
 
 def forget_processes(directory: RunDir) -> bool:
-    """Remove what speaks of processes elsewhere, and set their final evaluation aside, if there is
-    one; whether there is.
+    """Remove traces of processes elsewhere, and set their final evaluation aside.
 
-    Only what was evaluated here is judged here: nobody vouches for a report from elsewhere.
+    Returns whether there was one. Only what was evaluated here is judged here: nobody vouches for a
+    report from elsewhere.
     """
     for name in LEFT_OUT:
         if not (directory.path / name).is_dir():
@@ -190,28 +195,28 @@ def run_in(directory: RunDir) -> Run:
 
 def attempts_in(directory: RunDir) -> list[Attempt]:
     """The attempts that the event file tells of."""
-    found: dict[int, dict[str, Any]] = {}
+    attempts: dict[int, dict[str, Any]] = {}
     for event in read(directory.events):
         if event.kind is not EventKind.STATE or event.key not in ("started", "ended"):
             continue
-        known = found.setdefault(event.attempt, {"started_at": event.ts})
+        fields = attempts.setdefault(event.attempt, {"started_at": event.ts})
         if event.key == "ended":
-            known |= {"ended_at": event.ts, "reason": _reason(event)}
+            fields |= {"ended_at": event.ts, "reason": _reason(event)}
     run_id = directory.path.name
-    return [Attempt(run_id=run_id, number=n, **known) for n, known in sorted(found.items())]
+    return [Attempt(run_id=run_id, number=n, **fields) for n, fields in sorted(attempts.items())]
 
 
 def models_in(directory: RunDir) -> dict[str, EvalReport]:
     """The reports on all intact checkpoints that were evaluated, by name. Reads every byte."""
     if not directory.spec().registry.enable:
         return {}
-    found = {}
+    reports = {}
     for entry in catalog.listing(directory.checkpoints):
         with suppress(Damaged):
             report = directory.read_report(entry.path.name) if entry.intact else None
             if report is not None:
-                found[entry.path.name] = report
-    return found
+                reports[entry.path.name] = report
+    return reports
 
 
 def register_models(
@@ -233,7 +238,7 @@ def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
 
 
 def _group_size(facts: Mapping[str, Any]) -> int | None:
-    """How many runs the group was to have, if the manifest says so in earnest."""
+    """Number of runs a group was to have, if the manifest says so in earnest."""
     size = facts.get("group_size")
     return size if isinstance(size, int) and 0 < size <= MOST_SEEDS else None
 

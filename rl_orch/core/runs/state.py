@@ -1,4 +1,4 @@
-"""Which state may follow which. Pure: a run goes in, a run in its next state comes out."""
+"""Transitions between states of a run. Pure: a run goes in, a run in its next state comes out."""
 
 from rl_orch.errors import IllegalTransition
 from rl_orch.records import Run, State

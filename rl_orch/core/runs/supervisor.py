@@ -200,8 +200,10 @@ class Supervisor:
             self._process.stop(force=force, why=why)
 
     def _poll(self) -> Exit | None:
-        """How the root ended, if it has. One that shows no sign of life for too long is ended: it
-        hangs, or was halted."""
+        """Exit of the root, if it has ended.
+
+        One that shows no sign of life for too long is ended: it hangs, or was halted.
+        """
         if self.run.state is State.QUEUED:
             return None
         gone = self._process.poll()
@@ -215,7 +217,7 @@ class Supervisor:
         return gone
 
     def _may_still_appear(self) -> bool:
-        """Whether a root may have been started a moment ago, by a supervisor that then died.
+        """Whether a root may just have been started, by a supervisor that then died.
 
         Who only looks once goes by when the start was noted.
         """
@@ -261,7 +263,7 @@ class Supervisor:
 
     @property
     def _trained(self) -> str:
-        """How training ended, as its attempt notes it."""
+        """Reason why training ended, as its attempt notes it."""
         attempt = self._noted_attempt
         return (attempt.reason if attempt else None) or self.run.reason
 
@@ -320,7 +322,7 @@ class Supervisor:
             self._begin_evaluation(self._progress.best)
 
     def _may_begin_again(self) -> bool:
-        """Whether a root that was to be started never came to be, so that it still can."""
+        """Whether a root never came to be, so that it still can."""
         return self.may_start and not self._progress.started and not self._stopping
 
     @property
@@ -335,7 +337,7 @@ class Supervisor:
         self._begin(best)
 
     def _with_what_was_done(self, why: str) -> str:
-        """A reason with what was done to end the root, and to what it left behind."""
+        """A reason with how the root was ended and what was killed with it."""
         left = self._sweep()
         parts = [why, self._process.why_forced]
         if left:
@@ -344,12 +346,15 @@ class Supervisor:
         return "; ".join(filter(None, parts))
 
     def _sweep(self) -> int:
-        """Kill what a root that is gone left behind, and return how many processes that was."""
+        """Kill what a dead root left behind, and return the number of processes."""
         self.save()  # Refused where another supervisor's root may be at work by now.
         return self._process.sweep(through=self.run.attempt)
 
     def _after_evaluation(self, gone: Exit) -> None:
-        """Judge the checkpoint by what a process of its own found, not by what training said."""
+        """Judge the checkpoint by its final evaluation.
+
+        A process of its own found that; what training said does not count.
+        """
         best = self._progress.best
         report = report_on(self.directory, FINAL)
         if report is None or best is None or report.checkpoint != best:
@@ -394,7 +399,7 @@ class Supervisor:
             self._become(to, f"{why}; it was retried {times}" if crashed and used else why)
 
     def _idle_if_interrupted(self, gone: Exit) -> int | None:
-        """How many idle attempts there were in a row, if this one was interrupted."""
+        """Number of idle attempts in a row, if this one was interrupted."""
         idle = idle_attempts(self.run.attempt, Reader(self.directory.events, [b'"saved"']))
         return idle if was_interrupted(gone, watched=self._process.watched, idle=idle) else None
 

@@ -14,7 +14,7 @@ def directories(home: Path) -> list[Path]:
 
 
 def sentence(home: Path, paths: Sequence[Path]) -> str:
-    """What is strange about that."""
+    """Sentence on run directories that the database does not know."""
     count = "1 run directory" if len(paths) == 1 else f"{len(paths)} run directories"
     return f"the database has no runs, but {str(home / 'runs')!r} has {count}"
 

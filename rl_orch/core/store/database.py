@@ -1,6 +1,6 @@
 """One database, SQLite or PostgreSQL: its connections, its transactions, its errors in sentences.
 
-What the tables mean is in `store.py`; nobody else asks which of the two it is.
+What the tables mean is in `runs.py`; nobody else asks which of the two it is.
 """
 
 import sqlite3
@@ -58,7 +58,7 @@ CLASS = 0x726C6F72
 
 
 class Lock(IntEnum):
-    """What one writer does at a time. In SQLite that is everything."""
+    """Locks, each for what one writer does at a time. In SQLite that is everything."""
 
     MIGRATE = 1
     ARRIVE = 2
@@ -106,7 +106,7 @@ class Database:
 
     @contextmanager
     def adapting(self) -> Iterator[sa.Connection]:
-        """A transaction that brings the database up to date, or the copy that is read instead."""
+        """A transaction that brings the database, or the copy read instead, up to date."""
         if self._snapshot is None:
             with self.writing() as connection:
                 yield connection
@@ -117,7 +117,7 @@ class Database:
 
     @property
     def obstacle(self) -> str | None:
-        """Why nothing can be written, in words that follow the name of the file."""
+        """Reason why nothing can be written, in words that follow the name of the file."""
         return None if self._snapshot is None else self._snapshot.obstacle
 
     @property
@@ -154,7 +154,7 @@ class Database:
             raise BadInput(f"database {self.location!r} cannot hold this: {error}") from None
 
     def _explanation(self, error: sa.exc.DBAPIError) -> RlctlError:
-        """What the database says, in a sentence with its location in it."""
+        """The error for what the database says, in a sentence with its location in it."""
         told = " ".join(str(error.orig).split())
         for secret in self._secrets:
             told = told.replace(secret, "***")
@@ -194,7 +194,10 @@ def _sqlite(connect: Callable[[], sqlite3.Connection]) -> sa.Engine:
 
 
 def _connections(path: Path) -> Callable[[], sqlite3.Connection]:
-    """What connects to a file, which is made if there is none yet, and never again later on."""
+    """Function that connects to a file, made now if there is none yet.
+
+    The file is never made again later on.
+    """
     try:
         private.home_folder(path.parent)
         with open(path, "ab", opener=private.own_file):

@@ -30,7 +30,7 @@ NEAR = 200
 
 
 def nothing() -> None:
-    """What a submission waits for, if for nothing."""
+    """Done where nothing is to be done."""
 
 
 class Store:
@@ -43,12 +43,13 @@ class Store:
 
     @property
     def location(self) -> str:
-        """Where the database is, for messages: a path, or a URL without its password."""
+        """Location of the database, for messages: a path, or a URL without its password."""
         return self._database.location
 
     @property
     def obstacle(self) -> str | None:
-        """Why nothing can be written, in words that follow the name of the file; None if it can."""
+        """Reason why nothing can be written, in words that follow the name of the file; None if it
+        can."""
         return self._database.obstacle
 
     @property
@@ -114,9 +115,9 @@ class Store:
         not write to this store.
         """
         with self.writing(Lock.ARRIVE) as connection:
-            known = None if key is None else _submitted(connection, key, digest)
-            if known is not None:
-                return known
+            earlier = None if key is None else _submitted(connection, key, digest)
+            if earlier is not None:
+                return earlier
             ids = [run.id for run in runs]
             first = _next_arrival(connection)
             rows = [
@@ -131,7 +132,7 @@ class Store:
         return ids
 
     def submitted(self, key: str, digest: str) -> list[str] | None:
-        """The ids of the runs that a key was used for, or None if it is new."""
+        """Ids of the runs that a key was used for; None if it is new."""
         with self.reading() as connection:
             return _submitted(connection, key, digest)
 
@@ -150,7 +151,8 @@ class Store:
         return _run(row)
 
     def find(self, reference: str) -> Run:
-        """The run meant by an id, a unique beginning of one, a name (its newest), or `last`."""
+        """The run meant by a reference: an id, a unique beginning of one, a name (its newest), or
+        `last`."""
         with self.reading() as connection:
             newest = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
             if reference == "last":
@@ -162,12 +164,12 @@ class Store:
             if not matches:
                 starts = RUNS.c.id.istartswith(reference, autoescape=True)
                 matches = connection.execute(newest.where(starts).limit(6)).all()
-            known = [] if matches else connection.execute(newest.limit(NEAR)).all()
+            newest_rows = [] if matches else connection.execute(newest.limit(NEAR)).all()
         if len(matches) > 1:
             ids = ", ".join(row.id for row in matches[:5])
             raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
         if not matches:
-            near = difflib.get_close_matches(reference, [row.id for row in known], n=1)
+            near = difflib.get_close_matches(reference, [row.id for row in newest_rows], n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
             raise NotFound(f"no run {reference!r}", hint=hint)
         return _run(matches[0])
@@ -186,15 +188,15 @@ class Store:
         return Page(runs, queries.cursor(query.sort, getattr(runs[-1], query.column), runs[-1].id))
 
     def active(self) -> list[tuple[Run, str | None]]:
-        """Every run that has yet to end, in the order of arrival, each with who supervises it."""
+        """Runs that have yet to end, in the order of arrival, with their leases."""
         query = sa.select(RUNS).where(ACTIVE)
         with self.reading() as connection:
-            found = [(_run(row), row[LEASE]) for row in connection.execute(query)]
+            pairs = [(_run(row), row[LEASE]) for row in connection.execute(query)]
         # Sorted here: asked to sort, SQLite would rather walk through all runs in that order.
-        return sorted(found, key=lambda row: (row[0].arrival, row[0].id))
+        return sorted(pairs, key=lambda row: (row[0].arrival, row[0].id))
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
-        """Groups, each with all of its runs, and runs that are in none, from a cursor on.
+        """Groups with all of their runs, and runs in none, from a cursor on.
 
         A group is as old as the first of its runs.
         """
@@ -205,16 +207,16 @@ class Store:
         if after is not None:
             keys = keys.having(sa.tuple_(made, key) < _position(after, NEWEST.sort))
         with self.reading() as connection:
-            found = connection.execute(keys.limit(limit + 1)).all()
-            rows: dict[str, list[Run]] = {name: [] for name, _ in found[:limit]}
+            page = connection.execute(keys.limit(limit + 1)).all()
+            rows: dict[str, list[Run]] = {name: [] for name, _ in page[:limit]}
             query = sa.select(RUNS).where(key.in_(rows)).order_by(RUNS.c.seed, RUNS.c.id)
             for row in connection.execute(query):
                 run = _run(row)
                 rows[run.group or run.id].append(run)
         whole = tuple(tuple(members) for members in rows.values())
-        if len(found) <= limit:
+        if len(page) <= limit:
             return QueryRows(whole, None)
-        key_of_last, made_of_last = found[limit - 1]
+        key_of_last, made_of_last = page[limit - 1]
         return QueryRows(whole, queries.cursor(NEWEST.sort, made_of_last, key_of_last))
 
     def group_runs(self, group: str) -> list[Run]:
@@ -224,9 +226,10 @@ class Store:
             return [_run(row) for row in connection.execute(query)]
 
     def find_group(self, reference: str) -> str | None:
-        """The group meant by an id, a name whose newest run is in one, or a unique beginning.
+        """The group meant by a reference.
 
-        None where no group is meant; what is exactly the id of a run is that run.
+        That is an id, a name whose newest run is in one, or a unique beginning. None where no group
+        is meant; what is exactly the id of a run is that run.
         """
         if reference == "last":
             return None
@@ -249,7 +252,7 @@ class Store:
         return _only_group(reference, matches)
 
     def lease_of(self, run_id: str) -> str | None:
-        """Who supervises the run, if anyone."""
+        """Lease of who supervises the run, if anyone."""
         with self.reading() as connection:
             query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
             lease: str | None = connection.execute(query).scalar_one_or_none()
@@ -269,7 +272,10 @@ class Store:
             connection.execute(statement.values(**_run_row(run)))
 
     def requeue(self, run: Run, *, lease: str) -> Run:
-        """Write a run that this process supervises as the last to arrive, and let go of it."""
+        """Write a run as the last to arrive, and let go of it.
+
+        This process supervises the run until then.
+        """
         with self.holding(run.id, lease) as connection:
             self._database.lock(connection, Lock.ARRIVE)
             run = run.model_copy(update={"arrival": _next_arrival(connection)})
@@ -289,13 +295,14 @@ class Store:
             connection.execute(RUNS.delete().where(RUNS.c.id == run_id))
 
     def put_attempt(self, attempt: Attempt, *, lease: str) -> None:
-        """Record an attempt at a run that this process supervises, or what has become of it."""
+        """Record an attempt, or what has become of it.
+
+        This process supervises the run.
+        """
         values = attempt.model_dump()
         with self.holding(attempt.run_id, lease) as connection:
-            found = sa.and_(
-                ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number
-            )
-            if connection.execute(sa.update(ATTEMPTS).where(found).values(**values)).rowcount == 0:
+            same = sa.and_(ATTEMPTS.c.run_id == attempt.run_id, ATTEMPTS.c.number == attempt.number)
+            if connection.execute(sa.update(ATTEMPTS).where(same).values(**values)).rowcount == 0:
                 connection.execute(ATTEMPTS.insert().values(**values))
 
     def attempts(self, run_id: str) -> list[Attempt]:
@@ -308,8 +315,8 @@ class Store:
     def relocate(self, home: Path) -> None:
         """Follow a home that was moved or copied: paths inside the old one are inside this one."""
         with self.reading() as connection:
-            known = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
-            old: str | None = known.scalar_one_or_none()
+            noted = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
+            old: str | None = noted.scalar_one_or_none()
         if old == str(home):
             return
         with self._database.adapting() as connection:
@@ -359,13 +366,13 @@ def _submitted(connection: sa.Connection, key: str, digest: str) -> list[str] | 
 
 def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
     wanted = {name: getattr(query, name) for name in ("group", "queue", "env", "algo", "name")}
-    found = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
+    conditions = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
     if query.states:
-        found.append(RUNS.c.state.in_([state.value for state in query.states]))
+        conditions.append(RUNS.c.state.in_([state.value for state in query.states]))
     if query.after is not None:
         key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
-        found.append(key < here if query.descending else key > here)
-    return found
+        conditions.append(key < here if query.descending else key > here)
+    return conditions
 
 
 def _position(after: str, sort: str) -> sa.Tuple:
@@ -374,7 +381,10 @@ def _position(after: str, sort: str) -> sa.Tuple:
 
 
 def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None:
-    """The group among the rows that begin so (id → group), if there is no other."""
+    """The group among the rows that begin so (id → group), if only one.
+
+    Raises `BadInput` if there is another row.
+    """
     groups = [group for group in matches.values() if group is not None]
     if groups and len(matches) > 1:
         ids = ", ".join(list(matches)[:5])

@@ -28,7 +28,7 @@ nobody count, so one look after it must not find everybody dead."""
 
 @dataclass(slots=True)
 class _Sight:
-    """What was seen of a service: its count, when that was, and for how long it stood still."""
+    """Sight of a service: its count, when that was, and for how long it stood still."""
 
     beat: int
     looked_at: float
@@ -51,7 +51,7 @@ class Services:
         self._seen: dict[str, _Sight] = {}
 
     def join(self, service: Service) -> None:
-        """Be known to the others from now on, in place of those that died on this machine."""
+        """Record a service, and forget those that died on this machine."""
         self._joined[service.id] = service
         with self._store.writing() as connection:
             connection.execute(SERVICES.delete().where(SERVICES.c.id == service.id))
@@ -64,12 +64,12 @@ class Services:
         count = count.values(beat=SERVICES.c.beat + 1).returning(SERVICES.c.beat)
         with self._store.writing() as connection:
             beat = connection.execute(count).scalar_one_or_none()
-        if (known := self._joined.get(service_id)) is None:
+        if (joined := self._joined.get(service_id)) is None:
             return
         if beat is None:
-            self.join(known.model_copy(update={"beat": known.beat + 1}))
+            self.join(joined.model_copy(update={"beat": joined.beat + 1}))
         else:
-            self._joined[service_id] = known.model_copy(update={"beat": beat})
+            self._joined[service_id] = joined.model_copy(update={"beat": beat})
 
     def leave(self, service_id: str) -> None:
         """Be known no more."""

@@ -101,7 +101,7 @@ def _logs(path: Path) -> list[str]:
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """What is otherwise once a file, or the log beside it, has changed."""
+    """Stamp that differs once a file, or the log beside it, has changed."""
     facts: list[object] = []
     for each in (str(path), *_logs(path)):
         with suppress(OSError):

@@ -115,7 +115,10 @@ def _newest() -> sa.Select[Any]:
 
 
 def _found(tokens: list[Token], reference: str) -> Token:
-    """The token of that id, or else the newest of that name, one that is not revoked first."""
+    """The token of that id, or else the newest of that name.
+
+    One that is not revoked comes first.
+    """
     by_id = [token for token in tokens if token.id == reference]
     by_name = [token for token in tokens if token.name == reference]
     by_name.sort(key=lambda token: token.revoked_at is not None)

@@ -1,7 +1,7 @@
 """The folder of a run's checkpoints: which there are, how they stand, which stay.
 
-A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoints.py`, or in
-`deposits.py` if a program of somebody else's wrote it.
+A checkpoint is a directory `step_<12 digits>`; what is in one is in `checkpoint_files.py`, or in
+`external.py` if a program of somebody else's wrote it.
 """
 
 import json
@@ -34,9 +34,9 @@ class CatalogEntry:
 
 
 def verify(path: Path, *, deep: bool = True) -> None:
-    """Raise `Damaged` unless all files of a checkpoint are there and pass their digests, and all
-    replay segments that it needs are there. Of these, the digests count only if it is to be deep.
-    """
+    """Raise `Damaged` unless a checkpoint is intact: all its files are there and pass their
+    digests, and all replay segments that it needs are there. Of these, the digests count only if it
+    is to be deep."""
     for entry in _segments_in(verify_policy(path)):
         fault = replay_files.fault(replay_of(path), entry, digest=deep)
         if fault is not None:
@@ -45,8 +45,8 @@ def verify(path: Path, *, deep: bool = True) -> None:
 
 
 def verify_policy(path: Path) -> bytes:
-    """Raise `Damaged` unless the files that a policy is loaded from are there and pass their
-    digests, each read once; returns `state.json`, of which other programs have none."""
+    """Raise `Damaged` unless the files that a policy is loaded from are intact: there, and pass
+    their digests, each read once. Returns `state.json`, of which other programs have none."""
     if external.is_deposit(path):
         external.load(path)
         return b""
@@ -74,7 +74,7 @@ def listing(root: Path) -> list[CatalogEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The checkpoint with the highest step that is intact, and what is wrong with newer ones."""
+    """The intact checkpoint with the highest step, and what is wrong with newer ones."""
 
     path: Path | None
     passed_over: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def all_names(root: Path) -> list[str]:
 
 
 def chosen(names: Sequence[str], *, last: int, best: str | None) -> list[str]:
-    """Which of some checkpoints stay: the newest ones and the best, oldest first. Pure."""
+    """The checkpoints that stay: the newest ones and the best, oldest first. Pure."""
     if last < 1:
         raise ValueError(f"last is {last}; at least 1 checkpoint must stay")
     ordered = sorted(set(names))
@@ -143,13 +143,13 @@ def name_of(step: int) -> str:
 
 
 def step_of(path: Path) -> int | None:
-    """The step in a directory's name, or None if it is not the name of a checkpoint."""
-    found = _NAME.fullmatch(sealed.original_name(path))
-    return int(found[1]) if found else None
+    """The step in a directory's name; None if it is not the name of a checkpoint."""
+    match = _NAME.fullmatch(sealed.original_name(path))
+    return int(match[1]) if match else None
 
 
 def checkpoint_name(value: object) -> str | None:
-    """The value if it is the plain name of a checkpoint, so that it can lead nowhere else."""
+    """The value if it is the plain name of a checkpoint: one that can lead nowhere else."""
     if not isinstance(value, str) or Path(value).name != value:
         return None
     return None if step_of(Path(value)) is None else value
@@ -167,7 +167,7 @@ def _newest_first(root: Path) -> list[Path]:
 
 
 def _entry(path: Path, *, deep: bool = False) -> CatalogEntry | None:
-    """How a checkpoint stands, or None if it went away in the meantime."""
+    """The entry of a checkpoint, or None if it went away in the meantime."""
     step = step_of(path)
     assert step is not None
     try:

@@ -1,7 +1,7 @@
-"""What is in a checkpoint: tensors as safetensors, everything else as JSON, a digest of each file.
+"""Contents of a checkpoint: tensors as safetensors, everything else as JSON, a digest of each file.
 
 A checkpoint is seen whole or not at all. What a trainer puts into one is not decided here, and
-nothing here can run code that a file brings along. Which checkpoints there are: `shelf.py`.
+nothing here can run code that a file brings along. Which checkpoints there are: `catalog.py`.
 """
 
 import json
@@ -59,7 +59,7 @@ def save(
 
 
 def load(path: Path) -> CheckpointContents:
-    """The checkpoint in a directory, or `Damaged` with the name of the file that is at fault.
+    """The checkpoint in a directory; or `Damaged` with the name of the file that is at fault.
 
     Replay segments are not looked at: only a training that goes on needs them (`shelf.verify`).
     """
@@ -169,5 +169,5 @@ def _decode_state(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _number(document: dict[str, Any]) -> Any:
-    """What `_exact` stored in place of a number that is not finite."""
+    """The number that is not finite, for what `_exact` stored in its place."""
     return float(document["$float"]) if document.keys() == {"$float"} else document

@@ -39,7 +39,7 @@ class FileDigest(Record):
 
 
 class ExternalCheckpoint(Record):
-    """What a sealed directory says of a copied checkpoint.
+    """The document that a sealed directory holds of a copied checkpoint.
 
     `name` is the file or folder that was copied, in `folder`; `files` are the files below it.
     `seq` is the number of the event before the one that tells of it, `kept` and `best` are the
@@ -89,7 +89,7 @@ def save(path: Path, source: Path, facts: Mapping[str, Any]) -> ExternalCheckpoi
 
 
 def load(path: Path) -> ExternalCheckpoint:
-    """The deposit in a directory, every byte of it verified, or `Damaged` with what is at fault."""
+    """The deposit in a directory, every byte of it verified; or `Damaged` with what is at fault."""
     deposit = _read(path)
     for name, expected in deposit.files.items():
         with _opened(path, path.with_name(deposit.folder) / name) as file:
@@ -102,7 +102,7 @@ def load(path: Path) -> ExternalCheckpoint:
 
 
 def payload(path: Path, deposit: ExternalCheckpoint) -> Path:
-    """Where the copy of what the program wrote is."""
+    """The path of the copy of what the program wrote."""
     return path.with_name(deposit.folder) / deposit.name
 
 
@@ -145,10 +145,10 @@ def _stays_inside(name: str) -> bool:
 
 def _copied(source: Path, folder: Path) -> dict[str, dict[str, Any]]:
     """Copy what is there into a folder; the digest of each file by its path in it."""
-    found = list(_entries(source))
-    _refuse_without_room(source, found, folder)
+    entries = list(_entries(source))
+    _refuse_without_room(source, entries, folder)
     digests = {}
-    for path in found:
+    for path in entries:
         name = path.relative_to(source.parent)
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -205,11 +205,13 @@ def _refuse_other(path: Path) -> None:
         raise BadInput(f"{path.name!r} is neither a file nor a folder")
 
 
-def _refuse_without_room(source: Path, found: list[Path], folder: Path) -> None:
+def _refuse_without_room(source: Path, entries: list[Path], folder: Path) -> None:
     """Raise if a copy, which has no holes, does not fit."""
-    needed = sum(path.lstat().st_size for path in found)
+    needed = sum(path.lstat().st_size for path in entries)
     hint = "Free space on that disk, then resume; what was kept before is whole."
-    room.refuse_without(folder, f"checkpoint {source.name!r}", needed, files=len(found), hint=hint)
+    room.refuse_without(
+        folder, f"checkpoint {source.name!r}", needed, files=len(entries), hint=hint
+    )
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:
@@ -237,11 +239,7 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
 def _opened(path: Path, file: Path) -> Iterator[BufferedReader]:
     """A regular file of a deposit; never what a link points to."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                problem = f"has something other than a file: {file.name}"
-                raise sealed.damaged(path, problem, noun=NOUN)
+        with regular.reader(file, follow=False) as opened:
             yield opened
     except FileNotFoundError:
         raise sealed.damaged(path, f"lacks {file.name}", noun=NOUN) from None

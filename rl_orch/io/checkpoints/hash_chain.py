@@ -38,7 +38,8 @@ Digest: TypeAlias = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ChainComparison:
-    """What a comparison has looked at, the end of the hash chain, and the first difference."""
+    """The result of a comparison: what it has looked at, the end of the hash chain, and the first
+    difference."""
 
     checkpoints: int
     events: int
@@ -48,15 +49,17 @@ class ChainComparison:
 
 def compare(one: RunDir, other: RunDir) -> ChainComparison:
     """Hold every checkpoint and every event of two runs against each other, in their order."""
-    pairs = list(zip_longest(_names(one), _names(other)))
+    pairs = list(
+        zip_longest(catalog.all_names(one.checkpoints), catalog.all_names(other.checkpoints))
+    )
     events = [fold(read(run.events)) for run in (one, other)]
     links = [list(chain(run)) for run in (one, other)]
-    found = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
+    difference = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
     return ChainComparison(
         checkpoints=sum(None not in pair for pair in pairs),
         events=len(_compared(events[0])),
         chain=links[0][-1].digest if links[0] else "",
-        difference=found or _in_final_evaluation(one, other),
+        difference=difference or _in_final_evaluation(one, other),
     )
 
 
@@ -72,7 +75,7 @@ class ChainLink:
 def chain(run: RunDir) -> Iterator[ChainLink]:
     """The hash chain over a run's checkpoints, oldest first."""
     before, digest = "", _digest_in(run.replay)
-    for name in _names(run):
+    for name in catalog.all_names(run.checkpoints):
         parts = digests(checkpoints.load(run.checkpoints / name), digest)
         text = json.dumps([before, name, parts], sort_keys=True)
         before = hashlib.sha256(text.encode()).hexdigest()
@@ -100,17 +103,13 @@ def part_of(tensor: str) -> str:
     group = tensor.partition("/")[0]
     if group == "policies":
         return "normalisers" if ".normalizer." in f".{tensor}." else "parameters"
-    known = {
+    parts = {
         "optimizer": "optimiser",
         "rng": "generators",
         "envs": "environments",
         "replay": "replay",
     }
-    return known.get(group, "accounting")
-
-
-def _names(run: RunDir) -> list[str]:
-    return [entry.path.name for entry in catalog.listing(run.checkpoints)]
+    return parts.get(group, "accounting")
 
 
 def _digest_in(folder: Path) -> Digest:
@@ -128,7 +127,7 @@ def _digest_in(folder: Path) -> Digest:
 
 
 def _replay(checkpoint: CheckpointContents, digest: Digest) -> dict[str, Any]:
-    """What a checkpoint says of its replay buffer, with the digests that its segments really have.
+    """The replay document of a checkpoint, with the digests that its segments really have.
 
     A run that was killed has the same segments as one that was not: every checkpoint ends one, and
     whoever goes on from it begins the next.
@@ -141,7 +140,7 @@ def _replay(checkpoint: CheckpointContents, digest: Digest) -> dict[str, Any]:
 
 
 def _documents(checkpoint: CheckpointContents, digest: Digest) -> dict[str, Any]:
-    """What a checkpoint holds besides tensors, by part."""
+    """The parts of a checkpoint besides its tensors, by name."""
     trainer = dict(checkpoint.document["trainer_state"])
     collector = dict(trainer.pop("collector", {}))
     return {
@@ -170,7 +169,7 @@ def _first_in_checkpoints(
 
 
 def _detail(part: str, left: CheckpointContents, right: CheckpointContents) -> str:
-    """Which tensor or entry of a part differs, and where in it."""
+    """The tensor or entry of a part that differs, and where in it."""
     names = sorted({*left.tensors, *right.tensors})
     for name in (name for name in names if part_of(name) == part):
         pair = (left.tensors.get(name), right.tensors.get(name))

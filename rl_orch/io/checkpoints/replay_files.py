@@ -1,17 +1,18 @@
 """The files of replay segments in a run's folder `replay`: which there are, whether they are whole,
-which stay. What is in one, and how it is written, is in `segments.py`.
+which stay. What is in one, and how it is written, is in `replay_segments.py`.
 """
 
 import hashlib
 import os
 import re
-import stat
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
+
+from rl_orch.io.files import regular
 
 SUFFIX = ".safetensors"
 TEMPORARY = ".tmp-"
@@ -46,7 +47,7 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 def fault(folder: Path, entry: SegmentEntry, *, digest: bool) -> str | None:
-    """What is wrong with a segment's file, to be said of it; None if it is whole.
+    """The fault of a segment's file, to be said of it; None if it is whole.
 
     Without `digest` its size is enough: a buffer may have many gigabytes.
     """
@@ -63,23 +64,20 @@ def fault(folder: Path, entry: SegmentEntry, *, digest: bool) -> str | None:
     return None
 
 
-@contextmanager
-def opened(folder: Path, name: str) -> Iterator[BufferedReader]:
+def opened(folder: Path, name: str) -> BufferedReader:
     """The file of a segment, open for reading; never what a link points to."""
-    fd = os.open(path_of(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(0, "not a file")
-        yield file
+    return regular.reader(path_of(folder, name), follow=False)
 
 
 def names(folder: Path) -> list[str]:
     """The names of all segments that are there, oldest rows first."""
     try:
-        found = [file.removesuffix(SUFFIX) for file in os.listdir(folder) if file.endswith(SUFFIX)]
+        segments = [
+            file.removesuffix(SUFFIX) for file in os.listdir(folder) if file.endswith(SUFFIX)
+        ]
     except FileNotFoundError:
         return []
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    return sorted(name for name in segments if _NAME.fullmatch(name))
 
 
 def retain(folder: Path, wanted: Collection[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""What is in a replay segment, written once in the background and verified whenever it is read.
+"""Contents of replay segments, written once in the background and verified whenever they are read.
 
 Segments are immutable safetensors files; checkpoints list those that they need, with a digest each.
-Whatever stops a writer, a file that has its name is whole. Which there are: `segment_files.py`.
+Whatever stops a writer, a file that has its name is whole. Which there are: `replay_files.py`.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class SegmentLike(Protocol):
 
 
 class SegmentStore:
-    """The segments of one run, written by one thread in the order in which they come.
+    """The segments of one run, written by one thread in the order they come.
 
     `known` are those that the checkpoint lists which training goes on from.
     """
@@ -127,7 +127,7 @@ def write(folder: Path, segment: SegmentLike) -> SegmentEntry:
 
 
 def read(folder: Path, entry: SegmentEntry) -> dict[str, NDArray[Any]]:
-    """The columns of a segment, or `Damaged` with its name if size, digest or format is wrong."""
+    """The columns of a segment; or `Damaged` with its name if size, digest or format is wrong."""
     try:
         with replay_files.opened(folder, entry.name) as file:
             data = file.read(entry.bytes + 1)
@@ -149,21 +149,21 @@ def read(folder: Path, entry: SegmentEntry) -> dict[str, NDArray[Any]]:
 
 
 def reader(folder: Path, listed: Iterable[SegmentEntry]) -> Callable[[str], Arrays]:
-    """What reads the segments that a checkpoint lists, by name."""
-    known = {entry.name: entry for entry in listed}
+    """A function that reads the segments that a checkpoint lists, by name."""
+    entries = {entry.name: entry for entry in listed}
 
     def by_name(name: str) -> Arrays:
-        if name not in known:
+        if name not in entries:
             raise Damaged(f"{NOUN} {name} is not among those that the checkpoint lists")
-        return read(folder, known[name])
+        return read(folder, entries[name])
 
     return by_name
 
 
 def allocator(folder: Path, share_of_memory: float) -> Allocate:
-    """What makes the arrays of a replay buffer: zeros in memory; or, once they would take more
-    than that share of it together, in files of that folder which have no name and go with the
-    process.
+    """A function that makes the arrays of a replay buffer: zeros in memory; or, once they would
+    take more than that share of it together, in files of that folder which have no name and go with
+    the process.
 
     Room for such a file is set aside at once: a disk that is full later would kill the process.
     """

@@ -11,8 +11,8 @@ from rl_orch.io.checkpoints import catalog
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRetention:
-    """Which checkpoints a run keeps, by name, oldest first, and which of them is the best: by the
-    mean of its evaluation, or because a program has said so.
+    """The checkpoints that a run keeps, by name, oldest first, and the best of them: by the mean of
+    its evaluation, or because a program has said so.
 
     It is in every checkpoint, so that whoever goes on from one decides as this attempt would have.
     """
@@ -23,27 +23,27 @@ class CheckpointRetention:
     best_said: bool = False
 
     def document(self) -> dict[str, Any]:
-        """What a checkpoint of ours holds of it."""
+        """The document that a checkpoint of ours holds of it."""
         return {"names": list(self.names), "best": self.best, "best_mean": self.best_mean}
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> "CheckpointRetention":
-        """What the `meta` of a checkpoint of ours holds."""
+        """The retention that the `meta` of a checkpoint of ours holds."""
         kept = meta["kept"]
         return cls(tuple(kept["names"]), kept["best"], kept["best_mean"])
 
     def after_evaluation(
         self, name: str, mean: float | None, *, last: int
     ) -> "CheckpointRetention":
-        """Once a further checkpoint is there, with the mean of its evaluation if it had one. Of two
-        that are as good, the newer is the best."""
+        """The retention after one more checkpoint; `mean` is that of its evaluation if it had one.
+        Of two that are as good, the newer is the best."""
         is_best = mean is not None and (self.best_mean is None or mean >= self.best_mean)
         kept = self._with(name, is_best=is_best, last=last)
         return replace(kept, best_mean=mean) if is_best else kept
 
     def after_word(self, name: str, *, best: bool, last: int) -> "CheckpointRetention":
-        """Once a further checkpoint is there; `best` is what the program says of it. Of one that
-        never says so, the newest is taken for the best."""
+        """The retention after one more checkpoint; `best` is what the program says of it. Of one
+        that never says so, the newest is taken for the best."""
         said = self.best_said or best
         return replace(self._with(name, is_best=best or not said, last=last), best_said=said)
 

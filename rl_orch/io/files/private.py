@@ -35,7 +35,7 @@ def own_file(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def inner_folder(path: Path, *, exist_ok: bool = True) -> None:
-    """Make a folder, and those above it that are missing, open to nobody its parent is not."""
+    """Make a folder, and those above it that are missing; open to nobody its parent is not."""
     if not path.parent.exists():
         inner_folder(path.parent)
     path.mkdir(0o777 & _mode(path.parent), exist_ok=exist_ok)
@@ -48,7 +48,7 @@ def inner_file(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def close_tree(root: Path, *, like: Path) -> None:
-    """Let what came from elsewhere be open to nobody that a folder is not open to."""
+    """Close what came from elsewhere to everybody that a folder is not open to."""
     allowed = 0o770 if _is_shared(like) else 0o700
     for folder, _, names in os.walk(root):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
@@ -59,7 +59,7 @@ def close_tree(root: Path, *, like: Path) -> None:
 
 
 def open_to(path: Path) -> str | None:
-    """To whom a file or folder is open besides its user, in words; None if to nobody."""
+    """Those that a file or folder is open to besides its user, in words; None if to nobody."""
     mode = _mode(path)
     if mode & 0o007:
         return f"everybody on this machine (mode {mode:o})"
@@ -69,7 +69,7 @@ def open_to(path: Path) -> str | None:
 
 
 def keep_within(folder: Path) -> None:
-    """Let all that this process makes from now on be open to nobody a folder is not open to."""
+    """Keep what this process makes from now on closed: open to nobody a folder is not open to."""
     global _before
     _before = os.umask(0o077)
     try:

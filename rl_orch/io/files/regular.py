@@ -44,7 +44,7 @@ class TooLong(OSError):
 
 
 def kind_of(mode: int) -> str:
-    """What has this mode, for sentences."""
+    """The kind of what has this mode, for sentences."""
     return KINDS.get(stat.S_IFMT(mode), "a file")
 
 
@@ -66,9 +66,9 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> int:
     return fd
 
 
-def reader(path: Path) -> BufferedReader:
-    """A file to read from, or `NotRegular`."""
-    return os.fdopen(opened(path), "rb")
+def reader(path: Path, *, follow: bool = True) -> BufferedReader:
+    """A file to read from, or `NotRegular`; also of a link, unless it is to be followed."""
+    return os.fdopen(opened(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW), "rb")
 
 
 def read(path: Path, most: int = JSON_BYTES) -> bytes:
@@ -103,7 +103,7 @@ def part(path: Path, offset: int, most: int) -> bytes:
 
 
 def size(path: Path) -> int:
-    """How many bytes a file has; none where there is none, `Damaged` if it is no file."""
+    """The number of bytes that a file has; none where there is none, `Damaged` if it is no file."""
     try:
         facts = os.stat(path)
         _refuse_other(facts, path)
@@ -115,8 +115,8 @@ def size(path: Path) -> int:
 
 
 def next_data(path: Path, offset: int) -> int:
-    """Where a file has data again, from an offset on: its end if it has none, the offset itself
-    where the file system cannot tell."""
+    """The offset where a file has data again, from an offset on: its end if it has none, the offset
+    itself where the file system cannot tell."""
     with suppress(OSError), reader(path) as file:
         try:
             return os.lseek(file.fileno(), offset, os.SEEK_DATA)
@@ -127,7 +127,7 @@ def next_data(path: Path, offset: int) -> int:
 
 
 def appendable(path: Path) -> int:
-    """The descriptor of a file to append to and to read, made if there is none; `Damaged` if
+    """The descriptor of a file to append to and to read; made if there is none, `Damaged` if
     something else has its name."""
     try:
         return opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)

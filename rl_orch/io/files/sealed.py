@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import Damaged, NotFound, RlctlError
-from rl_orch.io.files import private
+from rl_orch.io.files import private, regular
 
 MANIFEST = "MANIFEST.json"
 MOST_BYTES = 16 << 30
@@ -70,7 +69,7 @@ def write(
 def read(
     path: Path, names: Collection[str], *, noun: str, most: int = MOST_BYTES
 ) -> dict[str, bytes]:
-    """The files of a directory that has exactly these, or `Damaged` with the name at fault.
+    """The files of a directory that has exactly these; or `Damaged` with the name at fault.
 
     One with more than so many bytes in all is refused before any is read.
     """
@@ -170,7 +169,7 @@ def sync_directory(path: Path) -> None:
 
 
 def advice(error: OSError, *, then: str = "resume") -> str:
-    """What to do about a disk that refuses to be written to, and what once it does not."""
+    """Advice about a disk that refuses to be written to; `then` is for once it does not."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"Free space on that disk, then {then}; what was written before is whole."
     return f"Check the disk and the permissions of that folder, then {then}."
@@ -178,7 +177,7 @@ def advice(error: OSError, *, then: str = "resume") -> str:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """A new directory beside the path, locked while its writer lives, removed if the disk fails."""
+    """A new directory beside the path; locked while its writer lives, removed if the disk fails."""
     temporary = _temporary_name(path)
     private.inner_folder(temporary, exist_ok=False)
     try:
@@ -253,10 +252,10 @@ def _digest(data: bytes) -> dict[str, Any]:
 def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, dict[str, Any]]:
     """Size and digest of every file, from a manifest that agrees with the directory."""
     _refuse_unless_directory(path, noun)
-    wanted, found = {*names, MANIFEST}, set(os.listdir(path))
-    if missing := sorted(wanted - found):
+    wanted, listed = {*names, MANIFEST}, set(os.listdir(path))
+    if missing := sorted(wanted - listed):
         raise damaged(path, f"lacks {', '.join(missing)}", noun=noun)
-    if foreign := sorted(found - wanted):
+    if foreign := sorted(listed - wanted):
         raise damaged(path, f"has what does not belong to it: {', '.join(foreign)}", noun=noun)
     with _opened(path, MANIFEST, noun) as file:
         data = file.read(_MANIFEST_BYTES)
@@ -267,7 +266,7 @@ def _read_manifest(path: Path, names: Collection[str], noun: str) -> dict[str, d
 
 
 def _refuse_large(path: Path, names: Collection[str], noun: str, most: int) -> None:
-    """Raise if a directory has more bytes than are read, by the sizes of its files alone."""
+    """Raise if a directory has more bytes than are read; by the sizes of its files alone."""
     with suppress(FileNotFoundError):  # Whoever reads it says so.
         total = sum(os.lstat(path / name).st_size for name in names)
         if total > most:
@@ -288,7 +287,7 @@ def _refuse_unless_directory(path: Path, noun: str) -> None:
 
 
 def _listed_files(data: bytes) -> dict[str, dict[str, Any]]:
-    """What a manifest lists, or nothing if it is no manifest."""
+    """The files that a manifest lists, or nothing if it is no manifest."""
     try:
         files = json.loads(data)["files"]
         return {name: {key: files[name][key] for key in ("sha256", "size")} for name in files}
@@ -315,10 +314,9 @@ def _verified(
 def _opened(path: Path, name: str, noun: str) -> Iterator[BufferedReader]:
     """A regular file of the directory itself; never what a link points to."""
     try:
-        fd = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise damaged(path, f"has something other than a file: {name}", noun=noun)
+        with regular.reader(path / name, follow=False) as file:
             yield file
+    except regular.NotRegular as error:
+        raise damaged(path, f"has something other than a file: {name}", noun=noun) from error
     except OSError as error:
         raise damaged(path, f"cannot be read: {name}: {error.strerror}", noun=noun) from error

@@ -30,7 +30,7 @@ def location(folder: Path, name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SocketPath:
-    """The open folder of a socket, its name there, and a path short enough for it."""
+    """The open folder of a socket, its name there, and a short enough path."""
 
     fd: int
     name: str
@@ -51,7 +51,7 @@ class SocketPath:
         os.close(self.fd)
 
     def listener(self, backlog: int) -> socket.socket:
-        """A listening socket that only its owner can reach, in place of whatever had its name."""
+        """A listening socket that only its owner can reach; in place of whatever had its name."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.unlink()

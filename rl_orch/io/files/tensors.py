@@ -25,7 +25,7 @@ def encode(tensors: Mapping[str, np.ndarray]) -> bytes:
 
 
 def decode(data: bytes, path: Path, name: str, *, noun: str) -> dict[str, np.ndarray]:
-    """The tensors in a file of that name, in a sealed directory that is a `noun`."""
+    """The tensors in a file of that name; its sealed directory is a `noun`."""
     try:
         _check_header(data)
         return dict(load(data))

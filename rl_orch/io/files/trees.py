@@ -85,8 +85,8 @@ def survey(root: Path, left_out: LeftOut) -> Tree:
     folders: list[tuple[str, ...]] = [()]
     while folders:
         parts = folders.pop()
-        with os.scandir(root.joinpath(*parts)) as found:
-            for each in found:
+        with os.scandir(root.joinpath(*parts)) as scanned:
+            for each in scanned:
                 entry = _measured(root, (*parts, each.name), left_out)
                 if entry is None:
                     continue
@@ -119,7 +119,7 @@ def copy(tree: Tree, target: Path, tell: Tell) -> None:
 
 
 def keeps_holes(folder: Path) -> bool:
-    """Whether files on the disk of a folder, which can be written to, can have holes."""
+    """Whether files on the disk of a folder can have holes; the folder must be writable."""
     probe = folder / f".hole-{secrets.token_hex(4)}"
     try:
         with probe.open("xb") as file:
@@ -131,8 +131,8 @@ def keeps_holes(folder: Path) -> bool:
 
 
 def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where a file has data, from and to, within its first so many bytes; one extent where the
-    file system knows no holes."""
+    """The extents of a file's data, from and to, within its first so many bytes; one extent where
+    the file system knows no holes."""
     at = 0
     while at < size:
         try:
@@ -148,7 +148,7 @@ def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Budget:
-    """How much may still be written, of how much."""
+    """The amount that may still be written, of how much."""
 
     total: int
     tell: Tell
@@ -177,7 +177,7 @@ def _measured(root: Path, parts: tuple[str, ...], left_out: LeftOut) -> TreeEntr
 
 
 def _data(path: Path, size: int) -> int:
-    """What a copy of a file takes on a disk."""
+    """The bytes that a copy of a file takes on a disk."""
     if size <= SMALL:
         return -(-size // BLOCK) * BLOCK
     fd = regular.opened(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -234,7 +234,7 @@ def _copy_bytes(reading: int, writing: int, start: int, end: int, source: Path) 
 
 
 def _copied(reading: int, writing: int, at: int, count: int) -> int:
-    """How many bytes the kernel has copied by itself, which may be none."""
+    """The number of bytes the kernel has copied by itself, which may be none."""
     if not hasattr(os, "copy_file_range"):
         return 0
     try:
@@ -253,7 +253,7 @@ def _read(reading: int, writing: int, at: int, count: int, source: Path) -> int:
 
 
 def _identity(facts: os.stat_result) -> tuple[int, ...]:
-    """What changes when a file becomes another one, or is written to."""
+    """The facts that change when a file becomes another one, or is written to."""
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 

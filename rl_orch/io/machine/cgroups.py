@@ -30,7 +30,7 @@ class Cgroups:
         return min(limits, default=None)
 
     def memory_left_bytes(self) -> int | None:
-        """Memory that is left to use, files that can be dropped from memory counted as free."""
+        """Memory that is left to use; files that can be dropped from memory count as free."""
         return min((limit - used for limit, used in self._memory()), default=None)
 
     def _memory(self) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What a folder's file system can do of what runs rely on, found out by doing it."""
+"""Abilities of a folder's file system that runs rely on, found out by trying them."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ MOUNTED = "is mounted read-only"
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a folder cannot do, in words, and how far its clock is ahead of this machine's.
+    """The abilities that a folder lacks, in words; how far its clock is ahead of this machine's.
 
     `unwritable` is the reason if nothing could be tried at all.
     """
@@ -29,7 +29,7 @@ class Abilities:
 
 
 def abilities(path: Path) -> Abilities:
-    """What the folder can do, or where there is none yet, the one that it would be made in."""
+    """The abilities of the folder; where there is none yet, of the one that it would be made in."""
     there = nearest(path)
     try:
         with tempfile.TemporaryDirectory(prefix=".rlctl-", dir=there) as made:
@@ -44,7 +44,7 @@ def writable(path: Path) -> bool:
 
 
 def unwritable(path: Path) -> str | None:
-    """Why a folder can neither be written to nor made, in words that follow its name."""
+    """The reason why a folder can neither be written to nor made; in words that follow its name."""
     there = nearest(path)
     if not there.is_dir():
         return f"cannot be written to: {str(there)!r} is no folder"
@@ -52,7 +52,8 @@ def unwritable(path: Path) -> str | None:
 
 
 def obstacle(path: Path) -> str | None:
-    """Why a file or folder that is there cannot be written to, in words that follow its name."""
+    """The reason why a file or folder that is there cannot be written to; in words that follow its
+    name."""
     if os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
         return None
     if os.statvfs(path).f_flag & os.ST_RDONLY:
@@ -118,7 +119,7 @@ def _listen(folder: Path) -> None:
 
 
 def _skew_s(folder: Path) -> float:
-    """How far the clock that stamps files is ahead; a file server has one of its own."""
+    """The seconds that the clock that stamps files is ahead; a file server has one of its own."""
     before = time.time()
     (folder / "now").write_text("now")
     after = time.time()

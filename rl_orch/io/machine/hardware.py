@@ -1,4 +1,4 @@
-"""What this machine has, as far as this process may use it: cores, memory, GPUs, room on disks.
+"""Resources of this machine, as far as this process may use it: cores, memory, GPUs, room on disks.
 
 Facts only, and no torch; what follows from them is decided in `core/queue/scheduler.py` and
 `core/preflight/findings.py`. Limits of control groups are in `cgroups.py`.
@@ -49,7 +49,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What runs can be given."""
+    """The resources that runs can be given."""
 
     cpus: int
     memory_mb: int
@@ -57,7 +57,7 @@ class Facts:
 
 
 def capacity_facts() -> Facts:
-    """What runs can be given on this machine."""
+    """The resources that runs can be given on this machine."""
     return Facts(cores(), memory_mb(), tuple(gpus()))
 
 
@@ -81,7 +81,7 @@ def memory_free_mb() -> int:
 
 
 def disk_free_mb(path: Path) -> int:
-    """Room for this user's files, in MiB, on the disk that a path is on or would be made on."""
+    """Room for this user's files, in MiB; on the disk that a path is on or would be made on."""
     return shutil.disk_usage(nearest(path)).free // MIB
 
 
@@ -92,7 +92,7 @@ def nearest(path: Path) -> Path:
 
 
 def gpus() -> list[Gpu]:
-    """The NVIDIA GPUs that a process started from here would see, as `nvidia-smi` tells of them."""
+    """The NVIDIA GPUs that a process started from here would see; as `nvidia-smi` tells of them."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -160,7 +160,7 @@ def has_mps() -> bool:
 
 
 def open_files() -> int:
-    """How many files, sockets and pipes a process may have open at once."""
+    """The number of files, sockets and pipes a process may have open at once."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 

@@ -15,14 +15,15 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a disk has left: bytes, and further files; None where it has no bound or tells none."""
+    """The room that a disk has left: bytes, and further files; None where it has no bound or tells
+    none."""
 
     bytes: int | None
     files: int | None
 
 
 def left(path: Path) -> Room:
-    """The room for this user's files on the disk that a path is on or would be made on."""
+    """The room for this user's files; on the disk that a path is on or would be made on."""
     facts = os.statvfs(nearest(path))
     return Room(
         facts.f_bavail * facts.f_frsize if facts.f_blocks else None,
@@ -39,7 +40,7 @@ def refuse_without(
     spare: int = SPARE_BYTES,
     hint: str,
 ) -> None:
-    """Raise if so many bytes and files do not fit where a folder is or will be."""
+    """Raise if so many bytes and files do not fit: where a folder is or will be."""
     room = left(folder)
     if room.bytes is not None and needed + spare > room.bytes:
         besides = f", and {_mib(spare)} stay free" if spare else ""

@@ -57,7 +57,7 @@ class IndexCorrupt(Exception):
 
 
 class StoredStream(NamedTuple):
-    """What is noted of a stream: its number, how many bytes it has, and their checksum."""
+    """The note on a stream: its number, how many bytes it has, and their checksum."""
 
     number: int | None = None
     size: int = 0
@@ -65,7 +65,7 @@ class StoredStream(NamedTuple):
 
 
 class IndexHead(Record):
-    """How far an index came in the event file.
+    """The progress of an index in the event file.
 
     `seal` is the checksum of the last bytes before the offset.
     """
@@ -121,7 +121,7 @@ class MetricDatabase:
             self._sql.rollback()
 
     def head(self) -> IndexHead:
-        """How far the index came; not at all where there is nothing in it."""
+        """The progress of the index; at the beginning where there is nothing in it."""
         with self._errors(), self.snapshot():
             row = self._sql.execute("SELECT document, crc FROM head").fetchone()
             if row is None and not self.streams():

@@ -14,7 +14,7 @@ LEAST_POINTS = 5
 
 
 def decimate(steps: NDArray[np.number], values: Floats, points: int) -> Indices:
-    """Which points of a curve to show, by their indices: at most `points`, in the order of steps.
+    """The points of a curve to show, by their indices: at most `points`, in the order of steps.
 
     A curve that is short enough is shown whole. A longer one is cut into stretches of as many
     points each; of every stretch the lowest and the highest finite value stay and, if it has any,

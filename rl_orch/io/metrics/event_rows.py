@@ -1,4 +1,4 @@
-"""The numbers in an event file as rows of plain numbers, read many lines at a time.
+"""The numbers in an event file as plain rows, read many lines at a time.
 
 Which rows count once the attempts of a run are folded into one history is `Lineage`; it agrees with
 `events.fold`. Where they are kept is `io/metrics/database.py`.
@@ -37,7 +37,7 @@ _EVENTS = TypeAdapter(list[Event])
 
 
 class Lineage(Record):
-    """What is known of the attempts whose events have been read so far.
+    """The attempts whose events have been read so far, and what each continues.
 
     `starts` says what each continues; `newest` is the newest of them, `top` the newest that any
     event belongs to, and `lowest` the oldest that a number belongs to.
@@ -49,7 +49,7 @@ class Lineage(Record):
     lowest: int | None = None
 
     def counted(self, attempts: Floats, seqs: Floats) -> NDArray[np.bool_]:
-        """Which rows are part of the one history, by their attempt and seq."""
+        """Whether each row is part of the one history, by its attempt and seq."""
         lasts = events.limits(self.top, self.starts)
         begins = np.flatnonzero(np.diff(attempts, prepend=np.nan))
         lengths = np.diff(begins, append=len(attempts))
@@ -65,7 +65,7 @@ class Lineage(Record):
 
 @dataclass(frozen=True, slots=True)
 class EventRows:
-    """What a file gained, where to go on, and the lineage then.
+    """Rows that a file gained, where to go on, and the lineage then.
 
     `curves` are rows by the name of their curve; `episodes` are rows of step, return, length, env,
     attempt and seq; `lines` are those of events of the kinds in WHOLE. What belongs to an attempt
@@ -80,7 +80,7 @@ class EventRows:
 
 
 def read(path: Path, offset: int, lineage: Lineage) -> EventRows:
-    """The rows in the complete lines after a byte offset, as far as 4 MiB go: see `events.tail`."""
+    """The rows in the complete lines after a byte offset; as far as 4 MiB go: see `events.tail`."""
     chunk = regular.part(path, offset, events.TAIL_BYTES)
     end = chunk.rfind(b"\n") + 1
     if end == 0:
@@ -126,7 +126,8 @@ class _Sorter:
             self._episodes.extend((event.step, ret, length, env, attempt, event.seq))
 
     def rows(self, offset: int) -> EventRows:
-        """All that was taken, in the order of the file, and what is known of the attempts then."""
+        """All rows that were taken, in the order of the file; and what is known of the attempts
+        then."""
         lowest = None if math.isinf(self._lowest) else int(self._lowest)
         return EventRows(
             offset,

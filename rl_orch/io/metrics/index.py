@@ -67,7 +67,7 @@ class Index:
         from_step: int | None = None,
         to_step: int | None = None,
     ) -> tuple[Series, ...]:
-        """The curves that are named, or all of them by name, each with at most so many points.
+        """The curves that are named, or all of them by name; each with at most so many points.
 
         A curve that the run has told nothing of is empty.
         """
@@ -96,7 +96,7 @@ class Index:
         return self._answer(ask)
 
     def newest(self, count: int, keys: Sequence[str] = ()) -> list[tuple[str, int, float, float]]:
-        """Key, step, value and ts of the newest points of some curves, or of all, oldest first."""
+        """The newest points of some curves, or of all: key, step, value and ts, oldest first."""
 
         def ask(snapshot: IndexSnapshot) -> list[tuple[str, int, float, float]]:
             asked = [key for key in snapshot.counts if not keys or key in keys]
@@ -126,7 +126,7 @@ class Index:
         return self._answer(ask)
 
     def _answer(self, ask: Callable[[IndexSnapshot], T]) -> T:
-        """What a question comes to, once the index is up to date and undamaged."""
+        """The answer to a question, once the index is up to date and undamaged."""
         try:
             for _ in range(_TRIES):
                 try:
@@ -152,8 +152,8 @@ class Index:
 
     def _database(self, patience_s: float) -> MetricDatabase:
         """The index that is kept; a run that has told nothing gets none."""
-        told = regular.size(self._events) > 0 or os.path.lexists(self._folder / database.FILE)
-        return MetricDatabase.of_run(self._folder, patience_s) if told else MetricDatabase()
+        kept = regular.size(self._events) > 0 or os.path.lexists(self._folder / database.FILE)
+        return MetricDatabase.of_run(self._folder, patience_s) if kept else MetricDatabase()
 
     def _advance(self, stored: MetricDatabase, most_bytes: int | None = None) -> bool:
         """Take in chunk after chunk; whether the end was seen."""
@@ -196,7 +196,7 @@ def _between(curve: Floats, from_step: int | None, to_step: int | None) -> Float
 
 
 def _in_reach(step: int) -> float:
-    """A number that is to all steps what the step is, and that a float holds."""
+    """A number that is to all steps what the step is; and that a float holds."""
     return float(max(-1, min(step, events.MOST)))
 
 

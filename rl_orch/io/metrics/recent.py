@@ -26,7 +26,7 @@ Row = tuple[str, int, float, float]
 
 
 class TrainingStep(Record):
-    """One number that a run told: the curve it is on, at which step, and when."""
+    """One number of a run: the curve it is on, its step, and its time."""
 
     step: int
     key: str
@@ -42,11 +42,11 @@ class Recent:
         self._rings: dict[str, _Ring] = {}
         self._lock = threading.Lock()
 
-    def take(self, run_id: str, told: Sequence[Event]) -> None:
-        """Take in what a run has told since it was last asked."""
+    def take(self, run_id: str, news: Sequence[Event]) -> None:
+        """Take in the events of a run since the last ones."""
         with self._lock:
             ring = self._rings.setdefault(run_id, _Ring(self._held))
-            for event in told:
+            for event in news:
                 ring.take(event)
 
     def forget(self, run_id: str) -> None:
@@ -61,8 +61,8 @@ class Recent:
         refuse_count(count)
         with self._lock:
             ring = self._rings.get(run_id)
-            found = [] if ring is None else ring.newest(count, keys)
-        return list(map(_training_step, found)) if len(found) == count else None
+            rows = [] if ring is None else ring.newest(count, keys)
+        return list(map(_training_step, rows)) if len(rows) == count else None
 
 
 def of_run(path: Path, count: int, keys: Sequence[str] = ()) -> list[TrainingStep]:
@@ -79,7 +79,7 @@ def refuse_count(count: int) -> None:
 
 
 class _Ring:
-    """The newest numbers of one run, all of the newest attempt that has been seen to start."""
+    """The newest numbers of one run; all of the newest attempt that has been seen to start."""
 
     def __init__(self, held: int) -> None:
         self._rows: deque[Row] = deque(maxlen=held)

@@ -54,14 +54,14 @@ def of_run(
 
     `from_step` and `to_step` are the first and the last step that is wanted.
     """
-    found: tuple[Series, ...] = _index(path).query(keys, points, from_step, to_step)
-    return found
+    curves: tuple[Series, ...] = _index(path).query(keys, points, from_step, to_step)
+    return curves
 
 
 def keys_of_run(path: Path) -> tuple[Key, ...]:
-    """What curves the run in a directory has, by name."""
-    found: tuple[Key, ...] = _index(path).keys()
-    return found
+    """The curves that the run in a directory has, by name."""
+    keys: tuple[Key, ...] = _index(path).keys()
+    return keys
 
 
 def history(path: Path) -> History:
@@ -71,21 +71,21 @@ def history(path: Path) -> History:
 
 
 def events(path: Path, *kinds: EventKind) -> list[Event]:
-    """The events of some kinds that are kept whole, of the run in a directory, in their order."""
+    """The events of some kinds that are kept whole; of the run in a directory, in their order."""
     kept: list[Event] = _index(path).events(*kinds)
     return kept
 
 
 def catch_up(path: Path, most_bytes: int | None = None) -> bool:
-    """Bring the index of a run up to date, as far as so many bytes of events go; whether the end
-    was seen. This is work ahead of need, and never an error: whoever asks for a curve does it too.
-    """
+    """Bring the index of a run up to date; returns whether the end was seen. It goes as far as so
+    many bytes of events. This is work ahead of need, and never an error: whoever asks for a curve
+    does it too."""
     done: bool = _index(path).catch_up(most_bytes)
     return done
 
 
 def export_to_tensorboard(path: Path, target: Path) -> Path:
-    """The history of the run in a directory as files for TensorBoard, in a new folder."""
+    """Write the history of a run directory for TensorBoard, in a new folder."""
     source = RunDir(path).events
     if not source.is_file():
         raise NotFound(f"{str(path)!r} is not a run directory: no {source.name}", path=str(path))

@@ -1,9 +1,8 @@
-"""What the streams of a metric index hold, and which of it counts in the one history of a run."""
+"""The streams of a metric index; and what of them counts in the one history of a run."""
 
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rl_orch.io.metrics.database import MetricDatabase, StoredStream
 from rl_orch.io.metrics.event_rows import EPISODE_WIDTH, EventRows, Floats
@@ -30,26 +29,26 @@ class IndexSnapshot:
     def curve(self, key: str) -> Floats:
         """Step and value of every row of a curve that counts."""
         points = self._floats(_POINTS + key, _POINT_WIDTH)
-        return points if self._lineage.is_single else points[self._counted(self._origins(key))]
+        return points if self._lineage.is_single else self._counted(points, self._origins(key))
 
     def rows(self, key: str) -> Floats:
         """Step, value, ts, attempt and seq of every row of a curve that counts."""
         origins = self._origins(key)
         rows = np.hstack([self._floats(_POINTS + key, _POINT_WIDTH), origins])
-        return rows if self._lineage.is_single else rows[self._counted(origins)]
+        return self._counted(rows, origins)
 
     def episodes(self) -> Episodes:
         """Every episode that counts."""
         rows = self._floats(EPISODES, EPISODE_WIDTH)
-        steps, rets, lengths, envs = rows[self._counted(rows)].T[:4]
+        steps, rets, lengths, envs = self._counted(rows, rows).T[:4]
         return Episodes(_integers(steps), tuple(rets.tolist()), _integers(lengths), _integers(envs))
 
     def events(self, kinds: Collection[EventKind]) -> list[Event]:
         """The events of some kinds that count, in their order."""
         lasts = events.limits(self._lineage.top, self._lineage.starts)
         parsed = map(events.parse, self._bytes(LINES).split(b"\n"))
-        told = (event for event in parsed if event is not None and event.kind in kinds)
-        return [event for event in told if event.seq <= lasts.get(event.attempt, 0)]
+        wanted = (event for event in parsed if event is not None and event.kind in kinds)
+        return [event for event in wanted if event.seq <= lasts.get(event.attempt, 0)]
 
     def _origins(self, key: str) -> Floats:
         return self._floats(_ORIGINS + key, _ORIGIN_WIDTH)
@@ -60,9 +59,9 @@ class IndexSnapshot:
     def _bytes(self, name: str) -> bytes:
         return self._stored.read(self._streams[name]) if name in self._streams else b""
 
-    def _counted(self, rows: Floats) -> NDArray[np.bool_]:
-        """Which rows no later attempt has superseded, by their last columns, attempt and seq."""
-        return self._lineage.counted(rows[:, -2], rows[:, -1])
+    def _counted(self, rows: Floats, origins: Floats) -> Floats:
+        """The rows that no later attempt has superseded, by attempt and seq, last in `origins`."""
+        return np.compress(self._lineage.counted(origins[:, -2], origins[:, -1]), rows, axis=0)
 
 
 def _integers(column: Floats) -> tuple[int, ...]:
@@ -79,7 +78,8 @@ def counts(streams: Mapping[str, StoredStream]) -> dict[str, int]:
 
 
 def chunks(batch: EventRows, stored: MetricDatabase) -> dict[str, bytes]:
-    """What a batch adds to each stream of an index; new curves as far as there is room for them."""
+    """The bytes that a batch adds to each stream of an index; new curves as far as there is room
+    for them."""
     kept = counts(stored.streams())
     room = max(0, KEYS - len(kept))
     new = set([key for key in batch.curves if key not in kept][:room])

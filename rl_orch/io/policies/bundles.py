@@ -55,7 +55,7 @@ class Port(Record):
 
 
 class GraphParity(Record):
-    """How near a graph comes to the policy in torch, on so many rows.
+    """The nearness of a graph to the policy in torch, on so many rows.
 
     `largest_difference` is the greatest of |ours - torch's| over max(1, |torch's|), over actions,
     scores and what is remembered; `largest_absolute` the same without the division. Greedy choices
@@ -78,8 +78,8 @@ class GraphParity(Record):
 
 
 class Quantized(Record):
-    """What INT8 weights do to returns on the same n episodes, acting on one row at a time: the
-    mean before and after, and the interval of the mean difference."""
+    """The effect of INT8 weights on returns: on the same n episodes, acting on one row at a time,
+    the mean before and after, and the interval of the mean difference."""
 
     file: str = INT8
     bytes_before: int
@@ -149,13 +149,13 @@ def is_bundle(path: Path) -> bool:
 
 
 def verify(path: Path, *, digest: str | None = None) -> None:
-    """Raise `Damaged`, with the name at fault, unless a bundle is whole, unchanged, and has
-    nothing in it that does not belong there; and is the one of that digest, if one is given."""
+    """Raise `Damaged`, with the name at fault, unless a bundle is whole and unchanged; and has
+    nothing in it that does not belong there, and is the one of that digest, if one is given."""
     read(path, digest=digest)
 
 
 def read(path: Path, *, digest: str | None = None) -> Bundle:
-    """As `verify`, and what is in it."""
+    """The contents of a bundle, verified as by `verify`."""
     names = _names(path)
     files = sealed.read(path, names, noun=NOUN, most=MOST_BYTES)
     found = sealed.manifest_digest(path)
@@ -212,7 +212,8 @@ def _document(path: Path, data: bytes) -> Document:
 
 
 def _compare_digests(path: Path, document: Document, files: dict[str, bytes]) -> None:
-    """What the document says of its policy's files; a manifest may have been written anew."""
+    """Compare a policy's files to what the document says of them; a manifest may have been written
+    anew."""
     for name, digest in document.digests.items():
         if name in files and hashlib.sha256(files[name]).hexdigest() != digest:
             raise _damaged(path, f"has another file than {DOCUMENT} tells of: {name}")

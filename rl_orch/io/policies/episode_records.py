@@ -33,7 +33,7 @@ def write_records(path: Path, episodes: dict[str, Recorded]) -> None:
 
 
 def read_records(path: Path) -> dict[str, Recorded]:
-    """What `write_records` wrote; nothing where there is no such file."""
+    """The records that `write_records` wrote; nothing where there is no such file."""
     try:
         document = json.loads(regular.read_text(path))
         return {name: Recorded.model_validate(each) for name, each in document.items()}

@@ -1,4 +1,4 @@
-"""What an ONNX file points to outside itself, found without loading it as a model.
+"""The places outside itself that an ONNX file points to; found without loading it as a model.
 
 A graph may keep tensors in other files and name them by path, which whoever loads it then opens.
 This reads just enough of the wire format of protocol buffers to find every such name.
@@ -30,7 +30,7 @@ class Unreadable(ValueError):
 
 
 def external_data(data: bytes) -> list[str]:
-    """Where tensors of an ONNX file lie outside it, as it names these places; none if all are
+    """The places outside an ONNX file where its tensors lie, as it names them; none if all are
     inside. `Unreadable` if it is no such file."""
     return list(_external(memoryview(data), "model", 0))
 

@@ -1,4 +1,4 @@
-"""What may be asked of policies that are carried away, and what is refused before torch is loaded.
+"""Requests about policies that are carried away, and what is refused before torch is loaded.
 
 Questions are those that `worker/tasks/export.py` and `worker/tasks/infer.py` are asked.
 """
@@ -58,7 +58,7 @@ def refuse_inference(question: Mapping[str, Any]) -> None:
 
 
 def refuse_missing() -> None:
-    """Raise, with the command that installs it, where what writes and runs ONNX is not there."""
+    """Raise where what writes and runs ONNX is not there; with the command that installs it."""
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtra(

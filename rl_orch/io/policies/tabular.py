@@ -47,8 +47,8 @@ class TableWriter(Protocol):
 
 
 def read(path: Path, ports: Sequence[Port]) -> Iterator[tuple[Table, float]]:
-    """The rows of a file in batches of equally named columns, each with the share of the file that
-    was read; `BadInput` with the row that does not fit."""
+    """The rows of a file in batches of equally named columns; each with the share of the file that
+    was read. `BadInput` with the row that does not fit."""
     refuse_unreadable(path)
     row = 0
     for columns, share in _READERS[kind_of(path)](path):
@@ -110,7 +110,7 @@ def from_json(value: Any) -> dict[str, Any]:
 
 
 def kind_of(path: Path) -> str:
-    """How the name of a file ends, if it is a kind that is known."""
+    """The ending of a file's name, if it is a kind that is known."""
     kind = path.suffix.lower()
     if kind not in KINDS:
         raise BadInput(f"{path.name!r} ends in {kind!r}; must be one of {', '.join(KINDS)}")
@@ -224,7 +224,7 @@ def _numpy_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
 
 
 def _unpacked(archive: Any) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file, if they are not too many bytes to have at once."""
+    """All arrays of an .npz file; if they are not too many bytes to have at once."""
     with archive:
         size = sum(entry.file_size for entry in archive.zip.infolist())
         if size > MOST_UNPACKED:
@@ -252,7 +252,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
 
 
 def _refuse_large_groups(metadata: Any, source: str) -> None:
-    """Raise if a part of a Parquet file that is read at once is too many bytes."""
+    """Raise if a Parquet file has a part too large to be read at once."""
     for number in range(metadata.num_row_groups):
         size = metadata.row_group(number).total_byte_size
         if size > MOST_UNPACKED:

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import IO
 
 from rl_orch.io.processes import import_path, pids
-from rl_orch.io.processes.subreaper import DIES_WITHIN_S
+from rl_orch.io.processes.subreaper import DIES_WITHIN_S, ENDS_WITHIN_S
 from rl_orch.plugins import PROGRAMS
 
-ENDS_WITHIN_S = DIES_WITHIN_S + 1.0
 LOOK_EVERY_S = 0.25
 """How often to see whether a child that says nothing still lives."""
 
@@ -75,14 +74,14 @@ class ContainedProcess:
         return self._child.poll()
 
     def send(self, text: str, *, last: bool = False) -> None:
-        """Send a text, or what a pipe holds of it, and the rest while answers are waited for.
-        After the last, the input is closed."""
+        """Send a text; what a pipe does not hold of it, while answers are waited for. After the
+        last, the input is closed."""
         self._unsent += text.encode()
         self._is_last = last
         self._send()
 
     def lines(self, *, timeout_s: float | None = None) -> Iterator[str]:
-        """What it answers, line by line, until there is no more to come.
+        """The lines of its answer, until there is no more to come.
 
         Raises `subprocess.TimeoutExpired` if that is not within the time.
         """
@@ -150,7 +149,7 @@ class ContainedProcess:
                     file.close()
 
     def _received(self, deadline: float | None) -> bytes | None:
-        """What it says next; nothing if no more is to come, and None if nothing came in time.
+        """The next bytes; none if no more is to come, and None if nothing came in time.
 
         No more is to come when the pipe is at its end; and when the child has ended, though a
         stranger has the pipe open. What the child said before is in the pipe then.

@@ -1,4 +1,4 @@
-"""Where the modules that specs name are searched for, besides what is installed.
+"""The folders in which modules of specs are searched for, besides what is installed.
 
 Processes of ours start without the folder that they are started in on their path: a service may be
 started in any, and what lies there is nobody's to run. They are told the folders instead: those of

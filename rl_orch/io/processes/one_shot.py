@@ -7,8 +7,9 @@ from typing import Any
 
 from rl_orch.errors import BadInput, Problem
 from rl_orch.io.processes import import_path
-from rl_orch.io.processes.contained import ENDS_WITHIN_S, ContainedProcess
+from rl_orch.io.processes.contained import ContainedProcess
 from rl_orch.io.processes.environment import program_variables
+from rl_orch.io.processes.subreaper import ENDS_WITHIN_S
 from rl_orch.spec.model import Spec
 
 
@@ -26,7 +27,7 @@ class OneShotWorker:
         return self._child.poll() is None
 
     def ask(self, question: str, *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """What it says. However this ends, nothing is left of the child and what it started."""
+        """Its reply. However this ends, nothing is left of the child and what it started."""
         try:
             self._child.send(question, last=True)
             answer = self._answer(timeout_s)
@@ -58,12 +59,12 @@ class OneShotWorker:
 def ask(
     words: Sequence[str], question: str, *, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """What a child says that is started for one question."""
+    """The reply of a child that is started for one question."""
     return OneShotWorker(words).ask(question, timeout_s=timeout_s)
 
 
 def check_question(spec: Spec, module_path: Sequence[str]) -> str:
-    """What a child is asked that is to make an environment: the spec, and where modules may be."""
+    """The question to a child that makes an environment: the spec, and folders of modules."""
     return json.dumps({"spec": spec.model_dump(mode="json"), "module_path": list(module_path)})
 
 
@@ -82,7 +83,7 @@ def answer_in(reply: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def problems_in(reply: subprocess.CompletedProcess[str], env_id: str) -> list[Problem]:
-    """What a child that was to make an environment says against it, in the last line of its answer.
+    """The problems in the reply of a child that was to make an environment.
 
     Making one may end the process; and the child itself may say that it cannot look.
     """

@@ -1,7 +1,8 @@
-"""Who a process is: pid and start time together, so that a reused pid is never taken for it.
+"""The identity of a process: pid and start time, so that a reused pid is never taken for it.
 
 Every process of a run carries a cookie in its environment, which its children inherit, so that
-those that left its session are found as well; so does every child that is asked something.
+those that left its session are found as well; so does every child that is asked something. A run
+process that was a standby before carries the cookie of that, which the run directory notes.
 """
 
 import getpass
@@ -19,6 +20,9 @@ from pathlib import Path
 
 import psutil
 
+from rl_orch.io.processes import subreaper
+from rl_orch.io.processes.subreaper import DIES_WITHIN_S
+
 COOKIE = "RLCTL_ROOT"
 """The variable that says which attempt at which run a process belongs to."""
 
@@ -26,7 +30,11 @@ ASKED = "RLCTL_ASKED"
 """The variable that says of which children that were asked something a process is a part: one's
 cookie, behind those of the children that it was started by."""
 
-DIES_WITHIN_S = 5.0
+STANDBYS = "standby"
+"""The file of a run directory with a line for each standby that was to begin an attempt: the number
+of the attempt and the cookie."""
+
+NOTED_BYTES = 1 << 20
 LOADS_WITHIN_S = 0.5
 """How long to wait for the kernel to load a program, once nothing else is left."""
 
@@ -53,7 +61,7 @@ def host() -> str:
 
 
 def rebooted(other: str) -> bool:
-    """Whether a host is this machine before it was started anew, so that nothing of it lives."""
+    """Whether a host is this machine before a reboot, so that nothing of it lives."""
     mine, theirs = host().split("-"), other.split("-")
     return len(theirs) == len(mine) and theirs[0] == mine[0] and theirs[1] != mine[1]
 
@@ -63,7 +71,7 @@ _LEASES: set[str] = set()
 
 
 def lease() -> str:
-    """A token that also says which process holds it, so that others can see whether it lives."""
+    """A token that says which process holds it; others can see whether that lives."""
     made = f"{host()}/{identity(os.getpid())}/{secrets.token_hex(8)}"
     _LEASES.add(made)
     return made
@@ -75,7 +83,7 @@ def let_go(lease: str) -> None:
 
 
 def holds(lease: str) -> bool:
-    """Whether the process that made a lease on this host lives, and has not let go of it."""
+    """Whether the maker of a lease on this host lives, and has not let go."""
     place, known = holder_of(lease)
     ours = known == identity(os.getpid()) and lease.startswith(f"{place}/")
     return lease in _LEASES if ours else alive(known)
@@ -145,22 +153,45 @@ def is_of(directory: Path) -> bool:
     return os.environ.get(COOKIE, "").partition(":")[2] == os.path.realpath(directory)
 
 
+def standby_cookie() -> dict[str, str]:
+    """The variable that marks a standby: nobody else's, and of no attempt yet."""
+    return {COOKIE: f"standby:{secrets.token_hex(16)}"}
+
+
+def noted_standbys(directory: Path) -> str:
+    """The lines of `STANDBYS` in a run directory; nothing where there is no such file."""
+    file, flags = directory / STANDBYS, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError, ValueError):
+        if file.is_file():
+            with open(os.open(file, flags)) as notes:
+                return notes.read(NOTED_BYTES)
+    return ""
+
+
 def marked(directory: Path, *, through: int, since: int = 0) -> Iterator[str]:
-    """The processes of some of a run's attempts, wherever they have gone; never this one."""
-    place = os.path.realpath(directory)
-
-    def is_meant(value: str) -> bool:
-        attempt, _, at = value.partition(":")
-        return at == place and attempt.isdigit() and since <= int(attempt) <= through
-
-    return _carriers(COOKIE, is_meant)
+    """The processes of some of a run's attempts, wherever they have gone; never this one, and no
+    subreapers: those end by themselves."""
+    return (known for known in _marked(directory, since, through) if not _is_subreaper(known))
 
 
-def sweep(directory: Path, *, through: int, but: int | None = None) -> int:
-    """Kill what is left of a run's attempts up to one, and return how many processes that was."""
-    return _kill_all(
-        lambda: [known for known in marked(directory, through=through) if pid_of(known) != but]
-    )
+def sweep(directory: Path, *, through: int) -> int:
+    """Kill what is left of a run's attempts up to one; returns the number of processes."""
+    return _kill_all(lambda: list(marked(directory, through=through)))
+
+
+def end_subreapers(directory: Path, *, through: int) -> None:
+    """End the subreapers of a run's attempts up to one, with all below them. One that does not end
+    is killed."""
+    left = [known for known in _marked(directory, 0, through) if _is_subreaper(known)]
+    for number in (subreaper.END_RUN, signal.SIGKILL):
+        for known in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid_of(known), number)
+                os.kill(pid_of(known), signal.SIGCONT)  # Somebody may have halted it.
+        deadline = time.monotonic() + subreaper.ENDS_WITHIN_S
+        while left and time.monotonic() < deadline:
+            left = [known for known in left if alive(known)]
+            time.sleep(0.01 if left else 0.0)
 
 
 def marked_as_asked(variables: Mapping[str, str], cookie: str) -> dict[str, str]:
@@ -170,18 +201,37 @@ def marked_as_asked(variables: Mapping[str, str], cookie: str) -> dict[str, str]
 
 
 def sweep_asked(cookie: str) -> int:
-    """Kill what carries the cookie of a child that was asked something, and return how many
-    processes that was."""
+    """Kill what carries the cookie of a child that was asked; returns the number of processes."""
     return _kill_all(lambda: list(_carriers(ASKED, lambda value: cookie in value.split("/"))))
 
 
 def kill_session(leader: int) -> None:
-    """Kill a child that leads a session of its own, and all others in it, whatever groups they have
-    made. Before the child is waited for: then its pid may be somebody else's."""
+    """Kill a child that leads a session, and all others in it, whatever their groups. Before the
+    child is waited for: then its pid may be somebody else's."""
     for pid in psutil.pids():
         with suppress(ProcessLookupError, PermissionError):
             if os.getsid(pid) == leader:
                 os.kill(pid, signal.SIGKILL)
+
+
+def _marked(directory: Path, since: int, through: int) -> Iterator[str]:
+    place = os.path.realpath(directory)
+    noted = (line.partition(" ") for line in noted_standbys(directory).splitlines())
+    standbys = {standby: attempt for attempt, _, standby in noted}
+
+    def is_meant(value: str) -> bool:
+        attempt, _, at = value.partition(":")
+        attempt = attempt if at == place else standbys.get(value, "")
+        return attempt.isdigit() and since <= int(attempt) <= through
+
+    return _carriers(COOKIE, is_meant)
+
+
+def _is_subreaper(known: str) -> bool:
+    try:
+        return Path(f"/proc/{pid_of(known)}/comm").read_text().strip() == subreaper.NAME
+    except (OSError, ValueError):
+        return False
 
 
 def _carriers(variable: str, is_meant: Callable[[str], bool]) -> Iterator[str]:
@@ -214,7 +264,7 @@ def _kill_all(look: Callable[[], list[str]]) -> int:
 
 
 def _is_any_loading() -> bool:
-    """Whether a process is so new that the kernel may not have given it its variables yet."""
+    """Whether a process is so new that its variables may not be there yet."""
     return any(map(_is_loading, psutil.pids()))
 
 

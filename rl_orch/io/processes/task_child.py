@@ -1,4 +1,4 @@
-"""A child that is asked one thing, watched while it works at it, and ended if nobody waits."""
+"""A child that is asked one thing, and watched while it works at it."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,12 @@ ProgressCallback = Callable[[str, float], None]
 
 
 def unwatched(_doing: str, _done: float) -> None:
-    """Nobody waits to hear how far it is."""
+    """The callback of callers that do not want to hear how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChild:
-    """A program that reads one question and writes lines of JSON, the last of them its answer: a
-    module of ours and its arguments.
+    """A program of ours that reads one question and writes JSON lines, its answer last.
 
     `doing` is what it is called in errors, `hint` what to do if it ends without an answer. One that
     is `bare` has no variables but those; `folder` is where it works, if not here.
@@ -36,7 +35,7 @@ class TaskChild:
     folder: Path | None = None
 
     def answer(self, question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
-        """What it answers. However this ends, nothing is left of the child and what it started."""
+        """Its answer. However this ends, nothing is left of the child and what it started."""
         with closing(self._start()) as child:
             child.send(json.dumps(question), last=True)
             reply = _reply(child, watch)
@@ -52,7 +51,7 @@ class TaskChild:
         return ContainedProcess(self.words, variables, folder=self.folder)
 
     def _ended(self, child: ContainedProcess) -> RlctlError:
-        """What a child that gave no answer leaves us to say."""
+        """The error for a child that gave no answer."""
         how = f"exit code {child.wait()}: {child.last_line}"
         return RlctlError(f"{self.doing} ended with {how}", hint=self.hint)
 

@@ -89,7 +89,7 @@ def address(run_dir: Path) -> Path:
 
 
 class CommandServer:
-    """A thread that waits for clients, and one thread for each client, so that none blocks another.
+    """A thread that waits for clients, and one thread for each client; so that none blocks another.
 
     All of them are daemons: they never keep a run alive.
     """

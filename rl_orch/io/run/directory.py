@@ -55,7 +55,7 @@ class RunDir:
 
     @property
     def manifest_file(self) -> Path:
-        """What the run was made from and on."""
+        """The file of what the run was made from and on."""
         return self.path / "manifest.json"
 
     @property
@@ -65,7 +65,7 @@ class RunDir:
 
     @property
     def log(self) -> Path:
-        """What the run's processes printed."""
+        """The file of what the run's processes printed."""
         return self.path / "log.txt"
 
     @property
@@ -151,14 +151,14 @@ class RunDir:
         return document if isinstance(document, dict) else {}
 
     def changes(self) -> list[dict[str, Any]]:
-        """What resumed attempts have changed, as the manifest notes it; what is no note is left."""
+        """The changes of resumed attempts, as the manifest notes them; what is no note is left."""
         noted = self.manifest().get("changes")
-        found = []
+        notes = []
         for note in noted if isinstance(noted, list) else ():
             match note:
                 case {"attempt": int(), "set": dict(pairs)} if all(map(_is_pair, pairs.values())):
-                    found.append(note)
-        return found
+                    notes.append(note)
+        return notes
 
     def module_path(self) -> list[str]:
         """The folders that the run's modules are searched for in; none where none can be read."""
@@ -171,8 +171,8 @@ class RunDir:
     def noted_hash(self) -> str | None:
         """The config hash that the manifest gives, after all changes that it notes."""
         hashes = [note["config_hash"] for note in self.changes() if "config_hash" in note]
-        known = hashes[-1] if hashes else self.manifest().get("config_hash")
-        return known if isinstance(known, str) else None
+        config_hash = hashes[-1] if hashes else self.manifest().get("config_hash")
+        return config_hash if isinstance(config_hash, str) else None
 
     def write_report(self, name: str, report: EvalReport) -> None:
         """Keep an evaluation report, by policy name."""
@@ -190,7 +190,7 @@ class RunDir:
             raise Damaged(f"{str(self.report_file(name))!r} cannot be read: {error}") from None
 
     def evaluation_problem(self) -> str | None:
-        """Why the final evaluation failed, in a sentence, if it came to say so."""
+        """The reason why the final evaluation failed, in a sentence; if it came to say so."""
         try:
             return regular.read_text(self.path / "evals" / "problem.txt").strip()[:2000] or None
         except (OSError, ValueError):
@@ -201,7 +201,7 @@ class RunDir:
         write_text(self.path / "certificate.json", certificate.model_dump_json(indent=2) + "\n")
 
     def read_certificate(self) -> Certificate | None:
-        """What was certified about the run, if anything."""
+        """The certificate of the run, if it has one."""
         file = self.path / "certificate.json"
         try:
             return Certificate.model_validate_json(regular.read_text(file))
@@ -229,7 +229,7 @@ class RunDir:
             return False
 
     def request_stop(self, *, force: bool = False) -> None:
-        """Note that the run was asked to end, for whoever watches over it and for later."""
+        """Note that the run was asked to end; for whoever watches over it and for later."""
         with regular.appender(self.path / "stop") as file:
             file.write(b"now\n" if force else b"")
 
@@ -275,16 +275,35 @@ class RunDir:
         except (OSError, ValueError):
             return 0
 
+    def note_standby(self, attempt: int, cookie: str) -> None:
+        """Note durably by which cookie a standby is known, before it begins that attempt."""
+        write_text(
+            self.path / pids.STANDBYS, f"{pids.noted_standbys(self.path)}{attempt} {cookie}\n"
+        )
+
+    @property
+    def strays(self) -> Path:
+        """The file in which subreapers note how many processes they had to kill."""
+        return self.path / "strays"
+
+    def count_strays(self) -> int:
+        """The number of processes that were killed since this was last asked."""
+        with suppress(OSError, ValueError):
+            noted = [int(line) for line in regular.read_text(self.strays).split()]
+            self.strays.unlink()
+            return sum(noted)
+        return 0
+
     def lock_holder(self) -> str | None:
         """The identity of the root that works in this directory, if one does."""
         file = self.path / "lock"
         try:
-            known = regular.read_text(file).strip()
+            identity = regular.read_text(file).strip()
         except regular.NotRegular as error:
             raise regular.damaged(file, error) from None
         except (OSError, ValueError):
             return None
-        return known if pids.is_identity(known) and pids.alive(known) else None
+        return identity if pids.is_identity(identity) and pids.alive(identity) else None
 
     @contextmanager
     def locked(self, *, patience_s: float = 0.0, note: bool = True) -> Iterator[None]:

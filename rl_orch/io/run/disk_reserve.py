@@ -1,4 +1,4 @@
-"""Disk space that is set aside, so that a run whose disk is full can still say so."""
+"""Disk space that is set aside: a run whose disk is full can still say so."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

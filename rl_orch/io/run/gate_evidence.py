@@ -1,4 +1,4 @@
-"""What rules of a gate read besides a report: what is wanted, and what was gathered.
+"""Evidence that rules of a gate read besides a report: what is wanted, and what was gathered.
 
 Whoever supervises a run writes what is wanted beside its reports. What was gathered goes into the
 file of the report itself, so that the two are of one checkpoint, and one digest stands for both.
@@ -35,8 +35,8 @@ class Champion(Record):
 
 
 class EvidenceRequest(Record):
-    """What rules want to know of a checkpoint: how the champions do on its seeds, by alias (None
-    where nobody has it), how long it takes to decide, and what a bundle of it is like."""
+    """The evidence that rules want of a checkpoint: how the champions do on its seeds, by alias
+    (None where nobody has it), how long it takes to decide, and what a bundle of it is like."""
 
     checkpoint: str
     champions: dict[str, Champion | None] = Field(default_factory=dict)
@@ -63,7 +63,7 @@ class Baseline(Record):
 
 
 class Latency(Record):
-    """The 99th percentile of the time of one decision on one observation, over `n` of them."""
+    """The 99th percentile of the time of one decision on one observation; over `n` of them."""
 
     p99_ms: float
     n: int
@@ -79,7 +79,7 @@ class Bundled(Record):
 
 
 class GateEvidence(Record):
-    """What was gathered of a checkpoint, whose files have this digest.
+    """The evidence that was gathered of a checkpoint, whose files have this digest.
 
     `problems` say why the latency or the bundle is missing. `history` are the evaluations during
     training with their steps, `guardrail_events` how often a guardrail of the run spoke up.
@@ -109,14 +109,14 @@ def ask(directory: RunDir, wanted: EvidenceRequest) -> None:
 
 
 def asked(directory: RunDir, checkpoint: str) -> EvidenceRequest:
-    """What is wanted of a checkpoint: nothing, where that was not noted or is of another one."""
+    """The evidence wanted of a checkpoint: none, where that was not noted or is of another one."""
     try:
-        found = EvidenceRequest.model_validate_json(
+        request = EvidenceRequest.model_validate_json(
             regular.read_text(directory.report_file(WANTED))
         )
     except (OSError, ValueError):
         return EvidenceRequest(checkpoint=checkpoint)
-    return found if found.checkpoint == checkpoint else EvidenceRequest(checkpoint=checkpoint)
+    return request if request.checkpoint == checkpoint else EvidenceRequest(checkpoint=checkpoint)
 
 
 def say(directory: RunDir, doing: str | None) -> None:
@@ -129,7 +129,7 @@ def say(directory: RunDir, doing: str | None) -> None:
 
 
 def said(directory: RunDir) -> str | None:
-    """What is being gathered."""
+    """The note on what is being gathered."""
     try:
         return regular.read_text(_doing_file(directory)).strip()[:LONGEST] or None
     except (OSError, ValueError):
@@ -137,13 +137,13 @@ def said(directory: RunDir) -> str | None:
 
 
 def read(directory: RunDir, name: str, digest: str | None) -> GateEvidence | None:
-    """What was gathered with a report, if it was of files with this digest and can be read."""
+    """The evidence gathered with a report; if it was of files with this digest and can be read."""
     try:
         document = json.loads(regular.read_text(directory.report_file(name)))
-        found = GateEvidence.model_validate(document[GATHERED])
+        evidence = GateEvidence.model_validate(document[GATHERED])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if found.digest == digest else None
+    return evidence if evidence.digest == digest else None
 
 
 def write(directory: RunDir, name: str, report: EvalReport, gathered: GateEvidence | None) -> None:
@@ -153,13 +153,17 @@ def write(directory: RunDir, name: str, report: EvalReport, gathered: GateEviden
 
 def documents(report: EvalReport, gathered: GateEvidence | None) -> dict[str, Any]:
     """A report by its policy, and what was gathered with it."""
-    found = {report.policy: json.loads(report.model_dump_json())}
-    return found if gathered is None else found | {GATHERED: json.loads(gathered.model_dump_json())}
+    document = {report.policy: json.loads(report.model_dump_json())}
+    return (
+        document
+        if gathered is None
+        else document | {GATHERED: json.loads(gathered.model_dump_json())}
+    )
 
 
-def text(found: dict[str, Any]) -> str:
+def text(document: dict[str, Any]) -> str:
     """Documents as a file holds them."""
-    return json.dumps(found, allow_nan=False) + "\n"
+    return json.dumps(document, allow_nan=False) + "\n"
 
 
 def _doing_file(directory: RunDir) -> Path:

@@ -26,7 +26,7 @@ def beating(file: Path) -> Iterator[None]:
 
 
 def last_beat(file: Path) -> int | None:
-    """Something that changes with every beat; None before the first."""
+    """A value that changes with every beat; None before the first."""
     try:
         return file.stat().st_mtime_ns
     except OSError:

@@ -18,7 +18,7 @@ from rl_orch.records import (
 
 
 def exactness(events: Iterable[Event]) -> Exactness | None:
-    """How exactly a run can be resumed, by what it last said; None before it has."""
+    """The exactness of a run that is resumed, by what it last said; None before it has."""
     said = [event for event in events if event.kind is EventKind.STATE and event.key == "resume"]
     if not said:
         return None
@@ -33,8 +33,8 @@ def passed_over(events: Iterable[Event]) -> tuple[str, ...]:
 
 
 def guardrail_events(events: Iterable[Event]) -> int | None:
-    """How often a guardrail of the run spoke up; None where no attempt has told of its start, and
-    silence says nothing."""
+    """The number of times a guardrail of the run spoke up; None where no attempt has told of its
+    start, and silence says nothing."""
     spoken, started = 0, False
     for event in events:
         spoken += event.kind is EventKind.GUARDRAIL

@@ -50,7 +50,7 @@ def describe(
 
 
 def fingerprint(spec: Spec) -> dict[str, Any]:
-    """What bit-for-bit repetition depends on besides the spec."""
+    """The facts that bit-for-bit repetition depends on besides the spec."""
     return {
         "system": platform.system(),
         "machine": platform.machine(),
@@ -63,14 +63,14 @@ def fingerprint(spec: Spec) -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In what two fingerprints differ, each as `torch 2.13.0 → 2.14.0`."""
+    """The differences of two fingerprints, each as `torch 2.13.0 → 2.14.0`."""
     names = sorted({*before, *now})
     changed = [name for name in names if before.get(name) != now.get(name)]
     return [f"{name} {before.get(name, 'none')} → {now.get(name, 'none')}" for name in changed]
 
 
 def git_commit(folder: Path) -> str | None:
-    """The commit that is checked out in a folder, with `-dirty` after it if files differ."""
+    """The commit that is checked out in a folder; with `-dirty` after it if files differ."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
     command += ["--exclude=*"]
     try:
@@ -81,13 +81,13 @@ def git_commit(folder: Path) -> str | None:
 
 
 def _versions(spec: Spec) -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES + (KERNEL_PACKAGES if spec.train.engine == "kernels" else ()):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _cpu_features() -> str:

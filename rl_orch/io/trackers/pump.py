@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Sink(Protocol):
-    """Where events go. It may raise, and is asked again later.
+    """A place where events go. It may raise, and is asked again later.
 
     An event can come a second time, when a process died between a flush and the note of it.
     """
@@ -65,7 +65,7 @@ class Tee:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What came of a pump: events flushed, lines left undelivered, and the error that stands."""
+    """The result of a pump: events flushed, lines left undelivered, and the error that stands."""
 
     written: int
     dropped: int
@@ -107,16 +107,16 @@ class Pump:
 
     @property
     def failures(self) -> int:
-        """How often the sink raised."""
+        """The number of times the sink raised."""
         return self._failures
 
     @property
     def error(self) -> str | None:
-        """What the sink said when it last failed; None once it works again."""
+        """The words of the sink when it last failed; None once it works again."""
         return self._error
 
     def stop(self, timeout_s: float = 5.0) -> Delivered:
-        """Deliver what is left and close the sink, or give up when the time is over.
+        """Deliver what is left and close the sink; or give up when the time is over.
 
         A sink that hangs is left to itself: its thread does not keep the process alive.
         """
@@ -186,7 +186,7 @@ class Pump:
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """How far a pump came: a byte offset, and the newest attempt that had started there."""
+    """The progress of a pump: a byte offset, and the newest attempt that had started there."""
 
     offset: int
     attempt: int

@@ -27,8 +27,8 @@ _NUMBERS = itertools.count()
 
 
 class TensorBoard:
-    """A sink that writes numeric metrics, logs and evaluations under their keys, and episodes as
-    `charts/episodic_return` and `charts/episodic_length`.
+    """A sink that writes for TensorBoard: numeric metrics, logs and evaluations under their keys,
+    and episodes as `charts/episodic_return` and `charts/episodic_length`.
 
     The start of a resumed attempt makes TensorBoard forget the steps that it repeats.
     """

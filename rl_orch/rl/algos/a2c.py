@@ -17,116 +17,54 @@ The details that the paper leaves open, as they are here:
  9. A policy with a memory is trained through the rollout, from what it remembered before.
 """
 
-from contextlib import nullcontext
-
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_orch.rl.data.batch import Batch, on_host
-from rl_orch.rl.data.returns import explained_variance
-from rl_orch.rl.data.schedules import scheduled
-from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import LearnerState, finite_means
-from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
-from rl_orch.rl.learn.optimizer import build_optimizer
-from rl_orch.rl.learn.precision import compiled, precision
-from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.learn.engine import PolicyUpdates
+from rl_orch.rl.learn.learner import finite_means
+from rl_orch.rl.learn.on_policy import Rollout
+from rl_orch.rl.learn.policy_learner import PolicyLearner
 from rl_orch.spec import algorithms
 
 METRICS = ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm")
 
 
-class A2C:
+class A2C(PolicyLearner):
     """Improves an actor-critic by one step along the policy gradient for each rollout."""
 
     traits = algorithms.A2C
-    build_policy = staticmethod(ActorCritic.build)
-    replay = None
 
-    def __init__(self, policy: ActorCritic, setup: Setup) -> None:
-        spec, engine = setup.spec, engine_for(setup)
-        self.policy = policy
-        self.behaviour = engine.actor(policy)
-        self._options = spec.train
-        self._ent_coef = float(spec.train.ent_coef)
-        self._rollouts = Rollouts(policy, spec, engine.assessor(policy))
-        self._ask = compiled(self._rollouts.ask, spec.train)
-        self._optimizer = build_optimizer(policy, spec.train)
-        self._env_steps = 0
-        self._updates = engine.policy_updates(policy, self._optimizer)
+    def improve(self, rollout: Rollout, learning_rate: float, progress: float) -> dict[str, float]:
+        """One step of gradient descent."""
+        if self.engine_updates is None:
+            terms = self._step(rollout, learning_rate)
+        else:
+            terms = self._step_by(self.engine_updates, rollout, learning_rate)
+        return finite_means(METRICS, [terms], step=self.env_steps)
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step over a rollout."""
-        options = self._options
-        learning_rate = self._learning_rate()
-        self._env_steps += (steps := int(on_host(batch.column("valid")).sum()))
-        if steps == 0:
-            return {}
-        with precision(options, self.policy.device):
-            rollout = self._rollouts.prepare(batch)
-        improve = self._improve if self._updates is None else self._engine_step
-        return {
-            **finite_means(METRICS, [improve(rollout, learning_rate)], step=self._env_steps),
-            "losses/explained_variance": explained_variance(
-                on_host(rollout.values), on_host(rollout.returns)
-            ),
-            "charts/learning_rate": learning_rate,
-        }
-
-    def _improve(self, rollout: Rollout, learning_rate: float) -> Tensor:
+    def _step(self, rollout: Rollout, learning_rate: float) -> Tensor:
         """One step of gradient descent; returns the terms named in METRICS."""
-        options = self._options
-        with precision(options, self.policy.device):
-            distribution, values = self._ask(rollout)
-        log_prob = distribution.log_prob(rollout.actions)
-        with nullcontext() if self._ent_coef > 0.0 else torch.no_grad():
-            entropies = distribution.entropy()
-        if rollout.counts is not None:
-            kept = rollout.counts
-            log_prob, values, entropies = log_prob[kept], values[kept], entropies[kept]
-            rollout = rollout.rows(kept)
-        advantages = rollout.advantages
-        if options.normalize_advantage:
-            advantages = standardized(advantages)
+        rollout, log_prob, values, entropy, advantages = self.estimates(rollout)
         policy_loss = policy_gradient(log_prob, advantages)
         value_loss = F.mse_loss(values, rollout.returns)
-        entropy = entropies.mean()
-        loss = policy_loss + options.vf_coef * value_loss - self._ent_coef * entropy
-        grad_norm = self._optimizer.step(loss, learning_rate)
+        loss = policy_loss + self.options.vf_coef * value_loss - self.ent_coef * entropy
+        grad_norm = self.optimizer.step(loss, learning_rate)
         return torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
 
-    def _engine_step(self, rollout: Rollout, learning_rate: float) -> Tensor:
-        """As `_improve`, by the engine."""
-        assert self._updates is not None
+    def _step_by(self, updates: PolicyUpdates, rollout: Rollout, learning_rate: float) -> Tensor:
         rows = len(rollout.actions)
-        terms = self._updates.run(
+        terms = updates.run(
             rollout,
             np.arange(rows),
             np.array([0, rows]),
             learning_rate,
-            value=self._options.vf_coef,
-            entropy=self._ent_coef,
-            standardize=self._options.normalize_advantage,
+            value=self.options.vf_coef,
+            entropy=self.ent_coef,
+            standardize=self.options.normalize_advantage,
         )
         return terms[0, : len(METRICS)]
-
-    def state(self) -> LearnerState:
-        """Optimiser, reward statistics and the steps learned from so far."""
-        tensors = {**self._optimizer.tensors(), **self._rollouts.rewards.tensors()}
-        return LearnerState(tensors, {"env_steps": self._env_steps})
-
-    def load_state(self, state: LearnerState) -> None:
-        """Go on from a state; the policy's weights are loaded into the policy itself."""
-        self._optimizer.load_tensors(state.tensors)
-        self._rollouts.rewards.load_tensors(state.tensors)
-        self._env_steps = int(state.document["env_steps"])
-
-    def _learning_rate(self) -> float:
-        progress = self._env_steps / self._options.total_timesteps
-        return scheduled(self._options.lr_schedule, self._options.lr, progress)
 
 
 def policy_gradient(log_prob: Tensor, advantages: Tensor) -> Tensor:

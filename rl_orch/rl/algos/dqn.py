@@ -24,7 +24,7 @@ The details that the paper leaves open, and the extensions that options turn on,
     the n-th step or the episode's end, and gamma is raised to the number of steps. Actions of older
     policies are not corrected for (as in Rainbow, Hessel et al. 2018).
 10. Prioritised replay (Schaul et al. 2016, algorithm 1), by `buffer.prioritized`: the loss of each
-    row is weighted by its importance, and its priority becomes |y - Q(s, a)| (`replay.py`).
+    row is weighted by its importance, and its priority becomes |y - Q(s, a)| (`replay/buffer.py`).
 11. Actions that a mask forbids are neither taken nor explored, and the maximum of the target leaves
     those out that the next state forbids.
 12. Weights and biases start uniform in ±1/√fan_in, torch's own default.

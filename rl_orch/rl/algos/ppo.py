@@ -28,21 +28,18 @@ The details that the paper leaves open, as they are here:
 """
 
 import math
-from contextlib import nullcontext
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_orch.rl.data.batch import Batch, on_host
-from rl_orch.rl.data.returns import explained_variance
 from rl_orch.rl.data.schedules import scheduled
-from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.engine import PolicyUpdates
 from rl_orch.rl.learn.learner import LearnerState, finite_means
-from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
-from rl_orch.rl.learn.optimizer import build_optimizer
-from rl_orch.rl.learn.precision import compiled, precision
+from rl_orch.rl.learn.on_policy import Rollout
+from rl_orch.rl.learn.policy_learner import PolicyLearner
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.streams import Stream, derive
@@ -51,103 +48,68 @@ from rl_orch.spec import algorithms
 LOSSES = ("losses/policy_loss", "losses/value_loss", "losses/entropy", "losses/grad_norm")
 DIVERGENCES = ("losses/approx_kl", "losses/clipfrac")
 
+Terms: TypeAlias = tuple[list[Tensor], Tensor]
+"""Of a pass, the terms named in LOSSES of each minibatch, and those named in DIVERGENCES."""
 
-class PPO:
+
+class PPO(PolicyLearner):
     """Improves an actor-critic by PPO."""
 
     traits = algorithms.PPO
-    build_policy = staticmethod(ActorCritic.build)
-    replay = None
 
     def __init__(self, policy: ActorCritic, setup: Setup) -> None:
-        spec, engine = setup.spec, engine_for(setup)
-        self.policy = policy
-        self.behaviour = engine.actor(policy)
-        self._options = spec.train
-        self._ent_coef = float(spec.train.ent_coef)
-        self._rollouts = Rollouts(policy, spec, engine.assessor(policy))
-        self._ask = compiled(self._rollouts.ask, spec.train)
-        self._optimizer = build_optimizer(policy, spec.train)
+        super().__init__(policy, setup)
         self._generator = torch.Generator()
-        self._generator.manual_seed(derive(spec.env.seed, Stream.MINIBATCHES))
-        self._env_steps = 0
-        self._updates = engine.policy_updates(policy, self._optimizer)
+        self._generator.manual_seed(derive(setup.spec.env.seed, Stream.MINIBATCHES))
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """Several passes over a rollout, in minibatches; `batch` is used once and not kept."""
-        learning_rate, clip_range = self._learning_rate(), self._clip_range()
-        self._env_steps += (steps := int(on_host(batch.column("valid")).sum()))
-        if steps == 0:
-            return {}
-        with precision(self._options, self.policy.device):
-            rollout = self._rollouts.prepare(batch)
-        count = math.ceil(len(rollout.actions) / self._options.batch_size)
+    def improve(self, rollout: Rollout, learning_rate: float, progress: float) -> dict[str, float]:
+        """Several passes over a rollout, in minibatches."""
+        options, updates = self.options, self.engine_updates
+        clip_range = scheduled(options.clip_schedule, options.clip_range, progress)
         losses: list[Tensor] = []
         divergences: list[Tensor] = []
-        make_pass = self._pass if self._updates is None else self._engine_pass
-        for _ in range(self._options.update_epochs):
-            terms, moved = make_pass(rollout, count, learning_rate, clip_range)
+        for _ in range(options.update_epochs):
+            if updates is None:
+                terms, moved = self._pass(rollout, learning_rate, clip_range)
+            else:
+                terms, moved = self._pass_by(updates, rollout, learning_rate, clip_range)
             losses.extend(terms)
             divergences.append(moved)
-            if self._moved_too_far(moved):
+            if options.target_kl is not None and moved[0].item() > options.target_kl:
                 break
         return {
-            **finite_means(LOSSES, losses, step=self._env_steps),
-            **finite_means(DIVERGENCES, divergences, step=self._env_steps),
-            "losses/explained_variance": explained_variance(
-                on_host(rollout.values), on_host(rollout.returns)
-            ),
-            "charts/learning_rate": learning_rate,
+            **finite_means(LOSSES, losses, step=self.env_steps),
+            **finite_means(DIVERGENCES, divergences, step=self.env_steps),
         }
 
     def state(self) -> LearnerState:
-        """Optimiser, minibatch generator, reward statistics and the steps learned from so far."""
-        tensors = {
-            **self._optimizer.tensors(),
-            **self._rollouts.rewards.tensors(),
-            "rng/minibatches": self._generator.get_state().numpy().copy(),
-        }
-        return LearnerState(tensors, {"env_steps": self._env_steps})
+        """As of all policy learners, and the minibatch generator."""
+        state = super().state()
+        state.tensors["rng/minibatches"] = self._generator.get_state().numpy().copy()
+        return state
 
     def load_state(self, state: LearnerState) -> None:
-        """Go on from a state; the policy's weights are loaded into the policy itself."""
-        self._optimizer.load_tensors(state.tensors)
-        self._rollouts.rewards.load_tensors(state.tensors)
+        """Go on from a state."""
+        super().load_state(state)
         self._generator.set_state(torch.from_numpy(state.tensors["rng/minibatches"].copy()))
-        self._env_steps = int(state.document["env_steps"])
 
-    @property
-    def _progress(self) -> float:
-        return self._env_steps / self._options.total_timesteps
-
-    def _learning_rate(self) -> float:
-        return scheduled(self._options.lr_schedule, self._options.lr, self._progress)
-
-    def _clip_range(self) -> float:
-        return scheduled(self._options.clip_schedule, self._options.clip_range, self._progress)
-
-    def _pass(
-        self, rollout: Rollout, count: int, learning_rate: float, clip_range: float
-    ) -> tuple[list[Tensor], Tensor]:
-        """One pass in `count` minibatches; returns the terms named in LOSSES of each, and those
-        named in DIVERGENCES of all."""
+    def _pass(self, rollout: Rollout, learning_rate: float, clip_range: float) -> Terms:
+        """One pass in minibatches."""
         losses, log_ratios = [], []
-        for minibatch in self._rollouts.minibatches(rollout, count, self._generator):
+        for minibatch in self.rollouts.minibatches(rollout, self._parts(rollout), self._generator):
             if minibatch.counts is not None and not minibatch.counts.any():
                 continue
-            terms, log_ratio = self._improve(minibatch, learning_rate, clip_range)
+            terms, log_ratio = self._step(minibatch, learning_rate, clip_range)
             losses.append(terms)
             log_ratios.append(log_ratio)
         return losses, divergence(torch.cat(log_ratios), clip_range)
 
-    def _engine_pass(
-        self, rollout: Rollout, count: int, learning_rate: float, clip_range: float
-    ) -> tuple[list[Tensor], Tensor]:
-        """As `_pass`, by the engine."""
-        assert self._updates is not None
-        options = self._options
-        order, bounds = self._rollouts.order(rollout, count, self._generator)
-        terms = self._updates.run(
+    def _pass_by(
+        self, updates: PolicyUpdates, rollout: Rollout, learning_rate: float, clip_range: float
+    ) -> Terms:
+        options = self.options
+        order, bounds = self.rollouts.order(rollout, self._parts(rollout), self._generator)
+        terms = updates.run(
             rollout,
             order,
             bounds,
@@ -155,46 +117,32 @@ class PPO:
             clip=clip_range,
             clip_values=options.clip_range_vf,
             value=options.vf_coef,
-            entropy=self._ent_coef,
+            entropy=self.ent_coef,
             standardize=options.normalize_advantage,
         )
         sizes = torch.from_numpy(np.diff(bounds[: len(terms) + 1])).double()
         return [*terms[:, : len(LOSSES)]], (sizes @ terms[:, len(LOSSES) :]) / sizes.sum()
 
-    def _improve(
+    def _step(
         self, minibatch: Rollout, learning_rate: float, clip_range: float
     ) -> tuple[Tensor, Tensor]:
         """One step of gradient descent; returns the terms named in LOSSES, and log π/π_old."""
-        options = self._options
-        with precision(options, self.policy.device):
-            distribution, values = self._ask(minibatch)
-        log_prob = distribution.log_prob(minibatch.actions)
-        # Where entropy earns nothing it is only measured, and takes no gradient.
-        with nullcontext() if self._ent_coef > 0.0 else torch.no_grad():
-            entropies = distribution.entropy()
-        if minibatch.counts is not None:
-            kept = minibatch.counts
-            log_prob, values, entropies = log_prob[kept], values[kept], entropies[kept]
-            minibatch = minibatch.rows(kept)
-        advantages = minibatch.advantages
-        if options.normalize_advantage:
-            advantages = standardized(advantages)
+        options = self.options
+        minibatch, log_prob, values, entropy, advantages = self.estimates(minibatch)
         log_ratio = log_prob - minibatch.log_probs
         policy_loss = -clipped_surrogate(log_ratio.exp(), advantages, clip_range)
         value_loss = value_error(values, minibatch.values, minibatch.returns, options.clip_range_vf)
-        entropy = entropies.mean()
-        loss = policy_loss + options.vf_coef * value_loss - self._ent_coef * entropy
-        grad_norm = self._optimizer.step(loss, learning_rate)
+        loss = policy_loss + options.vf_coef * value_loss - self.ent_coef * entropy
+        grad_norm = self.optimizer.step(loss, learning_rate)
         terms = torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
         return terms, log_ratio.detach()
 
-    def _moved_too_far(self, terms: Tensor) -> bool:
-        target = self._options.target_kl
-        return target is not None and terms[0].item() > target
+    def _parts(self, rollout: Rollout) -> int:
+        return math.ceil(len(rollout.actions) / self.options.batch_size)
 
 
 def divergence(log_ratio: Tensor, clip_range: float) -> Tensor:
-    """How far a pass moved the policy: the terms named in DIVERGENCES."""
+    """The distance that a pass moved the policy: the terms named in DIVERGENCES."""
     clipped = (log_ratio.exp() - 1.0).abs() > clip_range
     return torch.stack((approximate_kl(log_ratio), clipped.float().mean()))
 

@@ -127,7 +127,7 @@ class StateDependentNoise:
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
+        """The policy's device."""
         return self._policy.device
 
     def renew(self) -> None:
@@ -273,7 +273,8 @@ class SAC(CriticLearner[SquashedPolicy]):
 def soft_target(
     rewards: Tensor, discounts: Tensor, next_q: Tensor, next_log_probs: Tensor, alpha: Tensor
 ) -> Tensor:
-    """y = r + gamma (min_j Q'_j(s', a') - alpha log π(a' | s')) with a' ~ π, eqs. 3 and 5.
+    """The soft target of the critics: y = r + gamma (min_j Q'_j(s', a') - alpha log π(a' | s'))
+    with a' ~ π, eqs. 3 and 5.
 
     (B,), (B,), (2, B), (B,), () → (B,); discounts are 0 where an episode terminated.
     """

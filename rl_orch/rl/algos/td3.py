@@ -124,7 +124,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self.behaviour.random = self.warming_up
 
     def improve(self, sample: Sample) -> Tensor:
-        """One step of the critics and, now and then, of policy and slow copies (algorithm 1)."""
+        """One step of the critics; and, now and then, of policy and slow copies (algorithm 1)."""
         if self.engine_updates is not None:
             return self._improve_by(self.engine_updates, sample)
         drawn, lr = self.drawn(sample), self.learning_rate
@@ -146,7 +146,6 @@ class TD3(CriticLearner[DeterministicPolicy]):
 
     @property
     def _moves_policy(self) -> bool:
-        """Whether this update moves the policy too."""
         return (self.updates + 1) % self.options.policy_delay == 0
 
     def _follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Playing numbered episodes with a policy, several side by side: what evaluations are made of."""
+"""Numbered episodes of a policy, several side by side: the stuff of evaluations."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -24,8 +24,10 @@ ENDLESS = 100_000
 
 
 class Metric(Protocol):
-    """A further number of an episode; a plugin of kind `metrics` is a class of such, and each
-    episode gets one of its own."""
+    """A further number of an episode; plugins of kind `metrics` are classes of these.
+
+    Each episode gets one of its own.
+    """
 
     def step(
         self, action: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
@@ -38,7 +40,7 @@ class Metric(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """A finished episode: its number and the seed of its reset, and what came of it.
+    """A finished episode: its number, the seed of its reset, its return and length.
 
     `seed` is None where a vector environment seeds episodes in a way of its own. `actions` are as
     the environment was given them, (length, *shape); of the best and the worst episode, where they
@@ -55,8 +57,10 @@ class PlayedEpisode:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What is looked at besides returns: metrics by name, and whether the actions of the best and
-    the worst episode are kept. Those of all would not fit into memory."""
+    """Measurements of episodes besides returns: metrics by name, and actions.
+
+    Only the actions of the best and the worst episode are kept; all would not fit into memory.
+    """
 
     metrics: Mapping[str, Callable[[], Metric]] = field(default_factory=dict)
     actions: bool = False
@@ -69,9 +73,9 @@ class Extras:
 
 def extremes(played: Iterable[PlayedEpisode]) -> tuple[PlayedEpisode, PlayedEpisode]:
     """The best and the worst of some episodes; the first of those that are alike."""
-    known = list(played)
-    best = min(known, key=lambda each: (-each.ret, each.number))
-    return best, min(known, key=lambda each: (each.ret, each.number))
+    episodes = list(played)
+    best = min(episodes, key=lambda each: (-each.ret, each.number))
+    return best, min(episodes, key=lambda each: (each.ret, each.number))
 
 
 def play(
@@ -86,9 +90,9 @@ def play(
     extras: Extras,
     tell: Callable[[int], None],
 ) -> list[PlayedEpisode]:
-    """The episodes from number `first` on, in the order of their numbers; `tell` hears how many are
-    done whenever one is.
+    """The episodes from number `first` on, in the order of their numbers.
 
+    `tell` is called with how many are done whenever one is.
     Each lane plays a fixed share: were the first to finish counted, short episodes would be.
     """
     playing = _Playing(envs, spec, seed, first, episodes, extras)
@@ -118,7 +122,7 @@ def play(
 
 
 class _Playing:
-    """What has been added up of the episodes of each lane."""
+    """Returns, lengths and extras of the episodes of each lane so far."""
 
     def __init__(
         self,
@@ -171,8 +175,8 @@ class _Playing:
     def played(self) -> list[PlayedEpisode]:
         """All episodes by number; round k of lane i is episode i + k · lanes."""
         rounds, kept = range(max(self._shares)), {each.number: each for each in self._kept}
-        found = (lane[k] for k in rounds for lane in self._played if k < len(lane))
-        return [kept.get(each.number, each) for each in found]
+        episodes = (lane[k] for k in rounds for lane in self._played if k < len(lane))
+        return [kept.get(each.number, each) for each in episodes]
 
     def _end(self, lane: int) -> None:
         done = self._played[lane]
@@ -180,7 +184,9 @@ class _Playing:
             number = self._first + lane + len(done) * len(self._shares)
             seed = derive(self._seed, number) if self._numbered else None
             ret, length = _finite(self._returns[lane]), int(self._lengths[lane])
-            self._add(done, PlayedEpisode(number, seed, ret, length, *self._watched[lane].found()))
+            self._add(
+                done, PlayedEpisode(number, seed, ret, length, *self._watched[lane].results())
+            )
             self.left -= 1
         self._returns[lane], self._lengths[lane] = 0.0, 0
         self._watched[lane] = _WatchedLane(self._extras)
@@ -217,25 +223,25 @@ class _WatchedLane:
         if self._actions is not None:
             self._actions.append(np.array(action))
 
-    def found(self) -> tuple[dict[str, float], NDArray[Any] | None]:
+    def results(self) -> tuple[dict[str, float], NDArray[Any] | None]:
         """The metrics by name, and all actions."""
         values = {name: float(metric.value()) for name, metric in self._metrics.items()}
         return values, None if self._actions is None else np.stack(self._actions)
 
 
 def _info(infos: Mapping[str, Any], lane: int, *, ended: bool) -> dict[str, Any]:
-    """What the environment of one lane told in this step, as it would have told it alone."""
-    told = infos
+    """The info of one lane in this step; as its environment would have given it alone."""
+    source = infos
     if ended and isinstance(infos.get("final_info"), Mapping):
-        told = infos["final_info"]
-    found: dict[str, Any] = {}
-    for name, values in told.items():
-        there = told.get(f"_{name}")
+        source = infos["final_info"]
+    info: dict[str, Any] = {}
+    for name, values in source.items():
+        there = source.get(f"_{name}")
         if name.startswith("_") or there is None or not there[lane]:
             continue
         nested = isinstance(values, Mapping)
-        found[name] = _info(values, lane, ended=False) if nested else values[lane]
-    return found
+        info[name] = _info(values, lane, ended=False) if nested else values[lane]
+    return info
 
 
 def _finite(ret: Any) -> float:

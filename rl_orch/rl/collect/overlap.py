@@ -70,11 +70,11 @@ class OverlappedCollector:
         """The rollout that was begun last time; the next one is begun. See `Collector`."""
         if self._next is None:
             self._next = self._begun(n)
-        found = self._next.result()
+        ahead = self._next.result()
         self._next = self._begun(n)
-        self.env_steps += found.steps
-        self._episodes += found.episodes
-        return found.batch
+        self.env_steps += ahead.steps
+        self._episodes += ahead.episodes
+        return ahead.batch
 
     def drain_episodes(self) -> list[Episode]:
         """The episodes that ended in what was handed out since the last call."""
@@ -83,17 +83,17 @@ class OverlappedCollector:
 
     def state(self) -> CollectorState:
         """The collector behind the rollout that is ahead, and that rollout; copies."""
-        found = None if self._next is None else self._next.result()
+        ahead = None if self._next is None else self._next.result()
         inner = self._collector.state()
         document = inner.document | {"env_steps": self.env_steps, "ahead": None}
-        if found is None:
+        if ahead is None:
             return CollectorState(inner.tensors, document)
         document["ahead"] = {
             "env_steps": inner.document["env_steps"],
-            "columns": [name for name in ARRAY_FIELDS if getattr(found.batch, name) is not None],
-            "episodes": [asdict(episode) for episode in found.episodes],
+            "columns": [name for name in ARRAY_FIELDS if getattr(ahead.batch, name) is not None],
+            "episodes": [asdict(episode) for episode in ahead.episodes],
         }
-        return CollectorState(inner.tensors | dict(_apart(found.batch)), document)
+        return CollectorState(inner.tensors | dict(_apart(ahead.batch)), document)
 
     def load_state(self, state: CollectorState) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
@@ -115,7 +115,7 @@ class OverlappedCollector:
         self._collector.close()
 
     def _begun(self, n: int) -> "Future[_Collected]":
-        """A rollout by what the policy is now. Nothing is being collected when this is called."""
+        """A rollout by the present policy. Nothing is being collected when this is called."""
         self._copy.copy.load_state_dict(self._copy.policy.state_dict())
         return self._thread.submit(self._collected, n)
 

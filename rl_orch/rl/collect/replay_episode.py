@@ -1,4 +1,4 @@
-"""Episodes driven again, from the seed of their reset and their actions, to be looked at."""
+"""Episodes replayed from the seed of their reset and their actions, to be rendered."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,8 +21,8 @@ FPS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
-    """What came of an episode that was driven again."""
+class ReplayedEpisode:
+    """The outcome of a replayed episode."""
 
     ret: float
     length: int
@@ -48,12 +48,14 @@ def rendered(spec: Spec, mode: str) -> Environment:
 
 
 def frames_per_second(env: Environment) -> int:
-    """How fast the environment is meant to be looked at."""
+    """The rate at which the environment is meant to be looked at."""
     return int(env.metadata.get("render_fps") or FPS)
 
 
-def drive(env: Environment, seed: int, actions: Sequence[Any], show: Show | None) -> Driven:
-    """Drive an episode to its end; every frame of it is shown, the first one too."""
+def replay(
+    env: Environment, seed: int, actions: Sequence[Any], show: Show | None
+) -> ReplayedEpisode:
+    """Replay an episode to its end; all its frames are shown, the first one too."""
     with closing(env):
         env.reset(seed=seed)
         _show(env, show)
@@ -64,7 +66,7 @@ def drive(env: Environment, seed: int, actions: Sequence[Any], show: Show | None
             _show(env, show)
             if ended:
                 break
-    return Driven(ret, length, ended)
+    return ReplayedEpisode(ret, length, ended)
 
 
 def _show(env: Environment, show: Show | None) -> None:

@@ -29,7 +29,7 @@ Finals: TypeAlias = dict[tuple[int, int], Any]
 
 
 class Collector(Protocol):
-    """Where experience comes from."""
+    """A source of experience."""
 
     def collect(self, actor: Actor, n: int) -> Batch:
         """`n` steps of every environment copy.
@@ -54,14 +54,14 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class CollectorState:
-    """What a collector remembers: arrays by name, and a JSON document."""
+    """A collector's snapshot: arrays by name, and a JSON document."""
 
     tensors: dict[str, NDArray[Any]]
     document: dict[str, Any]
 
 
 class _Columns:
-    """Time-major memory for a rollout of n steps, (n, N, ...), written in place and used again.
+    """Time-major memory for a rollout of n steps, (n, N, ...); written in place and used again.
 
     Observations and memories have one row more, for what follows the last step.
     """
@@ -120,12 +120,12 @@ class LocalCollector:
         self._episodes: list[Episode] = []
 
     def state(self) -> CollectorState:
-        """Where every copy is, and what has been added up of its present episode; copies.
+        """The snapshot of every copy and its present episode; copies.
 
         Between two calls of `collect`, no rollout is under way.
         """
         states = capture(self._envs)
-        known = {
+        arrays = {
             "first": self._first,
             "ended": self._ended,
             "returns": self._returns,
@@ -137,7 +137,7 @@ class LocalCollector:
             tensors={
                 **states.tensors,
                 **dict(named("collector/observations", self._observations)),
-                **{f"collector/{k}": v.copy() for k, v in known.items() if v is not None},
+                **{f"collector/{k}": v.copy() for k, v in arrays.items() if v is not None},
                 "rng/actions": self.generator.get_state().numpy().copy(),
             },
             document={"env_steps": self.env_steps, "envs": states.document},
@@ -145,20 +145,20 @@ class LocalCollector:
 
     def load_state(self, state: CollectorState) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
-        known = state.tensors
-        begun = restore(self._envs, EnvStates(dict(known), state.document["envs"]))
+        tensors = state.tensors
+        begun = restore(self._envs, EnvStates(dict(tensors), state.document["envs"]))
         self.env_steps = int(state.document["env_steps"])
-        self.generator.set_state(torch.from_numpy(known["rng/actions"].copy()))
-        self._observations = unnamed("collector/observations", known)
-        self._ended = known["collector/ended"].copy()
-        self._returns = known["collector/returns"].copy()
-        self._lengths = known["collector/lengths"].copy()
+        self.generator.set_state(torch.from_numpy(tensors["rng/actions"].copy()))
+        self._observations = unnamed("collector/observations", tensors)
+        self._ended = tensors["collector/ended"].copy()
+        self._returns = tensors["collector/returns"].copy()
+        self._lengths = tensors["collector/lengths"].copy()
         # Snapshots of earlier releases do not say where episodes begin.
-        self._first = np.array(known.get("collector/first", self._lengths == 0))
+        self._first = np.array(tensors.get("collector/first", self._lengths == 0))
         if self._memory is not None:
-            self._memory = known["collector/memory"].copy()
+            self._memory = tensors["collector/memory"].copy()
         if self._masks is not None:
-            self._masks = known["collector/masks"].copy()
+            self._masks = tensors["collector/masks"].copy()
         if begun is not None:
             self._ended[:], self._returns[:], self._lengths[:] = False, 0.0, 0
             self._begin(begun)
@@ -351,7 +351,7 @@ def _empty(space: Space[Any], rows: tuple[int, int]) -> Column:
 
 
 def _put(column: Column, row: int, value: Any) -> None:
-    """Copy a value into a row of a column, or its parts into those of the column."""
+    """Copy a value into a row of a column; or its parts into those of the column."""
     if isinstance(column, Mapping):
         for name, part in column.items():
             _put(part, row, value[name])
@@ -390,7 +390,7 @@ def _where(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _non_finite(what: str, column: Any) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """Of each array of a column that has numbers which are not finite: what to call it, and the
+    """The arrays of a column that have numbers which are not finite: what to call each, and the
     place (step, copy) of the first in it, and the whole array."""
     if isinstance(column, Mapping):
         for name, part in column.items():

@@ -21,7 +21,7 @@ Indices: TypeAlias = Array | Sequence[int] | slice
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """B transitions, or as much of them as is known: a policy's input has observations alone.
+    """B transitions, or parts of them: a policy's input has observations alone.
 
     `infos` is opaque: a sequence of B entries, or a mapping of such. `extras` holds the columns of
     an algorithm (`log_probs`, `values`, ...). A column is an array, a tensor, or a mapping of them.
@@ -54,14 +54,14 @@ class Batch:
 
     @property
     def dones(self) -> Array:
-        """Where an episode ended, for either reason: (B,), boolean."""
+        """Ends of episodes, for either reason: (B,), boolean."""
         terminated, truncated = self.column("terminated"), self.column("truncated")
         if isinstance(terminated, torch.Tensor):
             return torch.logical_or(terminated, torch.as_tensor(truncated))
         return np.logical_or(terminated, truncated)
 
     def column(self, name: str) -> Array:
-        """The array of that name, among the fields or the extras; an error if it is not there."""
+        """The array of that name among fields and extras; an error if there is none."""
         column = getattr(self, name) if name in FIELDS else self.extras.get(name)
         if isinstance(column, np.ndarray | torch.Tensor):
             return column
@@ -125,14 +125,14 @@ def mapped(column: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def rows_of(column: Column, rows: Any) -> Any:
-    """The rows of a column at an index, a mask or a slice of its own kind: arrays or tensors."""
+    """The rows of a column at an index, mask or slice of its own kind."""
     if isinstance(column, Mapping):
         return {name: rows_of(value, rows) for name, value in column.items()}
     return column[rows]
 
 
 def host_column(column: Column | None) -> Any:
-    """The column in host memory, as an array or a mapping of them; an error if there is none."""
+    """The column in host memory; an error if there is none."""
     if column is None:
         raise ValueError("the batch lacks a column that is asked for")
     return mapped(column, on_host)

@@ -12,6 +12,6 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def scheduled(schedule: str, initial: float, progress: float, final: float = 0.0) -> float:
-    """A hyperparameter at a progress; progress past the end of the budget counts as the end."""
+    """A hyperparameter at a progress, which counts as 1 past the end of the budget."""
     share = SCHEDULES[schedule](min(max(progress, 0.0), 1.0))
     return final + (initial - final) * share

@@ -1,1 +1,1 @@
-"""Environments: make them, seed them, say what they are. No torch here: `check` must be quick."""
+"""Environments made, seeded and described; without torch, since `check` must be quick."""

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 
 def choices_of(space: Space[Any]) -> tuple[int, ...]:
-    """How many choices each component of a discrete action has; empty where actions are numbers.
+    """The number of choices each component of a discrete action has; empty where actions are
+    numbers.
 
     The choices of a Box would be without end; those of MultiBinary are two each.
     """

@@ -1,4 +1,4 @@
-"""What an environment is, and whether an algorithm can learn in it; each refusal is a sentence.
+"""Descriptions of environments, and reasons why an algorithm cannot learn in one.
 
 `describe` makes the environment once and closes it. `problems` is pure.
 """
@@ -47,7 +47,7 @@ class SpaceDescription:
 
 @dataclass(frozen=True, slots=True)
 class EnvDescription:
-    """What one copy of an environment shows a policy, after the spec's wrappers.
+    """One copy of an environment as a policy sees it, after the spec's wrappers.
 
     `leaves` are the parts of its observations by name, or `unseeable` says why there are none;
     `unstackable` is a kind of part whose frames are stacked, but cannot be.
@@ -88,7 +88,7 @@ def describe(spec: Spec) -> EnvDescription:
 
 
 def try_out(spec: Spec) -> list[Problem]:
-    """Why the environment cannot be reset and stepped; empty if it can. It must be makeable."""
+    """Reasons why the environment, once made, cannot be reset and stepped; none if it can."""
     backend = _in_process(spec.env.backend)
     with closing(vector.make(spec, num_envs=1, backend=backend)) as envs:
         try:
@@ -116,9 +116,9 @@ def try_out(spec: Spec) -> list[Problem]:
 
 
 def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
-    """Why the spec's algorithm cannot learn in this environment; empty if it can."""
+    """The reasons why the spec's algorithm cannot learn in this environment; empty if it can."""
     traits = traits_of(spec.agent.algorithm)
-    found = [
+    problems = [
         _observation_kind(spec, env),
         _action_kind(spec, env, traits),
         _action_bounds(spec, env, traits),
@@ -130,33 +130,33 @@ def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
         *_left_to_the_plugin(spec),
         *([] if spec.agent.algorithm in BUILT_IN else checks.pairing(spec, traits)),
     ]
-    return [problem for problem in found if problem is not None]
+    return [problem for problem in problems if problem is not None]
 
 
 def traits_of(algorithm: str) -> Traits:
-    """What an algorithm can do; a plugin's has to be loaded for that."""
+    """The traits of an algorithm; a plugin has to be loaded for them."""
     if algorithm in BUILT_IN:
         return BUILT_IN[algorithm]
     try:
-        found = plugins.load("algorithms", algorithm)
+        plugin = plugins.load("algorithms", algorithm)
     except BadInput:
         raise
     # A plugin is somebody else's code: importing it may raise anything.
     except Exception as error:
         what = f"importing it failed: {type(error).__name__}: {error}"
         raise SpecInvalid([_about_algorithm(algorithm, what)]) from error
-    traits = getattr(found, "traits", None)
+    traits = getattr(plugin, "traits", None)
     if not isinstance(traits, Traits):
         what = "its class has no `traits` of type rl_orch.spec.algorithms.Traits"
         raise SpecInvalid([_about_algorithm(algorithm, what)])
-    if not callable(getattr(found, "build_policy", None)):
+    if not callable(getattr(plugin, "build_policy", None)):
         what = "its class has no method build_policy(setup)"
         raise SpecInvalid([_about_algorithm(algorithm, what)])
     return traits
 
 
 def _in_process(backend: str) -> str:
-    """What shows the same episodes without a process for each copy, and without kernels."""
+    """The backend of the same episodes without processes and without kernels."""
     return "sync" if backend in vector.BACKENDS else backend
 
 
@@ -188,7 +188,7 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
 
 
 def _unstackable(envs: vector.Envs) -> str | None:
-    """The kind of a part of what is stacked that is no Box; None where all are."""
+    """The kind of a stacked part that is no Box; None where all are."""
     copies: Any = getattr(envs.unwrapped, "envs", ())
     layer = copies[0] if copies else None
     while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, FrameStackObservation):
@@ -211,12 +211,12 @@ def _space(space: gymnasium.Space[object]) -> SpaceDescription:
 
 
 def _unknown_backend(backend: str) -> Problem:
-    known = [*vector.BACKENDS, *plugins.names("vector_envs")]
+    backends = [*vector.BACKENDS, *plugins.names("vector_envs")]
     return Problem(
         "env.backend",
         backend,
-        f"env.backend is {backend!r}; must be one of {', '.join(known)}",
-        refusals.did_you_mean(backend, known),
+        f"env.backend is {backend!r}; must be one of {', '.join(backends)}",
+        refusals.did_you_mean(backend, backends),
     )
 
 
@@ -245,7 +245,7 @@ def _action_kind(spec: Spec, env: EnvDescription, traits: Traits) -> Problem | N
     floats = (action.dtype or "").startswith("float")
     if action.kind in traits.actions and (action.kind != "Box" or floats):
         return None
-    others = [name for name, known in BUILT_IN.items() if action.kind in known.actions]
+    others = [name for name, traits in BUILT_IN.items() if action.kind in traits.actions]
     others = others if action.kind != "Box" or floats else []
     return Problem(
         "env.id",
@@ -292,8 +292,8 @@ def _expected_policy(spec: Spec, env: EnvDescription) -> Problem | None:
 
 def _encoders(spec: Spec, env: EnvDescription) -> list[Problem]:
     encoder = spec.feature.encoder
-    found = encoder_problems(encoder, env.leaves) if env.leaves else []
-    return [Problem("feature.encoder", encoder, sentence) for sentence in found]
+    sentences = encoder_problems(encoder, env.leaves) if env.leaves else []
+    return [Problem("feature.encoder", encoder, sentence) for sentence in sentences]
 
 
 def _maskable(spec: Spec, env: EnvDescription) -> list[Problem]:

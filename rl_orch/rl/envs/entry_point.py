@@ -44,7 +44,7 @@ def make(spec: Spec, num_envs: int) -> Envs:
 
 
 def _registered(env_id: str) -> EnvSpec:
-    """What is registered under an id, once the module that it may begin with is imported."""
+    """The registration of an id, once the module that it may begin with is imported."""
     module, _, name = env_id.rpartition(":")
     if module:
         import_module(module)

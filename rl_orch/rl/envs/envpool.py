@@ -31,9 +31,9 @@ def make(spec: Spec, num_envs: int) -> Envs:
     """The spec's environment as EnvPool has it, with `env.kwargs` for EnvPool."""
     pool = _imported()
     env_id, limit = spec.env.id, spec.env.max_episode_steps
-    known = pool.list_all_envs()
-    if env_id not in known:
-        near = did_you_mean(env_id.rpartition(":")[2], known)
+    env_ids = pool.list_all_envs()
+    if env_id not in env_ids:
+        near = did_you_mean(env_id.rpartition(":")[2], env_ids)
         where = "`envpool.list_all_envs()` has them all; env.backend=auto steps Gymnasium's."
         raise BadInput(
             f"env.backend is 'envpool', but EnvPool has no environment {env_id!r}",
@@ -81,7 +81,7 @@ class PooledEnvs(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The first observations of the next episode of every copy, or of its first from a seed."""
+        """First observations of the next episode of every copy, or of a seed's first."""
         if seed is not None or self.pool is None:
             self.pool = self._pool(np_random(None)[1] if seed is None else seed)
         observations, infos = self.pool.reset(options=options)

@@ -1,4 +1,4 @@
-"""`Leaf`: what networks see of one array of an observation, and which encoders can take it.
+"""`Leaf`: one array of an observation as networks see it, and the encoders for it.
 
 What is done with the arrays is in `rl/policies/observations.py`; no torch here.
 """
@@ -39,12 +39,12 @@ class Leaf:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The count of numbers."""
         return math.prod(self.shape)
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many rows there are and how long each is; the numbers of one axis are rows of 1."""
+        """Number and length of rows; the numbers of one axis are rows of 1."""
         if len(self.shape) < 2:
             return self.size, 1
         return math.prod(self.shape[:-1]), self.shape[-1]
@@ -62,7 +62,7 @@ def leaves_of(space: Space[Any], *, stacked: bool) -> dict[str, Leaf]:
 
 
 def problems(encoder: str, leaves: Mapping[str, Leaf]) -> list[str]:
-    """Why an encoder cannot take these observations, in sentences; none if it can.
+    """The reasons why an encoder cannot take these observations, in sentences; none if it can.
 
     An encoder of images leaves the vectors of a Dict as they are, and a transformer leaves its
     images to a convolutional network: each needs something of its own kind.

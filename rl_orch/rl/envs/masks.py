@@ -67,7 +67,7 @@ def masks_in(infos: dict[str, Any], copies: int, choices: int) -> NDArray[np.boo
 
 
 def allowed_action(space: Any, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """An action that a mask of one copy allows, as a vector environment of one takes it."""
+    """An allowed action of one copy, as a vector environment of one takes it."""
     chosen, start = [], 0
     for count in choices_of(space):
         chosen.append(int(np.argmax(mask[start : start + count])))
@@ -77,7 +77,7 @@ def allowed_action(space: Any, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def final_masks(infos: dict[str, Any], masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """As `masks`, but those at the end of its episode for each copy that has just been reset."""
+    """As `masks_in`, but those at the end of the episode for copies just reset."""
     final = infos.get("final_info")
     if not isinstance(final, dict) or KEY not in final:
         return masks

@@ -1,4 +1,4 @@
-"""What a policy is shown of observations: one array, or arrays by name where there are several.
+"""Observations as policies take them: one array, or arrays by name.
 
 The parts of Dict and Tuple spaces, nested or not, become one flat mapping. Its names are the keys
 joined by `/`; the entries of a Tuple are called `0`, `1` and so on.

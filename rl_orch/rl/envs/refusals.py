@@ -1,4 +1,4 @@
-"""Why an environment could not be made, in sentences that say what to do next."""
+"""Refusals of environments that could not be made: sentences that say what to do next."""
 
 import difflib
 from collections.abc import Iterable
@@ -41,9 +41,9 @@ def explain(spec: Spec, error: Exception) -> Problem:
     return _about_id(env_id, what, _newer(module, name))
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A question that names the nearest known word, whatever the case; None if none is near."""
-    near = _close(word, known)
+def did_you_mean(word: str, words: Iterable[str]) -> str | None:
+    """A question that names the nearest word, case ignored; None if none is near."""
+    near = _close(word, words)
     return f"Did you mean {near!r}?" if near else None
 
 
@@ -56,8 +56,8 @@ def _nearest(module: str, name: str) -> str | None:
     return f"Did you mean {_with_module(module, near)!r}?" if near else None
 
 
-def _close(word: str, known: Iterable[str]) -> str | None:
-    by_lower = {name.lower(): name for name in known}
+def _close(word: str, words: Iterable[str]) -> str | None:
+    by_lower = {name.lower(): name for name in words}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[near[0]] if near else None
 

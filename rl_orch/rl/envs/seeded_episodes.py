@@ -61,7 +61,6 @@ class SeededEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def _seed(self) -> int | None:
-        """The seed of the present episode."""
         if self._base is None or self._episode == 0:
             return self._base
         base, first, stride = self.numbering or (self._base, 0, 1)
@@ -74,5 +73,7 @@ def _spaces(env: gymnasium.Env[Any, Any]) -> list[gymnasium.Space[Any]]:
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
     names = ("observation_space", "action_space")
-    found = [getattr(layer, name, None) for layer in layers for name in names]
-    return [*{id(space): space for space in found if isinstance(space, gymnasium.Space)}.values()]
+    attributes = [getattr(layer, name, None) for layer in layers for name in names]
+    return [
+        *{id(space): space for space in attributes if isinstance(space, gymnasium.Space)}.values()
+    ]

@@ -1,4 +1,4 @@
-"""Spaces as JSON and back: what a policy needs to know of an environment that is not there."""
+"""Spaces as JSON and back, for policies whose environment is not there."""
 
 import math
 from typing import Any

@@ -1,7 +1,7 @@
 """`make` and `reset`: copies of an environment stepped together, every episode of them seeded.
 
 Gymnasium does the stepping, or a kernel where there is one for the environment. A plugin of kind
-`vector_envs` may take its place; `entry_point.py` and `pool.py` are such.
+`vector_envs` may take its place; `entry_point.py` and `envpool.py` are such.
 """
 
 from copy import deepcopy
@@ -41,7 +41,7 @@ _UPKEEP = "upkeep"
 
 
 class First(NamedTuple):
-    """What a reset of all copies shows: observations, flat where they are a Dict, and infos."""
+    """Observations and infos of a reset of all copies; Dict observations are flat."""
 
     observations: Any
     infos: dict[str, Any]
@@ -49,7 +49,7 @@ class First(NamedTuple):
 
 @dataclass(slots=True)
 class Upkeep:
-    """How a vector environment remembers its state, and from what it was last reset.
+    """The way a vector environment remembers its state, and from what it was last reset.
 
     `by_copy` is false for a native one and a plugin's: its state is one, and it is not re-driven.
     `restarts` counts how often it began anew from the same seed because its state could not be
@@ -91,7 +91,7 @@ def make(
 
 
 def backend_of(spec: Spec, asked: str | None = None) -> str:
-    """What steps the spec's environment; where that is left open, kernels if they can."""
+    """The backend of the spec's environment; where left open, kernels if they can."""
     backend = asked or spec.env.backend
     if backend != AUTO:
         return backend
@@ -139,12 +139,12 @@ def undivided(seed: int) -> int:
 
 
 def shown(envs: Envs, observations: Any, infos: dict[str, Any]) -> First:
-    """What a reset showed, in the form that policies take."""
+    """The observations of a reset, as policies take them."""
     return First(flatten_observation(envs.single_observation_space, observations), infos)
 
 
 def upkeep(envs: Envs) -> Upkeep:
-    """What `make` noted about a vector environment; of one it did not make, what holds for any."""
+    """The notes of `make` on a vector environment; the safe ones for any other."""
     kept = envs.metadata.get(_UPKEEP)
     return kept if isinstance(kept, Upkeep) else Upkeep("captured", by_copy=False)
 
@@ -155,7 +155,8 @@ def numbers_episodes(envs: Envs) -> bool:
 
 
 def autoreset(envs: Envs) -> AutoresetMode:
-    """When a finished episode is reset; Gymnasium's default where an env does not say."""
+    """The moment when a finished episode is reset; Gymnasium's default where an env does not
+    say."""
     return AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
 
 

@@ -19,7 +19,7 @@ deviations in the vector; means and log deviations before tanh; actions before t
 
 
 class KernelHead(NamedTuple):
-    """What the outputs of a policy mean, and where they stand.
+    """The meaning of a policy's outputs, and where they stand.
 
     `place` is their first column in the flow; `actions` how many choices or components there are;
     `each` the outputs for each; `log_std` where deviations begin in the vector, and `low` and
@@ -72,7 +72,7 @@ def move(
     noise: Floats,
     moves: Floats,
 ) -> None:
-    """Actions (N, A), flat, for the inputs (N, I) in `flow` and standard normal noise (N, A), or
+    """Actions (N, A), flat, for the inputs (N, I) in `flow`; with standard normal noise (N, A), or
     without it."""
     forward(vector, table, rows, flow)
     count = head.actions

@@ -71,7 +71,7 @@ def backward(
     slopes: Floats,
     goal: int,
 ) -> None:
-    """From the slopes at the outputs to the gradient of the weights, or to the slopes at the
+    """Turn the slopes at the outputs into the gradient of the weights; or into the slopes at the
     inputs, as the goal says. `flow` is what `forward` left, and is used up."""
     for number in range(len(table) - 1, -1, -1):
         inputs, outputs = table[number, INPUTS], table[number, OUTPUTS]
@@ -139,7 +139,7 @@ def _finish(block: Floats, biases: Floats, activation: int) -> None:
 
 @part
 def _unfinish(values: Floats, slopes: Floats, activation: int) -> None:
-    """The slopes before an activation from those behind it, in place, where its values are so."""
+    """The slopes before an activation from those behind it; in place, where its values are so."""
     zero, one = values.dtype.type(0), values.dtype.type(1)
     if activation == TANH:
         for i in range(len(values)):

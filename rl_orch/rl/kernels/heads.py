@@ -1,4 +1,4 @@
-"""What outputs mean: log π(a | s), entropy, and how slopes of both reach the outputs of one row."""
+"""Distributions over one row's outputs: log π(a | s), entropy, and their slopes."""
 
 import math
 
@@ -53,7 +53,7 @@ def choice_slopes(
 def normal(
     flow: Floats, at: int, vector: Floats, log_std: int, action: Floats
 ) -> tuple[float, float]:
-    """log π(a) and H of the means (A,) of a row, with deviations (A,) in the vector."""
+    """log π(a) and H of a row's means (A,), with deviations (A,) in the vector."""
     log_prob, entropy = 0.0, 0.0
     for k in range(len(action)):
         z = (action[k] - flow[at + k]) * math.exp(-vector[log_std + k])

@@ -1,4 +1,4 @@
-"""From torch's perceptrons to the tables that kernels run."""
+"""Translation of torch's perceptrons to the tables that kernels run."""
 
 from typing import Any, NamedTuple
 
@@ -22,12 +22,12 @@ class Network(NamedTuple):
 def memory(size: int) -> NDArray[np.float32]:
     """Memory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
     round otherwise at another place."""
-    found: NDArray[np.float32] = torch.empty(size).numpy()
-    return found
+    block: NDArray[np.float32] = torch.empty(size).numpy()
+    return block
 
 
 class Flows:
-    """Memory for what flows through a network, and for its slopes, which grows with the rows."""
+    """Memory for what flows through a network, and for its slopes; it grows with the rows."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -42,7 +42,7 @@ class Flows:
 
 
 class Plan:
-    """Perceptrons that read the inputs of a network, or each other, laid out one after another.
+    """Perceptrons that read the inputs of a network, or each other; laid out one after another.
 
     Their parameters are views of one vector.
     """

@@ -54,13 +54,13 @@ def move_actor(policy: ContinuousPolicy) -> KernelActor:
 
 
 class KernelValueUpdates:
-    """Updates of a network of values, in its memory and that of its optimiser and target."""
+    """Updates of a network of values; in its memory and that of its optimiser and target."""
 
     def __init__(
         self, policy: QNetwork, optimizer: Optimizer, target: Target[Any], *, double: bool
     ) -> None:
         self._policy, self._optimizer = policy, optimizer
-        self._descent = optimizer.descent
+        self._arrays = optimizer.arrays
         self._target = target.vector.numpy()
         self._double = double
         plan = Plan(flattened(policy.network), policy.network.encoder.size)
@@ -75,7 +75,7 @@ class KernelValueUpdates:
         flow, slopes = self._flows.of(rows)
         errors, terms = np.empty(rows), np.empty(3)
         improve_values(
-            self._descent,
+            self._arrays,
             self._optimizer.steps,
             learning_rate,
             self._flows.network.table,
@@ -121,7 +121,7 @@ class KernelCriticUpdates:
     ) -> None:
         self._policy = policy
         self._optimizers = optimizers
-        self._descents = {name: optimizers[name].descent for name in ("policy", "critics")}
+        self._arrays = {name: optimizers[name].arrays for name in ("policy", "critics")}
         self._target = target_critics.vector.numpy()
         plan, place = _policy_plan(policy)
         self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
@@ -132,7 +132,7 @@ class KernelCriticUpdates:
         network = plan.network()
         self._alone = first, network.table[len(first) :].copy()
         self._critics = [(Flows(network), places) for _ in range(2)]
-        own = {name: descent.gradient for name, descent in self._descents.items()}
+        own = {name: arrays.gradient for name, arrays in self._arrays.items()}
         self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
         self._other = _another_thread() if threads > 1 else None
 
@@ -142,7 +142,7 @@ class KernelCriticUpdates:
         """One step of SAC's critics and policy."""
         assert self._policy.log_std_bounds is not None
         soft, share = Soft(alpha, *self._policy.log_std_bounds), 1.0 / len(sample.rewards)
-        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        policy, judges = self._arrays["policy"].vector, self._arrays["critics"].vector
         errors, parts = np.empty(len(sample.rewards)), self._parts(sample)
         drawn, drawn_next = noise.numpy(), next_noise.numpy()
 
@@ -194,7 +194,7 @@ class KernelCriticUpdates:
     ) -> Update:
         """One step of TD3's critics and, if it is time, of its policy."""
         delayed, share = Delayed(deviation, clip), 1.0 / len(sample.rewards)
-        policy, judges = self._descents["policy"].vector, self._descents["critics"].vector
+        policy, judges = self._arrays["policy"].vector, self._arrays["critics"].vector
         slow_policy = target_policy.vector.numpy()
         errors, parts, drawn = np.empty(len(sample.rewards)), self._parts(sample), noise.numpy()
 
@@ -235,15 +235,15 @@ class KernelCriticUpdates:
     def descend_alone(self, name: str, slope: float, learning_rate: float) -> None:
         """One step of the only parameter of an optimiser."""
         optimizer = self._optimizers[name]
-        descent = optimizer.descent
-        descent.gradient[0] = slope
+        arrays = optimizer.arrays
+        arrays.gradient[0] = slope
         optimizer.steps += 1
-        descend(descent, optimizer.steps, learning_rate)
+        descend(arrays, optimizer.steps, learning_rate)
 
     def _parts(self, sample: Sample) -> list[_Part]:
         """The rows of a sample, in two parts if they are worth it."""
         count, drawn = len(sample.rewards), _transitions(self._policy, sample)
-        work = count * len(self._descents["critics"].vector)
+        work = count * len(self._arrays["critics"].vector)
         middle = count if work < WORTH_SHARING or count < 2 else (count + 1) // 2
         bounds = [slice(0, middle), slice(middle, count)]
         return [
@@ -271,11 +271,11 @@ class KernelCriticUpdates:
         finally:
             for each in waiting:
                 each.result()
-        descent, optimizer = self._descents[name], self._optimizers[name]
+        arrays, optimizer = self._arrays[name], self._optimizers[name]
         for part in parts[1:]:
-            np.add(descent.gradient, part.gradients[name], out=descent.gradient)
+            np.add(arrays.gradient, part.gradients[name], out=arrays.gradient)
         optimizer.steps += 1
-        return descend(descent, optimizer.steps, learning_rate)
+        return descend(arrays, optimizer.steps, learning_rate)
 
 
 def _policy_plan(policy: ContinuousPolicy) -> tuple[Plan, int]:

@@ -78,7 +78,7 @@ class KernelPolicyUpdates:
 
     def __init__(self, policy: ActorCritic, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._descent = optimizer.descent
+        self._arrays = optimizer.arrays
         network, self._outputs = _laid_out(policy)
         self._flows = Flows(network)
 
@@ -100,7 +100,7 @@ class KernelPolicyUpdates:
         flow, slopes = self._flows.of(int(np.diff(bounds).max()))
         terms = np.empty((len(bounds) - 1, TERMS))
         finite = policy_pass(
-            self._descent,
+            self._arrays,
             self._optimizer.steps,
             learning_rate,
             self._flows.network.table,

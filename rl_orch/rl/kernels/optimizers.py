@@ -10,8 +10,8 @@ from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 
 @kernel
 def descend(descent: OptimizerArrays, steps: int, learning_rate: float) -> float:
-    """The step of that number, from 1 on, along the gradient that is there, after it is scaled
-    down; returns its norm before."""
+    """Take the step of that number, from 1 on, along the gradient that is there; after it is scaled
+    down. Returns its norm before."""
     vector, gradient = descent.vector, descent.gradient
     mean, square = descent.mean, descent.square
     number = gradient.dtype.type

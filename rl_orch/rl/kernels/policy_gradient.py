@@ -17,7 +17,7 @@ POLICY_LOSS, VALUE_LOSS, ENTROPY, GRAD_NORM, KL, CLIPPED = range(6)
 
 
 class RolloutRows(NamedTuple):
-    """What the loss reads of the B transitions of a rollout.
+    """The columns of a rollout of B transitions that the loss reads.
 
     Of actions, `choices` (B,) or `moves` (B, A) counts; the other has no entries.
     """
@@ -32,8 +32,8 @@ class RolloutRows(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Where the policy's outputs and the value stand in the flow, how many outputs there are, and
-    where the deviations of Gaussian actions begin in the vector; -1 for choices."""
+    """The places of the policy's outputs and the value in the flow; the number of outputs; and the
+    place of the deviations of Gaussian actions in the vector, -1 for choices."""
 
     policy: int
     value: int
@@ -42,7 +42,7 @@ class Outputs(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What the terms of the loss are worth, and where they are clipped, or ∞.
+    """Weights and clip ranges, ∞ for none, of the terms of the loss.
 
     Where the ratio of probabilities is not clipped, the loss is that of the plain policy gradient.
     """
@@ -104,8 +104,8 @@ def assess(
     rollout: RolloutRows,
     size: int,
 ) -> None:
-    """Fill in `log_probs` and `values` of a rollout as they are now, for `size` rows at a time,
-    so that what flows through the network stays near the processor."""
+    """Fill in `log_probs` and `values` of a rollout as they are now; for `size` rows at a time, so
+    that what flows through the network stays near the processor."""
     count, log_std, width = outputs.size, outputs.log_std, rollout.inputs.shape[1]
     shares = np.empty(count)
     for start in range(0, len(rollout.inputs), size):
@@ -194,7 +194,7 @@ def _losses(
 def _standard(
     advantages: Floats, drawn: NDArray[np.int64], standardize: bool
 ) -> tuple[float, float]:
-    """What is taken from advantages, and what they are multiplied by."""
+    """Offset and factor that standardise advantages."""
     if not standardize or len(drawn) < 2:
         return 0.0, 1.0
     total, squares = 0.0, 0.0

@@ -29,8 +29,8 @@ class Transitions(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Where values begin in the flow, of how many actions, and how many quantiles there are of
-    each; 0 for a single value."""
+    """The place of values in the flow; the number of actions, and of quantiles of each, 0 for a
+    single value."""
 
     place: int
     actions: int
@@ -147,8 +147,8 @@ def _compare(
     slopes: NDArray[np.float64],
     distances: NDArray[np.float64],
 ) -> None:
-    """Of each value, the sums over all targets of its loss and slope as the quantile it is of
-    them, and of its distance."""
+    """Sum loss, slope and distance of each value over all targets. Loss and slope are those of the
+    quantile that the value is of them."""
     for i in range(len(values)):
         losses[i], slopes[i], distances[i] = 0.0, 0.0, 0.0
     for target in targets:

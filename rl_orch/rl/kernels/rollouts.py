@@ -39,7 +39,7 @@ class Worlds(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What is noted of n steps of N copies, (n, N, ...); observations have one row more.
+    """The columns of n steps of N copies, (n, N, ...); observations have n + 1.
 
     Of actions, `choices` or `moves` counts; `finals` are the last observations of episodes.
     """
@@ -54,7 +54,7 @@ class Taken(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """How actions are explored: the share of random choices; the deviation of noise that is added
+    """The exploration of actions: the share of random choices; the deviation of noise that is added
     to bounded actions; or noise alone."""
 
     epsilon: float = 0.0
@@ -63,7 +63,7 @@ class Behaviour(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What is done to observations: less the mean, over the deviation, and clipped; (I,) each."""
+    """Normalisation of observations: less the mean, over the deviation, clipped; (I,) each."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -274,7 +274,7 @@ class KernelStepper:
         return taken.finals
 
     def _prepare(self) -> None:
-        """Have the beginnings of the next episodes of every copy ready, and none of them used."""
+        """Have the next episodes' beginnings ready for every copy, and none of them used."""
         for copy, used in enumerate(self._used.tolist()):
             now = self._envs.episode(copy)
             if now == self._episodes[copy]:
@@ -293,14 +293,14 @@ class KernelStepper:
 
     def _follows(self, copy: int, now: Any, used: int) -> bool:
         """Whether the present episode is the one that as many uses lead to."""
-        known = self._episodes[copy]
-        return known is not None and now == (*known[:-1], known[-1] + used)
+        before = self._episodes[copy]
+        return before is not None and now == (*before[:-1], before[-1] + used)
 
 
 def _noise(
     head: KernelHead, behaviour: Behaviour, steps: int, copies: int, generator: torch.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Noise for every step and copy, and a draw that says whether a choice is random."""
+    """Noise for every step and copy; and a draw that says whether a choice is random."""
     count = head.actions
     noise = torch.zeros(steps, copies, count)
     draws = torch.ones(steps, copies)

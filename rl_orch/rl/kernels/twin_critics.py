@@ -151,7 +151,7 @@ def delayed_critics(
     errors: NDArray[np.float64],
     terms: NDArray[np.float64],
 ) -> None:
-    """The gradient of the critics, towards r + gamma min Q', at the slow policy's noisy action."""
+    """The gradient of the critics, towards r + gamma min Q'; at the slow policy's noisy action."""
     rows, count = noise.shape
     targets = np.empty(rows)
     put(drawn.next_inputs, actor.flow)
@@ -243,7 +243,7 @@ def _along_the_least(
     actions: NDArray[np.float64],
     by_actions: NDArray[np.float64],
 ) -> None:
-    """The actions (B, A) that the critics were given, and the slopes at them of the critic whose
+    """The actions (B, A) that the critics were given, and the slopes at them; of the critic whose
     value is least, if that at its value is `slope`.
 
     Each critic goes back over its own rows alone, which are moved up: a row begins no later where
@@ -293,8 +293,8 @@ def _judge(
     errors: NDArray[np.float64],
     terms: NDArray[np.float64],
 ) -> None:
-    """The gradient of both critics along Σ_j E[w (Q_j - y)²], times a factor, y = r + gamma
-    targets."""
+    """The gradient of both critics along their loss: Σ_j E[w (Q_j - y)²], times a factor,
+    y = r + gamma targets."""
     rows, count = drawn.moves.shape
     for row in range(rows):
         at = _put_state(critics.flow, drawn.inputs, row, count)

@@ -24,7 +24,7 @@ P = TypeVar("P", bound=ContinuousPolicy)
 
 
 class CriticLearner(ReplayLearner[P]):
-    """What learners with twin critics share: the critics, their slow copies, and optimisers.
+    """A learner with twin critics, their slow copies, and optimisers.
 
     `q` and `target_q` map inputs and actions to what critics and slow copies say, (2, B);
     `judges` are the critics as the policy's loss sees them, without gradients for their weights.

@@ -1,4 +1,4 @@
-"""The `Engine` seam: who decides, assesses, improves and steps in a training.
+"""The `Engine` seam: actor, assessor, updates and stepper of a training.
 
 Algorithms are written in torch. Another engine takes over parts of that, with the same results up
 to rounding; which one, `engine_for` reads off the spec, and nobody else asks.
@@ -106,11 +106,11 @@ class Engine(Protocol):
     """Whether it has threads of its own; torch's would then take the cores to wait for work."""
 
     def actor(self, policy: PolicyModule) -> Actor:
-        """Whoever decides for a policy, with its weights as they are at that moment."""
+        """An actor for a policy, with its weights as they are at each decision."""
         return policy
 
     def assessor(self, policy: ActorCritic) -> Assessor:
-        """Whoever estimates for an actor-critic."""
+        """Estimates for an actor-critic."""
         return policy
 
     def policy_updates(self, policy: ActorCritic, optimizer: Optimizer) -> PolicyUpdates | None:

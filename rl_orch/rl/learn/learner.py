@@ -23,8 +23,7 @@ from rl_orch.spec.algorithms import Traits
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """All that a learner must remember besides its policy and its replay buffer: arrays by name,
-    and JSON."""
+    """A learner's snapshot besides policy and replay buffer: arrays by name, and JSON."""
 
     tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
     document: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +37,7 @@ class Learner(Protocol):
 
     @property
     def behaviour(self) -> Actor:
-        """Who collects experience: the policy itself, or one that explores."""
+        """The actor that collects experience: the policy itself, or one that explores."""
 
     @property
     def replay(self) -> ReplayBuffer | None:
@@ -48,14 +47,14 @@ class Learner(Protocol):
         """Learn from new experience; returns metrics, none while nothing is learned yet."""
 
     def state(self) -> LearnerState:
-        """What the learner remembers; copies."""
+        """The learner's snapshot; copies."""
 
     def load_state(self, state: LearnerState) -> None:
         """Go on from what `state` returned; policy and replay buffer are restored by others."""
 
 
 class Algorithm(Protocol):
-    """What an entry point of kind `algorithms` names: a class whose instances are learners."""
+    """The class behind an entry point of kind `algorithms`; its instances are learners."""
 
     traits: Traits
 
@@ -69,8 +68,8 @@ class Algorithm(Protocol):
 
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name, ours or a plugin's."""
-    found: Algorithm = plugins.load("algorithms", name)
-    return found
+    plugin: Algorithm = plugins.load("algorithms", name)
+    return plugin
 
 
 def build_learner(setup: Setup) -> Learner:
@@ -82,7 +81,7 @@ def build_learner(setup: Setup) -> Learner:
 def load_with_actor(
     setup: Setup, tensors: Mapping[str, NDArray[Any]]
 ) -> tuple[PolicyModule, Actor]:
-    """The policy that a snapshot holds, and who decides for it in the engine of its spec."""
+    """The policy that a snapshot holds, and its actor in the spec's engine."""
     policy = load_policy(setup, tensors)
     return policy, engine_for(setup).actor(policy)
 
@@ -95,7 +94,7 @@ def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModu
 
 
 def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:
-    """The mean of each term over the rows of an update; raises on the first that is not finite."""
+    """The mean of each term of an update; raises on the first that is not finite."""
     table = torch.stack(rows).cpu() if len(rows) > 1 else rows[0].cpu()[None]
     means: list[float] = (table.mean(0) if len(rows) > 1 else table[0]).tolist()
     # A term that is not finite leaves no finite mean.

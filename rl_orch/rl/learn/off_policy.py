@@ -1,4 +1,4 @@
-"""What learners from a replay buffer share: keep new experience, then draw from all of it."""
+"""`ReplayLearner`: the frame of learners that draw from all experience."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class ReplayLearner(ABC, Generic[P]):
         self.noise.manual_seed(derive(spec.env.seed, Stream.NOISE))
 
     def update(self, batch: Batch) -> dict[str, float]:
-        """Keep the transitions of a batch, and improve the policy as often as the options say."""
+        """Keep the transitions of a batch; and improve the policy as often as the options say."""
         self.rewards.observe(batch)
         self.replay.add(batch)
         added = int(on_host(batch.column("valid")).sum())
@@ -93,7 +93,7 @@ class ReplayLearner(ABC, Generic[P]):
 
     @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What the algorithm remembers besides its policy, as arrays by name; copies."""
+        """The algorithm's state besides its policy, as arrays by name; copies."""
 
     @abstractmethod
     def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -112,7 +112,7 @@ class ReplayLearner(ABC, Generic[P]):
         )
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Where the networks run in the number format of the options."""
+        """A block in which networks run in the number format of the options."""
         return precision(self.options, self.policy.device)
 
     def prioritize(self, sample: Sample, errors: Tensor) -> None:

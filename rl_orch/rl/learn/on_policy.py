@@ -1,4 +1,4 @@
-"""What learners from fresh rollouts share: rows with their values and advantages, as tensors."""
+"""Rollouts for on-policy learners: rows with values and advantages, as tensors."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,7 +20,7 @@ from rl_orch.spec.model import Spec
 
 
 class Rollout(NamedTuple):
-    """What losses read of each transition, B rows; minibatches have the same columns.
+    """The columns of B transitions that losses read; those of minibatches too.
 
     Of a policy with a memory, all rows are here, in sequences; `counts` is then where a row is a
     transition and not a mere reset. `memories` holds what was remembered before each row.
@@ -72,7 +72,7 @@ class Rollouts:
         self._length = spec.sequence_length
 
     def prepare(self, batch: Batch) -> Rollout:
-        """The rows of a batch with what the policy thought of them and how they turned out."""
+        """The rows of a batch with the policy's estimates and their advantages."""
         if len(batch) % self._steps:
             raise ValueError(f"{len(batch)} rows are not whole rollouts of {self._steps} steps")
         self.rewards.observe(batch)
@@ -97,7 +97,7 @@ class Rollouts:
         )
 
     def log_probs(self, batch: Batch) -> NDArray[np.float32]:
-        """What the actions of a batch are worth to the policy as it is now."""
+        """log π(a | s) of a batch under the present policy."""
         with precision(self._train, self._policy.device):
             return self._assess(batch)[0]
 
@@ -126,7 +126,7 @@ class Rollouts:
     def order(
         self, rollout: Rollout, count: int, generator: torch.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """A new order of the rows, and the bounds of `count` parts of it, as in `minibatches`."""
+        """A new order of the rows, and the bounds of `count` parts of it; as in `minibatches`."""
         order = torch.randperm(len(rollout.actions), generator=generator)
         return order.numpy(), parts(len(order), count)
 

@@ -90,8 +90,8 @@ class Optimizer(ABC):
         return norm
 
     @property
-    def descent(self) -> OptimizerArrays:
-        """What kernels descend with; on the CPU."""
+    def arrays(self) -> OptimizerArrays:
+        """Its vectors and options as kernels take them; on the CPU."""
         return OptimizerArrays(
             self._vector.numpy(),
             self._gradient.numpy(),
@@ -105,7 +105,7 @@ class Optimizer(ABC):
         )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What the next step depends on, besides the parameters; copies."""
+        """The optimiser's state besides the parameters; copies."""
         return {
             f"{self._prefix}mean": self._mean.cpu().numpy().copy(),
             f"{self._prefix}square": self._square.cpu().numpy().copy(),
@@ -135,7 +135,7 @@ class Adam(Optimizer):
     smoothing = BETA_2
 
     def _descend(self, learning_rate: float) -> None:
-        """θ -= lr · m̂ / (√v̂ + ε), with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ)."""
+        """Adam's step: θ -= lr · m̂ / (√v̂ + ε), with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ)."""
         self._mean.lerp_(self._gradient, 1.0 - BETA_1)
         self._square.mul_(BETA_2).addcmul_(self._gradient, self._gradient, value=1.0 - BETA_2)
         root = self._square.sqrt().div_(math.sqrt(1.0 - BETA_2**self.steps)).add_(self._eps)

@@ -1,4 +1,4 @@
-"""What kernels take of an optimiser; apart from it, since compiling them takes no torch."""
+"""Optimisers as kernels take them; apart, since compiling kernels takes no torch."""
 
 from typing import Any, NamedTuple
 
@@ -6,8 +6,10 @@ from numpy.typing import NDArray
 
 
 class OptimizerArrays(NamedTuple):
-    """What kernels descend with: the vectors of an optimiser in memory, and its options; `most` is
-    the greatest norm of a gradient, ∞ for any."""
+    """The vectors of an optimiser in memory, and its options.
+
+    `most` is the greatest norm of a gradient, ∞ for any.
+    """
 
     vector: NDArray[Any]
     gradient: NDArray[Any]

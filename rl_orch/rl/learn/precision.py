@@ -1,4 +1,4 @@
-"""How networks are run: in which number format, and compiled or not."""
+"""Number formats and compilation of networks."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def precision(train: TrainGroup, device: torch.device) -> AbstractContextManager[Any]:
-    """Where the products of the networks are taken in the number format that the options name.
+    """A block in which products are taken in the options' number format.
 
     Weights, gradients and the optimiser stay in float32, and bfloat16 has its range: no scaling.
     """
@@ -22,7 +22,7 @@ def precision(train: TrainGroup, device: torch.device) -> AbstractContextManager
 
 
 def compiled(function: F, train: TrainGroup) -> F:
-    """The function, compiled by torch if the options say so; the first call then takes long."""
+    """The function, compiled by torch if the options say so."""
     if not train.compile:
         return function
     made: Any = torch.compile(function, dynamic=False)

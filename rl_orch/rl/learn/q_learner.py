@@ -22,7 +22,7 @@ TARGET_PREFIX = "learner/target/"
 
 
 class QLearner(ReplayLearner[QNetwork]):
-    """What learners of a QNetwork share: exploration, a target network and one optimiser.
+    """A learner of a QNetwork, with exploration, a target network and one optimiser.
 
     `online` and `target` map inputs to what the networks give.
     """
@@ -70,8 +70,8 @@ class QLearner(ReplayLearner[QNetwork]):
         """One step in torch; returns the terms that METRICS names, without gradients."""
 
     def follow(self) -> None:
-        """Move the target network if a multiple of the interval was passed since it last moved;
-        for k of them at once, by as much as k moves would."""
+        """Move the target network if an interval or more has passed since it last moved; for k
+        intervals at once, by as much as k moves would."""
         due = self.env_steps // self.options.target_update_interval
         if due > self._followed:
             self._target.follow(1.0 - (1.0 - self.options.tau) ** (due - self._followed))
@@ -96,5 +96,5 @@ class QLearner(ReplayLearner[QNetwork]):
 
 
 def taken(outputs: Tensor, actions: Tensor) -> Tensor:
-    """What belongs to the actions: (B, n, ...), (B,) → (B, ...)."""
+    """Entries of the actions: (B, n, ...), (B,) → (B, ...)."""
     return outputs[torch.arange(len(actions), device=actions.device), actions]

@@ -18,7 +18,7 @@ LONGEST = 10.0
 
 
 class RewardScale:
-    """What turns an environment's rewards into those that are learned from.
+    """The scaling of an environment's rewards to those that are learned from.
 
     With `train.normalize_reward`, r / √(Var G + ε), where G_t = gamma G_{t-1} + r_t is the
     discounted sum of rewards so far in each copy (Engstrom et al. 2020). Then `train.clip_reward`.
@@ -54,11 +54,11 @@ class RewardScale:
         return rewards if self._bounds is None else np.clip(rewards, *self._bounds)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """What is remembered; copies."""
+        """The statistics so far; copies."""
         if self._statistics is None:
             return {}
-        known = self._statistics.state_dict()
-        counted = {f"rewards/{name}": value.numpy().copy() for name, value in known.items()}
+        statistics = self._statistics.state_dict()
+        counted = {f"rewards/{name}": value.numpy().copy() for name, value in statistics.items()}
         return counted | {"rewards/sums": self._sums.copy()}
 
     def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:

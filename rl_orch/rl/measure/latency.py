@@ -1,4 +1,4 @@
-"""How long a policy takes to decide, on one observation at a time, as where it acts alone."""
+"""The latency of single decisions, as where a policy acts alone."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ def decision_times(
     deterministic: bool,
     timer: Callable[[], float] = time.perf_counter,
 ) -> NDArray[np.float64]:
-    """The seconds that each of many decisions took, on observations of an episode that the policy
+    """The seconds that each of many decisions took; on observations of an episode that the policy
     plays: the first one of that seed."""
     shown = observed(policy, spec, seed=seed, deterministic=deterministic)
     source = None if deterministic else torch.Generator(policy.device)
@@ -55,7 +55,7 @@ def decision_times(
 
 
 def observed(policy: Actor, spec: Spec, *, seed: int, deterministic: bool) -> list[PolicyInput]:
-    """What a policy is shown in the first steps of an episode that it plays alone."""
+    """The inputs of a policy in the first steps of an episode; it plays that alone."""
     watched = _WatchedPolicy(policy)
     with closing(Evaluator(spec, lanes=1)) as evaluator:
         evaluator.play(watched, episodes=1, seed=seed, deterministic=deterministic)
@@ -79,7 +79,7 @@ class _WatchedPolicy:
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
+        """The policy's device."""
         return self.policy.device
 
     @property
@@ -88,7 +88,7 @@ class _WatchedPolicy:
         return self.policy.memory_size
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
-        """What the policy decides. Environments reuse their memory, so that copies are kept."""
+        """The policy's decision. Environments reuse their memory, so that copies are kept."""
         if len(self.shown) < SHOWN:
             memory = None if seen.memory is None else np.array(seen.memory)
             masks = None if seen.masks is None else np.array(seen.masks)

@@ -1,4 +1,4 @@
-"""A training in miniature, whose first update has kernels compiled, and which keeps nothing.
+"""Kernels compiled by the first update of a training in miniature, which keeps nothing.
 
 Rollouts in one call are left out: whoever trains begins with those, and compiles them meanwhile.
 """
@@ -15,8 +15,8 @@ MOST_STEPS = 100
 """Iterations within which there has to be an update."""
 
 
-def rehearse(spec: Spec) -> None:
-    """Make the first update of a small form of the spec; nothing but compiled code is left."""
+def compile_updates(spec: Spec) -> None:
+    """Compile the kernels of a spec's updates; nothing but compiled code is left."""
     with closing(Training(miniature(spec), NullRecorder())) as training:
         for _ in range(MOST_STEPS):
             # The policy itself decides in torch, which compiles nothing.

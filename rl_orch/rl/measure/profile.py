@@ -1,4 +1,4 @@
-"""Where the time of a training goes: a short one, looked at from outside.
+"""The profile of a short training, looked at from outside.
 
 The training knows nothing of it: methods of its live parts are replaced by ones that are timed.
 """
@@ -53,20 +53,20 @@ FEW_STEPS = 5
 
 @dataclass(frozen=True, slots=True)
 class ProfileLimits:
-    """When to stop measuring: whichever is reached first, and not before one rollout is over."""
+    """The limits of measuring: whichever is reached first, and not before one rollout is over."""
 
     seconds: float | None = None
     steps: int | None = None
 
     def progress(self, seconds: float, steps: int) -> float:
-        """How much is done, up to 1."""
+        """The share that is done, up to 1."""
         done = [seconds / self.seconds] if self.seconds else []
         done += [steps / self.steps] if self.steps else []
         return min(max(done, default=1.0), 1.0)
 
 
 class Stopwatch:
-    """Seconds by part, each counted once: at any moment, time is that of one part alone."""
+    """Seconds by part; at any moment, time is that of one part alone."""
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
@@ -75,7 +75,7 @@ class Stopwatch:
         self._since = clock()
 
     def turn_to(self, part: str) -> str:
-        """From here on, time is that part's; returns whose it was."""
+        """Count time as that part's from here on; returns whose it was."""
         before, now = self._part, self._clock()
         self.seconds[before] = self.seconds.get(before, 0.0) + now - self._since
         self._part, self._since = part, now
@@ -112,7 +112,7 @@ class Stopwatch:
 def profile(
     spec: Spec, limits: ProfileLimits, tell: Tell, *, clock: Clock = time.perf_counter
 ) -> Profile:
-    """Train for a short time, in a process of its own, and say where the time went.
+    """The parts of the time of a short training, in a process of its own.
 
     Evaluations and checkpoints are no part of it.
     """
@@ -153,7 +153,7 @@ def profile(
 
 
 def soon_learning(spec: Spec) -> Spec:
-    """The spec, in which learning begins after few random steps, and waits for what is collected:
+    """The spec, with learning that begins after few random steps; it waits for what is collected:
     of what overlaps, no part could be told how long it takes."""
     first = max(spec.train.batch_size, MOST_RANDOM_STEPS)
     starts = min(spec.train.learning_starts, first)
@@ -240,7 +240,7 @@ def _tell_apart(parts: dict[str, float], stepping_s: float) -> None:
 
 
 def _resolved(spec: Spec, training: Training) -> tuple[Resolved, Resolved, tuple[str, ...]]:
-    """What trains, what steps, and the kinds of what is observed."""
+    """The engine, the backend, and the kinds of observations."""
     stacked = spec.obs.stack_frames is not None
     leaves = leaves_of(flat_space(training._envs.single_observation_space), stacked=stacked)
     actions = type(training._envs.single_action_space).__name__
@@ -258,18 +258,18 @@ def _resolved(spec: Spec, training: Training) -> tuple[Resolved, Resolved, tuple
 
 def _at_once(spec: Spec) -> tuple[str, ...]:
     """The backends that step all copies at once, and can make this environment."""
-    found = []
-    with closing(vector.make(spec, num_envs=1, backend="sync")) as known:
+    backends = []
+    with closing(vector.make(spec, num_envs=1, backend="sync")) as plain:
         for name in AT_ONCE:
             # Making an environment may do anything; then this one is none of them.
             with suppress(Exception), closing(vector.make(spec, num_envs=1, backend=name)) as envs:
-                if _form(envs) == _form(known):
-                    found.append(name)
-    return tuple(found)
+                if _form(envs) == _form(plain):
+                    backends.append(name)
+    return tuple(backends)
 
 
 def _form(envs: vector.Envs) -> list[Any]:
-    """What networks depend on of an environment's spaces; bounds and formats of numbers vary."""
+    """The parts of an environment's spaces that networks depend on; bounds vary."""
     spaces = (envs.single_observation_space, envs.single_action_space)
     return [(type(space), space.shape, getattr(space, "n", None)) for space in spaces]
 

@@ -1,4 +1,4 @@
-"""`ActorCritic`: a policy that draws from a distribution, and a value function, for PPO and A2C."""
+"""`ActorCritic`: a stochastic policy and a value function, for PPO and A2C."""
 
 import math
 from typing import Any
@@ -36,7 +36,7 @@ CHUNK = 16_384
 
 
 class ActorCritic(PolicyModule):
-    """A stochastic policy π(a | s) and a value function V(s), on separate networks or one trunk.
+    """A stochastic policy π(a | s) and a value function V(s); on separate networks or one trunk.
 
     Behind the encoder there may be a memory. Actions are those of the distribution; `to_env` turns
     them into what an environment takes.
@@ -175,7 +175,7 @@ class ActorCritic(PolicyModule):
 
 
 def _outputs(space: Space[Any]) -> int:
-    """How many outputs the policy's head needs."""
+    """The number of outputs the policy's head needs."""
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return math.prod(space.shape)
     if choices := choices_of(space):

@@ -175,7 +175,7 @@ class DiagGaussian:
         return self.mean + noise * self.log_std.exp()
 
     def rsample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """mean + std · ε for the ε (B, A) given, and its log π (B,), both with gradients."""
+        """mean + std · ε for the ε (B, A) given; and its log π (B,), both with gradients."""
         return self.mean + noise * self.log_std.exp(), self._log_density(noise)
 
     def mode(self) -> Tensor:
@@ -189,7 +189,8 @@ class DiagGaussian:
 
 
 class SquashedGaussian:
-    """a = tanh(u) with u ~ N(mean, std²), `mean` (B, A), `log_std` (A,) or (B, A).
+    """A Gaussian squashed by tanh: a = tanh(u) with u ~ N(mean, std²), `mean` (B, A), `log_std`
+    (A,) or (B, A).
 
     log π(a) = log N(u; mean, std) - Σ_i log(1 - tanh² u_i)   (Haarnoja et al. 2018, appendix C),
     log(1 - tanh² u) = 2 (log 2 - u - softplus(-2u)), which is exact and finite for every u.
@@ -225,7 +226,7 @@ class SquashedGaussian:
         return self.normal.sample(generator).tanh()
 
     def rsample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """tanh(mean + std · ε) for the ε (B, A) given, and its log π (B,), both with gradients.
+        """tanh(mean + std · ε) for the ε (B, A) given; and its log π (B,), both with gradients.
 
         What tanh rounds to ±1 keeps its log-probability: u is never worked back from a.
         """

@@ -55,7 +55,7 @@ class Unchanged(Net):
 
 
 class FlatEncoder(Net):
-    """All observations side by side, images scaled to [0, 1], and a layer behind them if given."""
+    """All observations side by side, images scaled to [0, 1]; and a layer behind them if given."""
 
     def __init__(self, leaves: Mapping[str, Leaf], layer: Net | None = None) -> None:
         super().__init__()

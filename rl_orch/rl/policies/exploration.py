@@ -1,4 +1,4 @@
-"""Behaviour that differs from the policy, so that it sees more: random shares and added noise."""
+"""Exploration: actors that add random actions or noise to those of a policy."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ class EpsilonGreedy:
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
+        """The policy's device."""
         return self.actor.device
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
@@ -69,7 +69,7 @@ class NoisyActions:
 
     @property
     def device(self) -> torch.device:
-        """Where the policy lives."""
+        """The policy's device."""
         return self.actor.device
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:

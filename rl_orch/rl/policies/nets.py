@@ -209,7 +209,7 @@ class RecurrentCell(nn.Module, ABC):
         """One step: features (B, F) and memory (B, width) → output (B, size) and memory."""
 
     def unroll(self, features: Tensor, memory: Tensor, first: Tensor) -> Tensor:
-        """The outputs (L, B, size) of L steps over features (L, B, F), from a memory (B, width).
+        """The outputs (L, B, size) of L steps over features (L, B, F); from a memory (B, width).
 
         It is forgotten before each step at which `first` (L, B) is true.
         """

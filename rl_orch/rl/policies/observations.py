@@ -1,4 +1,4 @@
-"""From raw observations to what a network sees: normalise → clip → flatten or one-hot → float32.
+"""Raw observations to network inputs: normalise → clip → flatten or one-hot → float32.
 
 Images stay whole numbers, channels first; networks scale them where they run. All else happens on
 the host, in NumPy, and is saved with the policy: what is served is what was trained.
@@ -52,7 +52,7 @@ class RunningNormalizer(nn.Module):
         return np.asarray((observations - self.mean.numpy()) / self.deviation())
 
     def deviation(self) -> Floats:
-        """What is divided by, once something was counted."""
+        """The deviation to divide by, once something was counted."""
         return np.asarray(np.sqrt(self.m2.numpy() / self.count.item() + EPSILON))
 
     def update(self, observations: NDArray[Any]) -> None:
@@ -94,8 +94,8 @@ class ObservationPipeline(nn.Module):
         self._normalizers = {name: RunningNormalizer(parts[name].shape or ()) for name in names}
         self.normalizer = None
         if names:
-            known = self._normalizers.values()
-            self.normalizer = next(iter(known)) if self.plain else nn.ModuleList(known)
+            normalizers = self._normalizers.values()
+            self.normalizer = next(iter(normalizers)) if self.plain else nn.ModuleList(normalizers)
         self._processes: dict[str, Process] = {
             name: _process(parts[name], leaf, self._normalizers.get(name), options)
             for name, leaf in self.leaves.items()
@@ -104,7 +104,7 @@ class ObservationPipeline(nn.Module):
         self._clip_range = options.clip_range
 
     def process(self, observations: Column) -> NDArray[Any] | dict[str, NDArray[Any]]:
-        """What networks see of `observations`: (B, *shape) → (B, size) or (B, C, H, W), each."""
+        """Network inputs for `observations`: (B, *shape) → (B, size) or (B, C, H, W), each."""
         process = self._process
         if process is not None and isinstance(observations, np.ndarray):
             return process(observations)
@@ -112,7 +112,7 @@ class ObservationPipeline(nn.Module):
         return seen[""] if self.plain else seen
 
     def scale(self) -> tuple[Floats, Floats, float, float]:
-        """What `process` does to a vector, the only observation: less a mean (size,), over a
+        """The parameters of `process` for a single vector: less a mean (size,), over a
         deviation (size,), and clipped between two numbers."""
         normalizer = self._normalizers.get("")
         low, high = self._clip_range or (-math.inf, math.inf)

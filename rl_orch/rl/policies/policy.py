@@ -1,4 +1,4 @@
-"""What a policy is: observations in, actions out, with everything it takes in between.
+"""Policies: observations in, actions out, and the parts that all of them share.
 
 The policies themselves are in `actor_critic.py`, `q_network.py` and the files of algorithms that
 have one of their own. A policy knows no environment. Arrays come from the host; tensors live on the
@@ -39,7 +39,7 @@ def in_memory(_name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[A
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What policies and learners are made from. Dict observations are flat (`envs.seen`)."""
+    """The ingredients of policies and learners; Dict observations are flat."""
 
     spec: Spec
     observation_space: Space[Any]
@@ -49,7 +49,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class PolicyInput:
-    """What is shown to whoever decides for N copies of an environment.
+    """The input of a decision for N copies of an environment.
 
     `first` (N,) is where an episode begins; `memory` (N, M) what was remembered before, if anything
     is; `masks` (N, ·) which actions are allowed, where the environment says so.
@@ -74,11 +74,11 @@ class Decision:
 
 
 class Actor(Protocol):
-    """Whoever decides: a policy, one that explores, or a process that serves `act`."""
+    """A maker of decisions: a policy, one that explores, or a served program."""
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
+        """The device of its tensors."""
 
     @property
     def memory_size(self) -> int:
@@ -92,7 +92,7 @@ class Actor(Protocol):
 
 
 class PolicyModule(nn.Module, ABC):
-    """What all policies have: the observation pipeline, the spaces, and a device."""
+    """A policy as a torch module, with observation pipeline, spaces and device."""
 
     memory_size = 0
 
@@ -112,7 +112,7 @@ class PolicyModule(nn.Module, ABC):
         """Actions as the environment takes them."""
 
     def to_inputs(self, observations: Column) -> Inputs:
-        """What the networks see of observations, on the policy's device."""
+        """Network inputs for observations, on the policy's device."""
         processed = self.pipeline.process(observations)
         if isinstance(processed, dict):
             return {name: self._tensor(array) for name, array in processed.items()}
@@ -122,7 +122,7 @@ class PolicyModule(nn.Module, ABC):
         return torch.from_numpy(array).to(self.device)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        """Whatever moves the parameters comes through here; rollouts ask for the device often."""
+        """Note the device where parameters are moved; rollouts ask for it often."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.device = next(self.parameters()).device
         return self
@@ -168,7 +168,7 @@ def module_tensors(module: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name; an error if this machine or this torch does not have it."""
+    """The device of that name; an error if there is none here."""
     device = torch.device(name)
     count = {
         "cpu": 1,

@@ -24,7 +24,8 @@ from rl_orch.rl.streams import Stream, derive
 
 
 class ActionValues(nn.Module):
-    """From inputs to the values of n actions: (B, n), or (B, n, N) with N quantiles of each.
+    """A network from inputs to the values of n actions: (B, n), or (B, n, N) with N quantiles of
+    each.
 
     Dueling (Wang et al. 2016, eq. 9): Q = V + A - mean A. All hidden layers but the last are shared
     by the two streams, as the convolutions are in the paper.

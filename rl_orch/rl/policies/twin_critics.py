@@ -25,7 +25,7 @@ CRITICS = 1
 
 
 class ContinuousPolicy(PolicyModule):
-    """A policy whose actions are in [-1, 1], and are stretched to the bounds of a Box."""
+    """A policy with actions in [-1, 1], stretched to the bounds of a Box."""
 
     log_std_bounds: tuple[float, float] | None = None
     """Of a squashed Gaussian, where the log deviations in its outputs are kept."""
@@ -84,5 +84,5 @@ class TwinCritics(nn.Module):
 
 
 def action_size(space: Space[Any]) -> int:
-    """How many numbers an action has."""
+    """The count of numbers in an action."""
     return math.prod(space.shape or ())

@@ -1,5 +1,5 @@
 """`ReplayBuffer`: experience that off-policy learners keep and draw from again, uniformly or by
-priority, over one step or several. How it is kept is in `replay_log.py`.
+priority, over one step or several. How it is kept is in `log.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """What a buffer remembers besides its rows: arrays by name, and JSON.
+    """A buffer's snapshot besides its rows: arrays by name, and JSON.
 
     `document["segments"]` lists the segments that hold the rows: names, or maps with a `name`.
     """
@@ -98,17 +98,17 @@ class ReplayBuffer:
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
     def __len__(self) -> int:
-        """How many transitions can be drawn now."""
+        """The number of transitions that can be drawn now."""
         return self._ready_count
 
     @property
     def row_bytes(self) -> int:
-        """What one row takes in a segment."""
+        """The size of one row in a segment."""
         return self._log.row_bytes
 
     @property
     def unsealed_bytes(self) -> int:
-        """What the next segment would hold."""
+        """The size of the next segment."""
         return self._log.unsealed * self._log.row_bytes
 
     def add(self, batch: Batch) -> None:

@@ -2,7 +2,7 @@
 
 Rows are numbered from 0 on and never change; row i stands at position i % capacity of a ring, until
 row i + capacity takes its place. All copies of the environment share the ring; a row knows the one
-before it in its episode. Which rows can be drawn, and how, is in `replay.py`.
+before it in its episode. Which rows can be drawn, and how, is in `buffer.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -70,8 +70,8 @@ class LogRows:
 
 
 def rows_of_batch(batch: Batch, copies: int) -> LogRows:
-    """What is to be appended for a batch, in the order in which it happened: each valid row, and
-    after the last one of an episode, its final observation."""
+    """The rows to append for a batch, in the order of time: each valid one and, behind the last of
+    an episode, its final observation."""
     if len(batch) % copies:
         raise ValueError(f"a batch has {len(batch)} rows; must be a multiple of {copies} copies")
     by_time = np.arange(len(batch)).reshape(copies, -1).T.ravel()
@@ -141,7 +141,7 @@ class RowLog:
         return there
 
     def observations(self, numbers: Numbers) -> Column:
-        """What was seen in these rows: frames, or whole stacks of them, oldest first; before the
+        """Observations of these rows: frames, or stacks of them, oldest first; before the
         first frame of an episode, it is repeated."""
         at = self.at(numbers)
         if self.stack > 1:
@@ -186,7 +186,7 @@ class RowLog:
 
     @property
     def unsealed(self) -> int:
-        """How many rows are in no segment yet."""
+        """The number of rows that are in no segment yet."""
         return self.total - max(self._sealed, self.oldest)
 
     def seal(self) -> LogSegment | None:
@@ -201,7 +201,7 @@ class RowLog:
         return LogSegment(_name(first, last), arrays)
 
     def state(self) -> dict[str, Any]:
-        """What the log remembers besides its rows, and the segments that hold those, as JSON."""
+        """The log's snapshot besides its rows, and the segments of those, as JSON."""
         return {
             "size": self.total - self.oldest,
             "oldest": self.oldest,
@@ -212,14 +212,14 @@ class RowLog:
 
     def load(
         self,
-        known: Mapping[str, Any],
+        document: Mapping[str, Any],
         names: tuple[str, ...],
         segments: Callable[[str], Mapping[str, NDArray[Any]]],
     ) -> None:
         """Go on from what `state` returned; the named segments together must hold every row."""
-        self.total = self._sealed = int(known["total"])
-        self.oldest = max(int(known["oldest"]), self.total - self.capacity)
-        self.newest = np.array(known["newest"], np.int64)
+        self.total = self._sealed = int(document["total"])
+        self.oldest = max(int(document["oldest"]), self.total - self.capacity)
+        self.newest = np.array(document["newest"], np.int64)
         self._segments = [_bounds(name) for name in names]
         reached = self.oldest
         for first, last in self._needed():
@@ -317,7 +317,6 @@ def _frame_shapes(space: Space[Any], *, stacked: bool) -> dict[str, tuple[tuple[
 
 
 def _mask_size(space: Space[Any]) -> int:
-    """How many entries a mask of actions has."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return sum(choices_of(space))
     raise TypeError(
@@ -337,13 +336,13 @@ def _bounds(name: str) -> Bounds:
 def _checked(
     segment: str, rows: Mapping[str, NDArray[Any]], model: Mapping[str, NDArray[Any]]
 ) -> Mapping[str, NDArray[Any]]:
-    """The rows of a segment, if they are such as the log keeps, and as many as its name says."""
+    """The rows of a segment, if they have the log's form and the name's number."""
     first, last = _bounds(segment)
     for name, array in model.items():
         wanted = (last - first + 1, *array.shape[1:])
-        found = rows.get(name)
-        if found is None or found.shape != wanted or found.dtype != array.dtype:
-            seen = "nothing" if found is None else f"{found.dtype}{found.shape}"
+        column = rows.get(name)
+        if column is None or column.shape != wanted or column.dtype != array.dtype:
+            seen = "nothing" if column is None else f"{column.dtype}{column.shape}"
             raise Damaged(
                 f"replay segment {segment} has {seen} for {name}; must be {array.dtype}{wanted}"
             )

@@ -1,4 +1,4 @@
-"""What an attempt has been ordered to do: by the command socket, or by a signal."""
+"""Commands to an attempt: by the command socket, or by a signal."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ class PendingCommands:
         self._paused = False
 
     def next(self) -> Command | None:
-        """What was ordered, `stop` before all else; waits here while the run is paused."""
+        """The next command, `stop` before all else; waits here while the run is paused."""
         while self._paused and not (self._stopping or self._checkpoint_wanted):
             time.sleep(PAUSED_POLL_S)
         if self._stopping:

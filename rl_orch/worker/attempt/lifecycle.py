@@ -28,7 +28,7 @@ REASON_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an attempt ended, at which step, in a sentence, and with which exit code.
+    """End of an attempt: how, at which step, in a sentence, and with which exit code.
 
     A `final` failure is one that a further attempt would meet again.
     """
@@ -42,7 +42,7 @@ class End:
 
 
 class Start(Protocol):
-    """Where an attempt begins: the step, and what its first event says."""
+    """Beginning of an attempt: the step, and what its first event says."""
 
     @property
     def step(self) -> int:
@@ -50,7 +50,7 @@ class Start(Protocol):
 
     @property
     def tags(self) -> dict[str, Any]:
-        """Which events still count, and why these."""
+        """Tags that say which events still count, and why these."""
 
 
 Begun = TypeVar("Begun", bound=Start)
@@ -62,9 +62,9 @@ def carried_out(
     find: Callable[[], Begun],
     carry_out: Callable[[Begun, EventWriter], End],
 ) -> int:
-    """Find out where an attempt begins and carry it out, as the one who holds the directory.
+    """Find out where an attempt begins, carry it out, and return its exit code.
 
-    The exit code is 0 where it ended as it should.
+    Meanwhile it holds the directory. The exit code is 0 where it ended as it should.
     """
     with directory.locked(patience_s=LOCK_PATIENCE_S), beating(directory.heartbeat):
         refuse_superseded(directory, attempt)
@@ -122,9 +122,10 @@ def served(directory: RunDir, handle: command_socket.Handler) -> AbstractContext
 
 @contextmanager
 def signals_stop(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `stop`, at any moment of the main thread, as long as this lasts.
+    """Let SIGTERM and SIGINT call `stop`, as long as this lasts.
 
-    Python lets only the main thread take signals; in another one they stay the caller's.
+    They do so at any moment of the main thread. Python lets only the main thread take signals; in
+    another one they stay the caller's.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -147,7 +148,7 @@ def _attempted(
     find: Callable[[], Begun],
     carry_out: Callable[[Begun, EventWriter], End],
 ) -> End:
-    """How the attempt ended. This is where the process begins, so all is caught."""
+    """End of the attempt. This is where the process begins, so all is caught."""
     try:
         begun = find()
     except (Exception, SystemExit) as error:

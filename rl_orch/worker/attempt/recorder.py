@@ -1,4 +1,4 @@
-"""What the training loop tells, kept in the run directory."""
+"""Recorder of what the training loop tells, in the run directory."""
 
 import json
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ class FileRecorder:
         self.announce(name, snapshot.step, meta)
 
     def announce(self, name: str, step: int, meta: Mapping[str, Any]) -> None:
-        """Write the report that a checkpoint holds, let go of what is no longer kept, and tell.
+        """Write a checkpoint's report, remove what is no longer kept, and tell.
 
         A checkpoint's `seq` is that of the event before this one: an attempt that goes on from it
         does all this again, whether the attempt before still came to it or not.
@@ -113,16 +113,16 @@ class FileRecorder:
 
     def mark_inexact(self, reason: str, *, step: int) -> None:
         """Say so, once, and in every checkpoint from here on."""
-        known = self._meta["resume"]
-        if known["level"] == "bitwise":
-            self._meta["resume"] = known | {"level": "approximate", "reason": reason}
+        resume = self._meta["resume"]
+        if resume["level"] == "bitwise":
+            self._meta["resume"] = resume | {"level": "approximate", "reason": reason}
             self.tell_exactness(step=step)
 
     def tell_exactness(self, *, step: int) -> None:
         """Say how exactly the run can be resumed, and why no better."""
-        known = self._meta["resume"]
-        tags = {"method": known["method"], "reason": known["reason"]}
-        self.emit(EventKind.STATE, "resume", known["level"], step=step, tags=tags)
+        resume = self._meta["resume"]
+        tags = {"method": resume["method"], "reason": resume["reason"]}
+        self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
 
     def command(self) -> Command | None:
         """What was ordered, once all that was emitted is with the operating system."""
@@ -131,8 +131,8 @@ class FileRecorder:
 
     def _with_segments(self, snapshot: TrainingSnapshot) -> dict[str, Any]:
         """The snapshot's document, with what is on the disk of each segment that it names."""
-        known = self._store.flush()
-        listed = [known[name].document() for name in snapshot.segments]
+        entries = self._store.flush()
+        listed = [entries[name].document() for name in snapshot.segments]
         meta = snapshot.document["replay_meta"]
         return snapshot.document | {"replay_meta": meta | {"segments": listed} if listed else meta}
 

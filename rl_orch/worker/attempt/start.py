@@ -1,4 +1,4 @@
-"""Where an attempt begins: at nothing, or at the newest checkpoint that is intact; and how exactly
+"""Beginning of an attempt: at nothing, or at the newest checkpoint that is intact; and how exactly
 what follows repeats what an attempt without interruption would have done.
 """
 
@@ -23,7 +23,10 @@ from rl_orch.spec.model import Spec
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The checkpoint that an attempt goes on from, if any, and what it passed over to get there."""
+    """The checkpoint that an attempt goes on from, if any.
+
+    `passed_over` is what it passed over to get there.
+    """
 
     checkpoint: CheckpointContents | None = None
     report: EvalReport | None = None
@@ -36,7 +39,7 @@ class ResumePoint:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """What the attempt's first event says: which events still count, and why these."""
+        """Tags of the attempt's first event: which events still count, and why these."""
         if self.checkpoint is None:
             return {"after": None}
         meta = self.checkpoint.document["meta"]
@@ -68,20 +71,20 @@ class ResumePoint:
 
     @property
     def resumption(self) -> Resumption | None:
-        """What the training loop needs of it."""
+        """Resumption as the training loop needs it."""
         if self.checkpoint is None:
             return None
-        known, listed = self.checkpoint, self.segments
+        checkpoint, listed = self.checkpoint, self.segments
         names = tuple(entry.name for entry in listed)
         return Resumption(
-            TrainingSnapshot(known.step, known.tensors, known.document, names),
+            TrainingSnapshot(checkpoint.step, checkpoint.tensors, checkpoint.document, names),
             self.report,
-            segments.reader(catalog.replay_of(known.path), listed),
+            segments.reader(catalog.replay_of(checkpoint.path), listed),
         )
 
 
 def find(directory: RunDir, attempt: int) -> ResumePoint:
-    """Where that attempt begins, once what dead writers left is swept away.
+    """Beginning of that attempt, once what dead writers left is swept away.
 
     Where there never was a checkpoint it begins anew. Segments of a checkpoint that is passed over
     stay until the attempt has begun (`FileRecorder.announce`): somebody may still mend it.
@@ -100,27 +103,27 @@ def find(directory: RunDir, attempt: int) -> ResumePoint:
 
 
 def runtime_fingerprint(spec: Spec) -> dict[str, Any]:
-    """What exact repetition depends on besides the spec, in this process."""
+    """Facts that exact repetition depends on besides the spec, in this process."""
     return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")}
 
 
 def exactness(
     directory: RunDir, spec: Spec, beginning: ResumePoint, fingerprint: Mapping[str, Any]
 ) -> Proof:
-    """How exact the run is from here on: what a probe finds out, or what the checkpoint says,
+    """Exactness of the run from here on: what a probe finds out, or what the checkpoint says,
     unless the machine or the software is another one now, or events were lost."""
     if beginning.checkpoint is None:
         return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
-    known = Proof(**meta["resume"])
+    proof = Proof(**meta["resume"])
     doubts = manifest.differences(meta["fingerprint"], fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
     doubts += [] if gap is None else [f"the event file is not whole ({gap})"]
     if not doubts:
-        return known
+        return proof
     reason = f"resumed at step {beginning.step:,} on another footing: {'; '.join(doubts)}"
-    return Proof(known.method, "approximate", reason, known.pure_reset)
+    return Proof(proof.method, "approximate", reason, proof.pure_reset)
 
 
 def _compiled(spec: Spec, proof: Proof) -> Proof:
@@ -133,7 +136,7 @@ def _compiled(spec: Spec, proof: Proof) -> Proof:
 def meta_of(
     directory: RunDir, attempt: int, proof: Proof, fingerprint: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What every checkpoint of the attempt says of where it comes from."""
+    """Metadata of every checkpoint of the attempt: where it comes from."""
     return {
         "run_id": directory.path.name,
         "attempt": attempt,

@@ -17,7 +17,8 @@ from rl_orch.worker.task import write
 
 
 def devices() -> dict[str, Any]:
-    """The version of torch, the names of the CUDA devices that it sees, and whether it has MPS."""
+    """Devices of torch: its version, the names of the CUDA devices that it sees, and whether it has
+    MPS."""
     return {
         "torch": torch.__version__,
         "cuda_build": torch.version.cuda,

@@ -36,7 +36,7 @@ def answer(spec: Spec) -> dict[str, Any]:
 
 
 def problems(env: EnvDescription) -> list[Problem]:
-    """Why a served policy cannot act there; empty if it can."""
+    """Reasons why a served policy cannot act there; empty if it can."""
     seen = {"observations": env.observation, "actions": env.action}
     return [
         Problem(

@@ -19,7 +19,7 @@ from rl_orch.worker.external.protocol import Saved
 
 
 def kept_by(deposit: ExternalCheckpoint, root: Path) -> CheckpointRetention:
-    """What was kept when a deposit came; a best one that has gone since is none."""
+    """Checkpoints kept when a deposit came; a best one that has gone since is none."""
     kept = CheckpointRetention(deposit.kept, deposit.best, best_said=deposit.best_said)
     return kept.in_folder(root)
 
@@ -79,7 +79,10 @@ class CheckpointKeeper:
         self._writer.flush()
 
     def _found(self, path: str) -> Path:
-        """What the program names, which must lie in its folder by name, not only by a link."""
+        """Path that the program names.
+
+        It must lie in its folder by name, not only by a link.
+        """
         given = self._folder / path
         if ".." in given.parts or not given.is_relative_to(self._folder) or given == self._folder:
             raise BadInput(f"{path!r} is not inside the folder for checkpoints")

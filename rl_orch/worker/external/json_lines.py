@@ -56,9 +56,9 @@ class Dialogue:
         return answer
 
     def close(self) -> None:
-        """Say that nothing more will be asked, and give the program time to end by itself.
+        """Tell the program that nothing more comes, and let it end by itself.
 
-        Closing again does nothing.
+        It has some time for that. Closing again does nothing.
         """
         for pipe in (self._program.stdin, self._program.stdout):
             if pipe is not None:

@@ -35,7 +35,7 @@ class LineReader:
         return []
 
     def rest(self) -> bytes:
-        """What follows the last whole line: a line that is still being written, or never will."""
+        """Bytes after the last whole line: a line that is still being written, or never will."""
         chunk = b"" if self._within_skipped else self._chunk()
         return chunk if len(chunk) <= LINE_BYTES and b"\n" not in chunk else b""
 

@@ -63,7 +63,10 @@ class TrainerListener:
         writer: EventWriter,
         stock: CheckpointKeeper,
     ) -> "TrainerListener":
-        """One that hears all that a program will say which is started there, and after this."""
+        """Listener to a program that is started there, after this.
+
+        It hears all that the program will say.
+        """
         folder = spec.runner.tensorboard
         scalars = None if folder is None else Scalars(at / folder)
         return cls(LineReader(scratch.events), scalars, writer, Teller(writer, step), stock)
@@ -84,7 +87,7 @@ class TrainerListener:
         self.writer.flush()
 
     def finish(self, *, until: float = math.inf) -> None:
-        """Hear all that is left, once the program has ended, and say what was not understood.
+        """Hear all that an ended program left, and tell what was not understood.
 
         It may have to be done by a time on the timer: halfway there, what is left of the numbers is
         passed over, so that the checkpoints are still taken.

@@ -40,7 +40,7 @@ LEAKS = frozenset(
 
 
 def problems(spec: Spec) -> list[Problem]:
-    """Why the programs of a spec could not be started by this process; empty if they can."""
+    """Reasons why this process could not start the programs of a spec; empty if it can."""
     runner = spec.runner
     mistakes = [*_folder_problems(spec), *_variable_problems(spec)]
     if mistakes:
@@ -62,7 +62,7 @@ def variables(
 
 
 def folder(spec: Spec, directory: RunDir) -> Path:
-    """Where the programs of a run start; the run's own folder is made if need be."""
+    """Folder in which the programs of a run start; the run's own is made if need be."""
     if spec.runner.cwd is not None:
         return Path(spec.runner.cwd)
     own = directory.path / WORK
@@ -71,8 +71,8 @@ def folder(spec: Spec, directory: RunDir) -> Path:
 
 
 def umask(spec: Spec) -> int:
-    """What the programs of a run start with: in the run's own folder its umask, elsewhere that of
-    whoever started the run; -1 is no change."""
+    """Umask of the programs of a run: in the run's own folder its umask, elsewhere that of whoever
+    started the run; -1 is no change."""
     return -1 if spec.runner.cwd is None else private.users_umask()
 
 
@@ -86,8 +86,11 @@ def start(
     input: int = subprocess.DEVNULL,
     umask: int = -1,
 ) -> "subprocess.Popen[bytes]":
-    """Start a program in a process group of its own, so that it ends when we say so. Its session is
-    that of its root: who looks for a root by the session that it leads finds nobody else."""
+    """Start a program in a process group of its own.
+
+    So it ends when we say so. Its session is that of its root: who looks for a root by the session
+    that it leads finds nobody else.
+    """
     try:
         return subprocess.Popen(
             list(arguments),

@@ -1,7 +1,8 @@
-"""What a program that knows nothing of us can say, a JSON object a line, and the events it makes.
+"""Lines of JSON by which a foreign program tells us events.
 
-A line is a number, `{"step", "key", "value"}`, or tells of a checkpoint, `{"step", "checkpoint"}`.
-What is neither is passed over. A program's numbers about itself are events and nothing more.
+Such a program knows nothing of us. A line is a number, `{"step", "key", "value"}`, or tells of a
+checkpoint, `{"step", "checkpoint"}`. What is neither is passed over. A program's numbers about
+itself are events and nothing more.
 """
 
 import json
@@ -36,7 +37,7 @@ class Saved:
 
 
 def understood(line: bytes) -> Scalar | Saved | None:
-    """What a line says, or None if it is torn, foreign or out of bounds."""
+    """Message in a line, or None if it is torn, foreign or out of bounds."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):

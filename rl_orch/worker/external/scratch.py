@@ -1,4 +1,7 @@
-"""The files through which an external program and its run talk, in a folder for each attempt."""
+"""Files through which an external program and its run talk.
+
+They are in a folder for each attempt.
+"""
 
 import shutil
 from dataclasses import dataclass
@@ -35,12 +38,12 @@ class Scratch:
 
     @property
     def events(self) -> Path:
-        """Where the program appends what it has to say."""
+        """File to which the program appends what it has to say."""
         return self.path / "events.jsonl"
 
     @property
     def checkpoints(self) -> Path:
-        """Where the program writes its checkpoints."""
+        """Folder in which the program writes its checkpoints."""
         return self.path / "checkpoints"
 
     @property
@@ -54,7 +57,7 @@ class Scratch:
         return self.path / "stop"
 
     def variables(self, spec: Spec, directory: RunDir) -> dict[str, str]:
-        """What tells the program of these files, and of what it is to do."""
+        """Environment variables that tell the program of these files and its task."""
         return facts(spec, directory, self.attempt) | {
             "RLCTL_EVENTS": str(self.events),
             "RLCTL_CHECKPOINTS": str(self.checkpoints),
@@ -64,7 +67,10 @@ class Scratch:
 
 
 def facts(spec: Spec, directory: RunDir, attempt: int) -> dict[str, str]:
-    """What every program of a run is told of it, and the cookie that marks its processes."""
+    """Environment variables that every program of a run gets.
+
+    They tell it of the run, and the cookie among them marks its processes.
+    """
     return {
         "RLCTL_RUN": directory.path.name,
         "RLCTL_ATTEMPT": str(attempt),

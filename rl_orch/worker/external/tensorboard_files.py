@@ -45,9 +45,10 @@ class Scalar:
 
 
 class Scalars:
-    """The scalars in the event files below a folder that were written after this was made.
+    """Scalars in the event files below a folder, from now on.
 
-    `full` says whether there were more files than are followed.
+    Only those count that were written after this was made. `full` says whether there were more
+    files than are followed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +63,7 @@ class Scalars:
         return [file.path for file in self._files.values() if file.damaged]
 
     def read(self) -> Iterator[Scalar]:
-        """Those that are new, file by file."""
+        """Scalars that are new, file by file."""
         for listed in self._followed():
             file = self._files.setdefault(listed.path, _File(listed.path))
             if listed.size > file.offset:

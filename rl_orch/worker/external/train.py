@@ -52,7 +52,7 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True)
 class ExternalResumePoint:
-    """Where an attempt begins. `trained` is the last word of an attempt that left nothing to do."""
+    """Beginning of an attempt. `trained` is the last word of an attempt that left nothing to do."""
 
     step: int
     tags: dict[str, Any]
@@ -62,7 +62,7 @@ class ExternalResumePoint:
 
 
 class ExternalCommands:
-    """What was ordered: an external program can be asked to stop, and nothing else."""
+    """Commands: an external program can be asked to stop, and nothing else."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -91,7 +91,7 @@ def run_attempt(directory: RunDir, number: int) -> int:
 
 
 def find(directory: RunDir, number: int) -> ExternalResumePoint:
-    """Where an attempt begins: at its end, if only the evaluation is left to be made; at the newest
+    """Beginning of an attempt: at its end, if only the evaluation is left to be made; at the newest
     intact checkpoint, if the program can go on from one; else at nothing."""
     catalog.sweep(directory.checkpoints)
     trained = _trained(directory)
@@ -124,7 +124,7 @@ class ExternalAttempt:
     beginning: ExternalResumePoint
 
     def carry_out(self) -> End:
-        """How it ended."""
+        """Carry the attempt out, and return how it ended."""
         beginning, orders = self.beginning, ExternalCommands()
         log.info("attempt started", attempt=self.number, step=beginning.step)
         for problem in beginning.tags.get("passed_over", ()):
@@ -190,7 +190,6 @@ class ExternalAttempt:
         return stock
 
     def _variables(self, scratch: Scratch) -> dict[str, str]:
-        """What the program is told."""
         deposit, path = self.beginning.deposit, self.beginning.checkpoint
         resume = None if deposit is None or path is None else external.payload(path, deposit)
         variables = scratch.variables(self.spec, self.directory)
@@ -199,7 +198,7 @@ class ExternalAttempt:
 
 @dataclass(slots=True)
 class Watch:
-    """A program that runs, and the patience that is left once it was asked to end."""
+    """A running program, and the patience left once it was asked to end."""
 
     child: "subprocess.Popen[bytes]"
     spec: Spec
@@ -220,7 +219,7 @@ class Watch:
 
     @property
     def finishes_by(self) -> float:
-        """When the attempt has to be over, on the monotonic clock."""
+        """Time at which the attempt has to be over, on the monotonic clock."""
         if self.asked_at is None:
             return math.inf
         return self.asked_at + self.spec.runner.stop_grace_s + LAST_MOMENT_S
@@ -235,7 +234,7 @@ class Watch:
             log.info("program asked to end", patience_s=patience)
 
     def end(self, step: int, left: int, *, asked: bool) -> End:
-        """How it ended, and with it the attempt; `left` processes of it were killed."""
+        """End of the program, and with it of the attempt; `left` processes of it were killed."""
         code, where = self.child.returncode, f"at step {step:,}"
         others = "1 process" if left == 1 else f"{left} processes"
         besides = f"; killed with it: {others} that it had started" if left else ""
@@ -251,8 +250,10 @@ class Watch:
 
 
 def patience_s(grace_s: float) -> float:
-    """How long a program may take to end when asked. Of a long grace a little is kept, to finish
-    in; after a short one there is a moment left anyway."""
+    """Seconds that a program may take to end when asked.
+
+    Of a long grace a little is kept, to finish in; after a short one there is a moment left anyway.
+    """
     return grace_s - min(FINISH_S, max(0.0, grace_s / 4 - LAST_MOMENT_S))
 
 

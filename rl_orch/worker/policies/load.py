@@ -23,8 +23,10 @@ from rl_orch.worker.external.served_policy import serving
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy in torch and who decides for it, its spec and weights, and the bundle or the
-    checkpoint it is from."""
+    """A policy in torch with who decides for it, its spec and its weights.
+
+    With it is the bundle or the checkpoint it is from.
+    """
 
     policy: PolicyModule
     actor: Actor
@@ -36,14 +38,17 @@ class LoadedPolicy:
 
 
 def spec_in(directory: RunDir) -> Spec:
-    """The spec of a run that the store knows, whose modules are found from here on."""
+    """Spec of a run that the store knows.
+
+    Its modules are found from here on.
+    """
     import_path.search(directory.module_path())
     return directory.spec()
 
 
 @contextmanager
 def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
-    """The policy of a checkpoint of a run, and the step that it was saved at."""
+    """The policy of a run's checkpoint, and the step it was saved at."""
     if spec.runner.name != "external":
         loaded = from_checkpoint(spec, path)
         yield loaded.actor, loaded.step
@@ -62,7 +67,10 @@ def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
 
 
 def setup_of(spec: Spec) -> Setup:
-    """The spec with the spaces of its environment, of which one is made to ask it."""
+    """The spec with the spaces of its environment.
+
+    One environment is made to ask it.
+    """
     with closing(vector.make(spec, num_envs=1)) as envs:
         return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
 
@@ -74,7 +82,10 @@ def on_cpu(spec: Spec) -> Spec:
 
 
 def refuse_unless_alike(one: Spec, other: Spec) -> None:
-    """Raise if two policies do not play the same game, so that no episode of one is the other's."""
+    """Raise if two policies do not play the same game.
+
+    So no episode of one is the other's.
+    """
     for name in ("id", "kwargs", "max_episode_steps"):
         ours, theirs = getattr(one.env, name), getattr(other.env, name)
         if ours != theirs:

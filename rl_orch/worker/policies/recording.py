@@ -1,4 +1,4 @@
-"""Which episodes of an evaluation are kept, so that they can be driven again."""
+"""Episodes of an evaluation that are kept, so that they can be driven again."""
 
 from collections.abc import Sequence
 

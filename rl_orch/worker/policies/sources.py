@@ -30,8 +30,10 @@ from rl_orch.worker.policies.load import LoadedPolicy, from_checkpoint, on_cpu, 
 
 @dataclass(frozen=True, slots=True)
 class Playable:
-    """A policy that can be played, what a report calls it, and how many episodes it may play side
-    by side: of INT8 graphs, rows that are asked about together would change each other's actions.
+    """A policy that can be played, and its name in a report.
+
+    `lanes` is how many episodes it may play side by side: of INT8 graphs, rows that are asked about
+    together would change each other's actions.
     """
 
     policy: Actor
@@ -87,7 +89,10 @@ def _of_bundle(path: Path, means: str) -> Playable:
 
 
 def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
-    """Raise if the environment here is not the one that a bundle was made for, for all its id."""
+    """Raise if the environment here differs from the one of a bundle.
+
+    It may do so though its id is the same.
+    """
     ours = _setup(bundle)
     for name in ("observation_space", "action_space"):
         told, seen = getattr(ours, name), getattr(there, name)

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.files import private
 from rl_orch.io.policies.episode_records import Recorded
-from rl_orch.rl.collect.replay_episode import Driven, Show, drive, frames_per_second, rendered
+from rl_orch.rl.collect.replay_episode import (
+    ReplayedEpisode,
+    Show,
+    frames_per_second,
+    rendered,
+    replay,
+)
 from rl_orch.spec.model import Spec
 
 LONGEST = 1_000
@@ -24,18 +30,18 @@ def refuse_unless_possible() -> None:
     _av()
 
 
-def show(spec: Spec, episode: Recorded, film: Path | None) -> Driven:
+def show(spec: Spec, episode: Recorded, film: Path | None) -> ReplayedEpisode:
     """Drive an episode again, into a film or, without one, in a window."""
     if film is None:
-        return drive(rendered(spec, "human"), episode.seed, episode.actions, None)
+        return replay(rendered(spec, "human"), episode.seed, episode.actions, None)
     env = rendered(spec, "rgb_array")
     with filming(film, frames_per_second(env)) as add:
-        return drive(env, episode.seed, episode.actions, add)
+        return replay(env, episode.seed, episode.actions, add)
 
 
 @contextmanager
 def filming(path: Path, fps: int) -> Iterator[Show]:
-    """What takes the frames of a film, which is there once it is whole."""
+    """Function that takes the frames of a film, which is there once it is whole."""
     av = _av()
     if path.suffix.lower() != ".mp4":
         raise BadInput(f"the film is to be {path.name!r}; must end in .mp4", path=str(path))

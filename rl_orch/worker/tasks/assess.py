@@ -51,7 +51,7 @@ class LoadedSubject:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What a report calls it."""
+        """Names of the policy in a report."""
         named = {"checkpoint": self.checkpoint, "model": self.model, "digest": self.digest}
         return named | {"step": self.step}
 

@@ -34,7 +34,7 @@ AGAIN = "export it again"
 
 
 def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What was written, and how near it comes to the policy in torch."""
+    """Export a policy, and return what was written and how near it is to torch."""
     torch.set_num_threads(1)
     form, out = str(question["format"]), Path(question["out"])
     rows, int8 = int(question.get("rows") or ROWS), bool(question.get("int8"))
@@ -119,7 +119,7 @@ def _report(loaded: LoadedPolicy, source: Path, tell: Tell) -> EvalReport:
 
 
 def _lineage(loaded: LoadedPolicy, source: Path) -> dict[str, Any]:
-    """Where a policy comes from, as far as its files tell."""
+    """Lineage of a policy, as far as its files tell."""
     if loaded.bundle is not None:
         return dict(loaded.bundle.document.lineage)
     manifest = _manifest(requests.run_of(source))

@@ -37,7 +37,7 @@ Tensors = dict[str, NDArray[Any]]
 
 
 def adopt(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What the spec leaves open, settled, and what the policy begins without."""
+    """Settle what the spec leaves open, and list what the policy begins without."""
     tell("making the environment", 0.1)
     spec = Spec.model_validate(question["spec"])
     settled = _checked(spec)
@@ -61,7 +61,7 @@ def adopt(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def fitted(given: Tensors, setup: Setup) -> tuple[Tensors, list[str]]:
-    """All tensors of a policy as a snapshot has them, and the names of those that are new."""
+    """Tensors of a policy as a snapshot has them, and names of the new ones."""
     new = policy_tensors(algorithm(setup.spec.agent.algorithm).build_policy(setup))
     wanted = {name.removeprefix(TENSOR_PREFIX): tensor for name, tensor in new.items()}
     for name, tensor in sorted(given.items()):
@@ -95,7 +95,8 @@ def _unfit(name: str, tensor: NDArray[Any], wanted: Tensors, setup: Setup) -> Ba
 
 
 def _checked(spec: Spec) -> dict[str, str]:
-    """What the spec leaves open; raises if its environment cannot be made or does not suit it."""
+    """Values that the spec leaves open; raises if its environment cannot be made or does not suit
+    it."""
     told = environment.answer(spec)
     if "error" in told:
         raise BadInput(told["error"]["message"], hint=told["error"].get("hint"))

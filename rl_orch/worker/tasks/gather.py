@@ -34,6 +34,7 @@ from rl_orch.io.run.gate_evidence import (
 from rl_orch.records import EvalReport, Parity
 from rl_orch.rl.evaluate import Evaluator, lanes_alone, report
 from rl_orch.rl.measure.latency import decision_times
+from rl_orch.rl.policies.policy import Actor
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import on_cpu, opened, refuse_unless_alike, spec_in
 from rl_orch.worker.task import answer_one
@@ -44,16 +45,28 @@ PERCENTILE = 99.0
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A checkpoint of a run, and the report on it that a gate reads."""
+    """A checkpoint of a run, and the report on it that a gate reads; and its policy, where that is
+    loaded already, so that no byte of it is read again."""
 
     directory: RunDir
     path: Path
     spec: Spec
     report: EvalReport
+    policy: Actor | None = None
+
+    @contextmanager
+    def on_cpu(self) -> Iterator[tuple[Actor, Spec]]:
+        """The policy where it computes on the CPU, and its spec there."""
+        spec = on_cpu(self.spec)
+        if self.policy is not None and spec == self.spec:
+            yield self.policy, spec
+            return
+        with opened(spec, self.directory, self.path) as (policy, _):
+            yield policy, spec
 
 
 def gather(judged: Judged, wanted: EvidenceRequest, tell: Tell) -> GateEvidence:
-    """What is wanted of a checkpoint, as far as it can be had here; why not, of the rest."""
+    """Evidence wanted of a checkpoint, as far as it can be had here; why not, of the rest."""
     baselines = {
         alias: _baseline(judged, alias, champion, tell)
         for alias, champion in wanted.champions.items()
@@ -73,10 +86,9 @@ def gather(judged: Judged, wanted: EvidenceRequest, tell: Tell) -> GateEvidence:
 
 
 def latency(judged: Judged, tell: Tell) -> Latency:
-    """How long the policy takes to decide: on the CPU, in one thread, on one observation."""
+    """Latency of the policy's decisions: on the CPU, in one thread, on one observation."""
     tell("timing decisions", 0.0)
-    spec = on_cpu(judged.spec)
-    with _one_thread(), opened(spec, judged.directory, judged.path) as (policy, _):
+    with _one_thread(), judged.on_cpu() as (policy, spec):
         took = decision_times(
             policy, spec, seed=judged.report.seed, deterministic=spec.eval.deterministic
         )
@@ -84,8 +96,10 @@ def latency(judged: Judged, tell: Tell) -> Latency:
 
 
 def bundle(judged: Judged, tell: Tell) -> Bundled:
-    """A bundle of the policy, among the exports of its run, made by a process of its own: what
-    writes it is large and may fail in ways of its own."""
+    """A bundle of the policy, among the exports of its run.
+
+    It is made by a process of its own: what writes it is large and may fail in ways of its own.
+    """
     if external.is_deposit(judged.path):
         raise BadInput(
             "it is the policy of an external program, which cannot be exported",
@@ -133,7 +147,7 @@ def said(error: Exception) -> str:
 
 
 def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell) -> Baseline:
-    """How a champion does on the episodes of the report; not played where it is nobody else."""
+    """Baseline by a champion on the episodes of the report; not played where it is nobody else."""
     if champion is None or not plays(champion):
         return Baseline(champion=champion)
     tell(f"playing {alias}, model {champion.model_id}", 0.0)
@@ -186,7 +200,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What is wanted of the checkpoint that a question names."""
+    """Evidence wanted of the checkpoint that a question names."""
     torch.set_num_threads(1)
     directory = RunDir(Path(question["directory"]))
     wanted = EvidenceRequest.model_validate(question["wanted"])

@@ -91,7 +91,7 @@ def _row(observed: Any, at: int) -> Any:
 
 
 def _acting(question: Mapping[str, Any]) -> tuple[PolicySession, tuple[Port, ...]]:
-    """Who acts, and what it takes."""
+    """The session that acts, and the ports of its inputs."""
     source, means = Path(question["source"]), str(question.get("using") or requests.TORCH)
     if means != requests.TORCH:
         return _with_graph(source, means)

@@ -16,7 +16,7 @@ import torch
 
 from rl_orch.errors import BadInput
 from rl_orch.io.policies.episode_records import Recorded
-from rl_orch.rl.collect.replay_episode import Driven
+from rl_orch.rl.collect.replay_episode import ReplayedEpisode
 from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.worker.policies.recording import notable
 from rl_orch.worker.policies.sources import playable, spec_of
@@ -29,7 +29,7 @@ Gymnasium's own only to rounding."""
 
 
 def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What came of driving the episode again."""
+    """Drive the episode again, and return what came of it."""
     torch.set_num_threads(1)
     tell("playing", 0.0)
     spec = spec_of(question["policy"])
@@ -51,7 +51,7 @@ def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     }
 
 
-def alike(driven: Driven, episode: Recorded) -> bool:
+def alike(driven: ReplayedEpisode, episode: Recorded) -> bool:
     """Whether what was driven is what had been recorded."""
     near = abs(driven.ret - episode.ret) <= ALIKE * max(1.0, abs(episode.ret))
     return near and driven.length == episode.length and driven.ended

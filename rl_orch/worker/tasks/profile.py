@@ -16,7 +16,7 @@ from rl_orch.worker.task import answer_one
 
 
 def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What was found."""
+    """Profile of the training that a question asks for."""
     spec = Spec.model_validate(question["spec"])
     return profile(spec, ProfileLimits(**question["limits"]), tell).model_dump(mode="json")
 

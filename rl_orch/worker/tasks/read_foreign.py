@@ -2,7 +2,7 @@
 saved.
 
 The question names a file in the current folder and what is known of it. Before a byte of the file
-is looked at, this process gives up whatever it does not need. The tensors go to a file that was
+is looked at, this process gives up what it does not need. The tensors go to a file that was
 opened before, under our names; the answer says which options go with them.
 """
 
@@ -23,7 +23,7 @@ from rl_orch.io.files.sealed import advice
 from rl_orch.io.processes.sandbox import confine
 from rl_orch.worker.task import Tell, answer_one
 
-SPARE_BYTES = 1 << 30
+OWN_BYTES = 1 << 30
 """Of memory, for this program itself; besides, it may have a few times what it reads."""
 
 COPIES = 4
@@ -31,12 +31,12 @@ SECONDS = 120
 
 
 def read(question: Mapping[str, Any], _tell: Tell) -> dict[str, Any]:
-    """What is in the file, but for its tensors."""
+    """The content of the file, but for its tensors."""
     source, what = Path(question["file"]), str(question["called"])
     normalizer = question.get("normalizer")
     size = source.stat().st_size
     with Path(question["tensors"]).open("xb") as tensors:
-        memory = SPARE_BYTES + COPIES * size
+        memory = OWN_BYTES + COPIES * size
         kept = confine(memory=memory, seconds=SECONDS, written=2 * MOST_BYTES)
         try:
             found = reading.policy(source.read_bytes(), question.get("algorithm"), what)

@@ -1,4 +1,4 @@
-"""What a process has loaded, and whether a process that started now would load the same."""
+"""Modules that a process has loaded, and whether one started now would load the same."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ Stamp = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class LoadedModules:
-    """What a process has loaded, and from where.
+    """The modules that a process has loaded, and from where.
 
     `files` are those of all loaded modules, the interpreter, and the site directories with their
     `.pth` files; `places` are where each loaded top-level module is found on the path.
@@ -29,7 +29,7 @@ class LoadedModules:
 
     @classmethod
     def now(cls) -> "LoadedModules":
-        """What this process has loaded."""
+        """Modules of this process."""
         named = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         files = {file for file in named if file is not None and os.path.isabs(file)}
         files |= {sys.executable, *_site_files()}
@@ -49,7 +49,7 @@ class LoadedModules:
 
 
 def _site_files() -> list[str]:
-    """Where packages are installed, and the files there that add to the path."""
+    """The folders of packages, and the files there that add to the path."""
     known = [*site.getsitepackages(), site.getusersitepackages()]
     folders = [folder for folder in known if os.path.isdir(folder)]
     return folders + [str(file) for folder in folders for file in Path(folder).glob("*.pth")]
@@ -64,7 +64,7 @@ def _stamp(path: str) -> Stamp | None:
 
 
 def _places(names: Mapping[str, str | None] | set[str]) -> dict[str, str | None]:
-    """Where each top-level module is found on the path, by who looks for it now."""
+    """The place of each top-level module on the path, as it is now."""
     importlib.invalidate_caches()
     found = {name: PathFinder.find_spec(name) for name in names}
     return {name: None if spec is None else spec.origin for name, spec in found.items()}

@@ -1,5 +1,5 @@
-"""The first run of its kind on a machine has kernels to compile. A child compiles what all updates
-call while a spare loads torch; another, those of the run's updates, while the root is at those
+"""Kernels of the first run of its kind on a machine, compiled by children: those that all updates
+call, while a standby loads torch, and those of the run's updates, while the run process is at those
 of its rollouts.
 """
 
@@ -17,11 +17,14 @@ from rl_orch.io.machine import hardware
 from rl_orch.io.processes.subreaper import end_with_parent
 from rl_orch.spec.model import Spec
 
+_COMPILING: set[int] = set()
+"""The children that have not been waited for."""
+
 
 def begin_layers() -> None:
-    """Let a child compile what all updates call, unless that is kept. Nobody waits for it: what is
-    left of it goes with this process."""
-    _begun("layers", compile_layers)
+    """Let a child compile what all updates call, unless that is kept. What is left of it goes with
+    this process."""
+    _begin("layers", compile_layers)
 
 
 def compile_layers() -> None:
@@ -30,24 +33,18 @@ def compile_layers() -> None:
 
 
 @contextmanager
-def rehearsed(spec: Spec, rehearse: Callable[[Spec], None]) -> Iterator[None]:
-    """While this lasts, a child compiles, by rehearsing what is to be trained, where there is
-    something to compile and a core for it."""
-    child = None
+def precompiling(spec: Spec, precompile: Callable[[Spec], None]) -> Iterator[None]:
+    """The time in which a child compiles the kernels of a spec's updates."""
     if spec.train.engine == "kernels":
-        child = _begun(f"{spec.agent.algorithm} {spec.env.id}", partial(rehearse, spec))
+        _begin(f"{spec.agent.algorithm} {spec.env.id}", partial(precompile, spec))
     try:
         yield
     finally:
-        if child is not None:
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
+        _end_all()
 
 
-def _begun(what: str, work: Callable[[], None]) -> int | None:
-    """The process id of a child that compiles, and then notes that all is there; None where
-    nothing is to be compiled, or nobody can be started for it.
+def _begin(what: str, work: Callable[[], None]) -> None:
+    """Start a child that compiles what is not kept, and notes that it is.
 
     It is a copy of this process, so there must be no other thread of Python's yet, and no lock
     held. Threads of BLAS do no harm: they wait, and what is done here is too little to share.
@@ -55,21 +52,45 @@ def _begun(what: str, work: Callable[[], None]) -> int | None:
     alone = hardware.cores() < 2 or threading.active_count() > 1 or sys.platform != "linux"
     note = None if alone else plugins.part("kernel compiler").note_of(what)
     if note is None or os.path.exists(note):
-        return None
-    root = os.getpid()
+        return
+    parent = os.getpid()
     try:
         child = os.fork()
     except OSError:
-        return None
+        return
     if child:
-        return child
+        _COMPILING.add(child)
+        signal.signal(signal.SIGCHLD, _reap)
+        _reap()  # It may have ended before that.
+        return
     try:
-        end_with_parent(root)
+        end_with_parent(parent)
         _be_silent()
         work()
         Path(note).touch()
     finally:
-        os._exit(0)  # Nothing that the root has begun is for the child to end.
+        os._exit(0)  # Nothing that its parent has begun is for the child to end.
+
+
+def _reap(*_signal: object) -> None:
+    """Wait for children that have ended: as long as a training is, they would be zombies."""
+    for child in list(_COMPILING):
+        with suppress(ChildProcessError):
+            if os.waitpid(child, os.WNOHANG) == (0, 0):
+                continue
+        _COMPILING.discard(child)
+    if not _COMPILING:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _end_all() -> None:
+    if _COMPILING:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Then a pid is theirs until we wait here.
+    while _COMPILING:
+        child = _COMPILING.pop()
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def _be_silent() -> None:

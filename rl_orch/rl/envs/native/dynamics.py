@@ -251,7 +251,6 @@ def _acrobot_slope(
 
 @part
 def _wrapped(angle: float) -> float:
-    """The angle within [-π, π]."""
     turn = math.pi - -math.pi
     while angle > math.pi:
         angle = angle - turn

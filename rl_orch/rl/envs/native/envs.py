@@ -29,8 +29,9 @@ _HOME = "gymnasium.envs.classic_control."
 
 
 class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
-    """What a SyncVectorEnv of `SeededEpisodes` is to its user, to the last bit of the first
-    observations; episodes are reset in the step that ends them.
+    """A vector environment that kernels step; episodes are reset in the step that ends them.
+
+    It plays as a SyncVectorEnv of `SeededEpisodes`, to the last bit of the first observations.
 
     All arrays that `step` returns are written again by the next one, but for final observations.
     """
@@ -82,7 +83,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """The first observations of the next episode of every copy, or of its first from a seed."""
+        """First observations of the next episode of every copy, or of a seed's first."""
         if options:
             raise BadInput(
                 f"the options of a reset are {options}; native environments take none",
@@ -103,7 +104,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         NDArray[np.bool_],
         dict[str, Any],
     ]:
-        """One step of every copy; those whose episode ended show the first of the next one."""
+        """One step of every copy; at an end, observations are the next episode's first."""
         given = np.ascontiguousarray(actions, self._action_type)
         if given.shape != self._action_shape or not self._begun:
             self._refuse_step(given)
@@ -126,11 +127,11 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         return self._observations, self._rewards, self._terminated, self._truncated, infos
 
     def episode(self, copy: int) -> tuple[int | None, Numbering | None, int]:
-        """Which episode a copy is in: its seed, its numbering, and how many came before."""
+        """The episode that a copy is in: its seed, its numbering, and how many came before."""
         return self._bases[copy], self.numbering[copy], self._episodes[copy]
 
     def upcoming(self, copy: int, ahead: int) -> tuple[NDArray[Any], Any]:
-        """The state and the first observation of an episode that is yet to come to a copy."""
+        """State and first observation of an episode that is ahead of a copy."""
         return self._start(np_random(self._seed(copy, ahead))[0])
 
     def skip(self, copy: int, episodes: int) -> None:
@@ -144,7 +145,7 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         self.numbering = [*values]
 
     def remember(self, *, captured: bool) -> EnvSnapshot:
-        """Which episodes follow and, if `captured`, where every copy is in its present one."""
+        """The episodes that follow and, if `captured`, where every copy is in its present one."""
         place = {
             "begun": self._begun,
             "bases": [*self._bases],
@@ -238,6 +239,6 @@ class NativeEnvs(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
 def is_gymnasiums(env_id: str) -> bool:
     """Whether Gymnasium's own code is registered under a name, and nothing besides; somebody may
     have taken the name."""
-    known = gymnasium.spec(env_id)
-    plain = not known.kwargs and not known.additional_wrappers
-    return plain and str(known.entry_point).startswith(_HOME)
+    registered = gymnasium.spec(env_id)
+    plain = not registered.kwargs and not registered.additional_wrappers
+    return plain and str(registered.entry_point).startswith(_HOME)

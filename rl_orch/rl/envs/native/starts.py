@@ -1,4 +1,4 @@
-"""How episodes start: the states that Gymnasium would draw, and what it would show of them.
+"""Initial states and observations of episodes, as Gymnasium would draw them.
 
 NumPy does the drawing and the first sines and cosines, as it does there: so first observations are
 Gymnasium's to the last bit.

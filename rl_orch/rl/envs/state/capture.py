@@ -100,7 +100,7 @@ def go_on(envs: Envs, states: EnvStates) -> str | None:
 
 
 def _memories(envs: Envs, kept: vector.Upkeep) -> list[EnvSnapshot]:
-    """Of each copy, or one of the whole."""
+    """The memory of each copy, or one of the whole."""
     inner: Any = envs.unwrapped
     if isinstance(inner, NativeEnvs):
         return [inner.remember(captured=kept.method == "captured")]

@@ -1,4 +1,4 @@
-"""State that lives on classes and in modules, where no copy of an environment takes it along."""
+"""State on classes and in modules, which no copy of an environment takes along."""
 
 import sys
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def _data(prefix: str, names: Any) -> dict[str, Any]:
 
 
 def _digest(value: Any) -> int:
-    """Equal for equal values; of something that cannot be looked into, only which one it is."""
+    """A digest, equal for equal values; of what is opaque, its identity."""
     try:
         return flatten(value, name="it", most=_MOST).crc32()
     except Uncapturable:

@@ -1,4 +1,4 @@
-"""How one copy of an environment remembers its state, and goes on from it in another process.
+"""Methods by which one copy of an environment goes on in another process.
 
 Each method is a wrapper, the outermost of its copy: so what other wrappers hold is state as well. A
 vector environment reaches it by name in whatever process the copy lives.

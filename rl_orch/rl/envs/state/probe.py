@@ -47,7 +47,7 @@ Record: TypeAlias = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How an environment goes on, and how well that is known.
+    """The way an environment goes on, and how well that is known.
 
     `reason` says, as a part of a sentence, why the level is approximate. `pure_reset` is whether a
     reset with a seed was seen to make a used environment the same as a new one.
@@ -91,7 +91,7 @@ class _Drive:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """Whether a new copy could go on at all, and why it did not exactly; None if it did."""
+    """The result of going on in a new copy; `why` is None if it was exact."""
 
     works: bool
     why: str | None
@@ -110,7 +110,8 @@ class _Probe:
         self._tail: list[Move] = []
 
     def proof(self) -> Proof:
-        """Captured if that is exact, else re-driven if that is, else the better of the two."""
+        """The proof: captured if that is exact, else re-driven if that is, else the better of the
+        two."""
         first = self._drive("captured")
         captured = self._attempt(first, "captured")
         second = self._drive("redriven")
@@ -132,7 +133,7 @@ class _Probe:
         return Proof(method, level, reason, pure_reset=first.pure is True)
 
     def _doubt(self, first: _Drive, second: _Drive) -> str | None:
-        """What makes an exact continuation in this process no proof for another one."""
+        """The reason why an exact continuation here proves nothing elsewhere."""
         changed = first.changed or second.changed
         if changed is not None:
             return f"{changed} changes while {self._name} is stepped, and is not part of its state"
@@ -194,7 +195,7 @@ class _Probe:
         return _Attempt(True, f"a restored copy differs {differing[0] + 1} steps later")
 
     def _played(self, envs: vector.Envs, moves: list[Move], steps: tuple[int, int]) -> Record:
-        """What the moves show; if there are none yet, some are made up and noted."""
+        """The observations that moves lead to; without moves, some are made up and noted."""
         record: Record = []
         for move in [*moves] or self._invented(envs, moves, steps):
             if move is None:
@@ -224,7 +225,6 @@ class _Probe:
                 yield moves[-1]
 
     def _allowed(self, envs: vector.Envs) -> Move:
-        """An action that is not forbidden now."""
         single = envs.single_action_space
         masks = masks_in(self._shown, envs.num_envs, sum(choices_of(single)))
         return allowed_action(single, masks[0])
@@ -240,7 +240,7 @@ def _round_trip(states: capture.EnvStates) -> capture.EnvStates:
 
 
 def _held(envs: vector.Envs) -> dict[str, int]:
-    """What the classes of the environment hold, in the process in which it lives."""
+    """The state on the environment's classes, in the process where it lives."""
     if not vector.upkeep(envs).by_copy:
         return class_state(envs)
     inner: Any = envs.unwrapped

@@ -1,4 +1,6 @@
-"""What the scheduler goes by, tokens, idempotency keys and services; an index for every order."""
+"""Columns that the scheduler goes by, tokens, idempotency keys and services; an index for every
+order.
+"""
 
 from typing import Any
 

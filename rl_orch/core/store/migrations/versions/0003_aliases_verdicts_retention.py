@@ -1,4 +1,4 @@
-"""Names for models with their history, verdicts with what they read, and models that can retire."""
+"""Aliases with their history, verdicts with what they read, and models that can retire."""
 
 import sqlalchemy as sa
 from alembic import op

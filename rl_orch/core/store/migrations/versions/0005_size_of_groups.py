@@ -1,4 +1,4 @@
-"""How many runs the group of a run was to have."""
+"""Number of runs that the group of a run was to have."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,1 +1,1 @@
-"""A graph of Python objects as plain data (`flatten`), and back into one made alike (`refill`)."""
+"""Graphs of Python objects as plain data (`flatten`), and back (`refill`)."""

@@ -59,7 +59,7 @@ class Packer:
 
 
 class Unpacker:
-    """Gives the arrays back: in the memory of arrays that are offered for them, or in new."""
+    """The arrays again, in the memory of those offered for them, or in new."""
 
     def __init__(self, table: dict[str, Any], data: Bytes) -> None:
         self._rows = [_Row(*row) for row in table["rows"]]
@@ -117,7 +117,7 @@ class Unpacker:
         return array.tobytes() == self._packed(number).tobytes()
 
     def _choose(self, number: int, array: NDArray[Any], claimed: dict[int, int]) -> None:
-        """Take the array, unless its number has one or its memory is taken for another block."""
+        """Take the array, unless its number has one or its memory is another block's."""
         block, memory = self._rows[number].block, owner(array)
         if number in self._arrays or claimed.setdefault(id(memory), block) != block:
             return
@@ -150,7 +150,7 @@ class Unpacker:
 
 
 class _Row:
-    """Where an array lies in its block."""
+    """The place of an array in its block."""
 
     __slots__ = ("block", "dtype", "offset", "shape", "strides", "writeable")
 
@@ -192,7 +192,7 @@ def owner(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def bytes_of(memory: NDArray[Any]) -> Bytes:
-    """A view of the memory of an array without gaps, in the order in which it lies there."""
+    """A view of the memory of an array without gaps; in the order in which it lies there."""
     if not memory.flags.c_contiguous:
         memory = memory.transpose(np.argsort([-stride for stride in memory.strides], kind="stable"))
     return memory.reshape(-1).view(np.uint8)

@@ -19,7 +19,7 @@ LARGE = 16 * 1024
 
 
 class Tables:
-    """What was large when an environment was made; what is still as it was has a name."""
+    """Large values of a new environment; those still unchanged have a name."""
 
     def __init__(self, env: Any) -> None:
         self._made: list[tuple[Any, str]] = []
@@ -37,18 +37,18 @@ class Tables:
 
 
 def _attributes(env: Any) -> Iterator[Any]:
-    """What the environment, its wrappers and the objects that they hold have as attributes."""
-    found, met = [env], {id(env)}
-    for thing in found:
+    """The attributes of the environment, its wrappers and the objects they hold."""
+    objects, met = [env], {id(env)}
+    for thing in objects:
         for value in fields.read(thing).values():
             yield value
             if id(value) not in met and fields.is_object(value) and not isinstance(value, Space):
                 met.add(id(value))
-                found.append(value)
+                objects.append(value)
 
 
 def _name(value: Any) -> str | None:
-    """The name of a large container of plain values, or of a large array; None for all else."""
+    """The name of a large array or container of plain values; None otherwise."""
     data: Any
     if type(value) is np.ndarray and value.dtype.kind != "O" and value.nbytes >= LARGE:
         data = np.ascontiguousarray(value).view(np.uint8)

@@ -1,4 +1,4 @@
-"""What is known of simulators whose state is not in Python objects: MuJoCo, the ALE, Box2D.
+"""Simulators whose state is not in Python objects: MuJoCo, the ALE, Box2D.
 
 None of them is imported here: they are optional, and an object of theirs brings its module along.
 """
@@ -30,7 +30,7 @@ def state_of(thing: Any) -> dict[str, Any] | None:
 
 
 def set_state(thing: Any, state: dict[str, Any]) -> None:
-    """Put a simulator into a state; one that was made alike, from the same model or game."""
+    """Put a simulator of the same model or game into a state."""
     match _known(thing):
         case "MjData":
             _set_mujoco_data(thing, state)
@@ -43,15 +43,15 @@ def set_state(thing: Any, state: dict[str, Any]) -> None:
 
 
 def world_of(env: gymnasium.Env[Any, Any]) -> Any:
-    """The Box2D world that an environment keeps, and knows how to empty; None if there is none."""
+    """The Box2D world that an environment keeps and can empty; or None."""
     inner = env.unwrapped
     world = vars(inner).get("world")
-    known = name_of(type(world)) == "Box2D.Box2D.b2World" and hasattr(inner, "_destroy")
-    return world if known else None
+    is_world = name_of(type(world)) == "Box2D.Box2D.b2World" and hasattr(inner, "_destroy")
+    return world if is_world else None
 
 
 def renew_world(env: gymnasium.Env[Any, Any]) -> Any:
-    """Give the environment a new Box2D world for its next reset to fill, if that fills all of it.
+    """Give the environment a new Box2D world for its next reset; if that fills all of it.
 
     A world that was emptied is not like a new one: the order in which it solves contacts depends on
     what was in it before, and so would an episode on the ones before. Returns the world to be used;
@@ -111,5 +111,5 @@ def _mujoco_model(model: Any) -> int:
 
 
 def _outlives(name: str) -> bool:
-    """Whether a number of MjData has a meaning after a step; most count what is in its arena."""
+    """Whether a number of MjData outlives a step; most count entries of its arena."""
     return name == "time" or name.startswith("flg_") or name.endswith("_awake")

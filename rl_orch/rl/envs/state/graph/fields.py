@@ -1,4 +1,4 @@
-"""Which parts of Python objects are state, and how they are read and written.
+"""The parts of Python objects that are state, and how they are read and written.
 
 Attributes are reached past properties and `__setattr__`: an object is taken for what it holds.
 """
@@ -43,7 +43,7 @@ def name_of_scenery(value: Any) -> str | None:
 
 
 def name_of_kind(value: Any) -> str:
-    """What must agree for one object to be filled with the state of another."""
+    """The key that must agree for an object to take the state of another."""
     if isinstance(value, FunctionType):
         return _name_of_function(value)
     if isinstance(value, deque):
@@ -52,7 +52,7 @@ def name_of_kind(value: Any) -> str:
 
 
 def is_member(value: Any) -> bool:
-    """Whether a value is a member of an enumeration, of Python's kind or of an extension's."""
+    """Whether a value is a member of an enumeration, Python's or an extension's."""
     return isinstance(value, Enum) or (
         isinstance(getattr(type(value), "__members__", None), dict) and hasattr(value, "name")
     )
@@ -61,8 +61,10 @@ def is_member(value: Any) -> bool:
 def member(kind: str, name: str, example: Any) -> Any:
     """The member of an enumeration that this process has loaded, or None."""
     kinds = [type(example), *_subclasses(Enum)]
-    found = (each for each in kinds if name_of(each) == kind and hasattr(each, "__members__"))
-    return next((each.__members__.get(name) for each in found), None)
+    enumerations = (
+        each for each in kinds if name_of(each) == kind and hasattr(each, "__members__")
+    )
+    return next((each.__members__.get(name) for each in enumerations), None)
 
 
 def has_fields(value: Any) -> bool:
@@ -71,7 +73,7 @@ def has_fields(value: Any) -> bool:
 
 
 def is_object(value: Any) -> bool:
-    """Whether a value is an object of a class that is written in Python, and not only describes."""
+    """Whether a value is an object, not a description, of a Python class."""
     plain = _is_plain(type(value)) and not isinstance(value, type | FunctionType)
     return plain and not is_ignored(value) and not is_member(value)
 
@@ -117,7 +119,7 @@ def delete(thing: Any, name: str) -> None:
 
 
 def constants(kinds: Iterable[type]) -> set[int]:
-    """The ids of containers and memory that live on classes, or in the modules of these."""
+    """The ids of containers and memory on classes and in their modules."""
     classes = {base for kind in kinds for base in kind.__mro__}
     modules = [sys.modules.get(kind.__module__) for kind in classes]
     namespaces = [vars(each) for each in (*classes, *modules) if each is not None]
@@ -184,5 +186,5 @@ def _name_of_function(function: FunctionType) -> str:
 
 
 def _subclasses(kind: Any) -> list[Any]:
-    found: list[Any] = kind.__subclasses__()
-    return [*found, *(each for inner in found for each in _subclasses(inner))]
+    subclasses: list[Any] = kind.__subclasses__()
+    return [*subclasses, *(each for inner in subclasses for each in _subclasses(inner))]

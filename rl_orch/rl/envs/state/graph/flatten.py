@@ -26,7 +26,7 @@ _THEMSELVES = (type(None), bool, int, str)
 
 @dataclass(frozen=True, slots=True)
 class FlatGraph:
-    """A graph of objects as data: what JSON can hold, and the bytes of all arrays."""
+    """A graph of objects as data: a JSON document, and the bytes of all arrays."""
 
     document: dict[str, Any]
     data: Bytes
@@ -79,7 +79,7 @@ class _Flattener:
         return described
 
     def path(self) -> str:
-        """Where the value is that was looked at last."""
+        """The path of the value that was visited last."""
         parent, label = self._here
         labels = [label]
         while parent >= 0:
@@ -165,7 +165,7 @@ class _Flattener:
         return described | ({"fields": self._fields(number, own)} if own else {})
 
     def _fields(self, number: int, values: dict[str, Any]) -> dict[str, Any]:
-        """In the order of their names: that of attributes depends on which came first."""
+        """Fields in the order of their names: that of attributes depends on which came first."""
         return {name: self._at(number, f".{name}", values[name]) for name in sorted(values)}
 
     def _plain(self, value: Any) -> Any:
@@ -180,7 +180,7 @@ class _Flattener:
 
 
 def _in_order(members: Iterable[Any]) -> list[Any]:
-    """The members of a set in its own order, if a set that is made of them anew has the same.
+    """The members of a set in its own order; if a set that is made of them anew has the same.
 
     Which order a set has depends on the hashes of its members and on all that was ever in it.
     """

@@ -101,7 +101,7 @@ def seed_process_wide(seed: int) -> None:
 
 @contextmanager
 def process_wide_kept() -> Iterator[None]:
-    """Whatever is drawn within, the process-wide generators are then as they were before."""
+    """A block that leaves the process-wide generators as they were."""
     before = process_wide()
     try:
         yield
@@ -110,7 +110,7 @@ def process_wide_kept() -> Iterator[None]:
 
 
 def _seeds(sequence: Any) -> State | None:
-    """What decides which generators a generator spawns."""
+    """The seed sequence from which a generator spawns others."""
     if not isinstance(sequence, np.random.SeedSequence):
         return None
     state = dict(sequence.state)

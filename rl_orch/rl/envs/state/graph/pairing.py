@@ -13,7 +13,7 @@ from rl_orch.rl.envs.state.graph.values import NotSimple, simple
 
 
 class Pairing:
-    """Walks a document and a counterpart side by side, and notes what stands in the same place.
+    """Objects of a document and of a counterpart, paired by where they stand.
 
     An object may stand in several places, and the counterpart have another in each: `settle` gives
     every object of the document at most one, and none to two of them.
@@ -81,7 +81,7 @@ class Pairing:
 
 
 def _match(offers: list[list[int]]) -> dict[int, int]:
-    """Give as many numbers as possible one of their offers each, the first if nobody else needs it.
+    """Give as many numbers as possible one of their offers each; the first if nobody else needs it.
 
     Augmenting paths: a number that finds its offers taken looks for another one for their takers.
     """

@@ -1,4 +1,4 @@
-"""`refill`: what `flatten` made of a graph of objects, put into a graph that was made alike.
+"""`refill`: a flattened graph of objects, put into one that was made alike.
 
 Objects are never made from names in the data: those that the counterpart has are filled. Only
 containers, arrays and random generators are made anew where it has none.
@@ -144,7 +144,7 @@ class _Refiller:
             thing[own_key] = item
 
     def _value(self, value: Any, before: Any) -> Any:
-        """What a value of the document stands for; `before` is what is in its place."""
+        """The value for one of the document; `before` is in its place now."""
         if not isinstance(value, list):
             return value
         match value:

@@ -14,11 +14,11 @@ from rl_orch.rl.envs.state.graph.arrays import dtype_of
 
 
 class NotSimple(Exception):
-    """A value that refers to an object, so that it cannot be had without a counterpart."""
+    """A value that refers to an object and needs a counterpart."""
 
 
 def simple(value: Any) -> Any:
-    """What a value of a document stands for, or `NotSimple`."""
+    """The value for a simple one of a document; else raises `NotSimple`."""
     if not isinstance(value, list):
         return value
     match value:
@@ -34,13 +34,13 @@ def simple(value: Any) -> Any:
             return range(start, stop, step)
         case ["tuple", None, items]:
             return tuple(simple(item) for item in items)
-        case ["member", kind, name] if (found := fields.member(kind, name, None)) is not None:
-            return found
+        case ["member", kind, name] if (member := fields.member(kind, name, None)) is not None:
+            return member
     raise NotSimple(value[0])
 
 
 def path_of(document: dict[str, Any], number: int, name: str) -> str:
-    """Where an object is first referred to in a document; the path begins with `name`."""
+    """The path of the first reference to an object; it begins with `name`."""
     places = dict.fromkeys(_referred_to(document["value"]), (-1, name))
     for parent, described in enumerate(document["objects"]):
         for label, value in children(described):
@@ -54,7 +54,7 @@ def path_of(document: dict[str, Any], number: int, name: str) -> str:
 
 
 def children(described: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an object of a document holds, each with a label that says where."""
+    """The values that an object of a document holds, labelled by place."""
     for name, value in described.get("fields", {}).items():
         yield f".{name}", value
     for index, value in enumerate(described.get("items", ())):

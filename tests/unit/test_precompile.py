@@ -1,13 +1,15 @@
 """Kernels that a child compiles: what all updates call, while torch is loaded; those of a run's
-updates, while the root compiles those of its rollouts."""
+updates, while the run process compiles those of its rollouts."""
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rl_orch.rl import jit
@@ -15,12 +17,13 @@ from rl_orch.rl.kernels import policy_gradient, q_learning, twin_critics
 from rl_orch.rl.kernels.dense import backward, forward
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.kernels.precompile import compile_layers
-from rl_orch.rl.measure.precompile import rehearse
+from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.warm import precompile
-from rl_orch.worker.warm.precompile import begin_layers, rehearsed
+from rl_orch.worker.warm.precompile import begin_layers, precompiling
+from tests.integration.conftest import until
 
 LAYERS: tuple[Any, ...] = (forward, backward, descend)
 UPDATES: dict[str, tuple[Any, ...]] = {
@@ -40,11 +43,11 @@ def spec(algorithm: str, *overrides: str) -> Spec:
 
 
 @pytest.mark.parametrize("algorithm", UPDATES)
-def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
+def test_a_training_needs_no_kernel_of_updates_beyond_those_that_were_compiled_ahead(
     algorithm: str,
 ) -> None:
     wanted = spec(algorithm, *([] if algorithm in ("ppo", "a2c") else ["train.learning_starts=64"]))
-    rehearse(wanted)
+    compile_updates(wanted)
     compiled = [set(kernel.signatures) for kernel in UPDATES[algorithm]]
     assert all(compiled)
     with closing(Training(wanted, NullRecorder())) as training:
@@ -56,7 +59,7 @@ def test_a_training_needs_no_kernel_of_updates_beyond_those_of_its_rehearsal(
 def test_what_all_updates_call_is_compiled_for_each_of_them() -> None:
     compile_layers()
     for algorithm in UPDATES:
-        rehearse(spec(algorithm))
+        compile_updates(spec(algorithm))
     for kernel in LAYERS:
         kept = [key[0] for key in kernel._cache._cache_file._load_index()]
         assert in_float32(kept) == in_float32(kernel.signatures)
@@ -78,7 +81,7 @@ def test_what_all_updates_call_is_compiled_without_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_spare_has_it_compiled_before_it_loads_torch() -> None:
+def test_a_standby_has_it_compiled_before_it_loads_torch() -> None:
     program = (
         "import sys\n"
         "from rl_orch.worker.warm import precompile, standby\n"
@@ -90,11 +93,11 @@ def test_a_spare_has_it_compiled_before_it_loads_torch() -> None:
 
 
 def test_nobody_compiles_what_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    rehearsing(monkeypatch)
+    may_fork(monkeypatch)
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
     monkeypatch.setattr(jit.product, "_cache", None)
     begin_layers()
-    with rehearsed(spec("ppo"), nothing):
+    with precompiling(spec("ppo"), nothing):
         assert not list(cache.iterdir())
 
 
@@ -104,17 +107,17 @@ def test_a_machine_without_room_for_another_process_compiles_by_itself(
     def refused() -> int:
         raise BlockingIOError("no more processes")
 
-    rehearsing(monkeypatch)
+    may_fork(monkeypatch)
     monkeypatch.setattr("os.fork", refused)
     begin_layers()
-    with rehearsed(spec("ppo"), nothing):
+    with precompiling(spec("ppo"), nothing):
         assert not list(cache.iterdir())
 
 
 def test_what_all_updates_call_is_compiled_once(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rehearsing(monkeypatch)
+    may_fork(monkeypatch)
     monkeypatch.setattr(precompile, "compile_layers", lambda: None)
     begin_layers()
     while not list(cache.glob("*.complete")):
@@ -124,10 +127,10 @@ def test_what_all_updates_call_is_compiled_once(
 
 
 def nothing(_spec: Spec) -> None:
-    """A rehearsal of nothing."""
+    """Compiles nothing."""
 
 
-def rehearsing(monkeypatch: pytest.MonkeyPatch) -> None:
+def may_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a child be started, on whatever machine the tests run."""
     monkeypatch.setattr("rl_orch.io.machine.hardware.cores", lambda: 2)
     monkeypatch.setattr("threading.active_count", lambda: 1)
@@ -139,19 +142,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_was_rehearsed_is_not_rehearsed_again(
+def test_what_was_compiled_is_not_compiled_again(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, tells = os.pipe()
-    rehearsing(monkeypatch)
-    with rehearsed(spec("ppo"), nothing):
+    may_fork(monkeypatch)
+    with precompiling(spec("ppo"), nothing):
         while not list(cache.glob("*.complete")):
             pass
 
     def again(_spec: Spec) -> None:
         os.write(tells, b"again")
 
-    with rehearsed(spec("ppo"), again):
+    with precompiling(spec("ppo"), again):
         pass
     os.close(tells)
     assert os.read(told, 5) == b""
@@ -168,8 +171,8 @@ def test_the_child_ends_with_the_training_and_leaves_no_note(
         while True:
             os.read(told, 0)
 
-    rehearsing(monkeypatch)
-    with rehearsed(spec("ppo"), endless):
+    may_fork(monkeypatch)
+    with precompiling(spec("ppo"), endless):
         child = int(os.read(told, 20))
         os.kill(child, 0)
     with pytest.raises(ProcessLookupError):
@@ -183,9 +186,31 @@ def test_the_child_ends_with_the_training_and_leaves_no_note(
 def test_nobody_is_started_without_a_core_or_a_kernel_for_it(
     cores: int, engine: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rehearsing(monkeypatch)
+    may_fork(monkeypatch)
     monkeypatch.setattr("rl_orch.io.machine.hardware.cores", lambda: cores)
     monkeypatch.setattr("os.fork", lambda: pytest.fail("a child was started"))
     backend = "native" if engine == "kernels" else "sync"
-    with rehearsed(spec("ppo", f"train.engine={engine}", f"env.backend={backend}"), nothing):
+    with precompiling(spec("ppo", f"train.engine={engine}", f"env.backend={backend}"), nothing):
         assert not list(cache.iterdir())
+
+
+def test_a_child_that_has_compiled_is_waited_for_while_the_training_goes_on(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_fork(monkeypatch)
+    monkeypatch.setattr(precompile, "compile_layers", lambda: None)
+    begin_layers()
+    with precompiling(spec("ppo"), nothing):
+        until(lambda: len(list(cache.glob("*.complete"))) == 2)
+        until(lambda: not psutil.Process().children())
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+
+
+def test_the_children_of_others_are_left_to_them(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_fork(monkeypatch)
+    with subprocess.Popen([sys.executable, "-c", "exit(7)"]) as other:
+        with precompiling(spec("ppo"), nothing):
+            until(lambda: psutil.Process().children() == [psutil.Process(other.pid)])
+        assert other.wait() == 7
