@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -19,8 +20,9 @@ from rl_orch.io import service_note
 from rl_orch.io.files import private
 from rl_orch.io.machine import filesystem
 from rl_orch.io.processes import import_path
+from rl_orch.io.run.events import Tail
 from rl_orch.io.service_note import ServiceEndpoint
-from rl_orch.records import Run
+from rl_orch.records import Event, Run
 
 if TYPE_CHECKING:
     from rl_orch.client import Client
@@ -125,6 +127,20 @@ class RetryingConnection:
     def get(self, reference: str) -> Run:
         """A run as it really is."""
         return self.ask(lambda connected: connected.get(reference))
+
+    def events(self, run_id: str, offset: int = 0) -> Tail:
+        """All events of a run after an offset, however many answers that takes."""
+        events: list[Event] = []
+        while True:
+            tail = self.ask(partial(_tail, run_id=run_id, offset=offset))
+            if tail.offset == offset:
+                return Tail(tuple(events), offset)
+            events += tail.events
+            offset = tail.offset
+
+
+def _tail(connected: Connected, run_id: str, offset: int) -> Tail:
+    return connected.events(run_id, offset)
 
 
 def lasting(

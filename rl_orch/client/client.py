@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -15,7 +16,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
-from rl_orch.client.link import HttpLink, Parameters, refusal_from
+from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
 from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
 from rl_orch.io import service_note
@@ -153,12 +154,14 @@ class Client:
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, by default the newest first, each as it really is at this moment."""
-        answer = self._link.get("/runs", _parameters(query or Query()))
+        asked = asdict(query or Query())
+        asked["state"] = asked.pop("states")
+        answer = self._link.get("/runs", asked)
         return Page(_runs(answer["runs"]), answer["next"])
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
         """Groups, each with all of its runs, and runs that are in none, newest first."""
-        answer = self._link.get("/rows", _given({"limit": limit, "after": after}))
+        answer = self._link.get("/rows", {"limit": limit, "after": after})
         return QueryRows(tuple(_runs(row["runs"]) for row in answer["rows"]), answer["next"])
 
     def get(self, reference: str) -> Run:
@@ -182,7 +185,7 @@ class Client:
     def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
         """A run with its attempts, models and final report; and with its checkpoints, for which
         every byte of them is read."""
-        parameters: Parameters = [] if checkpoints else [("checkpoints", "false")]
+        parameters = {"checkpoints": None if checkpoints else False}
         return RunView.model_validate(self._link.get(f"{self._run(reference)}/view", parameters))
 
     def history(self, reference: str) -> History:
@@ -225,14 +228,14 @@ class Client:
 
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
         """What the event file holds after a byte offset, as far as one answer goes."""
-        parameters = _given({"offset": offset, "count": count})
+        parameters = {"offset": offset, "count": count}
         answer = self._link.get(f"{self._run(reference)}/events", parameters)
         events = tuple(Event.model_validate(row) for row in answer["events"])
         return Tail(events, answer["offset"], answer.get("skipped", 0))
 
     def log(self, reference: str, offset: int = 0) -> LogPart:
         """Whole lines of the log after a byte offset, as far as one answer goes."""
-        answer = self._link.get(f"{self._run(reference)}/log", [("offset", offset)])
+        answer = self._link.get(f"{self._run(reference)}/log", {"offset": offset})
         return LogPart.model_validate(answer)
 
     def series(
@@ -245,8 +248,7 @@ class Client:
         to_step: int | None = None,
     ) -> tuple[Series, ...]:
         """The metrics of a run over its steps, thinned out so that no peak is lost."""
-        asked = _given({"points": points, "from": from_step, "to": to_step})
-        parameters = [*asked, *(("key", key) for key in keys)]
+        parameters = {"points": points, "from": from_step, "to": to_step, "key": list(keys)}
         answer = self._link.get(f"{self._run(reference)}/metrics", parameters)
         return tuple(Series.model_validate(row) for row in answer["series"])
 
@@ -254,7 +256,7 @@ class Client:
         self, reference: str, count: int = 100, keys: Sequence[str] = ()
     ) -> list[TrainingStep]:
         """The newest numbers of a run, oldest first."""
-        parameters: Parameters = [("count", count), *(("key", key) for key in keys)]
+        parameters = {"count": count, "key": list(keys)}
         answer = self._link.get(f"{self._run(reference)}/metrics/recent", parameters)
         return [TrainingStep.model_validate(row) for row in answer["metrics"]]
 
@@ -287,27 +289,6 @@ class Client:
         if word in (None, "", ".", ".."):
             raise NotFound(f"no run {reference!r}", hint="`rlctl ls` lists the runs.")
         return quote(str(word), safe="")
-
-
-def _parameters(query: Query) -> Parameters:
-    """A query as the parameters of a request."""
-    plain = _given(
-        {
-            "limit": query.limit,
-            "after": query.after,
-            "group": query.group,
-            "queue": query.queue,
-            "env": query.env,
-            "algo": query.algo,
-            "name": query.name,
-            "sort": query.sort,
-        }
-    )
-    return [*plain, *(("state", str(state)) for state in query.states)]
-
-
-def _given(values: Mapping[str, str | int | None]) -> list[tuple[str, str | int]]:
-    return [(name, value) for name, value in values.items() if value is not None]
 
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> tuple[Run, ...]:

@@ -21,7 +21,7 @@ USER = "X-Rlctl-User"
 SAID = 200
 """Characters of an answer that is not ours that an error repeats."""
 
-Parameters = Sequence[tuple[str, str | int]]
+NONE: Mapping[str, Any] = {}
 
 
 class HttpLink:
@@ -53,10 +53,12 @@ class HttpLink:
         """Let go of the connections."""
         self._http.close()
 
-    def get(self, path: str, parameters: Parameters = (), *, timeout_s: float | None = None) -> Any:
-        """What the service has there."""
+    def get(
+        self, path: str, parameters: Mapping[str, Any] = NONE, *, timeout_s: float | None = None
+    ) -> Any:
+        """What the service has there; parameters that are None are left out."""
         request = self._http.build_request(
-            "GET", path, params=list(parameters), timeout=self._timeout(timeout_s)
+            "GET", path, params=_given(parameters), timeout=self._timeout(timeout_s)
         )
         return self._asked(request)
 
@@ -68,10 +70,11 @@ class HttpLink:
         key: str | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """What comes of it. Repeated after a broken connection only where a key makes that safe."""
+        """What comes of it; what is None in the body is left out. Repeated after a broken
+        connection only where a key makes that safe."""
         headers = {} if key is None else {"Idempotency-Key": key}
         request = self._http.build_request(
-            "POST", path, json=dict(body), headers=headers, timeout=self._timeout(timeout_s)
+            "POST", path, json=_given(body), headers=headers, timeout=self._timeout(timeout_s)
         )
         return self._asked(request)
 
@@ -230,3 +233,7 @@ def _problem(row: Mapping[str, Any]) -> Problem:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

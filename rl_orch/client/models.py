@@ -1,7 +1,6 @@
 """The verbs of the registry over HTTP: what `core.models.Models` does here, there."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
 
 from rl_orch.client.link import HttpLink
 from rl_orch.core.registry import references
@@ -32,16 +31,8 @@ class RemoteModels:
     def list(self, query: ModelQuery | None = None) -> tuple[ModelVersion, ...]:
         """The models that a query asks for."""
         asked = query or ModelQuery()
-        given = {
-            "validated": "true" if asked.validated else None,
-            "top_n": asked.top_n,
-            "env": asked.env,
-            "algo": asked.algo,
-            "alias": asked.alias,
-            "run": asked.run,
-            "limit": asked.limit,
-        }
-        answer = self._link.get("/models", list(_given(given).items()))
+        given = asdict(asked) | {"validated": asked.validated or None}
+        answer = self._link.get("/models", given)
         return tuple(ModelVersion.model_validate(row) for row in answer["models"])
 
     def environments(self) -> tuple[str, ...]:
@@ -60,15 +51,14 @@ class RemoteModels:
 
     def aliases(self, *, env: str | None = None, alias: str | None = None) -> tuple[Alias, ...]:
         """The aliases that match."""
-        answer = self._link.get("/aliases", list(_given({"env": env, "alias": alias}).items()))
+        answer = self._link.get("/aliases", {"env": env, "alias": alias})
         return tuple(Alias.model_validate(row) for row in answer["aliases"])
 
     def history(
         self, *, env: str | None = None, alias: str | None = None
     ) -> tuple[AliasChange, ...]:
         """Every change of an alias that matches, the newest first."""
-        asked = list(_given({"env": env, "alias": alias}).items())
-        answer = self._link.get("/aliases/history", asked)
+        answer = self._link.get("/aliases/history", {"env": env, "alias": alias})
         return tuple(AliasChange.model_validate(row) for row in answer["history"])
 
     def validate(
@@ -80,14 +70,13 @@ class RemoteModels:
         fresh: bool = False,
     ) -> StoredVerdict:
         """Hold a model against the gate of its spec, and keep the verdict."""
-        body = _given({"min_return": min_return, "episodes": episodes, "fresh": fresh})
+        body = {"min_return": min_return, "episodes": episodes, "fresh": fresh}
         path = f"/models/{self._id(reference)}/validate"
         return StoredVerdict.model_validate(self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S))
 
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
-        asked = list(_given({"env": env}).items())
-        answer = self._link.get("/registry/faults", asked, timeout_s=ASSESS_TIMEOUT_S)
+        answer = self._link.get("/registry/faults", {"env": env}, timeout_s=ASSESS_TIMEOUT_S)
         return Verification.model_validate(answer)
 
     def promote(
@@ -114,24 +103,20 @@ class RemoteModels:
             "episodes": episodes,
         }
         path = f"/models/{model_id}/promote"
-        answer = self._link.post(path, _given(body), timeout_s=ASSESS_TIMEOUT_S)
+        answer = self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S)
         return AliasChange.model_validate(answer)
 
     def rollback(
         self, alias: str, *, env: str | None = None, reason: str | None = None
     ) -> AliasChange:
         """Give an alias back to the model that had it before, if that is still there."""
-        references.place_of(alias, env)
-        body = _given({"alias": alias, "env": env, "reason": reason})
-        return AliasChange.model_validate(self._link.post("/aliases/rollback", body))
+        return self._taken("/aliases/rollback", alias, env, reason)
 
     def unalias(
         self, alias: str, *, env: str | None = None, reason: str | None = None
     ) -> AliasChange:
         """Take an alias away, so that nobody has it."""
-        references.place_of(alias, env)
-        body = _given({"alias": alias, "env": env, "reason": reason})
-        return AliasChange.model_validate(self._link.post("/aliases/remove", body))
+        return self._taken("/aliases/remove", alias, env, reason)
 
     def prune(
         self,
@@ -143,14 +128,15 @@ class RemoteModels:
     ) -> Pruning:
         """Let go of models beyond so many of each environment, or older than so many days."""
         limits = {"keep_top_n": keep_top_n, "max_age": max_age, "env": env, "dry_run": dry_run}
-        answer = self._link.post("/registry/prune", _given(limits), timeout_s=ASSESS_TIMEOUT_S)
+        answer = self._link.post("/registry/prune", limits, timeout_s=ASSESS_TIMEOUT_S)
         return Pruning.model_validate(answer)
+
+    def _taken(self, path: str, alias: str, env: str | None, reason: str | None) -> AliasChange:
+        references.place_of(alias, env)
+        body = {"alias": alias, "env": env, "reason": reason}
+        return AliasChange.model_validate(self._link.post(path, body))
 
     def _id(self, reference: str | int) -> int:
         if isinstance(reference, int):
             return reference
         return references.model(self, self._runs, reference).id
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

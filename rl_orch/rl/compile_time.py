@@ -11,11 +11,11 @@ from collections.abc import Callable
 class CompileTimer:
     """A stopwatch of a compiler's work, which may be nested and in several threads.
 
-    `on_compile` is called once a kernel has to be compiled, and is not kept on disk.
+    `on_compile` is called once, when a kernel has to be compiled that is not kept on disk.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.on_compile: Callable[[], None] = lambda: None
+        self.on_compile: Callable[[], None] | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._depth, self._began, self._seconds = 0, 0.0, 0.0
@@ -33,6 +33,12 @@ class CompileTimer:
             self._depth -= 1
             if self._depth == 0:
                 self._seconds += self._clock() - self._began
+
+    def tell(self) -> None:
+        """Call `on_compile`, if that was not done yet."""
+        call, self.on_compile = self.on_compile, None
+        if call is not None:
+            call()
 
     @property
     def seconds(self) -> float:

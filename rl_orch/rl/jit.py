@@ -103,7 +103,7 @@ class KernelCache(FunctionCache):
                 self._collects = gc.isenabled()
                 gc.disable()
             while not _locked(self._lock):
-                COMPILING.on_compile()
+                COMPILING.tell()
                 if time.monotonic() > deadline:
                     self._end()
                     return False
@@ -125,7 +125,7 @@ class CompileListener(event.Listener):
         """Numba begins."""
         COMPILING.start()
         if event.kind == "numba:compile":
-            COMPILING.on_compile()
+            COMPILING.tell()
 
     def on_end(self, _event: Any) -> None:
         """Numba is done."""

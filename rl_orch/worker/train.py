@@ -89,22 +89,17 @@ class TrainingAttempt:
         except (Exception, SystemExit) as error:
             return failure(error, recorder.step)
         finally:
-            COMPILING.on_compile = _nothing_to_tell
+            COMPILING.on_compile = None
         how = "stopped" if outcome.reason == "stopped" else "trained"
         return End(how, outcome.env_steps, outcome.detail)
 
     def _tell_of_compiling(self, recorder: FileRecorder) -> None:
-        """Say it once, and at once: the first update may be a while."""
-        COMPILING.on_compile = _nothing_to_tell
+        """Say it at once: the first update may be a while."""
         is_kept = plugins.part("kernel compiler").note_of("") is not None
         what = "kernels, once on this machine" if is_kept else "kernels"
         step = max(recorder.step, self.beginning.step)
         self.writer.emit(EventKind.LOG, "compiling", what, step=step)
         self.writer.flush()
-
-
-def _nothing_to_tell() -> None:
-    pass
 
 
 def main() -> int:

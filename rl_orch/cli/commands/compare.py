@@ -11,9 +11,10 @@ from rich.table import Table
 
 from rl_orch.cli.arguments import Database, Home, Json, Server
 from rl_orch.cli.connection import Connected, connect
-from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.output import print_json, safe
 from rl_orch.cli.views import figure as picture
 from rl_orch.cli.views import subjects
+from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.run_summary import print_chart
 from rl_orch.cli.views.text import (
     counted,
@@ -82,9 +83,7 @@ def command(
     if as_json:
         print_json(_document(compared, difference, apart, files or []))
         return
-    console = out()
-    if not console.is_terminal:
-        console.width = 160
+    console = wide()
     print_chart(console, drawn, target=_shared_gate(specs))
     _print(console, compared, difference, apart)
     for path in files or ():
@@ -151,10 +150,7 @@ def _shared_gate(specs: Sequence[Spec]) -> float | None:
 
 
 def _results(compared: Sequence[RunOrGroup]) -> Table:
-    grid = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        fixed = column in ("run", "state")
-        grid.add_column(safe(column), header_style="dim", overflow="fold", no_wrap=fixed)
+    grid = grid_of(COLUMNS, fixed=("run", "state"))
     for subject in compared:
         grid.add_row(safe(subject.id), *_cells(subject))
     return grid
@@ -181,10 +177,7 @@ def _cells(subject: RunOrGroup) -> tuple[str, ...]:
 
 
 def _difference_table(compared: Sequence[RunOrGroup], difference: dict[str, list[Any]]) -> Table:
-    grid = Table(box=None, pad_edge=False)
-    grid.add_column("option", header_style="dim")
-    for subject in compared:
-        grid.add_column(safe(subject.id), header_style="dim", overflow="fold")
+    grid = grid_of(["option", *(subject.id for subject in compared)])
     for path, values in difference.items():
         grid.add_row(f"[cyan]{path}[/]", *(safe(json.dumps(value)) for value in values))
     return grid

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from rl_orch.cli.connection import Connected, RetryingConnection, lasting
 from rl_orch.cli.output import unread
 from rl_orch.errors import BadInput
 from rl_orch.io.files.text import clean
-from rl_orch.io.run.events import OneHistory, Tail
+from rl_orch.io.run.events import OneHistory
 from rl_orch.records import Event, Run
 
 LOOK_EVERY_S = 0.2
@@ -88,7 +87,7 @@ def _events(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
 def _one_history(line: RetryingConnection, run: Run) -> Read:
     """Reads events and leaves out what is superseded, by all attempts that have begun so far."""
     history = OneHistory()
-    for event in _all_events(line, run.id) if run.attempt > 1 else ():
+    for event in line.events(run.id).events if run.attempt > 1 else ():
         history.expect(event)
 
     def read(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:
@@ -96,18 +95,6 @@ def _one_history(line: RetryingConnection, run: Run) -> Read:
         return _lines(event for event in tail.events if history.counts(event)), tail.offset
 
     return read
-
-
-def _all_events(line: RetryingConnection, run_id: str) -> Iterator[Event]:
-    offset, before = 0, -1
-    while offset != before:
-        tail = line.ask(partial(_tail, run_id=run_id, offset=offset))
-        before, offset = offset, tail.offset
-        yield from tail.events
-
-
-def _tail(connected: Connected, run_id: str, offset: int) -> Tail:
-    return connected.events(run_id, offset)
 
 
 def _lines(events: Iterable[Event]) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from rl_orch.cli.arguments import Database, Home, Json, Server
 from rl_orch.cli.connection import Connected, connect, home_folder
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.text import (
     age_text,
     evaluation_text,
@@ -87,15 +87,10 @@ def _whole(runs: Sequence[Run]) -> Run | Group:
 
 
 def _print(rows: Sequence[Run | Group], cursor: str | None, flags: str = "") -> None:
-    grid = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        fixed = column in ("run", "state", "age")
-        grid.add_column(column, header_style="dim", overflow="fold", no_wrap=fixed)
+    grid = grid_of(COLUMNS, fixed=("run", "state", "age"))
     for row in rows:
         grid.add_row(*_cells(row))
-    console = out()
-    if not console.is_terminal:
-        console.width = 160
+    console = wide()
     console.print(grid)
     if cursor is not None:
         console.print(f"more: rlctl ls{flags} --after {safe(cursor)}", style="dim")

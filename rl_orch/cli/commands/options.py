@@ -9,6 +9,7 @@ from rich.table import Table
 
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views.grid import grid_of
 from rl_orch.errors import BadInput
 from rl_orch.spec.aliases import canonical
 from rl_orch.spec.mistakes import unknown
@@ -87,9 +88,7 @@ def _print(options: list[Option]) -> None:
 
 
 def _grid(options: list[Option]) -> Table:
-    grid = Table(box=None, pad_edge=False)
-    for column in ("option", "type", "default", "variable", "flag"):
-        grid.add_column(column, header_style="dim", overflow="fold")
+    grid = grid_of(("option", "type", "default", "variable", "flag"))
     for option in options:
         cells = (option.type, default_text(option), option.variables[0], option.flags[0])
         grid.add_row(_name(option), *map(safe, cells))

@@ -9,6 +9,7 @@ from rl_orch.cli.arguments import Database, Home, Json, Server
 from rl_orch.cli.connection import Connected, connect, place_flags
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views import subjects
+from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.group_summary import print_group
 from rl_orch.cli.views.run_summary import print_summary
 from rl_orch.cli.views.subjects import SubjectArgument
@@ -53,9 +54,7 @@ def _show_run(connected: Connected, run_id: str, flags: str, *, json: bool) -> N
 
 
 def _checkpoints(shown: RunView) -> Table:
-    grid = Table(box=None, pad_edge=False)
-    for column in ("checkpoint", "model", "evaluated", "validated", "integrity"):
-        grid.add_column(column, header_style="dim")
+    grid = grid_of(("checkpoint", "model", "evaluated", "validated", "integrity"))
     models = {model.model_path: model for model in shown.models}
     for entry in shown.checkpoints:
         model = models.get(entry.path)

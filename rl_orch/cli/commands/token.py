@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Elsewhere, Home, Json
 from rl_orch.cli.output import err, out, print_json, safe
+from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.text import age_text, plain, span_text
 from rl_orch.client import Client
 from rl_orch.core.store.tokens import Scope, Tokens
@@ -78,9 +78,7 @@ def ls(
     if not tokens:
         out().print("no tokens; `rlctl token create NAME` makes one for another program")
         return
-    grid = Table(box=None, pad_edge=False)
-    for column in ("id", "name", "scope", "made", "state"):
-        grid.add_column(column, header_style="dim", overflow="fold")
+    grid = grid_of(("id", "name", "scope", "made", "state"))
     for token in tokens:
         made = f"{age_text(token.created_at)} ago"
         grid.add_row(token.id, safe(token.name), token.scope, made, _state(token))

@@ -12,7 +12,6 @@ from rl_orch.cli.views import subjects
 from rl_orch.cli.views.text import counted
 from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.errors import Conflict
-from rl_orch.io.run.events import Tail
 from rl_orch.records import Event, Run, Submission
 
 if TYPE_CHECKING:
@@ -80,20 +79,10 @@ def _seen(line: RetryingConnection, runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(run for run in members if run.id in wanted)
 
 
-def _news(line: RetryingConnection, run: Run, offsets: dict[str, int]) -> list[Event]:
-    """The events of a run that are new, all of them."""
-    events: list[Event] = []
-    while True:
-        offset = offsets.get(run.id, 0)
-        tail = line.ask(partial(_tail, run_id=run.id, offset=offset))
-        events += tail.events
-        offsets[run.id] = tail.offset
-        if tail.offset == offset:
-            return events
-
-
-def _tail(connected: Connected, run_id: str, offset: int) -> Tail:
-    return connected.events(run_id, offset)
+def _news(line: RetryingConnection, run: Run, offsets: dict[str, int]) -> tuple[Event, ...]:
+    tail = line.events(run.id, offsets.get(run.id, 0))
+    offsets[run.id] = tail.offset
+    return tail.events
 
 
 def _ask_to_stop(line: RetryingConnection, runs: Sequence[Run], *, force: bool) -> None:

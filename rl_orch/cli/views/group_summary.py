@@ -5,6 +5,7 @@ from rich.table import Table
 
 from rl_orch.cli.connection import Connected
 from rl_orch.cli.output import safe
+from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.run_summary import print_chart, row
 from rl_orch.cli.views.text import (
     counted,
@@ -58,10 +59,7 @@ def _evaluated(group: Group) -> str:
 
 
 def _table(runs: tuple[Run, ...]) -> Table:
-    grid = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        fixed = column in ("run", "state")
-        grid.add_column(safe(column), header_style="dim", overflow="fold", no_wrap=fixed)
+    grid = grid_of(COLUMNS, fixed=("run", "state"))
     for run in runs:
         grid.add_row(
             safe(run.id),

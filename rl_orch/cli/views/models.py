@@ -3,9 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from rich.table import Table
-
-from rl_orch.cli.output import out, safe
+from rl_orch.cli.output import safe
+from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.text import age_text
 from rl_orch.records import AliasChange, ModelVersion, Verdict
 from rl_orch.stats.text import figure
@@ -16,7 +15,7 @@ CHANGES = ("when", "alias", "model", "before", "what", "who", "why")
 
 def print_models(models: Sequence[ModelVersion]) -> None:
     """A row for each model."""
-    grid = _grid(COLUMNS, fixed=("model", "alias", "validated", "age"))
+    grid = grid_of(COLUMNS, fixed=("model", "alias", "validated", "age"))
     for model in models:
         grid.add_row(
             f"#{model.id}",
@@ -30,12 +29,12 @@ def print_models(models: Sequence[ModelVersion]) -> None:
             safe(model.run_id or "–"),
             age_text(model.timestamp),
         )
-    _print(grid)
+    wide().print(grid)
 
 
 def print_changes(changes: Sequence[AliasChange]) -> None:
     """A row for each change."""
-    grid = _grid(CHANGES, fixed=("when", "model", "before", "what"))
+    grid = grid_of(CHANGES, fixed=("when", "model", "before", "what"))
     for change in changes:
         grid.add_row(
             moment(change.at),
@@ -46,7 +45,7 @@ def print_changes(changes: Sequence[AliasChange]) -> None:
             safe(change.who),
             safe(change.reason or "–"),
         )
-    _print(grid)
+    wide().print(grid)
 
 
 def change_line(change: AliasChange) -> str:
@@ -83,17 +82,3 @@ def moment(at: float) -> str:
 
 def _number(model_id: int | None) -> str:
     return "–" if model_id is None else f"#{model_id}"
-
-
-def _grid(columns: Sequence[str], fixed: Sequence[str]) -> Table:
-    grid = Table(box=None, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, header_style="dim", overflow="fold", no_wrap=column in fixed)
-    return grid
-
-
-def _print(grid: Table) -> None:
-    console = out()
-    if not console.is_terminal:
-        console.width = 160
-    console.print(grid)

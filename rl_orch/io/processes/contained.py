@@ -60,7 +60,7 @@ class ContainedProcess:
             env=pids.marked_as_asked(variables, self._cookie),
             cwd=folder,
         )
-        self._input, self._output = _pipe(self._child.stdin), _pipe(self._child.stdout)
+        self._input, self._output = unblocked(self._child.stdin), unblocked(self._child.stdout)
         self._unsent, self._is_last = b"", False
         self._unread, self._is_over = bytearray(), False
 
@@ -185,7 +185,7 @@ class ContainedProcess:
             self._child.stdin.close()
 
 
-def _pipe(pipe: IO[bytes] | None) -> int:
+def unblocked(pipe: IO[bytes] | None) -> int:
     """The descriptor of a pipe, which from now on never blocks."""
     assert pipe is not None
     os.set_blocking(pipe.fileno(), False)

@@ -10,9 +10,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 from rl_orch.errors import RlctlError
+from rl_orch.io.processes.contained import unblocked
 
 LINE_BYTES = 64 << 20
 ENDS_WITHIN_S = 5.0
@@ -28,7 +29,7 @@ class Dialogue:
         self._program = program
         self._note = note
         self._name = name
-        self._input, self._output = _pipe(program.stdin), _pipe(program.stdout)
+        self._input, self._output = unblocked(program.stdin), unblocked(program.stdout)
         self._read = bytearray()
 
     def ask(self, question: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
@@ -105,10 +106,3 @@ class Dialogue:
             return RlctlError(f"{self._name} closed its standard output; see the log")
         how = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
         return RlctlError(f"{self._name} ended {how} before it answered; see the log")
-
-
-def _pipe(pipe: IO[bytes] | None) -> int:
-    """The descriptor of a pipe, which from now on never blocks."""
-    assert pipe is not None
-    os.set_blocking(pipe.fileno(), False)
-    return pipe.fileno()
