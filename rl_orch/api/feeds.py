@@ -54,15 +54,15 @@ class Starts:
         self._path = path
         self._lock = threading.Lock()
         self._scanned = 0
-        self._found = [StreamPosition(0, 0)]
+        self._starts = [StreamPosition(0, 0)]
 
     def place(self, offset: int) -> StreamPosition:
         """The place at an offset."""
         with self._lock:
             if offset > self._scanned:
                 self._scan(offset)
-            index = bisect_right(self._found, offset, key=lambda found: found.offset)
-        return StreamPosition(offset, self._found[index - 1].attempt)
+            index = bisect_right(self._starts, offset, key=lambda start: start.offset)
+        return StreamPosition(offset, self._starts[index - 1].attempt)
 
     def _scan(self, until: int) -> None:
         while self._scanned < until:
@@ -82,8 +82,8 @@ class Starts:
             offset += len(line) + 1
             event = parse(line) if b'"started"' in line else None
             if event is not None and is_start(event):
-                newest = max(event.attempt, self._found[-1].attempt)
-                self._found.append(StreamPosition(offset, newest))
+                newest = max(event.attempt, self._starts[-1].attempt)
+                self._starts.append(StreamPosition(offset, newest))
 
 
 Key = tuple[Path, int, int]

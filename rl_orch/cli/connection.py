@@ -49,24 +49,24 @@ def connect(
     """
     if server is not None:
         return _client(server, os.environ.get("RLCTL_TOKEN"), ())
-    found = service_of(home, database)
-    if found is None:
+    endpoint = service_of(home, database)
+    if endpoint is None:
         return _store(home, database)
-    if _answers(found):
-        return _own_client(found)
+    if _answers(endpoint):
+        return _own_client(endpoint)
     if not reading:
-        return _awaited(home, database, found)
-    name, seconds = f"the service at {found.url} (pid {found.pid})", f"{ANSWERS_WITHIN_S:g} s"
+        return _awaited(home, database, endpoint)
+    name, seconds = f"the service at {endpoint.url} (pid {endpoint.pid})", f"{ANSWERS_WITHIN_S:g} s"
     warn(f"{name} has not answered for {seconds}; the database was read without it")
-    return _store(home, database or found.database)
+    return _store(home, database or endpoint.database)
 
 
 def service_of(home: Path | None, database: str | None = None) -> ServiceEndpoint | None:
     """The living service of a home, unless it keeps another database than is asked for."""
-    found = service_note.living(home_folder(home))
-    if found is None or database is None or found.database is None:
-        return found
-    return found if same_database(database, found.database) else None
+    endpoint = service_note.living(home_folder(home))
+    if endpoint is None or database is None or endpoint.database is None:
+        return endpoint
+    return endpoint if same_database(database, endpoint.database) else None
 
 
 def home_folder(home: Path | None) -> Path:
@@ -145,10 +145,12 @@ def place_flags(home: Path | None, database: str | None, server: str | None = No
     """
     variables = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
     given = {"--home": home, "--registry-db": database and masked(database), "--server": server}
-    told = {"--registry-db": database, "--server": server}
-    known = {flag for flag, name in variables.items() if told[flag] == os.environ.get(name)}
+    typed = {"--registry-db": database, "--server": server}
+    inherited = {flag for flag, name in variables.items() if typed[flag] == os.environ.get(name)}
     return "".join(
-        f" {flag} {shlex.quote(str(at))}" for flag, at in given.items() if at and flag not in known
+        f" {flag} {shlex.quote(str(at))}"
+        for flag, at in given.items()
+        if at and flag not in inherited
     )
 
 
@@ -179,14 +181,14 @@ def _store(home: Path | None, database: str | None) -> "Orchestrator":
     return made
 
 
-def _answers(found: ServiceEndpoint) -> bool:
+def _answers(endpoint: ServiceEndpoint) -> bool:
     probe = plugins.part("client probe")
-    return bool(probe.answers(found.url, within_s=ANSWERS_WITHIN_S))
+    return bool(probe.answers(endpoint.url, within_s=ANSWERS_WITHIN_S))
 
 
-def _awaited(home: Path | None, database: str | None, found: ServiceEndpoint) -> Connected:
+def _awaited(home: Path | None, database: str | None, endpoint: ServiceEndpoint) -> Connected:
     """The verbs once the service answers or has died; if neither happens, nothing is changed."""
-    name = f"the service at {found.url} (pid {found.pid})"
+    name = f"the service at {endpoint.url} (pid {endpoint.pid})"
     warn(f"{name} does not answer; what changes anything goes through it, so this waits")
     deadline = time.monotonic() + GONE_FOR_S
     while time.monotonic() < deadline:
@@ -198,14 +200,15 @@ def _awaited(home: Path | None, database: str | None, found: ServiceEndpoint) ->
         time.sleep(TRY_EVERY_S)
     raise Unavailable(
         f"{name} is up and does not answer; nothing was changed",
-        hint=f"If it was halted: kill -CONT {found.pid}. To do without it: kill -KILL {found.pid}; "
-        "its runs go on, and the next `rlctl up` takes them over.",
+        hint=f"If it was halted: kill -CONT {endpoint.pid}. "
+        f"To do without it: kill -KILL {endpoint.pid}; its runs go on, and the next "
+        "`rlctl up` takes them over.",
     )
 
 
-def _own_client(found: ServiceEndpoint) -> "Client":
+def _own_client(endpoint: ServiceEndpoint) -> "Client":
     """The client of the home's own service, which may be told where modules are."""
-    return _client(found.url, found.token, import_path.typed_in())
+    return _client(endpoint.url, endpoint.token, import_path.typed_in())
 
 
 def _client(url: str, token: str | None, module_path: Sequence[str]) -> "Client":

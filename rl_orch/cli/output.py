@@ -45,18 +45,25 @@ class StandardStream(io.FileIO):
 def outlast_readers() -> None:
     """Put standard streams in place that outlast their readers. What a terminal cannot show is
     escaped, as JSON would, and never an error."""
-    for name in ("stdout", "stderr"):
+    for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
-            buffer = io.BufferedWriter(StandardStream(stream.fileno(), "w", closefd=False))
+        if isinstance(stream, io.TextIOWrapper) and _descriptor(stream) == number:
+            raw = StandardStream(number, "w", closefd=False)
             text = io.TextIOWrapper(
-                buffer,
+                raw if stream.write_through else io.BufferedWriter(raw),
                 stream.encoding,
                 "backslashreplace",
                 line_buffering=stream.line_buffering,
                 write_through=stream.write_through,
             )
             setattr(sys, name, text)
+
+
+def _descriptor(stream: io.TextIOWrapper) -> int | None:
+    try:
+        return stream.fileno()
+    except OSError:
+        return None
 
 
 def unread() -> bool:

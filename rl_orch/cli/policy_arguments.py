@@ -41,8 +41,8 @@ def only_one(ways: Mapping[str, str | None]) -> str:
     """The word that was given, in one of several ways to name a policy."""
     given = [word for word in ways.values() if word is not None]
     if len(given) != 1:
-        told = "none of them" if not given else "more than one"
-        raise BadInput(f"name the policy by {' or by '.join(ways)}; {told} is given")
+        how_many = "none of them" if not given else "more than one"
+        raise BadInput(f"name the policy by {' or by '.join(ways)}; {how_many} is given")
     return given[0]
 
 
@@ -53,17 +53,17 @@ def source_of(
     asked where a path says it all. `command` is what a refusal offers to do instead."""
     if _is_at(Path(word)):
         path = Path(os.path.abspath(word))
-        found = PolicySource(path, references.kind_of(path))
+        source = PolicySource(path, references.kind_of(path))
     else:
-        found = _named(connection(), word)
+        source = _named(connection(), word)
     if env is not None:
         references.refuse_other_env(
             connection().models,
-            found,
+            source,
             env,
             lambda other, there: f"rlctl {command} {other} --env {there}",
         )
-    return found
+    return source
 
 
 def names_model(connected: Connected, word: str) -> bool:

@@ -135,8 +135,10 @@ def load(module: str) -> Function | Mapping[str, Function]:
     """The function of a command, or those of its sub-commands by name."""
     with _nothing_collected():
         loaded = plugins.command(module)
-    found: Function | Mapping[str, Function] = getattr(loaded, "commands", None) or loaded.command
-    return found
+    functions: Function | Mapping[str, Function] = (
+        getattr(loaded, "commands", None) or loaded.command
+    )
+    return functions
 
 
 def _group(help: str, functions: Mapping[str, Function]) -> typer.Typer:

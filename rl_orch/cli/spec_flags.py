@@ -76,17 +76,17 @@ def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str
 def _tuned(typed: dict[str, Any]) -> Spec | None:
     """What was typed over tuned hyperparameters; None where there are none, or
     where they do not go together with what was typed."""
-    known = outline(**typed)
-    found = None if known is None else tuned.find(known)
-    if known is None or found is None:
+    outlined = outline(**typed)
+    match = None if outlined is None else tuned.find(outlined)
+    if outlined is None or match is None:
         return None
     try:
-        spec = resolve(tuned.hyperparameters(found), **typed)
+        spec = resolve(tuned.hyperparameters(match), **typed)
     except SpecInvalid as error:
         plain = resolve(None, **typed)  # What is wrong without them as well is said alone.
-        note(f"not tuned: {found.name} does not go together with what you typed ({error})")
+        note(f"not tuned: {match.name} does not go together with what you typed ({error})")
         return plain
-    note(f"hyperparameters tuned for {known.env.id} ({found.name}); -f takes others")
+    note(f"hyperparameters tuned for {outlined.env.id} ({match.name}); -f takes others")
     return spec
 
 

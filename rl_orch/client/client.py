@@ -86,10 +86,10 @@ class Client:
     def of_home(cls, home: str | Path | None = None) -> Self:
         """The client of a home's own service: RLCTL_HOME, or `./rlruns`, unless one is named."""
         folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
-        found = service_note.living(folder)
-        if found is None:
+        endpoint = service_note.living(folder)
+        if endpoint is None:
             raise Unavailable(f"no service of {str(folder)!r} is up", hint="`rlctl up` starts it.")
-        return cls(found.url, found.token, module_path=import_path.typed_in())
+        return cls(endpoint.url, endpoint.token, module_path=import_path.typed_in())
 
     @property
     def location(self) -> str:
@@ -126,10 +126,10 @@ class Client:
     def check(self, spec: Spec) -> Spec:
         """Raise if the spec could not be carried out there; else what would be."""
         body = {"spec": spec.model_dump(mode="json"), "module_path": self._folders(spec)}
-        found = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
-        if found["errors"]:
-            raise refusal_from(found["errors"])
-        return assign(spec, found["settled"])
+        answer = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
+        if answer["errors"]:
+            raise refusal_from(answer["errors"])
+        return assign(spec, answer["settled"])
 
     def submit(self, spec: Spec, *, key: str | None = None, consent: bool = False) -> Submission:
         """Queue what a spec asks for, durably. Nobody waits for it.
@@ -144,8 +144,8 @@ class Client:
             "module_path": self._folders(spec),
         }
         chosen = key or str(uuid.uuid4())
-        found = self._link.post("/experiments", body, key=chosen, timeout_s=CHECK_TIMEOUT_S)
-        return Submission.model_validate(found)
+        answer = self._link.post("/experiments", body, key=chosen, timeout_s=CHECK_TIMEOUT_S)
+        return Submission.model_validate(answer)
 
     def _folders(self, spec: Spec) -> list[str]:
         """The folders that modules are found in, where the spec names any."""
@@ -153,13 +153,13 @@ class Client:
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, by default the newest first, each as it really is at this moment."""
-        found = self._link.get("/runs", _parameters(query or Query()))
-        return Page(_runs(found["runs"]), found["next"])
+        answer = self._link.get("/runs", _parameters(query or Query()))
+        return Page(_runs(answer["runs"]), answer["next"])
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
         """Groups, each with all of its runs, and runs that are in none, newest first."""
-        found = self._link.get("/rows", _given({"limit": limit, "after": after}))
-        return QueryRows(tuple(_runs(row["runs"]) for row in found["rows"]), found["next"])
+        answer = self._link.get("/rows", _given({"limit": limit, "after": after}))
+        return QueryRows(tuple(_runs(row["runs"]) for row in answer["rows"]), answer["next"])
 
     def get(self, reference: str) -> Run:
         """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
@@ -226,14 +226,14 @@ class Client:
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
         """What the event file holds after a byte offset, as far as one answer goes."""
         parameters = _given({"offset": offset, "count": count})
-        found = self._link.get(f"{self._run(reference)}/events", parameters)
-        events = tuple(Event.model_validate(row) for row in found["events"])
-        return Tail(events, found["offset"], found.get("skipped", 0))
+        answer = self._link.get(f"{self._run(reference)}/events", parameters)
+        events = tuple(Event.model_validate(row) for row in answer["events"])
+        return Tail(events, answer["offset"], answer.get("skipped", 0))
 
     def log(self, reference: str, offset: int = 0) -> LogPart:
         """Whole lines of the log after a byte offset, as far as one answer goes."""
-        found = self._link.get(f"{self._run(reference)}/log", [("offset", offset)])
-        return LogPart.model_validate(found)
+        answer = self._link.get(f"{self._run(reference)}/log", [("offset", offset)])
+        return LogPart.model_validate(answer)
 
     def series(
         self,
@@ -247,16 +247,16 @@ class Client:
         """The metrics of a run over its steps, thinned out so that no peak is lost."""
         asked = _given({"points": points, "from": from_step, "to": to_step})
         parameters = [*asked, *(("key", key) for key in keys)]
-        found = self._link.get(f"{self._run(reference)}/metrics", parameters)
-        return tuple(Series.model_validate(row) for row in found["series"])
+        answer = self._link.get(f"{self._run(reference)}/metrics", parameters)
+        return tuple(Series.model_validate(row) for row in answer["series"])
 
     def recent_metrics(
         self, reference: str, count: int = 100, keys: Sequence[str] = ()
     ) -> list[TrainingStep]:
         """The newest numbers of a run, oldest first."""
         parameters: Parameters = [("count", count), *(("key", key) for key in keys)]
-        found = self._link.get(f"{self._run(reference)}/metrics/recent", parameters)
-        return [TrainingStep.model_validate(row) for row in found["metrics"]]
+        answer = self._link.get(f"{self._run(reference)}/metrics/recent", parameters)
+        return [TrainingStep.model_validate(row) for row in answer["metrics"]]
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""

@@ -41,8 +41,8 @@ class RemoteModels:
             "run": asked.run,
             "limit": asked.limit,
         }
-        found = self._link.get("/models", list(_given(given).items()))
-        return tuple(ModelVersion.model_validate(row) for row in found["models"])
+        answer = self._link.get("/models", list(_given(given).items()))
+        return tuple(ModelVersion.model_validate(row) for row in answer["models"])
 
     def environments(self) -> tuple[str, ...]:
         """The environments that have a validated model, by name."""
@@ -60,16 +60,16 @@ class RemoteModels:
 
     def aliases(self, *, env: str | None = None, alias: str | None = None) -> tuple[Alias, ...]:
         """The aliases that match."""
-        found = self._link.get("/aliases", list(_given({"env": env, "alias": alias}).items()))
-        return tuple(Alias.model_validate(row) for row in found["aliases"])
+        answer = self._link.get("/aliases", list(_given({"env": env, "alias": alias}).items()))
+        return tuple(Alias.model_validate(row) for row in answer["aliases"])
 
     def history(
         self, *, env: str | None = None, alias: str | None = None
     ) -> tuple[AliasChange, ...]:
         """Every change of an alias that matches, the newest first."""
         asked = list(_given({"env": env, "alias": alias}).items())
-        found = self._link.get("/aliases/history", asked)
-        return tuple(AliasChange.model_validate(row) for row in found["history"])
+        answer = self._link.get("/aliases/history", asked)
+        return tuple(AliasChange.model_validate(row) for row in answer["history"])
 
     def validate(
         self,
@@ -87,8 +87,8 @@ class RemoteModels:
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
         asked = list(_given({"env": env}).items())
-        found = self._link.get("/registry/faults", asked, timeout_s=ASSESS_TIMEOUT_S)
-        return Verification.model_validate(found)
+        answer = self._link.get("/registry/faults", asked, timeout_s=ASSESS_TIMEOUT_S)
+        return Verification.model_validate(answer)
 
     def promote(
         self,
@@ -114,8 +114,8 @@ class RemoteModels:
             "episodes": episodes,
         }
         path = f"/models/{model_id}/promote"
-        found = self._link.post(path, _given(body), timeout_s=ASSESS_TIMEOUT_S)
-        return AliasChange.model_validate(found)
+        answer = self._link.post(path, _given(body), timeout_s=ASSESS_TIMEOUT_S)
+        return AliasChange.model_validate(answer)
 
     def rollback(
         self, alias: str, *, env: str | None = None, reason: str | None = None
@@ -143,8 +143,8 @@ class RemoteModels:
     ) -> Pruning:
         """Let go of models beyond so many of each environment, or older than so many days."""
         limits = {"keep_top_n": keep_top_n, "max_age": max_age, "env": env, "dry_run": dry_run}
-        found = self._link.post("/registry/prune", _given(limits), timeout_s=ASSESS_TIMEOUT_S)
-        return Pruning.model_validate(found)
+        answer = self._link.post("/registry/prune", _given(limits), timeout_s=ASSESS_TIMEOUT_S)
+        return Pruning.model_validate(answer)
 
     def _id(self, reference: str | int) -> int:
         if isinstance(reference, int):

@@ -64,16 +64,16 @@ class Export:
         self._writer = Writer(self.graph)
         tell("playing", 0.0)
         self._rows = parity.gather(policy, self.graph, spec, rows)
-        found = self._compare(parity.in_torch(self.graph))
-        parity.refuse_unless_equal("a graph", found)
+        equality = self._compare(parity.in_torch(self.graph))
+        parity.refuse_unless_equal("a graph", equality)
 
     def write(self, form: str) -> CheckedGraph:
         """The graph in one format; an error if it is not the policy."""
         self._tell(f"writing {form}", (1 + [*FILES].index(form)) / (len(FILES) + 2))
         written = self._writer.write(form)
-        found = self._compare(written.run)
-        parity.refuse_unless_equal(form, found)
-        return CheckedGraph(written, found)
+        equality = self._compare(written.run)
+        parity.refuse_unless_equal(form, equality)
+        return CheckedGraph(written, equality)
 
     def quantize(self, onnx: Written, *, episodes: int) -> tuple[bytes, Quantized]:
         """The ONNX graph with weights of 8 bits, and what that does to returns, one row at a time:
@@ -114,12 +114,12 @@ def bundle_files(
     export = Export(subject.policy, subject.spec, rows=rows, tell=tell)
     checked = {form: export.write(form) for form in FILES}
     files = {FILES[form]: each.written.data for form, each in checked.items()}
-    told = None
+    quantized = None
     if int8:
         episodes = subject.report.summary.n
-        files[INT8], told = export.quantize(checked["onnx"].written, episodes=episodes)
-    found = {form: each.parity for form, each in checked.items()}
-    return assembled(subject, tensors, described(subject, export.graph, found, told), files)
+        files[INT8], quantized = export.quantize(checked["onnx"].written, episodes=episodes)
+    parities = {form: each.parity for form, each in checked.items()}
+    return assembled(subject, tensors, described(subject, export.graph, parities, quantized), files)
 
 
 def assembled(
@@ -152,10 +152,10 @@ def assembled(
 def described(
     subject: ExportSubject,
     graph: PolicyGraph,
-    found: dict[str, GraphParity],
+    parities: dict[str, GraphParity],
     int8: Quantized | None = None,
 ) -> PolicyDocument:
-    """What a bundle says of its policy; `found` is how near each format of its graph comes."""
+    """What a bundle says of its policy; `parities` are how near each format of its graph comes."""
     policy, spec = subject.policy, subject.spec
     return PolicyDocument(
         algorithm=spec.agent.algorithm,
@@ -168,8 +168,8 @@ def described(
         state=tuple(port.name for port in graph.state),
         normalizer=_normalizer(policy, spec),
         action=_action(policy, graph),
-        files={form: FILES[form] for form in found} | ({} if int8 is None else {"int8": INT8}),
-        parity=found,
+        files={form: FILES[form] for form in parities} | ({} if int8 is None else {"int8": INT8}),
+        parity=parities,
         int8=int8,
     )
 

@@ -125,16 +125,16 @@ def _ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
         for port in ports
     ]
     table = "\n".join(["| | name | type | shape |", "|---|---|---|---|", *rows])
-    told = (
+    text = (
         "Observations go in as the environment gives them; normalisation, frame stacking and what "
         "is done with actions are inside. Any batch size will do."
     )
     if stateful:
-        told += (
+        text += (
             " `first` is true where an episode begins. What comes out as `state.*.next` goes in as "
             "`state.*` at the next step; before the first one, zeros do."
         )
-    return f"{told}\n\n{table}"
+    return f"{text}\n\n{table}"
 
 
 def _parity(document: Document) -> str:
@@ -152,11 +152,11 @@ def _parity(document: Document) -> str:
     text = "\n".join([*head, *rows])
     if policy.int8 is None:
         return text
-    told = policy.int8
+    int8 = policy.int8
     return (
-        f"{text}\n\n`{INT8}` has weights of 8 bits: {told.bytes_after:,} bytes instead of "
-        f"{told.bytes_before:,}. Mean return {told.mean_before:.2f} before and "
-        f"{told.mean_after:.2f} after, on the same {told.n} episodes, one row at a time. In a "
+        f"{text}\n\n`{INT8}` has weights of 8 bits: {int8.bytes_after:,} bytes instead of "
+        f"{int8.bytes_before:,}. Mean return {int8.mean_before:.2f} before and "
+        f"{int8.mean_after:.2f} after, on the same {int8.n} episodes, one row at a time. In a "
         "larger batch its actions depend a little on the other rows."
     )
 

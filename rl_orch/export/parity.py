@@ -87,14 +87,14 @@ def in_torch(graph: PolicyGraph) -> Run:
 def compare(run: Run, rows: ParityRows, action_space: Space[Any]) -> GraphParity:
     """How near a graph comes to what is expected, in all rows."""
     ours = run(rows.inputs)
-    differing, excused, told = 0, 0, {*ours} - {ACTION}
+    differing, excused, compared = 0, 0, {*ours} - {ACTION}
     if choices_of(action_space):
         unequal = ours[ACTION] != rows.expected[ACTION]
         close = _gaps(rows.expected[SCORES], action_space).reshape(unequal.shape) <= GAP
         differing, excused = int((unequal & ~close).sum()), int((unequal & close).sum())
     else:
-        told = {*ours}
-    relative = [_differences(ours[name], rows.expected[name]) for name in sorted(told)]
+        compared = {*ours}
+    relative = [_differences(ours[name], rows.expected[name]) for name in sorted(compared)]
     return GraphParity(
         rows=len(rows),
         largest_difference=max((pair[0] for pair in relative), default=0.0),

@@ -83,15 +83,17 @@ def views_of(
     pipeline: ObservationPipeline, parts: Mapping[str, Space[Any]], options: ObsGroup
 ) -> dict[str, nn.Module]:
     """What a policy's pipeline does to each of its observations, by name."""
-    known: list[Any] = [None] * len(pipeline.leaves)
+    normalizers: list[Any] = [None] * len(pipeline.leaves)
     if pipeline.normalizer is not None:
         measured = [name for name, leaf in pipeline.leaves.items() if leaf.measured]
         plain = isinstance(pipeline.normalizer, RunningNormalizer)
         modules = [pipeline.normalizer] if plain else [*pipeline.normalizer.children()]
-        known = [dict(zip(measured, modules, strict=True)).get(name) for name in pipeline.leaves]
+        normalizers = [
+            dict(zip(measured, modules, strict=True)).get(name) for name in pipeline.leaves
+        ]
     return {
         name: _view(parts[name], leaf, normalizer, options)
-        for (name, leaf), normalizer in zip(pipeline.leaves.items(), known, strict=True)
+        for (name, leaf), normalizer in zip(pipeline.leaves.items(), normalizers, strict=True)
     }
 
 

@@ -39,13 +39,13 @@ def _compared(evidence: Evidence, rule: Rule, least: float, asked: str) -> Check
     unlike = _unlike(evidence.report, baseline)
     if unlike is not None:
         return missing(evidence, rule, f"how the two compare, since {unlike}", remedy)
-    found = _difference(evidence.report, baseline)
-    passed = found.low > least if rule.name == "improvement" else found.low >= least
+    apart = _difference(evidence.report, baseline)
+    passed = apart.low > least if rule.name == "improvement" else apart.low >= least
     sentence = (
-        f"mean return minus that of {_name(baseline, alias)} {found.how} is {found.mean:.2f}, "
-        f"{found.bounds}; {asked}"
+        f"mean return minus that of {_name(baseline, alias)} {apart.how} is {apart.mean:.2f}, "
+        f"{apart.bounds}; {asked}"
     )
-    return Check(rule=rule.name, passed=passed, observed=found.low, limit=least, sentence=sentence)
+    return Check(rule=rule.name, passed=passed, observed=apart.low, limit=least, sentence=sentence)
 
 
 def _abstains(evidence: Evidence, alias: str) -> str:
@@ -78,11 +78,11 @@ class _Difference:
 def _difference(report: EvalReport, baseline: EvalReport) -> _Difference:
     n = same_episodes(report, baseline)
     if n == 0:
-        found = stats.difference(report.returns, baseline.returns)
-        how = f"over {found.n[0]} and {found.n[1]} episodes with other seeds"
+        unpaired = stats.difference(report.returns, baseline.returns)
+        how = f"over {unpaired.n[0]} and {unpaired.n[1]} episodes with other seeds"
         # Where it was stopped by pairs that are not here, nothing is bounded.
-        ci95 = found.ci95 if report.stopping is None else (-math.inf, math.inf)
-        return _Difference(ci95[0], found.mean, _between(ci95), how)
+        ci95 = unpaired.ci95 if report.stopping is None else (-math.inf, math.inf)
+        return _Difference(ci95[0], unpaired.mean, _between(ci95), how)
     first, second = report.returns[:n], baseline.returns[:n]
     apart = stats.paired(first, second, seed=report.seed)
     how = f"over {n} pairs of episodes with the same seed"

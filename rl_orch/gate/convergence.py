@@ -22,25 +22,25 @@ def converged(evidence: Evidence, rule: Rule) -> Check:
         remedy = "judge the model where the event file of its run is"
         return missing(evidence, rule, "how returns went during training", remedy)
     last = evidence.history[-1][0]
-    late = [(step, found.mean) for step, found in evidence.history if 3 * step >= 2 * last]
+    late = [(step, change.mean) for step, change in evidence.history if 3 * step >= 2 * last]
     if len(late) < FEWEST:
         what = f"whether returns have settled, from {len(late)} evaluations in the last third"
         at_most = max(1, last // (3 * FEWEST))
         return missing(evidence, rule, what, f"set eval.every to at most {at_most:,}")
-    found = stats.trend([step for step, _ in late], [mean for _, mean in late])
+    change = stats.trend([step for step, _ in late], [mean for _, mean in late])
     allowed = rule.limit * _range(evidence.history)
-    passed = found.ci95[0] <= allowed and found.ci95[1] >= -allowed
-    low, high = found.ci95
+    passed = change.ci95[0] <= allowed and change.ci95[1] >= -allowed
+    low, high = change.ci95
     sentence = (
         f"over the last third of training, {len(late)} evaluations, the mean return changed by "
-        f"{found.value:.2f}, with 95 % confidence between {low:.2f} and {high:.2f}; "
+        f"{change.value:.2f}, with 95 % confidence between {low:.2f} and {high:.2f}; "
         f"{allowed:.2f} either way, {rule.limit:.0%} of all change, counts as settled"
     )
     return Check(
-        rule=rule.name, passed=passed, observed=found.value, limit=allowed, sentence=sentence
+        rule=rule.name, passed=passed, observed=change.value, limit=allowed, sentence=sentence
     )
 
 
 def _range(history: tuple[tuple[int, Evaluation], ...]) -> float:
-    means = [found.mean for _, found in history]
+    means = [evaluation.mean for _, evaluation in history]
     return max(means) - min(means)

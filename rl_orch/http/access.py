@@ -265,8 +265,8 @@ def _code_refused(caller: Caller, code: NamedCode) -> HttpProblem:
 
 
 def _secret(given: list[str]) -> str | None:
-    found = BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
-    return None if found is None else found.group(1)
+    match = BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
+    return None if match is None else match.group(1)
 
 
 def _digest_of(given: list[str]) -> bytes | None:

@@ -54,8 +54,8 @@ def is_loopback(address: str) -> bool:
 
 def is_loopback_name(authority: str) -> bool:
     """Whether a name, with or without a port, can only be this machine's."""
-    found = AUTHORITY.fullmatch(authority)
-    name = "" if found is None else found[1].lower()
+    match = AUTHORITY.fullmatch(authority)
+    name = "" if match is None else match[1].lower()
     return name == "localhost" or is_loopback(name.strip("[]"))
 
 

@@ -36,7 +36,7 @@ SETTLING = 5
 
 def problems(spec: Spec) -> list[Problem]:
     """Every combination of options in the spec that cannot work."""
-    found = [
+    mistakes = [
         _last_seed(spec),
         *(_external(spec) if spec.runner.name == "external" else _native(spec)),
         _bounds(spec, "obs.clip_range"),
@@ -49,7 +49,7 @@ def problems(spec: Spec) -> list[Problem]:
         _episodes_of_training(spec),
         *_own_word(spec),
     ]
-    return [problem for problem in found if problem is not None]
+    return [problem for problem in mistakes if problem is not None]
 
 
 def pending(spec: Spec) -> list[str]:
@@ -101,12 +101,12 @@ def unread(spec: Spec) -> list[str]:
     traits = BUILT_IN.get(spec.agent.algorithm)
     if traits is None or spec.runner.name == "external":
         return []
-    known = traits.reads | ALWAYS_READ | set(traits.defaults)
+    readable = traits.reads | ALWAYS_READ | set(traits.defaults)
     others = [
         option
         for option in table().values()
         if option.path.startswith(SELECTIVE)
-        and option.path not in known
+        and option.path not in readable
         and option.path not in FACTORS
     ]
     sentences = _inert(spec)
@@ -151,32 +151,32 @@ def _inert(spec: Spec) -> list[str]:
 
 def pairing(spec: Spec, traits: Traits) -> list[Problem]:
     """What the algorithm cannot do of what the spec asks for, and which ones can."""
-    name, found = spec.agent.algorithm, []
+    name, mistakes = spec.agent.algorithm, []
     expected = spec.train.off_policy
     if expected is not None and expected != traits.off_policy:
         kind = "off-policy" if traits.off_policy else "on-policy"
         message = f"train.off_policy is {_word(expected)}, but agent.algorithm {name!r} is {kind}"
         hint = f"Set it to {_word(traits.off_policy)}, or leave it out."
-        found.append(Problem("train.off_policy", expected, message, hint))
+        mistakes.append(Problem("train.off_policy", expected, message, hint))
     encoder = spec.feature.encoder
     if encoder in RECURRENT and not traits.recurrent:
         message = f"feature.encoder is {encoder!r}, but {name} cannot train a policy with a memory"
         hint = f"Use {_those('recurrent')}; or obs.stack_frames, which {name} can learn from."
-        found.append(Problem("feature.encoder", encoder, message, hint))
+        mistakes.append(Problem("feature.encoder", encoder, message, hint))
     if spec.agent.action_masks and not traits.masks:
         message = f"agent.action_masks is true, but {name} does not heed action masks"
         hint = f"Use {_those('masks')}, or leave it out."
-        found.append(Problem("agent.action_masks", True, message, hint))
+        mistakes.append(Problem("agent.action_masks", True, message, hint))
     if spec.train.ent_coef == "auto" and not traits.learns_entropy:
         message = f"train.ent_coef is 'auto', but {name} does not learn it; sac does"
-        found.append(Problem("train.ent_coef", "auto", message, "Set a number ≥ 0."))
+        mistakes.append(Problem("train.ent_coef", "auto", message, "Set a number ≥ 0."))
     if spec.rollout.overlap and not traits.overlaps:
         message = (
             f"rollout.overlap is true, but {name} cannot correct for an older policy's actions"
         )
         hint = "Use ppo, or leave it out."
-        found.append(Problem("rollout.overlap", True, message, hint))
-    return found + (_replay(spec) if traits.off_policy else [])
+        mistakes.append(Problem("rollout.overlap", True, message, hint))
+    return mistakes + (_replay(spec) if traits.off_policy else [])
 
 
 def _those(trait: str) -> str:
@@ -188,7 +188,7 @@ def _those(trait: str) -> str:
 def _native(spec: Spec) -> list[Problem | None]:
     """Problems with training by this package."""
     traits = BUILT_IN.get(spec.agent.algorithm)
-    found: list[Problem | None] = [
+    mistakes: list[Problem | None] = [
         _minibatches(spec),
         _sequences(spec),
         _entropy(spec),
@@ -200,29 +200,29 @@ def _native(spec: Spec) -> list[Problem | None]:
             shown = json.dumps(value, ensure_ascii=False)
             message = f"runner.{name} is {shown}, but runner.name is {spec.runner.name!r}"
             hint = "Set runner.name to external."
-            found.append(Problem(f"runner.{name}", value, message, hint))
-    return found
+            mistakes.append(Problem(f"runner.{name}", value, message, hint))
+    return mistakes
 
 
 def _external(spec: Spec) -> list[Problem | None]:
     """Problems with training by a program that knows nothing of us."""
-    found: list[Problem | None] = []
+    mistakes: list[Problem | None] = []
     if not spec.runner.command:
         message = "runner.command is missing; an external run needs a program"
         hint = 'For example: runner.command: ["python", "train.py"].'
-        found.append(Problem("runner.command", None, message, hint))
+        mistakes.append(Problem("runner.command", None, message, hint))
     if _has_rules(spec) and not spec.runner.policy:
         message = (
             "a gate is set, but runner.policy is not: numbers that a program reports about itself "
             "never pass a gate"
         )
         hint = 'For example: runner.policy: ["python", "act.py", "{checkpoint}"].'
-        found.append(Problem("runner.policy", None, message, hint))
+        mistakes.append(Problem("runner.policy", None, message, hint))
     for name in ("max_bundle_mb", "export_parity"):
         if value := getattr(spec.gates, name):
             message = f"gates.{name} asks for a bundle, and an external program's policy has none"
-            found.append(Problem(f"gates.{name}", value, message, "Leave it out."))
-    return found
+            mistakes.append(Problem(f"gates.{name}", value, message, "Leave it out."))
+    return mistakes
 
 
 def _last_seed(spec: Spec) -> Problem | None:
@@ -276,14 +276,14 @@ def _entropy(spec: Spec) -> Problem | None:
 
 def _replay(spec: Spec) -> list[Problem]:
     """Problems with learning from a buffer."""
-    size, found = spec.buffer.size, list[Problem]()
+    size, mistakes = spec.buffer.size, list[Problem]()
     if spec.train.gradient_steps == 0:
         message = "train.gradient_steps is 0, so that nothing would be learned"
         hint = "Set a number of updates, or -1 for one for each transition."
-        found.append(Problem("train.gradient_steps", 0, message, hint))
+        mistakes.append(Problem("train.gradient_steps", 0, message, hint))
     if spec.train.batch_size >= size:
         message = f"train.batch_size is {spec.train.batch_size}; must be below buffer.size = {size}"
-        found.append(Problem("train.batch_size", spec.train.batch_size, message))
+        mistakes.append(Problem("train.batch_size", spec.train.batch_size, message))
     # A transition can be drawn once its window is there, and while its stack still is.
     window = spec.buffer.n_step + (spec.obs.stack_frames or 1)
     needed = 2 * window * spec.env.num_envs
@@ -292,7 +292,7 @@ def _replay(spec: Spec) -> list[Problem]:
             f"buffer.size is {size}; must be at least {needed}, twice what {spec.env.num_envs} "
             f"copies need for windows of {window} rows (buffer.n_step and obs.stack_frames)"
         )
-        found.append(Problem("buffer.size", size, message))
+        mistakes.append(Problem("buffer.size", size, message))
     starts, total = spec.train.learning_starts, spec.train.total_timesteps
     if starts >= total:
         message = (
@@ -300,8 +300,8 @@ def _replay(spec: Spec) -> list[Problem]:
             "or nothing would be learned"
         )
         hint = f"For a short try, set train.learning_starts={total // 10}."
-        found.append(Problem("train.learning_starts", starts, message, hint))
-    return found
+        mistakes.append(Problem("train.learning_starts", starts, message, hint))
+    return mistakes
 
 
 def _divisors(number: int) -> list[int]:

@@ -10,12 +10,12 @@ from rl_orch.spec.options import table
 
 def differences(specs: Sequence[Spec]) -> dict[str, list[Any]]:
     """The options in which specs differ, with the value in each."""
-    found = {}
+    differing = {}
     for path in table():
         try:
             values = [value_at(spec, path) for spec in specs]
         except AttributeError:
             continue
         if any(value != values[0] for value in values):
-            found[path] = values
-    return found
+            differing[path] = values
+    return differing

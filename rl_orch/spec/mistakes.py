@@ -46,10 +46,10 @@ def missing(option: Option) -> Problem:
 def unknown(typed: str, value: Any) -> tuple[Problem, str]:
     """A key that no option has, and the path it seems to mean, empty if it resembles none."""
     parts = canonical(typed).split(".")
-    known = 0
-    while is_group(".".join(parts[: known + 1])):
-        known += 1
-    group, name, rest = ".".join(parts[:known]), parts[known], parts[known + 1 :]
+    depth = 0
+    while is_group(".".join(parts[: depth + 1])):
+        depth += 1
+    group, name, rest = ".".join(parts[:depth]), parts[depth], parts[depth + 1 :]
     near = _nearest_name(group, name)
     whole = ".".join(part for part in (near, *rest) if part)
     if near and rest and canonical(whole) in table():
@@ -82,15 +82,15 @@ def given_twice(path: str, first: Given, second: Given) -> Problem:
 
 def stray_variables(variables: Mapping[str, str]) -> list[str]:
     """A sentence for each variable that looks like one of ours, but that no option reads."""
-    known = [name for option in table().values() for name in option.variables]
+    names = [name for option in table().values() for name in option.variables]
     sentences = []
-    for name in sorted(set(variables) - set(known)):
+    for name in sorted(set(variables) - set(names)):
         ours = next((prefix for prefix in _variable_prefixes() if name.startswith(prefix)), None)
         if ours is not None:
-            rests = [k.removeprefix(ours) for k in known if k.startswith(ours)]
+            rests = [k.removeprefix(ours) for k in names if k.startswith(ours)]
             rest = _closest(name.removeprefix(ours), rests)
             advice = f"did you mean {ours}{rest}?" if rest else "`rlctl options` lists those in use"
-        elif name.startswith("RL_") and (near := _closest(name, known, cutoff=0.85)):
+        elif name.startswith("RL_") and (near := _closest(name, names, cutoff=0.85)):
             advice = f"did you mean {near}?"
         else:
             continue
@@ -140,9 +140,9 @@ def _nearest_name(group: str, name: str) -> str:
     return leaves[near] if near else ""
 
 
-def _closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def _closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most like a word, or the one that a longer word begins with."""
-    by_lower = {name.lower(): name for name in known}
+    by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     near += [name for name in by_lower if len(name) > 2 and word.lower().startswith(name)]
     return by_lower[near[0]] if near else None

@@ -103,7 +103,7 @@ def groups() -> dict[str, str]:
 
 def is_group(path: str) -> bool:
     """Whether a path is that of a group, or of a group in a group."""
-    return any(known.startswith(f"{path}.") for known in table())
+    return any(name.startswith(f"{path}.") for name in table())
 
 
 def names_in(group: str) -> list[str]:
@@ -199,19 +199,19 @@ def _factor(path: str) -> Option:
 
 def _variables(path: str, given: object) -> tuple[str, ...]:
     """The variables that are read for an option; the first that is set wins."""
-    found = [str(given)] if given else []
+    names = [str(given)] if given else []
     for name in (path, *aliases_of(path)):
         group, _, rest = name.partition(".")
-        found.append("RL_" + name.replace(".", "_").upper())
+        names.append("RL_" + name.replace(".", "_").upper())
         if rest and group in VARIABLE_PREFIXES:
-            found.append(VARIABLE_PREFIXES[group] + rest.replace(".", "_").upper())
-    return tuple(dict.fromkeys(found))
+            names.append(VARIABLE_PREFIXES[group] + rest.replace(".", "_").upper())
+    return tuple(dict.fromkeys(names))
 
 
 def _flags(path: str, given: object) -> tuple[str, ...]:
-    found = [str(given)] if given else []
-    found += ["--" + p.replace(".", "-").replace("_", "-") for p in (path, *aliases_of(path))]
-    return tuple(dict.fromkeys(found))
+    names = [str(given)] if given else []
+    names += ["--" + p.replace(".", "-").replace("_", "-") for p in (path, *aliases_of(path))]
+    return tuple(dict.fromkeys(names))
 
 
 def _plain(value: Any) -> Any:

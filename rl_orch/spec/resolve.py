@@ -38,14 +38,14 @@ def resolve(
         layers.from_overrides(overrides),
     ]
     merged = _merged(sources)
-    found = [problem for layer in sources for problem in layer.problems]
-    found += _lone_factor(merged)
+    mistakes = [problem for layer in sources for problem in layer.problems]
+    mistakes += _lone_factor(merged)
     meant = {path for layer in sources for path in layer.meant}
-    spec = _validated(_with_defaults(merged), meant, found)
+    spec = _validated(_with_defaults(merged), meant, mistakes)
     if spec is not None:
-        found += checks.problems(spec)
-    if found or spec is None:
-        raise SpecInvalid(found)
+        mistakes += checks.problems(spec)
+    if mistakes or spec is None:
+        raise SpecInvalid(mistakes)
     return spec
 
 
@@ -130,7 +130,9 @@ def _whole(value: Any) -> int | None:
     return int(number) if fits else None
 
 
-def _validated(merged: Mapping[str, Given], meant: set[str], found: list[Problem]) -> Spec | None:
+def _validated(
+    merged: Mapping[str, Given], meant: set[str], mistakes: list[Problem]
+) -> Spec | None:
     document: dict[str, Any] = {"env": {}}
     for path, given in merged.items():
         if path in FACTORS:
@@ -143,7 +145,7 @@ def _validated(merged: Mapping[str, Given], meant: set[str], found: list[Problem
     try:
         return Spec.model_validate(document)
     except ValidationError as error:
-        found += _problems(error, merged, meant)
+        mistakes += _problems(error, merged, meant)
         return None
 
 

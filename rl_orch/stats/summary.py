@@ -52,7 +52,7 @@ def aggregates(
     """`mean`, `median`, `iqm` and, against a target return, `optimality_gap`, with intervals."""
     sample = _sample(values, "aggregates")
     rows = sample[None, :]
-    found = {
+    estimates = {
         "mean": Estimate(value=float(mean(rows)[0]), ci95=mean_ci95(sample, seed)),
         "median": Estimate(value=float(median(rows)[0]), ci95=median_ci95(sample)),
         "iqm": Estimate(value=float(iqm(rows)[0]), ci95=iqm_ci95(sample, seed)),
@@ -61,8 +61,8 @@ def aggregates(
         short = shortfalls(sample, target)
         low, high = mean_ci95(short, seed)
         gap = Estimate(value=float(short.mean()), ci95=(max(0.0, low), high))
-        found["optimality_gap"] = gap
-    return found
+        estimates["optimality_gap"] = gap
+    return estimates
 
 
 def shortfalls(sample: Floats, target: float) -> Floats:
@@ -142,8 +142,8 @@ def _median_rank(n: int) -> tuple[int, float]:
     return rank, (2**n - 40 * below) / (40 * ways)
 
 
-def _outer(found: tuple[float, float], middle: float, half: float) -> tuple[float, float]:
-    return min(found[0], middle - half), max(found[1], middle + half)
+def _outer(bounds: tuple[float, float], middle: float, half: float) -> tuple[float, float]:
+    return min(bounds[0], middle - half), max(bounds[1], middle + half)
 
 
 def _sample(values: Sequence[float], who: str) -> Floats:

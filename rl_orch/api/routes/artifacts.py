@@ -133,7 +133,7 @@ def listing(root: Path) -> ArtifactList:
                     raise
                 continue
             folders.extend(walk.look(parts, folder))
-    kept = sorted(walk.found[:MOST_LISTED], key=lambda artifact: artifact.path)
+    kept = sorted(walk.artifacts[:MOST_LISTED], key=lambda artifact: artifact.path)
     return ArtifactList(artifacts=kept, truncated=walk.is_full or walk.left_out)
 
 
@@ -141,14 +141,14 @@ def listing(root: Path) -> ArtifactList:
 class _Walk:
     """What was found on a way through the folders of a run, the nearest first."""
 
-    found: list[Artifact] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
     seen: int = 0
     left_out: bool = False
 
     @property
     def is_full(self) -> bool:
         """Whether there is no more to be looked at."""
-        return len(self.found) > MOST_LISTED or self.seen > MOST_SEEN
+        return len(self.artifacts) > MOST_LISTED or self.seen > MOST_SEEN
 
     def look(self, parts: tuple[str, ...], folder: int) -> list[tuple[str, ...]]:
         """Take the files of an open folder, and return the folders in it."""
@@ -163,7 +163,7 @@ class _Walk:
                 if entry.is_dir(follow_symlinks=False):
                     inner.append((*parts, entry.name))
                 elif (listed := _listed((*parts, entry.name), folder)) is not None:
-                    self.found.append(listed)
+                    self.artifacts.append(listed)
         if len(parts) >= DEEPEST:
             self.left_out = self.left_out or bool(inner)
             return []

@@ -34,8 +34,8 @@ async def get_readiness(here: Here) -> Response:
     database = await at_the_door(_answers, here)
     scheduler = here.service is not None and here.service.ready
     ready = database and (scheduler or here.service is None)
-    found = Readiness(ready=ready, database=database, scheduler=scheduler)
-    return json_response(found, 200 if ready else 503)
+    readiness = Readiness(ready=ready, database=database, scheduler=scheduler)
+    return json_response(readiness, 200 if ready else 503)
 
 
 @routes.get("/services", response_model=ServiceList, **operation("listServices", "read"))

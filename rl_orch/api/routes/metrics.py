@@ -44,8 +44,8 @@ async def get_metrics(
     """The curves of a run, each with at most so many points; minima and maxima are kept."""
 
     def curves() -> Response:
-        found = here.telemetry.series(ref, key, points=points, from_step=first, to_step=last)
-        return json_response(SeriesList(series=found))
+        series = here.telemetry.series(ref, key, points=points, from_step=first, to_step=last)
+        return json_response(SeriesList(series=series))
 
     return await aside(curves)
 

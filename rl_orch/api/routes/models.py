@@ -60,8 +60,8 @@ def list_models(
 )
 def list_environments(here: Here) -> Response:
     """The environments that have a validated model, by name."""
-    found = here.orchestrator.models.environments()
-    return json_response(EnvironmentList(environments=found))
+    environments = here.orchestrator.models.environments()
+    return json_response(EnvironmentList(environments=environments))
 
 
 @routes.get("/models/{id}", response_model=ModelView, **operation("getModel", "read", 404))
@@ -105,15 +105,15 @@ async def promote_model(id: Id, request: Request, here: Here, body: Promote) -> 
 @routes.get("/aliases", response_model=AliasList, **operation("listAliases", "read"))
 def list_aliases(here: Here, env: Word = None, alias: Word = None) -> Response:
     """Aliases that match, each with the model that has it."""
-    found = here.orchestrator.models.aliases(env=env, alias=alias)
-    return json_response(AliasList(aliases=found))
+    aliases = here.orchestrator.models.aliases(env=env, alias=alias)
+    return json_response(AliasList(aliases=aliases))
 
 
 @routes.get("/aliases/history", response_model=AliasHistory, **operation("getAliasHistory", "read"))
 def get_alias_history(here: Here, env: Word = None, alias: Word = None) -> Response:
     """Every change of an alias that matches, the newest first."""
-    found = here.orchestrator.models.history(env=env, alias=alias)
-    return json_response(AliasHistory(history=found))
+    changes = here.orchestrator.models.history(env=env, alias=alias)
+    return json_response(AliasHistory(history=changes))
 
 
 @routes.post(

@@ -82,9 +82,9 @@ def list_runs(
 @routes.get("/rows", response_model=RowPage, **operation("listRows", "read"))
 def list_rows(here: Here, limit: Limit = 50, after: Cursor = None) -> Response:
     """Runs, newest first, those of a group in one row."""
-    found = here.orchestrator.rows(limit=limit, after=after)
-    rows = [Row(group=fold(runs) if runs[0].group else None, runs=runs) for runs in found.rows]
-    return json_response(RowPage(rows=tuple(rows), next=found.next))
+    page = here.orchestrator.rows(limit=limit, after=after)
+    rows = [Row(group=fold(runs) if runs[0].group else None, runs=runs) for runs in page.rows]
+    return json_response(RowPage(rows=tuple(rows), next=page.next))
 
 
 @routes.get("/runs/{ref}", response_model=Run, **operation("getRun", "read", 404))
@@ -192,8 +192,8 @@ async def get_events(
     """The events after a byte offset of the event file, as far as 4 MiB and `count` go."""
 
     def events() -> Response:
-        found = here.orchestrator.events(ref, offset, count)
-        page = EventPage(events=found.events, offset=found.offset, skipped=found.skipped)
+        tail = here.orchestrator.events(ref, offset, count)
+        page = EventPage(events=tail.events, offset=tail.offset, skipped=tail.skipped)
         return json_response(page)
 
     return await aside(events)

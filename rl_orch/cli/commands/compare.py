@@ -69,59 +69,59 @@ def command(
     for path in files or ():
         picture.check_name(path)
     connected = connect(home, database, server, reading=True)
-    found = [subjects.find(connected, reference) for reference in runs]
-    specs = [connected.show(subject.runs[0].id, checkpoints=False).spec for subject in found]
+    compared = [subjects.find(connected, reference) for reference in runs]
+    specs = [connected.show(subject.runs[0].id, checkpoints=False).spec for subject in compared]
     difference = differences(specs)
-    if any(subject.group for subject in found):
+    if any(subject.group for subject in compared):
         difference.pop("env.seed", None)
-    longest = max(run.env_steps for subject in found for run in subject.runs)
-    wanted = found if files or not as_json else []
+    longest = max(run.env_steps for subject in compared for run in subject.runs)
+    wanted = compared if files or not as_json else []
     drawn = [_curve(connected, subject, longest) for subject in wanted]
-    _save(files or [], found, drawn, _shared_gate(specs))
-    told = effects(found)
+    _save(files or [], compared, drawn, _shared_gate(specs))
+    apart = effects(compared)
     if as_json:
-        print_json(_document(found, difference, told, files or []))
+        print_json(_document(compared, difference, apart, files or []))
         return
     console = out()
     if not console.is_terminal:
         console.width = 160
     print_chart(console, drawn, target=_shared_gate(specs))
-    _print(console, found, difference, told)
+    _print(console, compared, difference, apart)
     for path in files or ():
         console.print(f"wrote {safe(path)}")
 
 
 def _document(
-    found: Sequence[RunOrGroup],
+    compared: Sequence[RunOrGroup],
     difference: dict[str, list[Any]],
-    told: Sequence[Effect],
+    apart: Sequence[Effect],
     files: Sequence[Path],
 ) -> dict[str, Any]:
     return {
-        "runs": [subjects.document(subject) for subject in found],
+        "runs": [subjects.document(subject) for subject in compared],
         "difference": [{"path": path, "values": values} for path, values in difference.items()],
-        "effects": [effect.document() for effect in told],
-        "note": caveat(found),
+        "effects": [effect.document() for effect in apart],
+        "note": caveat(compared),
         "pictures": [str(path) for path in files],
     }
 
 
 def _print(
     console: Console,
-    found: Sequence[RunOrGroup],
+    compared: Sequence[RunOrGroup],
     difference: dict[str, list[Any]],
-    told: Sequence[Effect],
+    apart: Sequence[Effect],
 ) -> None:
-    console.print(_results(found))
+    console.print(_results(compared))
     console.print()
     if difference:
-        console.print(_difference_table(found, difference))
+        console.print(_difference_table(compared, difference))
     else:
         console.print("The specs are the same.")
     console.print()
-    for effect in told:
+    for effect in apart:
         console.print(safe(effect.sentence))
-    console.print(caveat(found), style="dim")
+    console.print(caveat(compared), style="dim")
 
 
 def _curve(connected: Connected, subject: RunOrGroup, longest: int) -> Curve:
@@ -131,12 +131,15 @@ def _curve(connected: Connected, subject: RunOrGroup, longest: int) -> Curve:
 
 
 def _save(
-    files: Sequence[Path], found: Sequence[RunOrGroup], drawn: Sequence[Curve], gate: float | None
+    files: Sequence[Path],
+    compared: Sequence[RunOrGroup],
+    drawn: Sequence[Curve],
+    gate: float | None,
 ) -> None:
     if files and not any(curve.drawn for curve in drawn):
-        names = " and ".join(subject.id for subject in found)
+        names = " and ".join(subject.id for subject in compared)
         raise BadInput(f"there is nothing to draw of {names} yet: no episode has ended")
-    envs = dict.fromkeys(subject.whole.env for subject in found)
+    envs = dict.fromkeys(subject.whole.env for subject in compared)
     for path in files:
         picture.save(path, drawn, title=", ".join(envs), target=gate)
 
@@ -147,12 +150,12 @@ def _shared_gate(specs: Sequence[Spec]) -> float | None:
     return limits.pop() if len(limits) == 1 else None
 
 
-def _results(found: Sequence[RunOrGroup]) -> Table:
+def _results(compared: Sequence[RunOrGroup]) -> Table:
     grid = Table(box=None, pad_edge=False)
     for column in COLUMNS:
         fixed = column in ("run", "state")
         grid.add_column(safe(column), header_style="dim", overflow="fold", no_wrap=fixed)
-    for subject in found:
+    for subject in compared:
         grid.add_row(safe(subject.id), *_cells(subject))
     return grid
 
@@ -177,10 +180,10 @@ def _cells(subject: RunOrGroup) -> tuple[str, ...]:
     )
 
 
-def _difference_table(found: Sequence[RunOrGroup], difference: dict[str, list[Any]]) -> Table:
+def _difference_table(compared: Sequence[RunOrGroup], difference: dict[str, list[Any]]) -> Table:
     grid = Table(box=None, pad_edge=False)
     grid.add_column("option", header_style="dim")
-    for subject in found:
+    for subject in compared:
         grid.add_column(safe(subject.id), header_style="dim", overflow="fold")
     for path, values in difference.items():
         grid.add_row(f"[cyan]{path}[/]", *(safe(json.dumps(value)) for value in values))

@@ -44,12 +44,12 @@ def command(
     spec = _spec(file, overrides, flags)
     named = flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
     folder = home_folder(home)
-    found = examine(folder, spec, database=service_note.database_of(folder, named), port=PORT)
-    failed = bool(failures(found))
+    findings = examine(folder, spec, database=service_note.database_of(folder, named), port=PORT)
+    failed = bool(failures(findings))
     if json:
-        print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
+        print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})
     else:
-        _print(found)
+        _print(findings)
     return int(failed)
 
 
@@ -65,13 +65,13 @@ def _variable(path: str) -> str | None:
     return next((value for value in values if value), None)
 
 
-def _print(found: Sequence[Finding]) -> None:
-    console, width = out(), max(len(finding.name) for finding in found)
-    for finding in found:
+def _print(findings: Sequence[Finding]) -> None:
+    console, width = out(), max(len(finding.name) for finding in findings)
+    for finding in findings:
         console.print(f"{MARKS[finding.level]} {finding.name:<{width}}  {safe(finding.detail)}")
         if finding.level != "ok" and finding.fix:
             console.print(f"  {'':<{width}}  {safe(finding.fix)}", style="dim")
-    counts = {level: sum(f.level == level for f in found) for level in ("warn", "fail")}
+    counts = {level: sum(f.level == level for f in findings) for level in ("warn", "fail")}
     if any(counts.values()):
         console.print(f"\n{counts['fail']} failed, {counts['warn']} to look at")
     else:

@@ -48,50 +48,50 @@ def command(
       rlctl down --stop-runs
     """
     folder = home_folder(home)
-    found = service_note.living(folder)
-    if found is not None:
-        end(folder, found)
+    endpoint = service_note.living(folder)
+    if endpoint is not None:
+        end(folder, endpoint)
     connected = orchestrator.connect(
-        folder, database=database or (None if found is None else found.database)
+        folder, database=database or (None if endpoint is None else endpoint.database)
     )
     at_work = _left_behind(connected)
     if stop_runs:
         at_work = _stopped(connected, at_work)
     if json:
-        ended = None if found is None else {"url": found.url, "pid": found.pid}
+        ended = None if endpoint is None else {"url": endpoint.url, "pid": endpoint.pid}
         print_json({"ended": ended} | _document(at_work, stopped=stop_runs))
     else:
-        out().print(_service_line(folder, found))
+        out().print(_service_line(folder, endpoint))
         if at_work:
             out().print(_runs_line(at_work, stopped=stop_runs))
     return int(stop_runs and any(run.active for run in at_work))
 
 
-def end(home: Path, found: ServiceEndpoint) -> None:
+def end(home: Path, endpoint: ServiceEndpoint) -> None:
     """Ask a service to end, and return once it is gone."""
     with suppress(ProcessLookupError):
-        _terminate(found)
+        _terminate(endpoint)
     deadline = time.monotonic() + PATIENCE_S
-    while pids.alive(found.identity):
+    while pids.alive(endpoint.identity):
         if time.monotonic() > deadline:
             raise RlctlError(
-                f"the service at {found.url} (pid {found.pid}) is still there {PATIENCE_S:.0f} s "
-                "after SIGTERM",
-                hint=f"Its runs go on without it: kill -9 {found.pid}",
+                f"the service at {endpoint.url} (pid {endpoint.pid}) is still there "
+                f"{PATIENCE_S:.0f} s after SIGTERM",
+                hint=f"Its runs go on without it: kill -9 {endpoint.pid}",
             )
         time.sleep(LOOK_EVERY_S)
-    service_note.forget(home, found)
+    service_note.forget(home, endpoint)
 
 
-def _terminate(found: ServiceEndpoint) -> None:
+def _terminate(endpoint: ServiceEndpoint) -> None:
     """Ask the very process that was noted to end, and no other that may have its pid by now."""
     if not hasattr(os, "pidfd_open"):
-        if pids.alive(found.identity):
-            os.kill(found.pid, signal.SIGTERM)
+        if pids.alive(endpoint.identity):
+            os.kill(endpoint.pid, signal.SIGTERM)
         return
-    process = os.pidfd_open(found.pid)
+    process = os.pidfd_open(endpoint.pid)
     try:
-        if pids.alive(found.identity):
+        if pids.alive(endpoint.identity):
             signal.pidfd_send_signal(process, signal.SIGTERM)
     finally:
         os.close(process)
@@ -141,10 +141,10 @@ def _document(runs: Sequence[Run], *, stopped: bool) -> dict[str, list[str]]:
     return ids
 
 
-def _service_line(folder: Path, found: ServiceEndpoint | None) -> str:
-    if found is None:
+def _service_line(folder: Path, endpoint: ServiceEndpoint | None) -> str:
+    if endpoint is None:
         return f"no service of {safe(folder)} is up"
-    return f"the service at {safe(found.url)} (pid {found.pid}) has ended"
+    return f"the service at {safe(endpoint.url)} (pid {endpoint.pid}) has ended"
 
 
 def _runs_line(runs: Sequence[Run], *, stopped: bool) -> str:

@@ -123,13 +123,13 @@ def command(
     source, other = meant(word), None if against is None else meant(against)
     evaluation.make_room(source, folder)
     with watching(quiet=quiet) as watch:
-        found = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
-    files = evaluation.keep(source, found.answer, folder)
+        evaluated = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
+    files = evaluation.keep(source, evaluated.answer, folder)
     files |= _drawn(connected, source, folder)
     if json:
-        print_json(evaluations.document(word, source, found, files))
+        print_json(evaluations.document(word, source, evaluated, files))
     else:
-        evaluations.print_evaluation(source, found, against)
+        evaluations.print_evaluation(source, evaluated, against)
     _tell_of(files)
 
 
@@ -156,15 +156,15 @@ def _members(
     meant: Callable[[str], PolicySource], runs: Sequence[Run]
 ) -> list[tuple[Run, PolicySource]]:
     """The runs of a group that have a model, with it; all are looked up before one is played."""
-    found = []
+    members = []
     for run in runs:
         try:
-            found.append((run, meant(run.id)))
+            members.append((run, meant(run.id)))
         except NotFound as error:
             warn(f"left out: {error.message}")
-    if not found:
+    if not members:
         raise NotFound(f"no run of group {runs[0].group} has a model")
-    return found
+    return members
 
 
 def _evaluate_group(
@@ -181,10 +181,10 @@ def _evaluate_group(
     played = []
     for run, source in members:
         with watching(quiet=quiet) as watch:
-            found = evaluation.evaluate(source, None, asked, partial(watch, run.id))
-        files = evaluation.keep(source, found.answer, folders[run.id])
-        played.append(Member(run, source, found, files))
-    means = [member.found.answer.report.summary.mean for member in played]
+            evaluated = evaluation.evaluate(source, None, asked, partial(watch, run.id))
+        files = evaluation.keep(source, evaluated.answer, folders[run.id])
+        played.append(Member(run, source, evaluated, files))
+    means = [member.evaluated.answer.report.summary.mean for member in played]
     whole = summarize_runs(means, seed=asked.seed)
     if json:
         documents = [member.document() for member in played]

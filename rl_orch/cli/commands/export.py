@@ -108,11 +108,11 @@ def _print(written: dict[str, Any]) -> None:
             f"{parity['rows']:,}",
         )
     console.print(table)
-    told = written.get("int8")
-    if told:
+    int8 = written.get("int8")
+    if int8:
         console.print(
-            f"INT8: {told['bytes_after']:,} bytes instead of {told['bytes_before']:,}; mean return "
-            f"{told['mean_before']:.2f} before, {told['mean_after']:.2f} after "
-            f"({counted(told['n'], 'episode')}, the same ones; the difference is in "
-            f"{bounds_text(told['difference_ci95'])} with 95 % confidence)"
+            f"INT8: {int8['bytes_after']:,} bytes instead of {int8['bytes_before']:,}; mean return "
+            f"{int8['mean_before']:.2f} before, {int8['mean_after']:.2f} after "
+            f"({counted(int8['n'], 'episode')}, the same ones; the difference is in "
+            f"{bounds_text(int8['difference_ci95'])} with 95 % confidence)"
         )

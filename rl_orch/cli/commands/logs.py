@@ -47,9 +47,9 @@ def command(
     if every and not (events or json):
         raise BadInput("--all is about events", hint="Add --events.")
     line = lasting(home, database, server, reading=True)
-    found = line.get(run)
-    read = _log if not (events or json) else _events if every else _one_history(line, found)
-    for text in _parts(line, found.id, read, follow=follow):
+    followed = line.get(run)
+    read = _log if not (events or json) else _events if every else _one_history(line, followed)
+    for text in _parts(line, followed.id, read, follow=follow):
         print(text, end="", flush=True)
         if unread():
             return

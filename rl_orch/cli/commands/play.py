@@ -80,14 +80,14 @@ def command(
     if video is None:
         _refuse_unseen()
     with watching(quiet=False) as watch:
-        found = show(question, watch)
+        answer = show(question, watch)
     if json:
-        print_json(found)
+        print_json(answer)
     else:
-        _print(found)
-    if not found["same"]:
+        _print(answer)
+    if not answer["same"]:
         warn(
-            f"it was recorded with a return of {figure(found['recorded_return'])}: this "
+            f"it was recorded with a return of {figure(answer['recorded_return'])}: this "
             "environment does not repeat itself from seed and actions"
         )
 
@@ -110,26 +110,26 @@ def _reported(source: PolicySource, episode: str) -> dict[str, Any]:
 
 
 def _newest(source: PolicySource) -> str:
-    found = evaluation.name_of_newest(source)
-    if found is None:
+    name = evaluation.name_of_newest(source)
+    if name is None:
         raise NotFound(
             f"no evaluation in its run has recorded episodes of {source.name}",
             hint=f"`rlctl eval {source.word}` records its best and its worst; or name an episode "
             "by its number: --episode 0.",
         )
-    return found
+    return name
 
 
 def _recorded(source: PolicySource, of: str, episode: str) -> dict[str, Any]:
-    file, known = _records(source, of)
-    found = read_records(file).get(episode)
-    if found is None:
+    file, recorded = _records(source, of)
+    record = read_records(file).get(episode)
+    if record is None:
         raise NotFound(
             f"evaluation {of!r} has recorded no {episode} episode; there are records of: "
-            f"{', '.join(known) or 'none'}",
+            f"{', '.join(recorded) or 'none'}",
             hint="`rlctl eval` records some; or name an episode by its number: --episode 0.",
         )
-    return found.model_dump()
+    return record.model_dump()
 
 
 def _records(source: PolicySource, of: str) -> tuple[Path, list[str]]:
@@ -154,10 +154,10 @@ def _number(episode: str) -> int:
     return int(episode)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any]) -> None:
     out().print(
-        f"episode {found['number']} (seed {found['seed']}): return {figure(found['return'])} in "
-        f"{counted(found['length'], 'step')}"
+        f"episode {answer['number']} (seed {answer['seed']}): return {figure(answer['return'])} in "
+        f"{counted(answer['length'], 'step')}"
     )
-    if found["film"] is not None:
-        out().print(f"wrote {safe(found['film'])}")
+    if answer["film"] is not None:
+        out().print(f"wrote {safe(answer['film'])}")

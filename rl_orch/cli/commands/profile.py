@@ -65,16 +65,18 @@ def command(
     if seconds is None and steps is None:
         seconds = DEFAULT_S
     with watching(quiet=quiet) as watch:
-        found = profile(spec, seconds=seconds, steps=steps, watch=watch)
-    advice = advise(spec, found, cores=hardware.cores(), gpus=len(hardware.gpus()))
+        measured = profile(spec, seconds=seconds, steps=steps, watch=watch)
+    advice = advise(spec, measured, cores=hardware.cores(), gpus=len(hardware.gpus()))
     if json:
-        print_json(_document(asked, spec, found, advice))
+        print_json(_document(asked, spec, measured, advice))
     else:
-        _print(asked, spec, found, advice)
+        _print(asked, spec, measured, advice)
     return 0
 
 
-def _document(asked: Spec, spec: Spec, found: Profile, advice: Sequence[Advice]) -> dict[str, Any]:
+def _document(
+    asked: Spec, spec: Spec, measured: Profile, advice: Sequence[Advice]
+) -> dict[str, Any]:
     return {
         "spec": spec.label,
         "algorithm": spec.agent.algorithm,
@@ -82,55 +84,55 @@ def _document(asked: Spec, spec: Spec, found: Profile, advice: Sequence[Advice])
         "config_hash": spec.config_hash,
         "settled": {
             path: {"value": settled.value, "why": why}
-            for path, (settled, why) in _reasons(asked, found).items()
+            for path, (settled, why) in _reasons(asked, measured).items()
         },
-        "warm_up": found.warm_up.model_dump(),
-        "steps": found.steps,
-        "seconds": found.seconds,
-        "steps_per_second": found.steps_per_second,
+        "warm_up": measured.warm_up.model_dump(),
+        "steps": measured.steps,
+        "seconds": measured.seconds,
+        "steps_per_second": measured.steps_per_second,
         "parts": {
             part: {
                 "seconds": spent,
-                "percent": 100 * found.share(part),
-                "ms_per_1000_steps": found.ms_per_1000_steps(part),
+                "percent": 100 * measured.share(part),
+                "ms_per_1000_steps": measured.ms_per_1000_steps(part),
             }
-            for part, spent in found.parts.items()
+            for part, spent in measured.parts.items()
         },
-        "env_measured_alone": found.apart,
+        "env_measured_alone": measured.apart,
         "advice": [asdict(each) for each in advice],
     }
 
 
-def _print(asked: Spec, spec: Spec, found: Profile, advice: Sequence[Advice]) -> None:
-    console, warm_up = out(), found.warm_up
+def _print(asked: Spec, spec: Spec, measured: Profile, advice: Sequence[Advice]) -> None:
+    console, warm_up = out(), measured.warm_up
     console.print(
         f"{safe(spec.label)}: {spec.agent.algorithm.upper()} on {safe(spec.env.id)}, "
         f"{spec.env.num_envs} × {spec.rollout.steps} steps a rollout"
     )
-    for path, (settled, why) in _reasons(asked, found).items():
+    for path, (settled, why) in _reasons(asked, measured).items():
         console.print(f"  {path:<12}  {safe(settled.value)}: {safe(why)}", style="dim")
     compiled = f", {warm_up.compiling_s:.1f} s of it compiling" if warm_up.compiling_s else ""
     console.print(
         f"  warm-up, not counted: {warm_up.steps:,} steps in {warm_up.seconds:.1f} s{compiled}\n",
         style="dim",
     )
-    console.print(_table(found))
+    console.print(_table(measured))
     console.print(
-        f"\n[bold]{found.steps_per_second:,.0f} steps/s[/bold]: {found.steps:,} steps in "
-        f"{found.seconds:.1f} s"
+        f"\n[bold]{measured.steps_per_second:,.0f} steps/s[/bold]: {measured.steps:,} steps in "
+        f"{measured.seconds:.1f} s"
     )
-    if found.apart:
+    if measured.apart:
         console.print(APART, style="dim")
     _print_advice(advice)
 
 
-def _table(found: Profile) -> Table:
+def _table(measured: Profile) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("part")
     for name in ("share", "ms per 1,000 steps"):
         table.add_column(name, justify="right")
-    for part in found.parts:
-        share, ms = found.share(part), found.ms_per_1000_steps(part)
+    for part in measured.parts:
+        share, ms = measured.share(part), measured.ms_per_1000_steps(part)
         table.add_row(part, f"{100 * share:.1f} %", f"{ms:,.2f}")
     return table
 
@@ -149,11 +151,11 @@ def _print_advice(advice: Sequence[Advice]) -> None:
             console.print(f"    profile again with {safe(each.change)}", style="dim")
 
 
-def _reasons(asked: Spec, found: Profile) -> dict[str, tuple[Resolved, str]]:
+def _reasons(asked: Spec, measured: Profile) -> dict[str, tuple[Resolved, str]]:
     """What was settled on, by path, and why."""
     return {
-        "train.engine": (found.engine, _why(asked.train.engine, found.engine, "kernels")),
-        "env.backend": (found.backend, _why(asked.env.backend, found.backend, "native")),
+        "train.engine": (measured.engine, _why(asked.train.engine, measured.engine, "kernels")),
+        "env.backend": (measured.backend, _why(asked.env.backend, measured.backend, "native")),
     }
 
 

@@ -58,14 +58,14 @@ def list_(
     """
     query = ModelQuery(validated, top_n, env, algo, alias, None, limit)
     connected = connect(home, database, server, reading=True)
-    found = connected.models.list(query)
+    models = connected.models.list(query)
     if json:
-        print_json({"models": [plain(model) for model in found]})
-    elif found:
-        print_models(found)
+        print_json({"models": [plain(model) for model in models]})
+    elif models:
+        print_models(models)
     else:
         out().print("no such models; a run registers the checkpoints that it evaluates and keeps")
-    if not found:
+    if not models:
         warn_of_unlisted(connected, home, database, server)
 
 
@@ -97,11 +97,11 @@ def best(
 
       rlctl registry best --env CartPole-v1
     """
-    found = best_of(connect(home, database, server, reading=True).models, env)
+    model = best_of(connect(home, database, server, reading=True).models, env)
     if json:
-        print_json(plain(found))
+        print_json(plain(model))
     else:
-        print(found.model_path)
+        print(model.model_path)
 
 
 def validate(
@@ -129,15 +129,15 @@ def validate(
     the model is played by a process of its own. One that passes is validated.
     """
     models = connect(home, database, server).models
-    found = models.validate(model, min_return=min_return, episodes=episodes, fresh=fresh)
+    judged = models.validate(model, min_return=min_return, episodes=episodes, fresh=fresh)
     if json:
-        print_json(plain(found))
+        print_json(plain(judged))
     else:
-        first, *checks = verdict_lines(found.verdict)
-        out().print(f"model {found.model_id}: {first}")
+        first, *checks = verdict_lines(judged.verdict)
+        out().print(f"model {judged.model_id}: {first}")
         for line in checks:
             out().print(line)
-    return 0 if found.passed else GateRefused.exit_code
+    return 0 if judged.passed else GateRefused.exit_code
 
 
 def verify(
@@ -151,15 +151,15 @@ def verify(
 
     Exits with 1 if anything is.
     """
-    found = connect(home, database, server, reading=True).models.verify(env=env)
+    integrity = connect(home, database, server, reading=True).models.verify(env=env)
     if json:
-        print_json(plain(found) | {"ok": found.ok})
+        print_json(plain(integrity) | {"ok": integrity.ok})
     else:
-        for fault in found.faults:
+        for fault in integrity.faults:
             out().print(f"[red]{fault.kind}[/]  {safe(fault.sentence)}")
-        told = "all of them whole" if found.ok else counted(len(found.faults), "fault")
-        out().print(f"{counted(found.models, 'model')}, {told}")
-    return 0 if found.ok else RlctlError.exit_code
+        outcome = "all of them whole" if integrity.ok else counted(len(integrity.faults), "fault")
+        out().print(f"{counted(integrity.models, 'model')}, {outcome}")
+    return 0 if integrity.ok else RlctlError.exit_code
 
 
 def prune(
@@ -220,11 +220,11 @@ def history(
 ) -> None:
     """List every change of an alias, newest first: which model, by whom, why, forced or not."""
     name, env_id = (None, env) if alias is None else place_of(alias, env)
-    found = connect(home, database, server, reading=True).models.history(env=env_id, alias=name)
+    changes = connect(home, database, server, reading=True).models.history(env=env_id, alias=name)
     if json:
-        print_json({"history": [plain(change) for change in found]})
-    elif found:
-        print_changes(found)
+        print_json({"history": [plain(change) for change in changes]})
+    elif changes:
+        print_changes(changes)
     elif name is not None:
         raise NotFound(f"nobody ever had the alias {alias!r}", hint="rlctl registry history")
     else:
@@ -290,6 +290,6 @@ def _print_view(view: ModelView) -> None:
         print_changes(view.history)
 
 
-def _print_retirements(word: str, found: tuple[Retirement, ...]) -> None:
-    for retirement in found:
+def _print_retirements(word: str, retirements: tuple[Retirement, ...]) -> None:
+    for retirement in retirements:
         out().print(f"{word}  #{retirement.model_id}: {safe(retirement.why)}")

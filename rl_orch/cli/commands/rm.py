@@ -28,9 +28,9 @@ def command(
     Of a group, all runs are deleted, and none while any of them has yet to end.
     """
     connected = connect(home, database, server)
-    found = [subjects.find(connected, reference) for reference in runs]
-    doomed = {run.id: run for subject in found for run in subject.runs}
-    _refuse_active(found)
+    targets = [subjects.find(connected, reference) for reference in runs]
+    doomed = {run.id: run for subject in targets for run in subject.runs}
+    _refuse_active(targets)
     if not yes:
         if json:
             raise BadInput("rm deletes for good", hint="With --json, say --yes as well.")
@@ -45,9 +45,9 @@ def command(
             out().print(f"removed {safe(run_id)}")
 
 
-def _refuse_active(found: list[RunOrGroup]) -> None:
+def _refuse_active(targets: list[RunOrGroup]) -> None:
     """Delete all or nothing."""
-    for subject in found:
+    for subject in targets:
         for run in subject.runs:
             if run.active:
                 raise Conflict(

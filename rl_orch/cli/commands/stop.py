@@ -31,14 +31,14 @@ def command(
     anew in the meantime is waited for.
     """
     line = lasting(home, database, server)
-    found = line.ask(lambda connected: subjects.find(connected, run))
-    ended = _ended(line, found, force=force)
+    target = line.ask(lambda connected: subjects.find(connected, run))
+    ended = _ended(line, target, force=force)
     if json:
         print_json(subjects.document(ended))
         return
     out().print(subjects.line(ended))
     if ended.group is not None:
-        asked = {each.id for each in found.runs if each.active}
+        asked = {each.id for each in target.runs if each.active}
         for each in ended.runs:
             if each.id in asked:
                 out().print(f"  {subjects.line(RunOrGroup((each,)))}")

@@ -71,17 +71,17 @@ def ls(
 ) -> None:
     """List the tokens, without their secrets."""
     connected = orchestrator.connect(home, database=database)
-    found = Tokens(connected.store).list() if connected.exists else []
+    tokens = Tokens(connected.store).list() if connected.exists else []
     if json:
-        print_json({"tokens": [plain(token) for token in found]})
+        print_json({"tokens": [plain(token) for token in tokens]})
         return
-    if not found:
+    if not tokens:
         out().print("no tokens; `rlctl token create NAME` makes one for another program")
         return
     grid = Table(box=None, pad_edge=False)
     for column in ("id", "name", "scope", "made", "state"):
         grid.add_column(column, header_style="dim", overflow="fold")
-    for token in found:
+    for token in tokens:
         made = f"{age_text(token.created_at)} ago"
         grid.add_row(token.id, safe(token.name), token.scope, made, _state(token))
     out().print(grid)
@@ -135,13 +135,13 @@ commands = {"create": create, "ls": ls, "revoke": revoke, "code": code}
 
 def seconds(text: str) -> float:
     """A span of time as people write it: `45m`, `12h`, `30d`."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
-    if found is None or int(found[1]) == 0:
+    match = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    if match is None or int(match[1]) == 0:
         raise BadInput(
             f"--expires is {text!r}; must be a number of s, m, h, d or w",
             hint="For example: --expires 30d",
         )
-    return float(int(found[1]) * UNITS[found[2]])
+    return float(int(match[1]) * UNITS[match[2]])
 
 
 def _tokens(home: Path | None, database: str | None) -> Tokens:

@@ -191,13 +191,13 @@ def command(
     _refuse_another(wanted.home)
     before = service_note.noted_database(wanted.home)
 
-    def tell(found: ServiceEndpoint) -> None:
-        for sentence in _news(wanted, before, found):
+    def tell(endpoint: ServiceEndpoint) -> None:
+        for sentence in _news(wanted, before, endpoint):
             err().print(safe(sentence), soft_wrap=True)
         if as_json:
-            print_json({"url": found.url, "socket": found.socket, "pid": found.pid})
+            print_json({"url": endpoint.url, "socket": endpoint.socket, "pid": endpoint.pid})
         else:
-            out().print(f"service ready at {safe(found.url)} (pid {found.pid})")
+            out().print(f"service ready at {safe(endpoint.url)} (pid {endpoint.pid})")
         sys.stdout.flush()
 
     if detach:
@@ -225,14 +225,14 @@ def _folders(given: Iterable[Path]) -> tuple[str, ...]:
     return tuple(str(folder.absolute()) for folder in given)
 
 
-def _news(wanted: ServiceOptions, before: str | None, found: ServiceEndpoint) -> Iterator[str]:
+def _news(wanted: ServiceOptions, before: str | None, endpoint: ServiceEndpoint) -> Iterator[str]:
     """What is otherwise than one who asked for this might think."""
     if wanted.insecure_loopback:
         yield INSECURE
-    now = found.database
+    now = endpoint.database
     if before is not None and now is not None and not same_database(before, now):
         yield f"the database of this home is {masked(now)} now; it was {masked(before)}"
-    if wanted.port is None and urlsplit(found.url).port != PORT:
+    if wanted.port is None and urlsplit(endpoint.url).port != PORT:
         yield f"port {PORT} is taken by another program; the service took one that is free"
 
 
@@ -246,10 +246,10 @@ def _refuse_missing() -> None:
 
 
 def _refuse_another(home: Path) -> None:
-    found = service_note.living(home)
-    if found is not None:
+    endpoint = service_note.living(home)
+    if endpoint is not None:
         raise Conflict(
-            f"the service of {str(home)!r} is up already: {found.url} (pid {found.pid})",
+            f"the service of {str(home)!r} is up already: {endpoint.url} (pid {endpoint.pid})",
             hint="`rlctl down` ends it.",
         )
 
@@ -274,9 +274,9 @@ def _started(wanted: ServiceOptions) -> ServiceEndpoint:
     while time.monotonic() < deadline:
         if child.poll() is not None:
             raise _why(log, begin)
-        found = service_note.living(wanted.home)
-        if found is not None and found.pid == child.pid and _is_ready(found):
-            return found
+        endpoint = service_note.living(wanted.home)
+        if endpoint is not None and endpoint.pid == child.pid and _is_ready(endpoint):
+            return endpoint
         time.sleep(LOOK_EVERY_S)
     raise RlctlError(
         f"the service (pid {child.pid}) is not ready after {PATIENCE_S:.0f} s; it goes on trying",
@@ -284,8 +284,8 @@ def _started(wanted: ServiceOptions) -> ServiceEndpoint:
     )
 
 
-def _is_ready(found: ServiceEndpoint) -> bool:
-    with Client(found.url, found.token, patience_s=0.0) as client:
+def _is_ready(endpoint: ServiceEndpoint) -> bool:
+    with Client(endpoint.url, endpoint.token, patience_s=0.0) as client:
         return client.ready()
 
 
@@ -294,9 +294,9 @@ def _why(log: Path, begin: int) -> RlctlError:
     with log.open("rb") as opened:
         opened.seek(begin)
         lines = opened.read().decode("utf-8", "replace").strip().splitlines()
-    told = next(filter(None, map(_error, reversed(lines))), None)
-    if told is not None:
-        return told
+    error = next(filter(None, map(_error, reversed(lines))), None)
+    if error is not None:
+        return error
     said = "\n".join(lines[-TAIL_LINES:]) or "it said nothing"
     return RlctlError(f"the service ended at once: {said}", hint=f"Its log is {log}")
 
@@ -304,7 +304,7 @@ def _why(log: Path, begin: int) -> RlctlError:
 def _error(line: str) -> RlctlError | None:
     """The error that a line tells of, if it is the document of one."""
     try:
-        told = json.loads(line)["error"]
-        return error_from(500, told | {"detail": told["message"]})
+        error = json.loads(line)["error"]
+        return error_from(500, error | {"detail": error["message"]})
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -65,8 +65,8 @@ def print_certificate(certificate: Certificate) -> None:
     kills = counted(certificate.kills, "kill")
     console.print(f"[{style}]{certificate.level}[/]  {kills}, {compared_text(certificate)}")
     if certificate.first_difference is not None:
-        found = certificate.first_difference
-        console.print(f"  first difference: {safe(found.at)}, {found.part}: {safe(found.detail)}")
+        first = certificate.first_difference
+        console.print(f"  first difference: {safe(first.at)}, {first.part}: {safe(first.detail)}")
     elif not exact:
         console.print("  no difference was seen, but the environment cannot vouch for it")
     if certificate.reason is not None:

@@ -54,17 +54,17 @@ def follow(
     for run in runs:
         if run.attempt > 0:  # What earlier attempts told is no news.
             _news(line, run, offsets)
-    heeded, told = 0, set[str]()
+    heeded, ended = 0, set[str]()
     while True:
         if stop_requests() > heeded:
             heeded += 1
             _ask_to_stop(line, runs, force=heeded > 1)
         runs = _seen(line, runs)
         for run in runs:
-            if run.id not in told:
+            if run.id not in ended:
                 watch(run, _news(line, run, offsets))
             if not run.active:
-                told.add(run.id)
+                ended.add(run.id)
         if not any(run.active for run in runs):
             return tuple(runs)
         time.sleep(LOOK_EVERY_S)
@@ -82,14 +82,14 @@ def _seen(line: RetryingConnection, runs: Sequence[Run]) -> tuple[Run, ...]:
 
 def _news(line: RetryingConnection, run: Run, offsets: dict[str, int]) -> list[Event]:
     """The events of a run that are new, all of them."""
-    found: list[Event] = []
+    events: list[Event] = []
     while True:
         offset = offsets.get(run.id, 0)
         tail = line.ask(partial(_tail, run_id=run.id, offset=offset))
-        found += tail.events
+        events += tail.events
         offsets[run.id] = tail.offset
         if tail.offset == offset:
-            return found
+            return events
 
 
 def _tail(connected: Connected, run_id: str, offset: int) -> Tail:

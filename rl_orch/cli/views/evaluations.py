@@ -21,16 +21,16 @@ DECISIONS = {"superior": "it is better", "not": "it is not shown to be better"}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What was found of the model of one run of a group, and where it is kept."""
+    """The evaluation of the model of one run of a group, and where it is kept."""
 
     run: Run
     source: PolicySource
-    found: Evaluated
+    evaluated: Evaluated
     files: Mapping[str, Path]
 
     def document(self) -> dict[str, Any]:
         """As `--json` shows it."""
-        return document(self.run.id, self.source, self.found, self.files)
+        return document(self.run.id, self.source, self.evaluated, self.files)
 
 
 def print_members(members: Sequence[Member], whole: GroupEvaluation) -> None:
@@ -39,7 +39,7 @@ def print_members(members: Sequence[Member], whole: GroupEvaluation) -> None:
     for name in ("run", "seed", "mean return", "95 %", "IQM"):
         table.add_column(name, justify="left" if name == "run" else "right")
     for member in members:
-        run, summary = member.run, member.found.answer.report.summary
+        run, summary = member.run, member.evaluated.answer.report.summary
         interval = bounds_text(summary.ci95)
         table.add_row(
             safe(run.id), str(run.seed), figure(summary.mean), interval, figure(summary.iqm)
@@ -49,11 +49,11 @@ def print_members(members: Sequence[Member], whole: GroupEvaluation) -> None:
 
 
 def document(
-    word: str, source: PolicySource, found: Evaluated, files: Mapping[str, Path]
+    word: str, source: PolicySource, evaluated: Evaluated, files: Mapping[str, Path]
 ) -> dict[str, Any]:
     """A policy and what was found, as `--json` shows them."""
-    report, baseline = found.answer.report, found.answer.baseline
-    told: dict[str, Any] = {
+    report, baseline = evaluated.answer.report, evaluated.answer.baseline
+    shown: dict[str, Any] = {
         "policy": word,
         "path": str(source.path),
         "model_id": None if source.model is None else source.model.id,
@@ -62,48 +62,48 @@ def document(
         "seed": report.seed,
         "deterministic": report.deterministic,
         "eval": plain(report.summary),
-        "aggregates": {name: plain(each) for name, each in _aggregates(source, found).items()},
+        "aggregates": {name: plain(each) for name, each in _aggregates(source, evaluated).items()},
         "mean_length": report.mean_length,
         "metrics": {name: sum(values) / len(values) for name, values in report.metrics.items()},
         "files": {name: str(path) for name, path in files.items()},
     }
-    if baseline is not None and found.comparison is not None:
-        told["against"] = {"model_id": baseline.model, "eval": plain(baseline.summary)}
-        told["comparison"] = _comparison(found.comparison)
-    return told
+    if baseline is not None and evaluated.comparison is not None:
+        shown["against"] = {"model_id": baseline.model, "eval": plain(baseline.summary)}
+        shown["comparison"] = _comparison(evaluated.comparison)
+    return shown
 
 
-def _aggregates(source: PolicySource, found: Evaluated) -> dict[str, Estimate]:
-    return evaluation.aggregates(found.answer.report, evaluation.target_of(source))
+def _aggregates(source: PolicySource, evaluated: Evaluated) -> dict[str, Estimate]:
+    return evaluation.aggregates(evaluated.answer.report, evaluation.target_of(source))
 
 
-def _comparison(found: PairedEvaluation) -> dict[str, Any]:
-    apart, chance = found.difference, plain(found.improvement)
-    fixed = found.decision is None
+def _comparison(comparison: PairedEvaluation) -> dict[str, Any]:
+    apart, chance = comparison.difference, plain(comparison.improvement)
+    fixed = comparison.decision is None
     return {
         "difference": {
             "mean": apart.mean,
             "ci95": list(apart.ci95) if fixed else None,
-            "low": found.low,
+            "low": comparison.low,
             "pairs": apart.n[0],
         },
         "probability_of_improvement": chance if fixed else chance | {"ci95": None},
-        "decision": found.decision,
-        "episodes_asked": found.asked,
+        "decision": comparison.decision,
+        "episodes_asked": comparison.asked,
     }
 
 
-def print_evaluation(source: PolicySource, found: Evaluated, against: str | None) -> None:
+def print_evaluation(source: PolicySource, evaluated: Evaluated, against: str | None) -> None:
     """What was found, in a table; of two policies side by side, and how they differ."""
-    report, console = found.answer.report, out()
+    report, console = evaluated.answer.report, out()
     how = "likeliest actions" if report.deterministic else "sampled actions"
     console.print(
         f"{safe(report.env_id)}: {counted(report.summary.n, 'episode')}, {how}, seed {report.seed}",
         style="dim",
     )
     sides = {"estimate": report}
-    if found.answer.baseline is not None and against is not None:
-        sides = {source.name: report, against: found.answer.baseline}
+    if evaluated.answer.baseline is not None and against is not None:
+        sides = {source.name: report, against: evaluated.answer.baseline}
     table = Table(box=None, pad_edge=False)
     table.add_column("return")
     for name in sides:
@@ -113,8 +113,8 @@ def print_evaluation(source: PolicySource, found: Evaluated, against: str | None
     for name in columns[0]:
         table.add_row(safe(name), *(cell for column in columns for cell in column[name]))
     console.print(table)
-    if found.comparison is not None and against is not None:
-        console.print(f"\n{_sentence(found.comparison, against)}")
+    if evaluated.comparison is not None and against is not None:
+        console.print(f"\n{_sentence(evaluated.comparison, against)}")
 
 
 def _column(report: EvalReport, target: float | None) -> dict[str, tuple[str, str]]:
@@ -128,14 +128,14 @@ def _column(report: EvalReport, target: float | None) -> dict[str, tuple[str, st
     return estimates | {name: (figure(value), "") for name, value in plain_ones.items()}
 
 
-def _sentence(found: PairedEvaluation, against: str) -> str:
-    apart, better = found.difference, found.improvement
+def _sentence(comparison: PairedEvaluation, against: str) -> str:
+    apart, better = comparison.difference, comparison.improvement
     minus = f"minus {safe(against)}: {figure(apart.mean)}"
     pairs = f"{counted(apart.n[0], 'pair')} of episodes"
-    if found.decision is not None and found.low is not None:
+    if comparison.decision is not None and comparison.low is not None:
         return (
-            f"{minus}, at least {figure(found.low)} by all looks, over {pairs} (of at most "
-            f"{found.asked}: {DECISIONS.get(found.decision, 'not decided')})"
+            f"{minus}, at least {figure(comparison.low)} by all looks, over {pairs} (of at most "
+            f"{comparison.asked}: {DECISIONS.get(comparison.decision, 'not decided')})"
         )
     return (
         f"{minus} {bounds_text(apart.ci95)} over {pairs}; "

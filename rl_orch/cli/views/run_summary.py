@@ -98,10 +98,14 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
 
 def certificate_sentence(certificate: Certificate) -> str:
     """What a certificate says."""
-    found = certificate.first_difference
+    difference = certificate.first_difference
     compared = compared_text(certificate)
     said = f"{certificate.level} over {counted(certificate.kills, 'kill')}, {compared}"
-    return said if found is None else f"{said}; first difference: {found.at}, {found.part}"
+    return (
+        said
+        if difference is None
+        else f"{said}; first difference: {difference.at}, {difference.part}"
+    )
 
 
 def _unwatched(run: Run, flags: str) -> str:

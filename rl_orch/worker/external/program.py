@@ -42,13 +42,13 @@ LEAKS = frozenset(
 def problems(spec: Spec) -> list[Problem]:
     """Reasons why this process could not start the programs of a spec; empty if it can."""
     runner = spec.runner
-    found = [*_folder_problems(spec), *_variable_problems(spec)]
-    if found:
-        return found
+    mistakes = [*_folder_problems(spec), *_variable_problems(spec)]
+    if mistakes:
+        return mistakes
     for option, arguments in (("command", runner.command), ("policy", runner.policy)):
         if arguments:
-            found += _program_problems(spec, f"runner.{option}", arguments)
-    return found
+            mistakes += _program_problems(spec, f"runner.{option}", arguments)
+    return mistakes
 
 
 def variables(
@@ -123,9 +123,9 @@ def end(program: "subprocess.Popen[bytes]", directory: RunDir, attempt: int) -> 
     left = {*_descendants(program), *pids.marked(directory.path, through=attempt)}
     left.discard(pids.identity(program.pid) or "")
     _signal_group(program, signal.SIGKILL)
-    for known in left:
+    for identity in left:
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(pids.pid_of(known), signal.SIGKILL)
+            os.kill(pids.pid_of(identity), signal.SIGKILL)
     pids.sweep(directory.path, through=attempt)
     program.wait()
     return len(left)
@@ -144,11 +144,11 @@ def _descendants(program: "subprocess.Popen[bytes]") -> set[str]:
     if program.returncode is not None:
         return set()
     try:
-        found = psutil.Process(program.pid).children(recursive=True)
+        children = psutil.Process(program.pid).children(recursive=True)
     except psutil.Error:
         return set()
-    known = (pids.identity(child.pid) for child in found)
-    return {identity for identity in known if identity is not None}
+    identities = (pids.identity(child.pid) for child in children)
+    return {identity for identity in identities if identity is not None}
 
 
 def _is_handed_on(name: str) -> bool:
@@ -172,34 +172,34 @@ def _unset(name: str, wanted: str) -> str:
 
 def _folder_problems(spec: Spec) -> list[Problem]:
     cwd, tensorboard = spec.runner.cwd, spec.runner.tensorboard
-    found = []
+    mistakes = []
     if cwd is not None and not Path(cwd).is_absolute():
         message = f"runner.cwd is {cwd!r}; must be an absolute path by the time a run is made"
-        found.append(Problem("runner.cwd", cwd, message, "Write the whole path."))
+        mistakes.append(Problem("runner.cwd", cwd, message, "Write the whole path."))
     elif cwd is not None and not Path(cwd).is_dir():
         message = f"runner.cwd is {cwd!r}; there is no such folder here"
-        found.append(Problem("runner.cwd", cwd, message))
+        mistakes.append(Problem("runner.cwd", cwd, message))
     if tensorboard is not None and (tensorboard.startswith("/") or ".." in Path(tensorboard).parts):
         message = f"runner.tensorboard is {tensorboard!r}; must be a folder inside runner.cwd"
-        found.append(Problem("runner.tensorboard", tensorboard, message, "For example: runs."))
-    return found
+        mistakes.append(Problem("runner.tensorboard", tensorboard, message, "For example: runs."))
+    return mistakes
 
 
 def _variable_problems(spec: Spec) -> list[Problem]:
-    found = []
+    mistakes = []
     for name, value in spec.runner.env.items():
         wanted = value.removeprefix(REFERENCE)
         if name.startswith(OURS):
             message = f"runner.env.{name} is set; names that begin with {OURS} are the run's own"
-            found.append(Problem(f"runner.env.{name}", value, message))
+            mistakes.append(Problem(f"runner.env.{name}", value, message))
         elif value.startswith(REFERENCE) and wanted in KEYS:
             message = f"runner.env.{name} is {value}; no program is handed {wanted}"
             hint = "It opens the control plane, where a program has no business."
-            found.append(Problem(f"runner.env.{name}", value, message, hint))
+            mistakes.append(Problem(f"runner.env.{name}", value, message, hint))
         elif value.startswith(REFERENCE) and wanted not in os.environ:
             hint = f"Set {wanted} where the run is started: for a service, where that was started."
-            found.append(Problem(f"runner.env.{name}", value, _unset(name, wanted), hint))
-    return found
+            mistakes.append(Problem(f"runner.env.{name}", value, _unset(name, wanted), hint))
+    return mistakes
 
 
 def _program_problems(spec: Spec, option: str, arguments: Sequence[str]) -> list[Problem]:

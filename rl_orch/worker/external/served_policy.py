@@ -105,19 +105,19 @@ def actions_in(answer: dict[str, Any], count: int, space: Space[Any]) -> NDArray
     if "action" not in answer:
         raise BadInput(f'{NAME} answered without "action": {str(answer)[:SHOWN_CHARS]}')
     try:
-        found = np.asarray(answer["action"])
+        rows = np.asarray(answer["action"])
     except ValueError:
-        found = np.empty(0)
+        rows = np.empty(0)
     wanted = (count, *(space.shape or ()))
-    if found.shape != wanted or found.dtype.kind not in "iuf":
-        seen = f"{found.dtype} of shape {list(found.shape)}"
+    if rows.shape != wanted or rows.dtype.kind not in "iuf":
+        seen = f"{rows.dtype} of shape {list(rows.shape)}"
         raise BadInput(
             f"{NAME} answered {count} observations with {seen}; must be numbers of shape "
             f"{list(wanted)}, an action for each"
         )
     with np.errstate(all="ignore"):
-        actions = found.astype(space.dtype)
-    for given, action in zip(found, actions, strict=True):
+        actions = rows.astype(space.dtype)
+    for given, action in zip(rows, actions, strict=True):
         exact = space.dtype is None or space.dtype.kind == "f" or np.array_equal(given, action)
         if not (np.isfinite(given).all() and exact and space.contains(action)):
             raise BadInput(f"{NAME} answered with the action {given}, which is not in {space}")

@@ -192,8 +192,8 @@ class ExternalAttempt:
     def _variables(self, scratch: Scratch) -> dict[str, str]:
         deposit, path = self.beginning.deposit, self.beginning.checkpoint
         resume = None if deposit is None or path is None else external.payload(path, deposit)
-        told = scratch.variables(self.spec, self.directory)
-        return told | ({} if resume is None else {"RLCTL_RESUME": str(resume)})
+        variables = scratch.variables(self.spec, self.directory)
+        return variables | ({} if resume is None else {"RLCTL_RESUME": str(resume)})
 
 
 @dataclass(slots=True)
