@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from rl_orch.io.checkpoints.retention import CheckpointRetention
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.run.manifest import fingerprint, git_commit

@@ -27,7 +27,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rl_orch.io.checkpoints import replay_files
-from rl_orch.io.checkpoints.retention import CheckpointRetention
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.run.manifest import fingerprint, git_commit

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.io.processes.one_shot import ask, check_question, problems_in
-from rl_orch.runners.processes import ProcessRunner
+from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.spec.model import Spec
 from rl_orch.worker.external import program
 

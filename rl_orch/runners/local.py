@@ -26,7 +26,7 @@ from rl_orch.io.processes.environment import program_variables
 from rl_orch.io.processes.one_shot import OneShotWorker, answer_in, check_question, problems_in
 from rl_orch.io.processes.subreaper import DIES_WITHIN_S, END_RUN, ENDS_WITHIN_S
 from rl_orch.io.run.directory import RunDir
-from rl_orch.runners.processes import ProcessRunner
+from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup

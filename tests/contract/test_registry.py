@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from rl_orch.core.policies.assessor import seed_of
 from rl_orch.core.registry.aliases import Aliases, AliasKey, Change
-from rl_orch.core.registry.retention import DAY_S, Retention, RetentionLimits
+from rl_orch.core.registry.model_retention import DAY_S, Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound

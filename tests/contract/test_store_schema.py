@@ -14,7 +14,7 @@ from rl_orch.core.registry.models import Registry
 from rl_orch.core.store import migrations
 from rl_orch.core.store.database import Database
 from rl_orch.core.store.runs import Store
-from rl_orch.core.store.schema import migrate
+from rl_orch.core.store.schema_upgrade import migrate
 from rl_orch.core.store.tables import HEAD, METADATA
 from rl_orch.errors import BadInput
 from rl_orch.records import Attempt, State, Verdict

@@ -20,7 +20,7 @@ from rl_orch.orchestrator import to_spec
 from rl_orch.rl.policies.policy import PolicyInput
 from rl_orch.worker.checks.served_policy import answer
 from rl_orch.worker.evaluate import run_evaluation
-from rl_orch.worker.external.json_lines import Dialogue
+from rl_orch.worker.external.request_reply import Dialogue
 from rl_orch.worker.external.served_policy import actions_in
 from rl_orch.worker.policies.sources import playable
 from tests.waiting import PATIENCE_S

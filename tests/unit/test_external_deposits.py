@@ -11,13 +11,13 @@ import pytest
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
 from rl_orch.io.checkpoints import catalog, external
-from rl_orch.io.checkpoints.retention import CheckpointRetention
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.files import sealed
 from rl_orch.io.machine import room
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.worker.external.checkpoints import CheckpointKeeper
-from rl_orch.worker.external.protocol import Saved
+from rl_orch.worker.external.line_protocol import Saved
 
 FACTS: dict[str, Any] = {
     "run": "r1",

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from rl_orch.io.checkpoints import catalog, external
-from rl_orch.io.checkpoints.retention import CheckpointRetention
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.worker.external import tensorboard_files
 from rl_orch.worker.external.checkpoints import CheckpointKeeper
-from rl_orch.worker.external.lines import CHUNK_BYTES, LINE_BYTES, LineReader
+from rl_orch.worker.external.line_protocol import Teller
+from rl_orch.worker.external.line_reader import CHUNK_BYTES, LINE_BYTES, LineReader
 from rl_orch.worker.external.listener import TrainerListener
-from rl_orch.worker.external.protocol import Teller
 from rl_orch.worker.external.tensorboard_files import Scalar, Scalars
 from rl_orch.worker.external.train import patience_s
 

@@ -11,8 +11,8 @@ import pytest
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.io.run.history import of_run
 from rl_orch.records import EventKind
-from rl_orch.worker.external.lines import CHUNK_BYTES, LINE_BYTES, LineReader
-from rl_orch.worker.external.protocol import Saved, Teller, understood
+from rl_orch.worker.external.line_protocol import Saved, Teller, understood
+from rl_orch.worker.external.line_reader import CHUNK_BYTES, LINE_BYTES, LineReader
 from rl_orch.worker.external.tensorboard_files import Scalar
 
 RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"

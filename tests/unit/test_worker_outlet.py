@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rl_orch.io.checkpoints import catalog, checkpoint_files
-from rl_orch.io.checkpoints.retention import CheckpointRetention
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.run import events
 from rl_orch.io.run.command_socket import COMMANDS, Request
 from rl_orch.io.run.directory import RunDir

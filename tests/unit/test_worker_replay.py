@@ -18,9 +18,9 @@ from rl_orch.io.checkpoints import (
     replay_files,
     replay_segments,
 )
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
-from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.rl.replay.buffer import LogSegment

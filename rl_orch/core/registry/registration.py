@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from rl_orch import gate
 from rl_orch.core.registry import evidence
+from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.registry.models import Registry
-from rl_orch.core.registry.retention import Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name

@@ -1,7 +1,7 @@
 """The verbs of the registry: list, show, validate, verify, promote, rollback, unalias, prune.
 
 `client.models.Models` has the same ones over HTTP. What is allowed is decided in `promotion.py`;
-what is written, in `registry.py`, `aliases.py` and `retention.py`.
+what is written, in `registry.py`, `aliases.py` and `model_retention.py`.
 """
 
 from dataclasses import replace
@@ -12,10 +12,10 @@ from rl_orch.core.ports import ModelEvaluator
 from rl_orch.core.registry import integrity, judging, promotion, references
 from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, AliasKey, Change, returns_to
 from rl_orch.core.registry.judging import ValidationRequest
+from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.promotion import PromotionRule
 from rl_orch.core.registry.references import KnowsRuns, PolicySource
-from rl_orch.core.registry.retention import Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.io.checkpoints import catalog

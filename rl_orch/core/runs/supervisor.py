@@ -17,6 +17,7 @@ from rl_orch.core.registry.evidence import wanted
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.registration import FINAL, judge, keep_models, report_on, retain_models
 from rl_orch.core.runs.event_follower import EventFollower
+from rl_orch.core.runs.process_watch import RunProcess
 from rl_orch.core.runs.progress import (
     Progress,
     after_training,
@@ -25,7 +26,6 @@ from rl_orch.core.runs.progress import (
     was_interrupted,
     worth_a_retry,
 )
-from rl_orch.core.runs.run_process import RunProcess
 from rl_orch.core.runs.state import advance
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from rl_orch.core.store.database import Database, Lock
-from rl_orch.core.store.schema import migrate
+from rl_orch.core.store.schema_upgrade import migrate
 from rl_orch.core.store.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS, VERDICTS
 from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, Run, queries

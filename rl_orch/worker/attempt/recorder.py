@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl_orch.io.checkpoints import catalog, checkpoint_files
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
-from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind

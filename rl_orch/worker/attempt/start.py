@@ -10,8 +10,8 @@ from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints import catalog, checkpoint_files, replay_files
 from rl_orch.io.checkpoints import replay_segments as segments
 from rl_orch.io.checkpoints.checkpoint_files import CheckpointContents
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
-from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, read

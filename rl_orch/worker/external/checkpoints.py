@@ -10,12 +10,12 @@ from typing import Any
 
 from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.external import ExternalCheckpoint
-from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind
-from rl_orch.worker.external.protocol import Saved
+from rl_orch.worker.external.line_protocol import Saved
 
 
 def kept_by(deposit: ExternalCheckpoint, root: Path) -> CheckpointRetention:

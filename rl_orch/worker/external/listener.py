@@ -12,8 +12,8 @@ from rl_orch.records import EventKind
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.external.checkpoints import CheckpointKeeper
-from rl_orch.worker.external.lines import LineReader
-from rl_orch.worker.external.protocol import Saved, Teller, understood
+from rl_orch.worker.external.line_protocol import Saved, Teller, understood
+from rl_orch.worker.external.line_reader import LineReader
 from rl_orch.worker.external.scratch import Scratch
 from rl_orch.worker.external.tensorboard_files import FILES, Scalar, Scalars
 

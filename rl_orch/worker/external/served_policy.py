@@ -25,7 +25,7 @@ from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.external import program
-from rl_orch.worker.external.json_lines import Dialogue
+from rl_orch.worker.external.request_reply import Dialogue
 from rl_orch.worker.external.scratch import facts
 
 FIRST_S = 60.0

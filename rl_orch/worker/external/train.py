@@ -18,9 +18,9 @@ from typing import Any
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.external import ExternalCheckpoint
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
-from rl_orch.io.checkpoints.retention import CheckpointRetention
 from rl_orch.io.files import private, regular
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.command_socket import Request

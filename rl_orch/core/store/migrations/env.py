@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that `schema.py` hands over."""
+"""Alembic's entry: runs the migrations on the connection that `schema_upgrade.py` hands over."""
 
 from alembic import context
 
