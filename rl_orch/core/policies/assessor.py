@@ -15,7 +15,7 @@ SEED_BYTES = 4
 
 
 class SubprocessEvaluator:
-    """`Assess` by children, as many as are worth it.
+    """`ModelEvaluator` by children, as many as are worth it.
 
     The seed follows from what the two models are: however often they meet, they meet on the same
     episodes, so that trying again is no second chance.
