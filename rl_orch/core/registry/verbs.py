@@ -1,7 +1,7 @@
 """The verbs of the registry: list, show, validate, verify, promote, rollback, unalias, prune.
 
-`client.models.RemoteModels` has the same ones over HTTP. What is allowed is decided in `promotion.py`;
-what is written, in `models.py`, `aliases.py` and `model_retention.py`.
+`client.models.RemoteModels` has the same ones over HTTP. What is allowed is decided in
+`promotion.py`; what is written, in `models.py`, `aliases.py` and `model_retention.py`.
 """
 
 from dataclasses import replace
