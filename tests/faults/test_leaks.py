@@ -291,7 +291,8 @@ class TestRuns:
         ended = until(lambda: runner.poll(handle), timeout_s=SECONDS)
         assert ended == Exit(-signal.SIGKILL)
         assert_all_ended(here)
-        assert runner.sweep(directory, through=1) == len(set(leaking.started(here)) - {handle})
+        # Besides those that the environment noted, the run may have had a child that compiles.
+        assert runner.sweep(directory, through=1) >= len(set(leaking.started(here)) - {handle})
         assert runner.sweep(directory, through=1) == 0
 
     def test_a_sweep_by_another_process_ends_all_of_a_run_that_lives(
@@ -300,13 +301,13 @@ class TestRuns:
         directory = run_directory(here, "hangs")
         handle = runner.start(directory, Task(attempt=1))
         until(lambda: leaking.started(here), timeout_s=SECONDS)
-        other = LocalRunner()
+        other, subreaper = LocalRunner(), psutil.Process(pids.pid_of(handle)).ppid()
         assert other.sweep(directory, through=0) == 0
         assert other.poll(handle) is None
-        assert other.sweep(directory, through=1) == len(set(leaking.started(here)))
+        assert other.sweep(directory, through=1) >= len(set(leaking.started(here)))
         assert_all_ended(here)
         runner.sweep(directory, through=1)
-        assert psutil.Process().children() == []
+        assert not psutil.pid_exists(subreaper)  # Nor is it a zombie.
         assert runner.poll(handle) == Exit(-signal.SIGKILL)
 
     def test_a_run_whose_subreaper_is_killed_ends_with_what_carries_its_cookie(

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from rl_orch.cli import rlctl
+from rl_orch.errors import RlctlError
 from rl_orch.io.processes import pids, run_process
 from rl_orch.io.run.directory import RunDir
 from tests.conftest import python_path
@@ -140,7 +141,7 @@ class Shell:
 
     def processes(self) -> list[psutil.Process]:
         """Every process that works in this home."""
-        holders = [RunDir(path).lock_holder() for path in self.home.glob("runs/*")]
+        holders = [_lock_holder(path) for path in self.home.glob("runs/*")]
         working = {pids.pid_of(holder) for holder in holders if holder is not None}
         found = []
         for process in psutil.process_iter(["cmdline", "status"]):
@@ -162,6 +163,14 @@ class Shell:
             child.communicate()
         for process in self.processes():
             process.kill()
+
+
+def _lock_holder(path: Path) -> str | None:
+    """Who holds the lock of a run directory, which a test may have made something else."""
+    try:
+        return RunDir(path).lock_holder()
+    except RlctlError:
+        return None
 
 
 @pytest.fixture

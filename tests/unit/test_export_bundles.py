@@ -190,7 +190,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "no manifest": (empty_manifest, r"fails its digest: MANIFEST\.json"),
     "a card with a new manifest": (another_card, r"another file than bundle\.json .*README\.md"),
     "external data": (external_data, r"outside itself: policy\.onnx: '\.\./\.\./etc/passwd'"),
-    "symlink": (link, r"cannot be read: policy\.safetensors"),
+    "symlink": (link, r"other than a file: policy\.safetensors"),
     "traversal": (traverse, r"outside itself: '\.\./elsewhere'"),
     "extra file": (foreign_file, r"does not belong to it: evil\.pkl"),
     "extra file, listed": (foreign_file_that_is_listed, r"does not belong to it: evil\.pkl"),

@@ -83,7 +83,8 @@ def test_a_file_larger_than_any_spec_is_refused_unread(tmp_path: Path) -> None:
     try:
         with pytest.raises(BadInput, match=f"too large; at most {MAX_BYTES:,} bytes"):
             read_spec(file)
-        assert tracemalloc.get_traced_memory()[1] < 10 * MAX_BYTES
+        # A hundredth of the file: other threads and modules that are loaded now count, too.
+        assert tracemalloc.get_traced_memory()[1] < 10**8
     finally:
         tracemalloc.stop()
 
