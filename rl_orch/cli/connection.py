@@ -146,12 +146,17 @@ def _tail(connected: Connected, run_id: str, offset: int) -> Tail:
 def lasting(
     home: Path | None, database: str | None, server: str | None = None, *, reading: bool = False
 ) -> RetryingConnection:
-    """A connection for long waits."""
+    """A connection for long waits.
+
+    `connect` has had an answer from the home's own service, so reading from it is tried again even
+    if it died right after. A first change never is: it may have been made.
+    """
 
     def renew() -> Connected:
         return connect(home, database, server, reading=reading)
 
-    return RetryingConnection(renew, renew(), keeps_token=server is not None)
+    answered = reading and server is None
+    return RetryingConnection(renew, renew(), answered, keeps_token=server is not None)
 
 
 def place_flags(home: Path | None, database: str | None, server: str | None = None) -> str:

@@ -110,6 +110,31 @@ def test_whoever_waits_goes_on_with_the_next_service(monkeypatch: pytest.MonkeyP
         RetryingConnection(lambda: second, first).ask(question)
 
 
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_service_that_dies_before_its_first_answer_is_read_again_and_told_nothing_twice(
+    reading: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "TRY_EVERY_S", 0.0)
+    asked: list[int] = []
+
+    def question(_connected: connection.Connected) -> str:
+        asked.append(len(asked))
+        if asked == [0]:
+            raise Unavailable("")
+        return "an answer"
+
+    monkeypatch.setattr(
+        connection, "connect", lambda *_, **__: Client("http://127.0.0.1:1", patience_s=0.0)
+    )
+    line = lasting(None, None, reading=reading)
+    if reading:
+        assert line.ask(question) == "an answer"
+    else:
+        with pytest.raises(Unavailable):
+            line.ask(question)
+    assert len(asked) == 1 + reading
+
+
 def test_a_token_of_ones_own_that_is_refused_is_not_tried_again(rlctl: Rlctl) -> None:
     asked: list[connection.Connected] = []
 
