@@ -57,9 +57,9 @@ class _RingSink:
     recent: recent.Recent
     run_id: str
 
-    def write(self, event: Event) -> None:
-        """Take one event."""
-        self.recent.take(self.run_id, (event,))
+    def write(self, batch: Sequence[Event]) -> None:
+        """Take some events."""
+        self.recent.take(self.run_id, batch)
 
     def flush(self) -> None:
         """Nothing waits."""

@@ -1,11 +1,16 @@
 """What happened in a run, one line of its event file at a time."""
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from rl_orch.records.record import Record
+
+MOST = 1 << 53
+"""No counter of ours gets there; a database could not hold much more."""
+
+Count = Annotated[int, Field(ge=0, lt=MOST)]
 
 
 class EventKind(StrEnum):
@@ -29,11 +34,11 @@ class Event(Record):
     """
 
     v: Literal[1] = 1
-    seq: int
-    attempt: int
-    ts: float
+    seq: Annotated[Count, Field(ge=1)]
+    attempt: Count
+    ts: FiniteFloat
     run: str
-    step: int
+    step: Count
     kind: EventKind
     key: str
     value: Any = None

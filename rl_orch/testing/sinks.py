@@ -24,9 +24,8 @@ class SinkContract(ABC):
         sink = self.make_sink(tmp_path)
         told = {"losses/value_loss": [(8, 1.5), (16, 0.25)], "charts/learning_rate": [(8, 2.0)]}
         for key, points in told.items():
-            for step, value in points:
-                sink.write(_event(EventKind.METRIC, key, value, step=step))
-        sink.write(_event(EventKind.METRIC, "losses/value_loss", "text", step=24))
+            sink.write([_event(EventKind.METRIC, key, value, step=step) for step, value in points])
+        sink.write([_event(EventKind.METRIC, "losses/value_loss", "text", step=24)])
         sink.flush()
         kept = self.read_back(tmp_path)
         assert {key: kept.get(key) for key in told} == told
@@ -36,8 +35,9 @@ class SinkContract(ABC):
         """A sink may ignore an event, but never refuses one."""
         sink = self.make_sink(tmp_path)
         for kind in EventKind:
-            for value in (1.5, "text", None, {"nested": [1]}):
-                sink.write(_event(kind, "k", value, step=1))
+            values = (1.5, "text", None, {"nested": [1]})
+            sink.write([_event(kind, "k", value, step=1) for value in values])
+        sink.write([])
         sink.flush()
         sink.close()
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ class Memory:
         self.failed = threading.Event()
         self.closed = 0
 
-    def write(self, event: Event) -> None:
+    def write(self, batch: Sequence[Event]) -> None:
         if self.failing_writes:
             self.failing_writes -= 1
             self.failed.set()
             raise ConnectionError("backend is down")
-        self.taken.append(event.value)
+        self.taken += [event.value for event in batch]
 
     def flush(self) -> None:
         if self.failing_flushes:
@@ -52,7 +53,7 @@ class Hanging(Memory):
         self.entered = threading.Event()
         self.released = threading.Event()
 
-    def write(self, event: Event) -> None:
+    def write(self, batch: Sequence[Event]) -> None:
         self.entered.set()
         self.released.wait(PATIENCE_S)
 
@@ -149,7 +150,7 @@ def test_a_sink_that_hangs_is_left_behind_and_the_loss_counted(tmp_path: Path) -
 
 def test_a_sink_that_exits_the_program_is_a_failing_sink(tmp_path: Path) -> None:
     class Exiting(Memory):
-        def write(self, event: Event) -> None:
+        def write(self, batch: Sequence[Event]) -> None:
             self.failed.set()
             raise SystemExit(3)
 

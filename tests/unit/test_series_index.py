@@ -37,7 +37,7 @@ def expected(folder: Path) -> Curves:
     """The curves in an event file, the slow way."""
     curves: Curves = {}
     for event in fold(read(folder / "events.jsonl")):
-        for key, value in names.of_event(event).items():
+        for key, value in names.of_event(event):
             curves.setdefault(key, []).append((event.step, repr(value)))
     return {key: sorted(curves[key], key=lambda point: point[0]) for key in sorted(curves)}
 
@@ -170,8 +170,7 @@ def test_any_file_folds_as_it_does_line_by_line_however_it_grows(
     lines: list[bytes], cuts: list[int]
 ) -> None:
     whole = b"".join(line + b"\n" for line in lines)
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_rows, "_SLICE", 4)
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for size in sorted([*(min(cut, len(whole)) for cut in cuts), len(whole)]):
             (folder / "events.jsonl").write_bytes(whole[:size])
@@ -209,7 +208,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Index(run).catch_up()
-    monkeypatch.setattr(event_rows, "_parsed", lambda _: pytest.fail("lines were parsed"))
+    monkeypatch.setattr(events, "parse", lambda _: pytest.fail("lines were parsed"))
     assert Index(run).catch_up()
     assert Index(run).keys()
 
@@ -411,7 +410,7 @@ def test_a_whole_index_is_read_where_nothing_can_be_written(
         file.write(b'{"v":1,"torn')
     Index(run).catch_up()
     monkeypatch.setattr(database, "FREE_BYTES", 1 << 60)
-    monkeypatch.setattr(event_rows, "_parsed", lambda _: pytest.fail("read the event file"))
+    monkeypatch.setattr(event_rows._Sorter, "take", lambda *_: pytest.fail("read the file"))
     assert answer(run) == expected(run)
 
 

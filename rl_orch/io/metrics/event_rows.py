@@ -6,14 +6,13 @@ Which rows count once the attempts of a run are folded into one history is `Line
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from rl_orch.io.files import regular
 from rl_orch.io.metrics import names
@@ -29,11 +28,6 @@ WIDTH = 5
 EPISODE_WIDTH = 6
 WHOLE = frozenset({EventKind.STATE, EventKind.EVAL, EventKind.CHECKPOINT, EventKind.GUARDRAIL})
 """Kinds of events that are few and say more than a number: their lines are kept."""
-
-_SLICE = 128
-"""Lines that are read at once: few enough for what they become to stay in the processor's cache."""
-
-_EVENTS = TypeAdapter(list[Event])
 
 
 class Lineage(Record):
@@ -86,12 +80,11 @@ def read(path: Path, offset: int, lineage: Lineage) -> EventRows:
     if end == 0:
         after = events.after_endless(path, offset, len(chunk), longest=events.TAIL_BYTES)
         return _Sorter(lineage).rows(after)
-    lines = chunk[:end].split(b"\n")
     sorter = _Sorter(lineage)
-    for start in range(0, len(lines), _SLICE):
-        for event, line in _parsed([line for line in lines[start : start + _SLICE] if line]):
-            if event is not None:
-                sorter.take(event, line)
+    for line in chunk[:end].split(b"\n"):
+        event = events.parse(line)
+        if event is not None:
+            sorter.take(event, line)
     return sorter.rows(offset + end)
 
 
@@ -115,7 +108,7 @@ class _Sorter:
             return
         if attempt > self._top:
             self._top = attempt
-        for name, number in _numbers(event):
+        for name, number in names.of_event(event):
             self._curves[name].extend((event.step, number, event.ts, attempt, event.seq))
             if attempt < self._lowest:
                 self._lowest = attempt
@@ -138,23 +131,5 @@ class _Sorter:
         )
 
 
-def _numbers(event: Event) -> Iterable[tuple[str, float]]:
-    """As `names.of_event`, but quick for what nearly every event is."""
-    value, key = event.value, event.key
-    if type(value) is float and event.kind == "metric" and len(key) <= names.KEY_CHARS:
-        return ((key, value),)
-    return names.of_event(event).items()
-
-
 def _table(flat: Sequence[float], width: int) -> Floats:
     return np.array(flat, np.float64).reshape(-1, width)
-
-
-def _parsed(lines: Sequence[bytes]) -> Iterable[tuple[Event | None, bytes]]:
-    """The event on each of some lines: read at once where each is an object, else one by one."""
-    text = b"\n".join(lines)
-    if text.startswith(b"{") and text.endswith(b"}") and text.count(b"}\n{") == len(lines) - 1:
-        with suppress(ValueError):
-            together = _EVENTS.validate_json(b"[%b]" % text.replace(b"\n", b","))
-            return zip(map(events.in_bounds, together), lines, strict=True)
-    return ((events.parse(line), line) for line in lines)

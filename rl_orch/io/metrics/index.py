@@ -21,9 +21,10 @@ from rl_orch.io.metrics.decimate import LEAST_POINTS, decimate
 from rl_orch.io.metrics.event_rows import Floats
 from rl_orch.io.metrics.series import POINTS, Key, Series
 from rl_orch.io.metrics.snapshot import IndexSnapshot, chunks
-from rl_orch.io.run import events, history
+from rl_orch.io.run import history
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Event, EventKind, History
+from rl_orch.records.events import MOST
 
 MOST_POINTS = 1_000_000
 """Points that one answer holds at most."""
@@ -197,7 +198,7 @@ def _between(curve: Floats, from_step: int | None, to_step: int | None) -> Float
 
 def _in_reach(step: int) -> float:
     """A number that is to all steps what the step is; and that a float holds."""
-    return float(max(-1, min(step, events.MOST)))
+    return float(max(-1, min(step, MOST)))
 
 
 def _series(key: str, curve: Floats, most: int) -> Series:

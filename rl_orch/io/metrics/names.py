@@ -3,6 +3,7 @@
 Every tracker, screen and index asks here, so that a curve has one name wherever it is looked at.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rl_orch.io.run.history import number_of
@@ -17,15 +18,17 @@ KEY_CHARS = 256
 """A longer key is the name of no curve."""
 
 
-def of_event(event: Event) -> dict[str, float]:
-    """The numbers of an event by the names of their curves."""
-    name = name_of(event.kind, event.key)
+def of_event(event: Event) -> Sequence[tuple[str, float]]:
+    """The numbers of an event, each after the name of its curve."""
+    name, value = name_of(event.kind, event.key), event.value
     if name is None:
-        return {}
-    named = {name: number_of(event.value)}
+        return ()
+    if type(value) is float and event.kind is not EventKind.EPISODE:
+        return ((name, value),)  # As nearly every event is.
+    named = [(name, number_of(value))]
     if event.kind is EventKind.EPISODE:
-        named[EPISODIC_LENGTH] = number_of(event.tags.get("length"))
-    return {name: number for name, number in named.items() if number is not None}
+        named.append((EPISODIC_LENGTH, number_of(event.tags.get("length"))))
+    return [(name, number) for name, number in named if number is not None]
 
 
 @lru_cache

@@ -92,7 +92,7 @@ class _Ring:
             self._rows.clear()
         self._attempt = max(self._attempt, event.attempt)
         if event.attempt == self._attempt:
-            for key, value in names.of_event(event).items():
+            for key, value in names.of_event(event):
                 self._rows.append((key, event.step, value, event.ts))
 
     def newest(self, count: int, keys: Collection[str]) -> list[Row]:

@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from rl_orch.records import Event, EventKind, History, Record
 
 POINTS = 2_000
 """As many as a screen can show of one curve."""
+
+_BATCH = 1_000
+"""Events that a tracker is given at once."""
 
 
 class Series(Record):
@@ -117,8 +121,9 @@ def _index(path: Path) -> Any:
 def _write_tensorboard(source: Path, folder: Path) -> None:
     sink = plugins.load("trackers", "tensorboard")(folder)
     try:
-        for event in folded(source, (EventKind.EPISODE, *names.NUMERIC)):
-            sink.write(event)
-        sink.flush()
+        history = folded(source, (EventKind.EPISODE, *names.NUMERIC))
+        while batch := [*islice(history, _BATCH)]:
+            sink.write(batch)
+            sink.flush()
     finally:
         sink.close()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rl_orch.io.run.events import MOST, folded, is_start
+from rl_orch.io.run.events import folded, is_start
 from rl_orch.records import (
     Episodes,
     EpisodeSummary,
@@ -15,6 +15,7 @@ from rl_orch.records import (
     Exactness,
     History,
 )
+from rl_orch.records.events import MOST
 
 
 def exactness(events: Iterable[Event]) -> Exactness | None:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from rl_orch.io.files import private, regular
 from rl_orch.io.run import events
 from rl_orch.records import Event
 
-_SLICE = 256
+_SLICE = 1024
 _CHUNK_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -27,11 +27,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Sink(Protocol):
     """A place where events go. It may raise, and is asked again later.
 
-    An event can come a second time, when a process died between a flush and the note of it.
+    Events can come a second time: those of a batch that was refused, and those that a process which
+    died had flushed, but not noted.
     """
 
-    def write(self, event: Event) -> None:
-        """Take one event; it may wait in memory until `flush`."""
+    def write(self, batch: Sequence[Event]) -> None:
+        """Take some events, in their order; they may wait in memory until `flush`."""
 
     def flush(self) -> None:
         """Return once every event taken is where it belongs."""
@@ -42,15 +43,15 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tee:
-    """Several sinks as one, told in their order. An event that one refuses comes again, so only
+    """Several sinks as one, told in their order. A batch that one refuses comes again, so only
     the first may refuse any."""
 
     sinks: tuple[Sink, ...]
 
-    def write(self, event: Event) -> None:
+    def write(self, batch: Sequence[Event]) -> None:
         """Tell all of them."""
         for sink in self.sinks:
-            sink.write(event)
+            sink.write(batch)
 
     def flush(self) -> None:
         """Return once all of them have kept what they took."""
@@ -150,10 +151,8 @@ class Pump:
     def _deliver(self, batch: events.Tail) -> None:
         """Write and flush a batch, however often that takes; leave it undone if time is over."""
         attempt, timely = _timely(batch.events, self._progress.attempt)
-        for event in timely:
-            if not self._insist(partial(self._sink.write, event)):
-                return
-        if not self._insist(self._sink.flush):
+        taken = self._insist(partial(self._sink.write, timely))
+        if not taken or not self._insist(self._sink.flush):
             return
         written = self._progress.written + len(timely)
         self._progress = _Progress(batch.offset, attempt, written)

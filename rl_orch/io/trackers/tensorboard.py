@@ -9,6 +9,8 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Sequence
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 
@@ -20,7 +22,6 @@ from rl_orch.io.metrics import names
 from rl_orch.io.run import events
 from rl_orch.records import Event
 
-_LARGEST_STEP = 2**63 - 2
 _VERSION = "brain.Event:2"
 _MASK = 0xA282EAD8
 _NUMBERS = itertools.count()
@@ -44,14 +45,16 @@ class TensorBoard:
         self._append(event_pb2.Event(wall_time=time.time(), file_version=_VERSION))
         self.flush()
 
-    def write(self, event: Event) -> None:
-        """Take the scalars of one event, if it has any."""
-        if event.step > _LARGEST_STEP:
-            return
+    def write(self, batch: Sequence[Event]) -> None:
+        """Take the scalars of some events."""
+        for event in batch:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
         if events.is_start(event):
             self._append_start(event)
         message = event_pb2.Event(wall_time=event.ts, step=event.step)
-        for key, number in names.of_event(event).items():
+        for key, number in names.of_event(event):
             message.summary.value.add(tag=key, simple_value=number)
         if message.HasField("summary"):
             self._append(message)
@@ -78,9 +81,14 @@ class TensorBoard:
     def _append(self, message: event_pb2.Event) -> None:
         """Add a record: its length, its bytes, and a checksum after each."""
         data: bytes = message.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        self._pending += length + struct.pack("<I", masked_crc(length))
-        self._pending += data + struct.pack("<I", masked_crc(data))
+        self._pending += _length(len(data)) + data + struct.pack("<I", masked_crc(data))
+
+
+@lru_cache
+def _length(count: int) -> bytes:
+    """The beginning of a record of so many bytes. Few lengths occur, and they occur often."""
+    length = struct.pack("<Q", count)
+    return length + struct.pack("<I", masked_crc(length))
 
 
 def masked_crc(data: bytes) -> int:
