@@ -92,8 +92,7 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
         return PolicySource(path, kind_of(path))
     chosen = model(models, runs, word)
     path = Path(chosen.model_path)
-    run = None if chosen.run_id is None else _run(runs, chosen.run_id)
-    return PolicySource(path, kind_of(path), chosen, run)
+    return PolicySource(path, kind_of(path), chosen, run_of(runs, chosen))
 
 
 def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
@@ -307,8 +306,8 @@ def _nothing_there(word: str) -> NotFound:
     )
 
 
-def _run(runs: KnowsRuns, run_id: str) -> Run | None:
-    try:
-        return runs.get(run_id)
-    except NotFound:
-        return None
+def run_of(runs: KnowsRuns, model: ModelVersion) -> Run | None:
+    """The run that made a model, if it is still known."""
+    with suppress(NotFound):
+        return None if model.run_id is None else runs.get(model.run_id)
+    return None
