@@ -22,7 +22,7 @@ from rl_orch.io.processes.task_child import ProgressCallback
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt, read
-from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State
+from rl_orch.records import Attempt, EvalReport, EventKind, Run, State
 from rl_orch.spec.groups import MOST_SEEDS
 
 LATEST = 1e11
@@ -201,7 +201,7 @@ def attempts_in(directory: RunDir) -> list[Attempt]:
             continue
         fields = attempts.setdefault(event.attempt, {"started_at": event.ts})
         if event.key == "ended":
-            fields |= {"ended_at": event.ts, "reason": _reason(event)}
+            fields |= {"ended_at": event.ts, "reason": str(event.tags.get("reason", ""))}
     run_id = directory.path.name
     return [Attempt(run_id=run_id, number=n, **fields) for n, fields in sorted(attempts.items())]
 
@@ -301,10 +301,6 @@ def _let_append(root: Path) -> None:
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode):
             path.chmod(stat.S_IMODE(mode) | stat.S_IRUSR | stat.S_IWUSR)
-
-
-def _reason(event: Event) -> str:
-    return str(event.tags.get("reason", ""))
 
 
 def _is_left_out(parts: tuple[str, ...], mode: int) -> bool:
