@@ -137,9 +137,8 @@ def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
     changes: dict[str, list[AliasChange]] = {}
     for row in connection.execute(query.order_by(ALIAS_HISTORY.c.id)):
         changes.setdefault(row.alias, []).append(_change(row))
-    there = set(
-        connection.execute(sa.select(MODELS.c.id).where(MODELS.c.env_id == env_id)).scalars()
-    )
+    ids = sa.select(MODELS.c.id).where(MODELS.c.env_id == env_id)
+    there = set(connection.execute(ids).scalars())
     reasons: dict[int, str] = {}
     for alias, history in changes.items():
         holder = returns_to(history, there.__contains__)

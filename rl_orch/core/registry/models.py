@@ -61,9 +61,8 @@ class Registry:
             "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
         }
         with self._store.holding(run.id, lease) as connection:
-            row = connection.execute(
-                sa.select(MODELS).where(MODELS.c.model_path == str(path))
-            ).one_or_none()
+            there = sa.select(MODELS).where(MODELS.c.model_path == str(path))
+            row = connection.execute(there).one_or_none()
             if row is not None:
                 _renew(connection, row, report, values["digest"])
                 return int(row.id)
@@ -316,10 +315,8 @@ def _is_largest(connection: sa.Connection, model_id: int, judgement: Judgement) 
     """Whether no verdict on the same files was over more episodes: a small sample takes no place of
     a larger one."""
     stored = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
-    most = max(
-        (verdict.episodes or 0 for verdict in stored if verdict.baseline_id is None), default=0
-    )
-    return (judgement.episodes or 0) >= most
+    sizes = (verdict.episodes or 0 for verdict in stored if verdict.baseline_id is None)
+    return (judgement.episodes or 0) >= max(sizes, default=0)
 
 
 def _measured(report: EvalReport) -> dict[str, Any]:

@@ -149,13 +149,9 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
             hint=f"Say which is meant: --env {environments[0]}, or {BEST}@{environments[0]}.",
         )
     of_it = "" if env is None else f" of {env}"
-    others = (
-        f"; there are some of: {', '.join(environments)}"
-        if environments
-        else "; there are none at all"
-    )
+    others = f"some of: {', '.join(environments)}" if environments else "none at all"
     raise NotFound(
-        f"no validated model{of_it}{others}",
+        f"no validated model{of_it}; there are {others}",
         hint="A gate that its run passes validates one, or `rlctl registry validate`.",
     )
 

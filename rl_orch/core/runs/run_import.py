@@ -83,11 +83,6 @@ class IncomingRun:
         """Whether the source is still where it was."""
         return self.workspace is not None
 
-    @property
-    def is_from_elsewhere(self) -> bool:
-        """Whether it was not in this home before, under its own name."""
-        return self.renamed or self.is_copy
-
     def publish(self) -> None:
         """Give the directory its name, on the disk for good."""
         if self.place != self.target.path:
@@ -125,7 +120,7 @@ def bringing(
             coming = _brought(source, target, stack, move=move, watch=watch)
             try:
                 arrived = RunDir(coming.place)
-                if coming.is_from_elsewhere:
+                if coming.renamed or coming.is_copy:  # It was not in this home before.
                     coming.module_path = arrived.module_path()
                     forget_modules(arrived)
                     private.close_tree(arrived.path, like=target.path.parent)

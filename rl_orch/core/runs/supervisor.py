@@ -159,10 +159,8 @@ class Supervisor:
     def hold_back(self, why: str | None = None) -> None:
         """End the run if it waits to be started."""
         if self.run.state is State.QUEUED:
-            waits = f"stopped before attempt {self.run.attempt + 1}"
-            self._become(
-                State.STOPPED, why or (waits if self.run.attempt else "stopped before it started")
-            )
+            next_one = f"attempt {self.run.attempt + 1}" if self.run.attempt else "it started"
+            self._become(State.STOPPED, why or f"stopped before {next_one}")
             self.save()
 
     def ask_to_stop(self) -> None:
@@ -438,10 +436,8 @@ class Supervisor:
             return
         try:
             self.save()
-        except LeaseLost:
-            raise
         except RlctlError as error:
-            if not self.run.active:
+            if not self.run.active or isinstance(error, LeaseLost):
                 raise
             LOG.warning("run not saved yet: %s: %s", self.run.id, error)
             self._saved_at = self.timer()
