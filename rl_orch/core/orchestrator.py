@@ -6,8 +6,8 @@ and runners, and nothing of terminals, HTTP or torch.
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -173,19 +173,28 @@ class Orchestrator(Verbs):
         """Record an incoming run with its attempts and models, and return it."""
         run, lease = coming.run, pids.lease()
         self.store.add(run, lease=lease, ready=coming.publish)
-        try:
+        with self.arriving(run.id, lease):
             for attempt in run_import.attempts_in(coming.target):
                 self.store.put_attempt(attempt, lease=lease)
             run_import.register_models(self.registry, run, models, lease=lease)
             return self.orphans.looked_at(run, lease)
+
+    @contextmanager
+    def arriving(self, run_id: str, lease: str) -> Iterator[None]:
+        """A run that was just recorded, while what belongs to it is.
+
+        Whatever is raised meanwhile, nothing stays of it here.
+        """
+        try:
+            yield
         except BaseException:
-            self.orphans.forget(run.id)
+            self.orphans.forget(run_id)
             with suppress(RlctlError):
-                self.registry.forget_run(run.id)
-                self.store.remove(run.id)
+                self.registry.forget_run(run_id)
+                self.store.remove(run_id)
             raise
         finally:
-            self.store.release(run.id, lease=lease)
+            self.store.release(run_id, lease=lease)
 
     def kill(self, run_id: str) -> None:
         """End a run's root at once and tell nobody, as a power cut would."""
@@ -256,19 +265,16 @@ class Orchestrator(Verbs):
             carry_out(supervisors, slots=slots, watch=watched, stop_requests=stop_requests)
         finally:
             pumps.close()
-            self._release(supervisors)
+            for supervisor in supervisors:
+                self.store.release(supervisor.run.id, lease=supervisor.lease)
+                pids.let_go(supervisor.lease)
         return [_result(supervisor) for supervisor in supervisors]
-
-    def _release(self, supervisors: Sequence[Supervisor]) -> None:
-        for supervisor in supervisors:
-            self.store.release(supervisor.run.id, lease=supervisor.lease)
-            pids.let_go(supervisor.lease)
 
     def _result(self, run_id: str) -> RunResult:
         """Outcome of a run that ended some time ago."""
         run = self.store.get(run_id)
         models = [m for m in self.registry.of_run(run_id) if m.id == run.model_id]
-        report = RunDir(Path(run.path)).read_report("final")
+        report = RunDir.of(run).read_report("final")
         return RunResult(run, report, models[0].verdict if models else None)
 
 

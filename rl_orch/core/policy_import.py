@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
@@ -94,7 +93,8 @@ def import_policy(
     """
     here.refuse_unwritable()
     size = _size_of(path) + (0 if wish.normalizer is None else _size_of_file(wish.normalizer))
-    _refuse_without_room(here.home, path, size)
+    spare = "Free space on that disk, or name a home on another one with --home."
+    room.refuse_without(here.home / "runs", _called(path), COPIES * size, hint=spare)
     try:
         with workspaces.workspace(here.home / "runs") as scratch:
             arrival = fit(read(path, wish, scratch, watch), watch)
@@ -126,7 +126,8 @@ def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
         "out": str(arrival.scratch / FITTED),
         "stretched": arrival.stretched,
     }
-    return fitted(arrival, _fitting().answer(question, watch))
+    child = TaskChild(("fit foreign",), doing="fitting the policy to its environment")
+    return fitted(arrival, child.answer(question, watch))
 
 
 def fitted(arrival: Arrival, answer: Mapping[str, Any]) -> Arrival:
@@ -196,7 +197,7 @@ def _from_file(
     options = answer["options"] | {"agent.algorithm": answer["algorithm"], "env.id": wish.env}
     lineage = {"file": _called(path), "format": answer["format"], "sha256": digest, "bytes": size}
     return Arrival(
-        _spec(_nested(options), wish),
+        _spec(options, wish),
         scratch,
         lineage | {"confined": answer["confined"]},
         step=answer["step"],
@@ -250,40 +251,21 @@ def _spec(document: dict[str, Any], wish: PolicyImportRequest) -> Spec:
     return spec
 
 
-def _nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    for path, value in options.items():
-        *groups, name = path.split(".")
-        node = document
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[name] = value
-    return document
-
-
 def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVersion:
     """The model of a policy whose run was drafted, once both are known."""
     (run,), lease = drafted.runs, pids.lease()
+    root, registry = RunDir.of(run).checkpoints, here.registry
     try:
         here.store.submit((run,), key=None, digest="", lease=lease, ready=drafted.publish)
+        with here.arriving(run.id, lease):
+            (name,) = catalog.all_names(root)
+            model_id = registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
+            run = here.store.get(run.id).model_copy(update={"model_id": model_id})
+            here.store.save(run, lease=lease)
+            return registry.get(model_id)
     except BaseException:
         drafted.discard()
         raise
-    try:
-        root = RunDir.of(run).checkpoints
-        (name,) = catalog.all_names(root)
-        model_id = here.registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
-        run = here.store.get(run.id).model_copy(update={"model_id": model_id})
-        here.store.save(run, lease=lease)
-        return here.registry.get(model_id)
-    except BaseException:
-        with suppress(RlctlError):
-            here.registry.forget_run(run.id)
-            here.store.remove(run.id)
-        drafted.discard()
-        raise
-    finally:
-        here.store.release(run.id, lease=lease)
 
 
 def _size_of(path: Path) -> int:
@@ -310,15 +292,6 @@ def _refuse_other(path: Path) -> None:
 def _size_of_file(path: Path) -> int:
     with _opened(path) as file:
         return os.fstat(file.fileno()).st_size
-
-
-def _refuse_without_room(home: Path, path: Path, size: int) -> None:
-    room.refuse_without(
-        home / "runs",
-        _called(path),
-        COPIES * size,
-        hint="Free space on that disk, or name a home on another one with --home.",
-    )
 
 
 def _taken(path: Path, copy: Path) -> tuple[str, int]:
@@ -368,12 +341,4 @@ def _reading(scratch: Path) -> TaskChild:
         | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), import_path.VARIABLE: "[]"}
         | {"PYTHONDONTWRITEBYTECODE": "1"},
         folder=scratch,
-    )
-
-
-def _fitting() -> TaskChild:
-    return TaskChild(
-        ("fit foreign",),
-        doing="fitting the policy to its environment",
-        hint="Run `rlctl doctor`; the last line above may say more.",
     )

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +30,8 @@ from rl_orch.spec.model import Spec
 ALL_CHECKPOINTS = 100_000
 SAVES_BETWEEN_KILLS = 3
 LOOK_EVERY_S = 0.002
-CarryOut: TypeAlias = Callable[[RunObserver], RunResult]
+CarryOut: TypeAlias = Callable[..., RunResult]
+"""Carries a run out to its end; takes who is to `watch`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,12 @@ class Trial:
 
     def certify(self) -> Certificate:
         """Train twice, compare, and leave the certificate in both run directories."""
-        whole = self._launch("undisturbed")(self.watch).run
+        whole = self._launch("undisturbed")(watch=self.watch).run
         _refuse_untrained(whole)
-        killed, moments = self._killed(RunDir(Path(whole.path)), whole.env_steps)
+        killed, moments = self._killed(RunDir.of(whole), whole.env_steps)
         certificate = _certificate(self.spec, whole, killed, moments)
         for run in (whole, killed):
-            RunDir(Path(run.path)).write_certificate(certificate)
+            RunDir.of(run).write_certificate(certificate)
         return certificate
 
     def _killed(self, whole: RunDir, env_steps: int) -> tuple[Run, list[Kill]]:
@@ -66,7 +68,7 @@ class Trial:
             part = (number + self.chance.random()) / self.kills
             aim = int(first + 0.8 * (env_steps - first) * part)
             killer = Killer(self.orchestrator, aim, lag_s, self.chance, self.watch)
-            run = carry_out(killer.watch).run
+            run = carry_out(watch=killer.watch).run
             if killer.kill is None or run.state not in RESUMABLE:
                 raise RlctlError(
                     f"only {len(moments)} of {self.kills} kills came in time, so nothing is "
@@ -74,8 +76,9 @@ class Trial:
                     hint="Lengthen train.total_timesteps, or ask for fewer --kills.",
                 )
             moments.append(killer.kill)
-            carry_out = self._resume(run.id)
-        run = carry_out(self.watch).run
+            resume = self.orchestrator.resume
+            carry_out = partial(resume, run.id, stop_requests=self.stop_requests)
+        run = carry_out(watch=self.watch).run
         _refuse_untrained(run)
         return run, _with_restores(run, moments)
 
@@ -89,20 +92,13 @@ class Trial:
                 "registry": self.spec.registry.model_copy(update={"enable": False}),
             }
         )
-        return lambda watch: self.orchestrator.launch(
-            spec, watch=watch, stop_requests=self.stop_requests
-        )
+        return partial(self.orchestrator.launch, spec, stop_requests=self.stop_requests)
 
     def _every(self) -> int:
         """As often as the spec asks for, and at least some times between two kills."""
         often = self.spec.train.total_timesteps // (SAVES_BETWEEN_KILLS * self.kills)
         asked = self.spec.checkpoint.every or self.spec.train.total_timesteps
         return max(1, min(asked, often))
-
-    def _resume(self, run_id: str) -> CarryOut:
-        return lambda watch: self.orchestrator.resume(
-            run_id, watch=watch, stop_requests=self.stop_requests
-        )
 
 
 @dataclass(slots=True)
@@ -117,13 +113,13 @@ class Killer:
     watched_by: RunObserver
     kill: Kill | None = None
     _thread: threading.Thread | None = None
-    _run: Run | None = field(default=None)
+    _run: Run | None = None
 
     def watch(self, run: Run, events: Sequence[Event]) -> None:
         """Begin to lie in wait as soon as there is a run; wait for the kill when it has ended."""
         self._run = run
         if self._thread is None and run.attempt:
-            offset = RunDir(Path(run.path)).events.stat().st_size
+            offset = RunDir.of(run).events.stat().st_size
             saving = self.chance.random() < 1 / 3
             delay_s = self.chance.uniform(0.0, self.lag_s)
             self._thread = threading.Thread(
@@ -135,7 +131,7 @@ class Killer:
             self._thread.join()
 
     def _lie_in_wait(self, run: Run, offset: int, saving: bool, delay_s: float) -> None:
-        directory, step = RunDir(Path(run.path)), -1
+        directory, step = RunDir.of(run), -1
         while step < self.aim:
             if self._ended():
                 return
@@ -173,7 +169,7 @@ def _wait_for_a_checkpoint(directory: RunDir, patience_s: float) -> None:
 
 def _with_restores(run: Run, moments: Sequence[Kill]) -> list[Kill]:
     """The kills, each with the step at which the next attempt went on."""
-    events = read(RunDir(Path(run.path)).events)
+    events = read(RunDir.of(run).events)
     begun = {event.attempt: event for event in events if is_start(event)}
     return [
         kill.model_copy(update={"resumed_at": begun[kill.attempt + 1].step}) for kill in moments
@@ -189,7 +185,7 @@ def _refuse_untrained(run: Run) -> None:
 
 
 def _certificate(spec: Spec, whole: Run, killed: Run, moments: Sequence[Kill]) -> Certificate:
-    compared = hash_chain.compare(RunDir(Path(whole.path)), RunDir(Path(killed.path)))
+    compared = hash_chain.compare(RunDir.of(whole), RunDir.of(killed))
     said = exactness(series.events(Path(killed.path), EventKind.STATE))
     exact = compared.difference is None and said is not None and said.level == "bitwise"
     return Certificate(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core.queue import dependencies, scheduler
-from rl_orch.core.queue.scheduler import Capacity, Claim, Placement
+from rl_orch.core.queue.scheduler import Capacity, Claim
 from rl_orch.core.runs.foreground import Pumps
 from rl_orch.core.runs.state import advance
 from rl_orch.core.runs.supervisor import Supervisor
@@ -252,7 +252,7 @@ class RunService:
         store = self.verbs.store
         return [store.get(name)] if name in store else store.group_runs(name)
 
-    def _start(self, chosen: Placement, lease: str | None) -> None:
+    def _start(self, chosen: Claim, lease: str | None) -> None:
         run = chosen.run
         if run.id not in self._held and not self._hold(run, lease):
             return

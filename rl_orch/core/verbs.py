@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +66,7 @@ Runners = Callable[[str], Runner]
 
 def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
     """The spec as it can be launched here, and warnings. A listing does without what looks."""
-    looked: tuple[Spec, list[Finding]]
-    looked = plugins.part("preflight").ready(home, spec)
+    looked: tuple[Spec, list[Finding]] = plugins.part("preflight").ready(home, spec)
     return looked
 
 
@@ -477,10 +477,5 @@ def _delete(directory: RunDir) -> None:
 
 
 def _checkpoint(entry: catalog.CatalogEntry) -> Checkpoint:
-    return Checkpoint(
-        name=entry.path.name,
-        step=entry.step,
-        path=str(entry.path),
-        intact=entry.intact,
-        problem=entry.problem,
-    )
+    named = {"name": entry.path.name, "path": str(entry.path)}
+    return Checkpoint.model_validate(asdict(entry) | named)

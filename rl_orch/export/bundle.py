@@ -20,13 +20,13 @@ from rl_orch.export.card import card
 from rl_orch.export.formats import Writer, Written, session_run
 from rl_orch.export.graph import PolicyGraph
 from rl_orch.export.quantizing import quantized
+from rl_orch.export.views import normalizers_of
 from rl_orch.io.policies import bundles
 from rl_orch.io.policies.bundles import INT8, Document, GraphParity, PolicyDocument, Quantized
 from rl_orch.io.policies.requests import FILES
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
-from rl_orch.rl.policies.observations import RunningNormalizer
 from rl_orch.rl.policies.policy import TENSOR_PREFIX, PolicyModule
 from rl_orch.spec.model import Spec
 
@@ -176,9 +176,8 @@ def described(
 
 def _normalizer(policy: PolicyModule, spec: Spec) -> dict[str, Any] | None:
     """Means and deviations by observation, and where they are clipped; None where neither is."""
-    modules = [m for m in policy.pipeline.modules() if isinstance(m, RunningNormalizer)]
-    names = [name for name, leaf in policy.pipeline.leaves.items() if leaf.measured]
-    counted = [(n, m) for n, m in zip(names, modules, strict=False) if m.count.item() > 0]
+    running = normalizers_of(policy.pipeline).items()
+    counted = [(name, module) for name, module in running if module.count.item() > 0]
     if not counted and spec.obs.clip_range is None:
         return None
     return {

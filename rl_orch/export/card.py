@@ -7,64 +7,65 @@ from typing import Any
 
 import yaml
 
-from rl_orch.io.policies.bundles import INT8, ONNX, Document, Port
+from rl_orch.io.policies.bundles import INT8, ONNX, Document, PolicyDocument, Port
 from rl_orch.records import EvalReport
 from rl_orch.spec.model import Spec
 
 LIBRARY = "rl-orch"
 TASK = "reinforcement-learning"
 ACTION = "action"
+FILES = (
+    "## Files\n\n`policy.onnx`, `policy.ts` (TorchScript) and `policy.pt2` (torch.export) are "
+    "the same graph; `policy.safetensors` has the weights, `spec.yaml` all options, "
+    "`report.json` every episode of the evaluation, `bundle.json` the spaces, inputs and "
+    "outputs, `MANIFEST.json` the digest of each file. ONNX and safetensors run no code "
+    "when they are loaded; load the other two only if you trust whoever made them."
+)
 
 
 def card(document: Document, spec: Spec, report: EvalReport) -> str:
     """The card as Markdown, with the front matter in YAML."""
     policy = next(iter(document.policies.values()))
+    options = spec.model_dump(mode="json", include={"env", "obs", "feature", "agent", "train"})
     parts = [
         f"---\n{yaml.safe_dump(_front_matter(spec, report), sort_keys=False)}---",
         f"# {spec.agent.algorithm.upper()} on {spec.env.id}",
         _results(report),
         "## Load and act\n\nWith NumPy and onnxruntime alone, in the folder of this file:",
-        f"```python\n{loading(policy.inputs, policy.outputs)}\n```",
+        f"```python\n{loading(policy.inputs)}\n```",
         _ports(policy.inputs, policy.outputs),
-        _parity(document),
+        _parity(policy),
         _lineage(document.lineage),
-        f"## Spec\n\n```yaml\n{yaml.safe_dump(_spec(spec), sort_keys=False)}```",
-        _files(),
+        f"## Spec\n\n```yaml\n{yaml.safe_dump(options, sort_keys=False)}```",
+        FILES,
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def loading(inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
+def loading(inputs: Sequence[Port]) -> str:
     """The lines that load the ONNX graph and define `act`."""
     state = [port for port in inputs if port.name.startswith("state.")]
     masked = any(port.name == "mask" for port in inputs)
     arguments = ["observation", *(["mask"] if masked else []), *(["first"] if state else [])]
     names = [ACTION, *(f"{port.name}.next" for port in state)]
     feeds = _feeds(inputs)
-    lines = [
-        "import numpy as np, onnxruntime",
-        f'session = onnxruntime.InferenceSession("{ONNX}")',
-    ]
-    if not state:
-        return "\n".join(
-            [
-                *lines,
-                f"def act({', '.join(arguments)}):",
-                f"    return session.run({_quoted(names)}, {{{feeds}}})[0][0]",
-            ]
-        )
     zeros = ", ".join(
         f'{json.dumps(port.name)}: np.zeros({(1, *port.shape)}, "{port.dtype}")' for port in state
     )
-    return "\n".join(
-        [
-            *lines,
-            f"state = {{{zeros}}}",
-            f"def act({', '.join(arguments)}):",
+    lines = [
+        "import numpy as np, onnxruntime",
+        f'session = onnxruntime.InferenceSession("{ONNX}")',
+        *([f"state = {{{zeros}}}"] if state else []),
+        f"def act({', '.join(arguments)}):",
+    ]
+    if state:
+        lines += [
             f"    action, *kept = session.run({_quoted(names)}, {{{feeds}, **state}})",
             "    return state.update(zip(state, kept)) or action[0]",
         ]
-    )
+    else:
+        lines.append(f"    return session.run({_quoted(names)}, {{{feeds}}})[0][0]")
+    return "\n".join(lines)
 
 
 def _feeds(inputs: Sequence[Port]) -> str:
@@ -137,8 +138,7 @@ def _ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> str:
     return f"{text}\n\n{table}"
 
 
-def _parity(document: Document) -> str:
-    policy = next(iter(document.policies.values()))
+def _parity(policy: PolicyDocument) -> str:
     rows = [
         f"| {form} | {parity.largest_difference:.1e} | {parity.differing} | {parity.rows:,} |"
         for form, parity in policy.parity.items()
@@ -164,18 +164,3 @@ def _parity(document: Document) -> str:
 def _lineage(lineage: dict[str, Any]) -> str:
     rows = [f"- {name.replace('_', ' ')}: `{value}`" for name, value in lineage.items() if value]
     return "## Where it comes from\n\n" + "\n".join(rows or ["- not known"])
-
-
-def _spec(spec: Spec) -> dict[str, Any]:
-    document = spec.model_dump(mode="json")
-    return {name: document[name] for name in ("env", "obs", "feature", "agent", "train")}
-
-
-def _files() -> str:
-    return (
-        "## Files\n\n`policy.onnx`, `policy.ts` (TorchScript) and `policy.pt2` (torch.export) are "
-        "the same graph; `policy.safetensors` has the weights, `spec.yaml` all options, "
-        "`report.json` every episode of the evaluation, `bundle.json` the spaces, inputs and "
-        "outputs, `MANIFEST.json` the digest of each file. ONNX and safetensors run no code "
-        "when they are loaded; load the other two only if you trust whoever made them."
-    )

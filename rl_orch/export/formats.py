@@ -7,7 +7,7 @@ TorchScript and pt2 may bring code along.
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ import torch
 
 from rl_orch.errors import RlctlError
 from rl_orch.export.graph import Arrays, PolicyGraph
-from rl_orch.export.parity import Run
+from rl_orch.export.parity import Run, in_torch
 from rl_orch.io.policies.requests import FILES, refuse_missing
 
 LARGEST = 2**31 - 1
@@ -85,13 +85,13 @@ class Writer:
             torch.jit.save(traced, buffer)
         data = buffer.getvalue()
         load: Any = torch.jit.load
-        return Written(data, self._in_order(load(io.BytesIO(data))))
+        return Written(data, in_torch(self.graph, load(io.BytesIO(data))))
 
     def _pt2(self) -> Written:
         buffer = io.BytesIO()
         torch.export.save(self._program, buffer)
         data = buffer.getvalue()
-        return Written(data, self._in_order(torch.export.load(io.BytesIO(data)).module()))
+        return Written(data, in_torch(self.graph, torch.export.load(io.BytesIO(data)).module()))
 
     @cached_property
     def _program(self) -> torch.export.ExportedProgram:
@@ -110,15 +110,6 @@ class Writer:
         ports = self.graph.inputs
         rows = (np.ones((EXAMPLE_ROWS, *port.shape), port.dtype) for port in ports)
         return tuple(map(torch.from_numpy, rows))
-
-    def _in_order(self, module: Callable[..., Any]) -> Run:
-        @torch.no_grad()
-        def run(inputs: Arrays) -> Arrays:
-            tensors = [torch.from_numpy(inputs[port.name]) for port in self.graph.inputs]
-            outputs = zip(self.graph.outputs, module(*tensors), strict=True)
-            return {port.name: tensor.numpy() for port, tensor in outputs}
-
-        return run
 
 
 def session_run(data: bytes) -> Run:

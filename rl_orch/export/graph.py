@@ -110,7 +110,8 @@ class PolicyGraph(nn.Module):
             state = [_port(_called(FRAMES, n), kinds[n], (before, *shown[n])) for n in parts]
         if self.head.memory_size:
             state.append(_port(MEMORY, "float32", (self.head.memory_size,)))
-        choices = (sum(choices_of(action)),) if not _coins(action) else tuple(action.shape or ())
+        coins = isinstance(action, spaces.MultiBinary)
+        choices = tuple(action.shape or ()) if coins else (sum(choices_of(action)),)
         masks = [_port(MASK, "bool", choices)] if self._masked else []
         first = [_port(FIRST, "bool", ())] if state else []
         scores = [_port(SCORES, "float32", choices)] if self.discrete else []
@@ -133,12 +134,20 @@ def following_state(outputs: Mapping[str, NDArray[Any]]) -> Arrays:
     return {name.removesuffix(NEXT): out for name, out in outputs.items() if name.endswith(NEXT)}
 
 
-def observed(ports: Sequence[Port], observations: Any) -> Arrays:
-    """Raw observations, one array or by name, as the inputs that they are."""
+def fed(
+    ports: Sequence[Port],
+    observations: Any,
+    first: NDArray[np.bool_],
+    state: Arrays,
+    masks: NDArray[np.bool_] | None,
+) -> Arrays:
+    """Inputs of a graph, by name: raw observations, one array or by name, and what goes along."""
     parts = observations if isinstance(observations, Mapping) else {"": observations}
-    wanted = {port.name: port for port in ports}
+    kinds = {port.name: port.dtype for port in ports}
     named = {_called(OBSERVATION, name): array for name, array in parts.items()}
-    return {name: np.asarray(array, wanted[name].dtype) for name, array in named.items()}
+    given = {name: np.asarray(array, kinds[name]) for name, array in named.items()}
+    given |= state | {FIRST: np.asarray(first)} | ({} if masks is None else {MASK: masks})
+    return {port.name: given[port.name] for port in ports}
 
 
 def _end(space: Space[Any], *, squashed: bool) -> nn.Module:
@@ -149,10 +158,6 @@ def _end(space: Space[Any], *, squashed: bool) -> nn.Module:
 
 def _called(what: str, name: str) -> str:
     return f"{what}.{name}" if name else what
-
-
-def _coins(space: Space[Any]) -> bool:
-    return isinstance(space, spaces.MultiBinary)
 
 
 def _kind(name: str, space: Space[Any]) -> str:

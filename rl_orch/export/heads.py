@@ -5,7 +5,7 @@ policies do the last steps in NumPy (`rl/envs/actions.py`), these modules do the
 number formats.
 """
 
-from functools import singledispatch
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,9 @@ from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Inputs, PolicyModule
 from rl_orch.rl.policies.q_network import QNetwork
 
-TORCH_TYPES: dict[str, torch.dtype] = {
-    "bool": torch.bool,
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "float32": torch.float32,
-    "float64": torch.float64,
-}
-"""NumPy's names of the types that graphs take and give."""
+NAMES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float32", "float64")
+TORCH_TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES}
+"""NumPy's names, which are torch's too, of the types that graphs take and give."""
 
 
 class ExportHead(nn.Module):
@@ -109,35 +101,25 @@ class DeterministicHead(ExportHead):
         return self.actor(inputs), memory
 
 
-@singledispatch
+HEADS: dict[type[PolicyModule], Callable[[Any], ExportHead]] = {
+    ActorCritic: StochasticHead,
+    QNetwork: ValueHead,
+    SquashedPolicy: SquashedHead,
+    DeterministicPolicy: DeterministicHead,
+}
+
+
 def head_of(policy: PolicyModule) -> ExportHead:
     """The part of a policy that is exported; one that we do not know has none."""
+    for kind, head in HEADS.items():
+        if isinstance(policy, kind):
+            return head(policy)
     raise BadInput(
         f"a policy of type {type(policy).__name__} cannot be exported; policies of ppo, a2c, dqn, "
         "qrdqn, sac and td3 can",
         path="agent.algorithm",
         hint="Build on one of their policies, or serve the policy from its own program.",
     )
-
-
-@head_of.register
-def _(policy: ActorCritic) -> ExportHead:
-    return StochasticHead(policy)
-
-
-@head_of.register
-def _(policy: QNetwork) -> ExportHead:
-    return ValueHead(policy)
-
-
-@head_of.register
-def _(policy: SquashedPolicy) -> ExportHead:
-    return SquashedHead(policy)
-
-
-@head_of.register
-def _(policy: DeterministicPolicy) -> ExportHead:
-    return DeterministicHead(policy)
 
 
 class Choices(nn.Module):

@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from rl_orch.errors import RlctlError
 from rl_orch.export.graph import (
     ACTION,
-    FIRST,
-    MASK,
     MEMORY,
+    NEXT,
     SCORES,
     Arrays,
     PolicyGraph,
     blank_state,
+    fed,
     following_state,
-    observed,
 )
 from rl_orch.io.policies.bundles import GraphParity
 from rl_orch.rl.envs import vector
@@ -72,13 +71,14 @@ def gather(policy: PolicyModule, graph: PolicyGraph, spec: Spec, rows: int) -> P
     return ParityRows(*(_joined([step[side] for step in steps], rows) for side in (0, 1)))
 
 
-def in_torch(graph: PolicyGraph) -> Run:
-    """The graph as torch runs it, operation by operation."""
+def in_torch(graph: PolicyGraph, loaded: Callable[..., Any] | None = None) -> Run:
+    """The graph as torch runs it, operation by operation, or as `loaded` back from a file."""
+    forward = loaded or graph
 
     @torch.no_grad()
     def run(inputs: Arrays) -> Arrays:
         tensors = [torch.from_numpy(inputs[port.name]) for port in graph.inputs]
-        outputs = zip(graph.outputs, graph(*tensors), strict=True)
+        outputs = zip(graph.outputs, forward(*tensors), strict=True)
         return {port.name: tensor.numpy() for port, tensor in outputs}
 
     return run
@@ -87,13 +87,12 @@ def in_torch(graph: PolicyGraph) -> Run:
 def compare(run: Run, rows: ParityRows, action_space: Space[Any]) -> GraphParity:
     """How near a graph comes to what is expected, in all rows."""
     ours = run(rows.inputs)
-    differing, excused, compared = 0, 0, {*ours} - {ACTION}
+    differing, excused, compared = 0, 0, {*ours}
     if choices_of(action_space):
         unequal = ours[ACTION] != rows.expected[ACTION]
         close = _gaps(rows.expected[SCORES], action_space).reshape(unequal.shape) <= GAP
         differing, excused = int((unequal & ~close).sum()), int((unequal & close).sum())
-    else:
-        compared = {*ours}
+        compared.remove(ACTION)
     relative = [_differences(ours[name], rows.expected[name]) for name in sorted(compared)]
     return GraphParity(
         rows=len(rows),
@@ -159,14 +158,12 @@ class _Play:
     def _inputs(self, shown: PolicyInput, state: Arrays) -> Arrays:
         """As an environment without wrappers would show them; copies, since it reuses memory."""
         raw = newest(shown.observations) if self.stacked else shown.observations
-        given = observed(self.graph.inputs, raw) | state | {FIRST: shown.first}
-        if shown.masks is not None:
-            given[MASK] = shown.masks
-        return {port.name: np.array(given[port.name]) for port in self.graph.inputs}
+        given = fed(self.graph.inputs, raw, shown.first, state, shown.masks)
+        return {name: np.array(array) for name, array in given.items()}
 
     def _expected(self, actions: NDArray[Any], memory: NDArray[np.float32] | None) -> Arrays:
         kind = next(port.dtype for port in self.graph.outputs if port.name == ACTION)
-        remembered = {} if memory is None else {f"{MEMORY}.next": memory}
+        remembered = {} if memory is None else {MEMORY + NEXT: memory}
         return {ACTION: np.array(actions, kind), **remembered}
 
 

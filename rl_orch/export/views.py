@@ -83,18 +83,18 @@ def views_of(
     pipeline: ObservationPipeline, parts: Mapping[str, Space[Any]], options: ObsGroup
 ) -> dict[str, nn.Module]:
     """What a policy's pipeline does to each of its observations, by name."""
-    normalizers: list[Any] = [None] * len(pipeline.leaves)
-    if pipeline.normalizer is not None:
-        measured = [name for name, leaf in pipeline.leaves.items() if leaf.measured]
-        plain = isinstance(pipeline.normalizer, RunningNormalizer)
-        modules = [pipeline.normalizer] if plain else [*pipeline.normalizer.children()]
-        normalizers = [
-            dict(zip(measured, modules, strict=True)).get(name) for name in pipeline.leaves
-        ]
+    normalizers = normalizers_of(pipeline)
     return {
-        name: _view(parts[name], leaf, normalizer, options)
-        for (name, leaf), normalizer in zip(pipeline.leaves.items(), normalizers, strict=True)
+        name: _view(parts[name], leaf, normalizers.get(name), options)
+        for name, leaf in pipeline.leaves.items()
     }
+
+
+def normalizers_of(pipeline: ObservationPipeline) -> dict[str, RunningNormalizer]:
+    """The running statistics of each observation that is measured, by name; none where none run."""
+    names = [name for name, leaf in pipeline.leaves.items() if leaf.measured]
+    modules = (each for each in pipeline.modules() if isinstance(each, RunningNormalizer))
+    return dict(zip(names, modules, strict=False))
 
 
 def _view(

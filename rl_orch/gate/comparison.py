@@ -1,10 +1,10 @@
 """Rules that hold a policy against another one: no worse than by a margin, or better. Pure."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_orch import stats
-from rl_orch.gate.evidence import Evidence, Rule, missing
+from rl_orch.gate.evidence import Evidence, Rule, check, missing
 from rl_orch.records import Check, EvalReport
 
 
@@ -34,8 +34,7 @@ def _compared(evidence: Evidence, rule: Rule, least: float, asked: str) -> Check
         return missing(evidence, rule, f"how the model at {alias!r} does", remedy)
     baseline = evidence.baselines[alias]
     if baseline is None:
-        sentence = _abstains(evidence, alias)
-        return Check(rule=rule.name, passed=True, observed=None, limit=least, sentence=sentence)
+        return check(replace(rule, limit=least), True, None, _abstains(evidence, alias))
     unlike = _unlike(evidence.report, baseline)
     if unlike is not None:
         return missing(evidence, rule, f"how the two compare, since {unlike}", remedy)
@@ -45,7 +44,7 @@ def _compared(evidence: Evidence, rule: Rule, least: float, asked: str) -> Check
         f"mean return minus that of {_name(baseline, alias)} {apart.how} is {apart.mean:.2f}, "
         f"{apart.bounds}; {asked}"
     )
-    return Check(rule=rule.name, passed=passed, observed=apart.low, limit=least, sentence=sentence)
+    return check(replace(rule, limit=least), passed, apart.low, sentence)
 
 
 def _abstains(evidence: Evidence, alias: str) -> str:
@@ -88,12 +87,9 @@ def _difference(report: EvalReport, baseline: EvalReport) -> _Difference:
     how = f"over {n} pairs of episodes with the same seed"
     if report.stopping is None:
         return _Difference(apart.ci95[0], apart.mean, _between(apart.ci95), how)
-    stopping = report.stopping
-    test = stats.plan(
-        stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin
-    )
+    test = stats.plan(**report.stopping.model_dump())
     seen = test.look([a - b for a, b in zip(first, second, strict=True)])
-    how = f"{how}, of at most {stopping.n_max},"
+    how = f"{how}, of at most {report.stopping.n_max},"
     return _Difference(seen.low, apart.mean, f"at least {seen.low:.2f} by all looks", how)
 
 

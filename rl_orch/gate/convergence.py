@@ -1,8 +1,10 @@
 """The rule that training has converged, from the evaluations during training. Pure."""
 
+from dataclasses import replace
+
 from rl_orch import stats
-from rl_orch.gate.evidence import Evidence, Rule, missing
-from rl_orch.records import Check, Evaluation
+from rl_orch.gate.evidence import Evidence, Rule, check, missing
+from rl_orch.records import Check
 from rl_orch.spec.checks import SETTLING as FEWEST
 
 SETTLED_SHARE = 0.05
@@ -28,19 +30,13 @@ def converged(evidence: Evidence, rule: Rule) -> Check:
         at_most = max(1, last // (3 * FEWEST))
         return missing(evidence, rule, what, f"set eval.every to at most {at_most:,}")
     change = stats.trend([step for step, _ in late], [mean for _, mean in late])
-    allowed = rule.limit * _range(evidence.history)
-    passed = change.ci95[0] <= allowed and change.ci95[1] >= -allowed
+    means = [evaluation.mean for _, evaluation in evidence.history]
+    allowed = rule.limit * (max(means) - min(means))
     low, high = change.ci95
+    passed = low <= allowed and high >= -allowed
     sentence = (
         f"over the last third of training, {len(late)} evaluations, the mean return changed by "
         f"{change.value:.2f}, with 95 % confidence between {low:.2f} and {high:.2f}; "
         f"{allowed:.2f} either way, {rule.limit:.0%} of all change, counts as settled"
     )
-    return Check(
-        rule=rule.name, passed=passed, observed=change.value, limit=allowed, sentence=sentence
-    )
-
-
-def _range(history: tuple[tuple[int, Evaluation], ...]) -> float:
-    means = [evaluation.mean for _, evaluation in history]
-    return max(means) - min(means)
+    return check(replace(rule, limit=allowed), passed, change.value, sentence)

@@ -40,15 +40,16 @@ class Evidence:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
+def check(rule: Rule, passed: bool, observed: float | None, sentence: str) -> Check:
+    """The check of a rule by its own limit."""
+    return Check(
+        rule=rule.name, passed=passed, observed=observed, limit=rule.limit, sentence=sentence
+    )
+
+
 def missing(evidence: Evidence, rule: Rule, what: str, remedy: str) -> Check:
     """The check of a rule without its evidence: failed, with what is missing and why, or else what
     to do."""
     problem = evidence.problems.get(rule.name)
     why = f"; {remedy}" if problem is None else f": {problem}"
-    return Check(
-        rule=rule.name,
-        passed=False,
-        observed=None,
-        limit=rule.limit,
-        sentence=f"not known: {what}{why}",
-    )
+    return check(rule, False, None, f"not known: {what}{why}")

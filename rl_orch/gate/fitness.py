@@ -3,7 +3,7 @@
 All of them fail where nobody has measured, and say who would.
 """
 
-from rl_orch.gate.evidence import Evidence, Rule, missing
+from rl_orch.gate.evidence import Evidence, Rule, check, missing
 from rl_orch.records import Check
 
 MB = 1_000_000
@@ -55,10 +55,4 @@ def export_parity(evidence: Evidence, rule: Rule) -> Check:
 
 
 def _at_most(rule: Rule, observed: float, sentence: str) -> Check:
-    return Check(
-        rule=rule.name,
-        passed=observed <= rule.limit,
-        observed=float(observed),
-        limit=rule.limit,
-        sentence=sentence,
-    )
+    return check(rule, observed <= rule.limit, float(observed), sentence)

@@ -2,7 +2,7 @@
 
 import math
 
-from rl_orch.gate.evidence import Evidence, Rule
+from rl_orch.gate.evidence import Evidence, Rule, check
 from rl_orch.records import Check
 
 STABLE_SHARE = 0.5
@@ -17,7 +17,7 @@ def min_return(evidence: Evidence, rule: Rule) -> Check:
         f"lower bound of the mean return over {summary.n} {summary.unit} is {low:.2f}; "
         f"at least {rule.limit:g} is asked"
     )
-    return _check(rule, low >= rule.limit, low, sentence)
+    return check(rule, low >= rule.limit, low, sentence)
 
 
 def min_episodes(evidence: Evidence, rule: Rule) -> Check:
@@ -26,14 +26,14 @@ def min_episodes(evidence: Evidence, rule: Rule) -> Check:
     sentence = (
         f"trained for {episodes:.0f} episodes' worth of steps; at least {rule.limit:g} are asked"
     )
-    return _check(rule, episodes >= rule.limit, episodes, sentence)
+    return check(rule, episodes >= rule.limit, episodes, sentence)
 
 
 def max_std(evidence: Evidence, rule: Rule) -> Check:
     """The deviation of returns is within the limit."""
     std = evidence.report.summary.std
     sentence = f"standard deviation is {std:.2f}; at most {rule.limit:g} is asked"
-    return _check(rule, std <= rule.limit, std, sentence)
+    return check(rule, std <= rule.limit, std, sentence)
 
 
 def stability(evidence: Evidence, rule: Rule) -> Check:
@@ -59,16 +59,5 @@ def stability(evidence: Evidence, rule: Rule) -> Check:
         sentence = (
             f"not judged: mean return {mean:.2f} is not above zero and gates.max_std is not set"
         )
-    return Check(
-        rule=rule.name,
-        passed=passed,
-        observed=std,
-        limit=limit if math.isfinite(limit) else None,
-        sentence=sentence,
-    )
-
-
-def _check(rule: Rule, passed: bool, observed: float, sentence: str) -> Check:
-    return Check(
-        rule=rule.name, passed=passed, observed=observed, limit=rule.limit, sentence=sentence
-    )
+    limits = {"limit": limit if math.isfinite(limit) else None}
+    return check(rule, passed, std, sentence).model_copy(update=limits)

@@ -44,11 +44,7 @@ def rules_of_reports(gates: GatesGroup) -> tuple[Rule, ...]:
     `stability` takes `max_std` in as the limit for means that are not above zero; switched off, it
     leaves `max_std` to stand alone.
     """
-    options = {
-        "min_return": gates.min_return,
-        "min_episodes": gates.min_episodes,
-        "max_std": gates.max_std,
-    }
+    options = {name: getattr(gates, name) for name in ("min_return", "min_episodes", "max_std")}
     asked = {name: float(limit) for name, limit in options.items() if limit is not None}
     if asked and gates.stability:
         asked["stability"] = asked.pop("max_std", math.inf)

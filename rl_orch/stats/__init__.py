@@ -9,29 +9,23 @@ from typing import TYPE_CHECKING
 from rl_orch.plugins import exports
 
 if TYPE_CHECKING:
-    from rl_orch.stats.bootstrap import interval, iqm, mean, median
+    from rl_orch.stats.bootstrap import interval, iqm
     from rl_orch.stats.comparison import Difference, difference, paired, probability_of_improvement
-    from rl_orch.stats.sequential import Look, Sequential, plan
+    from rl_orch.stats.sequential import Look, plan
     from rl_orch.stats.slope import trend
-    from rl_orch.stats.student import student_t
-    from rl_orch.stats.summary import aggregates, band, shortfalls, summarize, summarize_runs
+    from rl_orch.stats.summary import aggregates, band, summarize, summarize_runs
 
 __all__ = [
     "Difference",
     "Look",
-    "Sequential",
     "aggregates",
     "band",
     "difference",
     "interval",
     "iqm",
-    "mean",
-    "median",
     "paired",
     "plan",
     "probability_of_improvement",
-    "shortfalls",
-    "student_t",
     "summarize",
     "summarize_runs",
     "trend",
@@ -40,11 +34,10 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
-        "bootstrap": ("interval", "iqm", "mean", "median"),
+        "bootstrap": ("interval", "iqm"),
         "comparison": ("Difference", "difference", "paired", "probability_of_improvement"),
-        "sequential": ("Look", "Sequential", "plan"),
+        "sequential": ("Look", "plan"),
         "slope": ("trend",),
-        "student": ("student_t",),
-        "summary": ("aggregates", "band", "shortfalls", "summarize", "summarize_runs"),
+        "summary": ("aggregates", "band", "summarize", "summarize_runs"),
     },
 )

@@ -11,6 +11,7 @@ from rl_orch.stats.student import NORMAL
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 
+LEVEL = 0.95
 RESAMPLES = 10_000
 JACKKNIFE_LIMIT = 2_000
 NUMBERS_AT_ONCE = 4_000_000
@@ -36,10 +37,8 @@ def iqm(rows: Floats) -> Floats:
     return mean(np.sort(rows, axis=-1)[..., cut : rows.shape[-1] - cut])
 
 
-def interval(
-    sample: Floats, statistic: Statistic, *, level: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """The bootstrap interval of a statistic, bias-corrected and accelerated (Efron 1987).
+def interval(sample: Floats, statistic: Statistic, *, seed: int = 0) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a statistic, bias-corrected and accelerated (Efron 1987).
 
     A sample without spread, or of a single number, has an interval of width zero.
     """
@@ -47,7 +46,7 @@ def interval(
         point = float(statistic(sample[None, :])[0])
         return point, point
     resampled = np.sort(_resampled(sample, statistic, seed))
-    low, high = _bca_levels(sample, statistic, resampled, level)
+    low, high = _bca_levels(sample, statistic, resampled)
     return float(np.quantile(resampled, low)), float(np.quantile(resampled, high))
 
 
@@ -64,9 +63,7 @@ def _resampled(sample: Floats, statistic: Statistic, seed: int) -> Floats:
     return np.concatenate([statistic(sample[rng.integers(0, n, (k, n))]) for k in slices(n)])
 
 
-def _bca_levels(
-    sample: Floats, statistic: Statistic, resampled: Floats, level: float
-) -> tuple[float, float]:
+def _bca_levels(sample: Floats, statistic: Statistic, resampled: Floats) -> tuple[float, float]:
     """The two quantile levels, moved by the bias z0 and the jackknife's acceleration a."""
     observed = float(statistic(sample[None, :])[0])
     below = np.mean(resampled < observed) + 0.5 * np.mean(resampled == observed)
@@ -77,7 +74,7 @@ def _bca_levels(
         z = z0 + NORMAL.inv_cdf(p)
         return NORMAL.cdf(z0 + z / (1.0 - a * z))
 
-    return moved((1.0 - level) / 2.0), moved((1.0 + level) / 2.0)
+    return moved((1.0 - LEVEL) / 2.0), moved((1.0 + LEVEL) / 2.0)
 
 
 def _acceleration(sample: Floats, statistic: Statistic) -> float:

@@ -5,7 +5,6 @@ Pure functions of their arguments; the same numbers give the same interval on ev
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -18,12 +17,7 @@ FEWEST_FOR_MEDIAN = 6
 """The smallest sample whose range holds the median in at least 95 % of cases: 1 - 2 · 2^-6."""
 
 
-def summarize(
-    values: Sequence[float],
-    *,
-    unit: Literal["episodes", "training runs"] = "episodes",
-    seed: int = 0,
-) -> Evaluation:
+def summarize(values: Sequence[float], *, seed: int = 0) -> Evaluation:
     """Mean, deviation (n - 1), interquartile mean and the 95 % interval of the mean."""
     sample = _sample(values, "summarize")
     return Evaluation(
@@ -32,7 +26,6 @@ def summarize(
         iqm=float(iqm(sample[None, :])[0]),
         ci95=mean_ci95(sample, seed),
         n=int(sample.size),
-        unit=unit,
     )
 
 
@@ -41,9 +34,8 @@ def summarize_runs(values: Sequence[float], *, seed: int = 0) -> GroupEvaluation
 
     The interquartile mean has an interval of its own.
     """
-    summary = summarize(values, unit="training runs", seed=seed)
-    sample = np.asarray(values, dtype=np.float64)
-    return GroupEvaluation(**summary.model_dump(), iqm_ci95=iqm_ci95(sample, seed))
+    summary = summarize(values, seed=seed).model_dump(exclude={"unit"})
+    return GroupEvaluation(**summary, iqm_ci95=iqm_ci95(np.asarray(values, np.float64), seed))
 
 
 def aggregates(

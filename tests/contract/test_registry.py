@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from rl_orch.core.policies.assessor import seed_of
-from rl_orch.core.registry.aliases import Aliases, AliasKey, Change
+from rl_orch.core.registry.aliases import Aliases, Change
 from rl_orch.core.registry.model_retention import DAY_S, Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS
@@ -26,7 +26,7 @@ from rl_orch.records.queries import ModelQuery
 from rl_orch.stats import summarize
 from tests.models import GATED, PlayedAs, Shop, a_report
 
-HERE = AliasKey("CartPole-v1", "production")
+HERE = ("CartPole-v1", "production")
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_who_was_overtaken_is_told_so(shop: Shop) -> None:
     models.promote(first.id, "production")
     for seen in (None, second.id):
         with pytest.raises(Conflict, match=f"model {first.id} has it now"):
-            aliases.change(Change(HERE, second.id, seen, "promote", "me"))
+            aliases.change(Change(*HERE, second.id, seen, "promote", "me"))
     with pytest.raises(Conflict, match="is production@CartPole-v1 already"):
         models.promote(first.id, "production")
     assert models.get("production").id == first.id

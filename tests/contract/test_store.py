@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.runs import Page, QueryRows, Store
 from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
@@ -255,7 +256,7 @@ def test_the_registry_keeps_a_row_for_each_checkpoint(store: Store) -> None:
     number = registry.register(run, spec, path, report, lease="mine", git_commit=None)
     assert registry.register(run, spec, path, report, lease="mine", git_commit=None) == number
     passed = Verdict(passed=True, checks=())
-    registry.judge(run, number, report, passed, lease="mine")
+    registry.judge(run, number, report, Judgement(passed), lease="mine")
     registry.forget(run, path, lease="mine")
     kept = registry.at(path)
     assert kept is not None

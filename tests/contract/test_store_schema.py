@@ -27,14 +27,13 @@ OLD_RUN = {
 
 
 def go_to(location: Path | str, version: str) -> None:
-    """Bring a database to a version, up or down."""
+    """Bring an empty database to a version."""
     database = Database(location)
     config = Config()
     config.set_main_option("script_location", migrations.__path__[0])
     with database.writing() as connection:
         config.attributes["connection"] = connection
-        known = MigrationContext.configure(connection).get_current_revision()
-        (command.upgrade if (known or "") < version else command.downgrade)(config, version)
+        command.upgrade(config, version)
     database.close()
 
 
@@ -106,19 +105,6 @@ def test_verdicts_that_models_carried_become_rows(location: Path | str) -> None:
     (stored,) = registry.verdicts_on(judged.id)
     assert (stored.passed, stored.at, stored.verdict) == (True, 7.0, judged.verdict)
     assert registry.verdicts_on(unjudged.id) == []
-    store.close()
-
-
-def test_an_upgrade_can_be_taken_back_and_made_again(location: Path | str) -> None:
-    go_to(location, "0001")
-    fill_old(location)
-    for version in (HEAD, "0001", HEAD):
-        go_to(location, version)
-    store = Store(location)
-    assert {run.id for run in store.page().runs} == {"a", "b", "c"}
-    assert len(store.attempts("a")) == 1
-    with store.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
     store.close()
 
 

@@ -311,7 +311,7 @@ def test_the_lines_of_a_card_name_parts_and_masks() -> None:
         Port(name="observation.a/b", dtype="uint8", shape=(2,)),
         Port(name="mask", dtype="bool", shape=(3,)),
     ]
-    lines = loading(inputs, [Port(name="action", dtype="int64", shape=())])
+    lines = loading(inputs)
     assert 'np.array([observation["a/b"]], "uint8")' in lines
     assert "def act(observation, mask):" in lines
     assert len(lines.splitlines()) <= 5

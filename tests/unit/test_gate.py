@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from rl_orch.gate import RULES, Rule, judge, rules_from, rules_of_reports
+from rl_orch.gate import Rule, judge, rules_from, rules_of_reports
+from rl_orch.gate.verdict import RULES
 from rl_orch.records import Verdict
 from rl_orch.spec.groups import GatesGroup
 from rl_orch.testing import a_report

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from rl_orch.gate import Evidence, Rule, same_episodes, weigh
+from rl_orch.gate import Evidence, Rule, weigh
+from rl_orch.gate.comparison import same_episodes
 from rl_orch.records import Check, EvalReport, Stopping
 from rl_orch.stats import bootstrap, paired, plan
 from rl_orch.stats.bootstrap import Floats

@@ -17,7 +17,6 @@ from rl_orch.core.queue.scheduler import (
     SHARE_PLACES,
     Capacity,
     Claim,
-    Placement,
     choose,
     in_line,
     never_fits,
@@ -151,9 +150,7 @@ def test_a_run_never_fits_if_and_only_if_an_empty_machine_would_not_take_it(
     assert (never_fits(run, capacity) is not None) == (choose([run], [], capacity) == [])
 
 
-def by_the_rules(
-    queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity
-) -> list[Placement]:
+def by_the_rules(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -> list[Claim]:
     """Slow and plain: take the smallest place again and again; what does not fit is set aside."""
     left = [run for run in queue if never_fits(run, capacity) is None]
     at_work = Counter(claim.run.queue for claim in working)
@@ -180,7 +177,7 @@ def by_the_rules(
         fits = fits and (run.gpus == 0 or run.gpus <= len(gpus) - aside)
         cpus, memory = cpus - run.cpus, memory - run.memory_mb
         if fits:
-            chosen.append(Placement(run, tuple(gpus[: run.gpus])))
+            chosen.append(Claim(run, tuple(gpus[: run.gpus])))
             gpus = gpus[run.gpus :]
             at_work[run.queue] += 1
         else:
@@ -371,7 +368,7 @@ def test_a_refusal_names_all_that_is_lacking() -> None:
 
 def test_ten_thousand_waiting_runs_are_looked_through_a_few_times_each() -> None:
     queue = [waiting(n, queue=f"group-{n % 100}") for n in range(10_000)]
-    placed: list[Placement] = []
+    placed: list[Claim] = []
     work = calls(lambda: placed.extend(choose(queue, [], Capacity(64, 10**6))))
     assert len(placed) == 64
     assert work < 10 * len(queue)
@@ -437,7 +434,7 @@ def test_a_forecast_reads_as_a_sentence() -> None:
     ]
 
 
-def without(queue: Sequence[Run], placed: Sequence[Placement]) -> list[Run]:
+def without(queue: Sequence[Run], placed: Sequence[Claim]) -> list[Run]:
     """The runs that still wait."""
     begun = {placement.run.id for placement in placed}
     return [run for run in queue if run.id not in begun]

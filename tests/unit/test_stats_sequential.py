@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from rl_orch.stats import Sequential, plan
+from rl_orch.stats import plan
 from rl_orch.stats.bootstrap import Floats
-from rl_orch.stats.sequential import MISSED
+from rl_orch.stats.sequential import MISSED, Sequential
 
 TRIALS = 4000
 TEST = plan(100)

@@ -215,11 +215,11 @@ def _updates(spec: Spec, profile: Profile) -> Iterator[Advice]:
             f"train.update_epochs={train.update_epochs // 2}",
         )
     elif "buffer" in profile.parts and train.gradient_steps > 0:
-        yield Advice(
-            f"{start}, with {train.gradient_steps} {_updates_text(train.gradient_steps)} every "
-            f"{_steps_text(spec.rollout_size)}. {less}",
-            f"rollout.steps={2 * spec.rollout.steps}",
-        )
+        count, size = train.gradient_steps, spec.rollout_size
+        updates = "1 update" if count == 1 else f"{count} updates"
+        steps = "step" if size == 1 else f"{size:,} steps"
+        change = f"rollout.steps={2 * spec.rollout.steps}"
+        yield Advice(f"{start}, with {updates} every {steps}. {less}", change)
 
 
 def _sees_images(profile: Profile) -> bool:
@@ -241,11 +241,3 @@ def _percent(share: float) -> str:
 
 def _text(value: object) -> str:
     return "null" if value is None else str(value).lower()
-
-
-def _updates_text(count: int) -> str:
-    return "update" if count == 1 else "updates"
-
-
-def _steps_text(count: int) -> str:
-    return "step" if count == 1 else f"{count:,} steps"

@@ -43,11 +43,7 @@ class SubprocessEvaluator:
             "report": report.model_dump(mode="json"),
             "wanted": wanted.model_dump(mode="json"),
         }
-        child = TaskChild(
-            ("gather",),
-            doing="gathering evidence",
-            hint="Run `rlctl doctor`; the last line above may say more.",
-        )
+        child = TaskChild(("gather",), doing="gathering evidence")
         return GateEvidence.model_validate(child.answer(question, unwatched))
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +210,8 @@ def _until_decided(
     played = 0
     for size in test.sizes:
 
-        def heard(done: float, count: int = size - played, before: int = played) -> None:
-            watch((before + done * count) / asked.episodes)
+        def heard(done: float, share: int = size - played, before: int = played) -> None:
+            watch((before + done * share) / asked.episodes)
 
         parts.append(players.play(question, played, size - played, heard))
         played = size
@@ -278,10 +279,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _free_name(directory: RunDir) -> str:
-    number = 1
-    while directory.report_file(f"eval-{number}").exists():
-        number += 1
-    return f"eval-{number}"
+    names = (f"eval-{number}" for number in count(1))
+    return next(name for name in names if not directory.report_file(name).exists())
 
 
 def aggregates(report: EvalReport, target: float | None) -> dict[str, Estimate]:

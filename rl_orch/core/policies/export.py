@@ -7,28 +7,23 @@ from typing import Any
 from rl_orch.io.policies import requests
 from rl_orch.io.processes.task_child import ProgressCallback, TaskChild
 
-SUFFIXES = {"onnx": ".onnx", "torchscript": ".ts", "pt2": ".pt2", "bundle": ""}
-"""Format → how the name of what is written ends."""
-
-DOCTOR = "Run `rlctl doctor`; the last line above may say more."
-
 
 def export(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
     """Let a child write a policy out; `worker/tasks/export.py` says what it may be asked."""
     requests.refuse_export(question)
-    return _child("export", "the export").answer(question, watch)
+    return TaskChild(("export",), doing="the export").answer(question, watch)
 
 
 def infer(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
     """Let a child act on observations; `worker/tasks/infer.py` says what it may be asked."""
     requests.refuse_inference(question)
-    return _child("infer", "the inference").answer(question, watch)
+    return TaskChild(("infer",), doing="the inference").answer(question, watch)
 
 
 def show(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
     """Let a child drive an episode again; `worker/tasks/play.py` says what it may be asked."""
     hint = "Without a display, film it: --video episode.mp4."
-    return _child("play", "the episode", hint).answer(question, watch)
+    return TaskChild(("play",), doing="the episode", hint=hint).answer(question, watch)
 
 
 def default_out(source: Path, form: str) -> Path:
@@ -36,13 +31,5 @@ def default_out(source: Path, form: str) -> Path:
     or in the current folder."""
     run = source.parent.parent
     folder = run / "exports" if (run / "spec.yaml").is_file() else Path.cwd()
-    suffix = SUFFIXES.get(form, "")
-    return folder / f"{source.name}{suffix or '.bundle'}"
-
-
-def _child(program: str, doing: str, hint: str = DOCTOR) -> TaskChild:
-    return TaskChild(
-        (program,),
-        doing=doing,
-        hint=hint,
-    )
+    suffix = Path(requests.FILES[form]).suffix if form in requests.FILES else ".bundle"
+    return folder / f"{source.name}{suffix}"

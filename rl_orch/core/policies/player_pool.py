@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -35,9 +35,9 @@ class EvalRequest:
     sampled, the challenger's spec decides.
     """
 
-    challenger: Mapping[str, Any]
+    challenger: dict[str, Any]
     seed: int
-    champion: Mapping[str, Any] | None = None
+    champion: dict[str, Any] | None = None
     deterministic: bool | None = None
     metrics: Sequence[str] = ()
     actions: bool = False
@@ -155,16 +155,7 @@ def _ask(
     episodes: int,
     heard: Callable[[_Child, float], None],
 ) -> EvalResult:
-    document = {
-        "challenger": dict(question.challenger),
-        "champion": None if question.champion is None else dict(question.champion),
-        "seed": question.seed,
-        "deterministic": question.deterministic,
-        "metrics": list(question.metrics),
-        "actions": question.actions,
-        "first": first,
-        "episodes": episodes,
-    }
+    document = asdict(question) | {"first": first, "episodes": episodes}
     child.process.send(json.dumps(document) + "\n")
     for line in child.process.lines():
         try:
@@ -179,11 +170,8 @@ def _ask(
                 return _answer(reply)
             case {"error": _}:
                 raise refusal(reply)
-    raise _ended(child.process)
-
-
-def _ended(child: ContainedProcess) -> RlctlError:
-    return RlctlError(f"the evaluation ended with exit code {child.wait()}: {child.last_line}")
+    code = child.process.wait()
+    raise RlctlError(f"the evaluation ended with exit code {code}: {child.process.last_line}")
 
 
 def joined(parts: Sequence[EvalResult], seed: int) -> EvalResult:

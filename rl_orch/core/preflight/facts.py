@@ -17,13 +17,12 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-import sqlalchemy as sa
-
 import rl_orch
 from rl_orch.core.preflight import findings
 from rl_orch.core.preflight.findings import Devices, Finding, failures
 from rl_orch.core.preflight.footprint import footprint
 from rl_orch.core.store.database import Database, hide_password, is_url
+from rl_orch.core.store.schema_upgrade import schema_version
 from rl_orch.core.store.tables import HEAD
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import service_note
@@ -58,11 +57,13 @@ def examine(
     wall, steady = time.time(), time.monotonic()
     devices, tried, cores = ask_torch(), filesystem.abilities(home), hardware.cores()
     wanted = str(home / DATABASE) if database is None else database
+    within = sys.prefix != sys.base_prefix
+    environment = sys.prefix if within else os.environ.get("CONDA_PREFIX")
     device_findings: list[Finding] = []
     if spec is not None and devices.problem is None:
         spec, device_findings = resolve_devices(spec, _devices_of(spec, devices), cores)
     facts = [
-        findings.python(sys.version_info[:3], _environment()),
+        findings.python(sys.version_info[:3], environment),
         findings.torch(devices, [gpu.name for gpu in hardware.gpus()]),
         *device_findings,
         findings.rendering(_has_egl(), os.environ.get("MUJOCO_GL"), platform.system()),
@@ -79,7 +80,8 @@ def examine(
         *([_port(home, port)] if port else []),
     ]
     drift_s = (time.time() - wall) - (time.monotonic() - steady)
-    clock = findings.clock(time.time(), _installed_at(), tried.skew_s, drift_s)
+    installed_at = os.stat(rl_orch.__file__).st_mtime  # No true clock says less.
+    clock = findings.clock(time.time(), installed_at, tried.skew_s, drift_s)
     return [*facts, clock]
 
 
@@ -172,9 +174,7 @@ def _damage(database: Database) -> tuple[str, str] | None:
             answer = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
             if answer != "ok":
                 return f"is damaged: {answer}", "Restore it from a copy; run directories are whole."
-        if not sa.inspect(connection).has_table("alembic_version"):
-            return None
-        revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    revision = schema_version(database)
     if revision is not None and revision > HEAD:
         return f"is at schema {revision}, this rlctl knows {HEAD}", "Use the newer rlctl."
     return None
@@ -200,13 +200,6 @@ def _devices_of(spec: Spec, devices: Devices | None) -> Devices:
 
 def _with_resources(spec: Spec, **values: object) -> Spec:
     return spec.model_copy(update={"resources": spec.resources.model_copy(update=values)})
-
-
-def _environment() -> str | None:
-    """The virtual environment that this process runs in."""
-    if sys.prefix != sys.base_prefix:
-        return sys.prefix
-    return os.environ.get("CONDA_PREFIX")
 
 
 def _has_egl() -> bool:
@@ -245,11 +238,6 @@ def _port(home: Path, number: int) -> Finding:
         except OSError:
             free = False
     return findings.port(number, ours=ours.url if ours else None, free=free)
-
-
-def _installed_at() -> float:
-    """Time at which this package was put here: no true clock says less."""
-    return os.stat(rl_orch.__file__).st_mtime
 
 
 def _version(package: str) -> str:

@@ -108,13 +108,8 @@ def device(spec: Spec, devices: Devices) -> Finding:
     count = {"cuda": len(devices.cuda), "mps": int(devices.mps)}.get(kind, 1)
     if int(number or 0) < count:
         return Finding("device", "ok", f"{wanted} is there", path=name)
-    who = (
-        f"torch {devices.torch} sees"
-        if devices.torch
-        else "there is"
-        if count == 1
-        else "there are"
-    )
+    be = "is" if count == 1 else "are"
+    who = f"torch {devices.torch} sees" if devices.torch else f"there {be}"
     there = f"{who} {count or 'no'} {kind} device{'' if count == 1 else 's'}"
     return Finding(
         "device",
@@ -279,8 +274,8 @@ def extras(spec: Spec | None, installed: Callable[[str], bool], database: str = 
     needed = needed_extras(spec, database)
     missing = [extra for extra in needed if extra not in there]
     if missing:
-        names = ",".join(missing)
-        detail = f"this needs {' and '.join(missing)}, which {_is(missing)} not installed"
+        names, are = ",".join(missing), "is" if len(missing) == 1 else "are"
+        detail = f"this needs {' and '.join(missing)}, which {are} not installed"
         return Finding("extras", "fail", detail, f"pip install 'rl-orch[{names}]'")
     absent = [extra for extra in EXTRAS if extra not in there]
     detail = f"installed: {', '.join(there) or 'none'}"
@@ -301,10 +296,6 @@ def needed_extras(spec: Spec | None, database: str = "") -> list[str]:
 def failures(findings: Collection[Finding]) -> list[Finding]:
     """Findings that stand in the way."""
     return [finding for finding in findings if finding.level == "fail"]
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def _count(number: int, noun: str) -> str:

@@ -68,10 +68,9 @@ def _starts(
     while True:
         claims = [claim for *_, claim in busy]
         for placed in choose(list(waiting.values()), claims, capacity):
-            run = waiting.pop(placed.run.id)
-            ends = now + _lasts(run, speeds)
-            heapq.heappush(busy, (ends, next(number), Claim(run, placed.gpus)))
-            yield run.id, now
+            del waiting[placed.run.id]
+            heapq.heappush(busy, (now + _lasts(placed.run, speeds), next(number), placed))
+            yield placed.run.id, now
         if not waiting or not busy or busy[0][0] == math.inf:
             return
         now, *_ = heapq.heappop(busy)

@@ -32,7 +32,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run at work on the machine, and its GPUs where they are known.
+    """A run at work on the machine, or about to be, and its GPUs where they are known.
 
     It counts whoever started it.
     """
@@ -41,16 +41,9 @@ class Claim:
     gpus: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A run that is to start, and the only GPUs that it may see."""
-
-    run: Run
-    gpus: tuple[str, ...]
-
-
-def choose(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -> list[Placement]:
-    """The runs that are to start now, in the order in which they are to.
+def choose(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -> list[Claim]:
+    """The runs that are to start now, in the order in which they are to, each with the only GPUs
+    that it may see.
 
     `queue` has the runs that wait for nothing but room. The one with the smallest place is looked
     at first; those chosen before it count as at work. One that does not fit sets aside what it
@@ -67,7 +60,7 @@ def choose(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -
             gpus = room.take(run)
             if gpus is not None:
                 line.start(run)
-                chosen.append(Placement(run, gpus))
+                chosen.append(Claim(run, gpus))
     return chosen
 
 

@@ -6,7 +6,7 @@ name is decided before, in `promotion.py`.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,51 +25,41 @@ LONGEST_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class AliasKey:
-    """A name in an environment."""
+class Change:
+    """A change that is asked for: a name in an environment, its next holder (None: nobody), and
+    the previous one, as it was seen when this was decided."""
 
     env_id: str
     alias: str
-
-    def __str__(self) -> str:
-        return f"{self.alias}@{self.env_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change that is asked for: a place, its next holder (None: nobody), and the holder that was
-    seen when this was decided."""
-
-    place: AliasKey
     model_id: int | None
-    seen: int | None
+    previous_id: int | None
     action: Literal["promote", "rollback", "remove"]
     who: str
     reason: str | None = None
     forced: bool = False
     verdict_id: int | None = None
 
+    @property
+    def place(self) -> str:
+        """The name, as people write it."""
+        return f"{self.alias}@{self.env_id}"
+
 
 class Aliases:
     """The aliases in a store's database, and their history."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
 
     def find(self, *, env: str | None = None, alias: str | None = None) -> list[Alias]:
         """The aliases that match, by environment and name."""
         query = sa.select(ALIASES).order_by(ALIASES.c.env_id, ALIASES.c.alias)
         query = query.where(*_matching(ALIASES, env, alias))
-        with self._store.reading() as connection:
-            return [Alias.model_validate(dict(row._mapping)) for row in connection.execute(query)]
+        return [Alias.model_validate(dict(row._mapping)) for row in self._store.read(query)]
 
-    def holder(self, place: AliasKey) -> int | None:
+    def holder(self, env: str, alias: str) -> int | None:
         """The id of the model that has the name."""
-        return next(
-            (a.model_id for a in self.find(env=place.env_id, alias=place.alias)),
-            None,
-        )
+        return next((held.model_id for held in self.find(env=env, alias=alias)), None)
 
     def history(
         self, *, env: str | None = None, alias: str | None = None, model_id: int | None = None
@@ -80,8 +70,7 @@ class Aliases:
         if model_id is not None:
             had = (ALIAS_HISTORY.c.model_id == model_id, ALIAS_HISTORY.c.previous_id == model_id)
             query = query.where(sa.or_(*had))
-        with self._store.reading() as connection:
-            return [_change(row) for row in connection.execute(query)]
+        return [_change(row) for row in self._store.read(query)]
 
     def change(self, asked: Change) -> AliasChange:
         """Make a change, if the place is still as it was seen.
@@ -91,25 +80,13 @@ class Aliases:
         with self._store.writing(Lock.REGISTRY) as connection:
             _refuse_overtaken(connection, asked)
             if asked.model_id is not None:
-                digest = refuse_unfit(connection, asked.model_id, asked.place)
+                digest = refuse_unfit(connection, asked.model_id, asked.env_id)
                 if asked.action == "promote" and not asked.forced:
                     _refuse_unjudged(connection, asked, digest)
-            at = self._clock()
+            at = time.time()
             _put(connection, asked, at)
-            values: dict[str, Any] = {
-                "env_id": asked.place.env_id,
-                "alias": asked.place.alias,
-                "model_id": asked.model_id,
-                "previous_id": asked.seen,
-                "action": asked.action,
-                "at": at,
-                "who": asked.who,
-                "reason": asked.reason,
-                "forced": asked.forced,
-                "verdict_id": asked.verdict_id,
-            }
-            statement = ALIAS_HISTORY.insert().values(**values).returning(ALIAS_HISTORY)
-            return _change(connection.execute(statement).one())
+            statement = ALIAS_HISTORY.insert().values(**asdict(asked), at=at)
+            return _change(connection.execute(statement.returning(ALIAS_HISTORY)).one())
 
 
 def trail(changes: Iterable[AliasChange]) -> list[int]:
@@ -160,9 +137,8 @@ def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
     changes: dict[str, list[AliasChange]] = {}
     for row in connection.execute(query.order_by(ALIAS_HISTORY.c.id)):
         changes.setdefault(row.alias, []).append(_change(row))
-    there = set(
-        connection.execute(sa.select(MODELS.c.id).where(MODELS.c.env_id == env_id)).scalars()
-    )
+    ids = sa.select(MODELS.c.id).where(MODELS.c.env_id == env_id)
+    there = set(connection.execute(ids).scalars())
     reasons: dict[int, str] = {}
     for alias, history in changes.items():
         holder = returns_to(history, there.__contains__)
@@ -173,8 +149,8 @@ def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
     return reasons
 
 
-def refuse_unfit(connection: sa.Connection, model_id: int, place: AliasKey) -> str | None:
-    """Raise if a model cannot have a name, whatever gates say of it; returns its digest.
+def refuse_unfit(connection: sa.Connection, model_id: int, env_id: str) -> str | None:
+    """Raise if a model cannot have a name there, whatever gates say of it; returns its digest.
 
     The run cannot begin to train again before the transaction ends.
     """
@@ -182,8 +158,8 @@ def refuse_unfit(connection: sa.Connection, model_id: int, place: AliasKey) -> s
     if row is None or row.retiring:
         why = "is being removed" if row is not None else "is not there any more"
         raise Conflict(f"model {model_id} {why}", hint="`rlctl registry list` lists the others.")
-    if row.env_id != place.env_id:
-        raise BadInput(f"model {model_id} is of {row.env_id}, not of {place.env_id}")
+    if row.env_id != env_id:
+        raise BadInput(f"model {model_id} is of {row.env_id}, not of {env_id}")
     refuse_at_work(connection, model_id, row.run_id)
     digest = sealed.manifest_digest(Path(row.model_path))
     if digest is None:
@@ -212,26 +188,22 @@ def _refuse_unjudged(connection: sa.Connection, asked: Change, digest: str | Non
 
 
 def _refuse_overtaken(connection: sa.Connection, asked: Change) -> None:
-    place = asked.place
-    query = sa.select(ALIASES.c.model_id).where(*_matching(ALIASES, place.env_id, place.alias))
+    query = sa.select(ALIASES.c.model_id).where(*_matching(ALIASES, asked.env_id, asked.alias))
     now = connection.execute(query).scalar_one_or_none()
-    if now != asked.seen:
-        was = "nobody" if asked.seen is None else f"model {asked.seen}"
+    if now != asked.previous_id:
+        was = "nobody" if asked.previous_id is None else f"model {asked.previous_id}"
         has = "nobody has" if now is None else f"model {now} has"
         raise Conflict(
-            f"{place} was {was}'s when this was decided, and {has} it now",
+            f"{asked.place} was {was}'s when this was decided, and {has} it now",
             hint="Look at `rlctl registry history`, then decide again.",
         )
 
 
 def _put(connection: sa.Connection, asked: Change, at: float) -> None:
-    place = asked.place
-    connection.execute(ALIASES.delete().where(*_matching(ALIASES, place.env_id, place.alias)))
+    connection.execute(ALIASES.delete().where(*_matching(ALIASES, asked.env_id, asked.alias)))
     if asked.model_id is not None:
-        values = {"model_id": asked.model_id, "since": at, "verdict_id": asked.verdict_id}
-        connection.execute(
-            ALIASES.insert().values(env_id=place.env_id, alias=place.alias, **values)
-        )
+        held = Alias.model_validate(asdict(asked) | {"since": at})
+        connection.execute(ALIASES.insert().values(**held.model_dump()))
 
 
 def _matching(table: sa.Table, env: str | None, alias: str | None) -> Sequence[Any]:

@@ -56,28 +56,24 @@ def _of_files(model: ModelVersion) -> Iterator[RegistryFault]:
         catalog.verify(path)
     except NotFound:
         yield fault(kind="missing", sentence=f"model {model.id} is not at {str(path)!r}")
-        return
     except Damaged as error:
         yield fault(kind="damaged", sentence=f"model {model.id}: {error.message}")
-        return
-    if model.digest is not None and sealed.manifest_digest(path) != model.digest:
-        sentence = f"model {model.id}: the checkpoint at {str(path)!r} is not the registered one"
-        yield fault(kind="changed", sentence=sentence)
+    else:
+        if model.digest not in (None, sealed.manifest_digest(path)):
+            other = f"the checkpoint at {str(path)!r} is not the registered one"
+            yield fault(kind="changed", sentence=f"model {model.id}: {other}")
 
 
 def _of_report(model: ModelVersion, newest: StoredVerdict) -> Iterator[RegistryFault]:
-    fault = partial(RegistryFault, model_id=model.id, kind="report")
+    what = None
     try:
-        same = verdicts.digest(Path(str(newest.report_path))) == newest.report_sha256
+        if verdicts.digest(Path(str(newest.report_path))) != newest.report_sha256:
+            what = f"another report than is now at {newest.report_path!r}"
     except RlctlError as error:
-        yield fault(sentence=f"model {model.id}: verdict {newest.id} read a {error.message}")
-        return
-    if not same:
-        sentence = (
-            f"model {model.id}: verdict {newest.id} read another report than is now at "
-            f"{newest.report_path!r}"
-        )
-        yield fault(sentence=sentence)
+        what = f"a {error.message}"
+    if what is not None:
+        sentence = f"model {model.id}: verdict {newest.id} read {what}"
+        yield RegistryFault(model_id=model.id, kind="report", sentence=sentence)
 
 
 def _of_aliases(aliases: Aliases, env: str | None) -> Iterator[RegistryFault]:

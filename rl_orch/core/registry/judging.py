@@ -63,10 +63,9 @@ def validate(
     steps = model.total_timesteps or report.step
     verdict = gate.weigh(evidence.evidence(report, gathered, rules, env_steps=steps), rules)
     assert verdict is not None
-    if gate.read_more(rules):
-        file = evidence.kept(directory, model.id, report, gathered)
-    elif file is None:
-        file = evidence.kept(directory, model.id, report, None)
+    more = gathered if gate.read_more(rules) else None
+    if file is None or more is not None:
+        file = evidence.kept(directory, model.id, report, more)
     judgement = Judgement(verdict, rules, file, digest=digest, episodes=report.summary.n)
     return registry.decide(model, judgement, report)
 

@@ -56,7 +56,8 @@ class Retention:
 
         It is done in one environment or in each.
         """
-        begun = self._begun()
+        why = "its removal was cut short"
+        begun = [Retirement(model_id=model.id, why=why) for model in self._marked()]
         removed: list[Retirement] = []
         spared: list[Retirement] = []
         for env_id in self._environments(env):
@@ -80,11 +81,8 @@ class Retention:
 
     def finish(self) -> list[int]:
         """Delete the files, then the rows, of all models that are marked; returns their ids."""
-        query = sa.select(MODELS).where(MODELS.c.retiring.is_(sa.true()))
-        with self._store.reading() as connection:
-            marked = models(connection, query)
         gone = []
-        for model in marked:
+        for model in self._marked():
             path = Path(model.model_path)
             if not path.parent.is_dir():  # It is on another machine, whose turn it is.
                 continue
@@ -93,23 +91,22 @@ class Retention:
             except OSError as error:
                 LOG.warning("model %s stays until its files can go: %s", model.id, error)
                 continue
-            self._drop(model.id)
+            this = sa.and_(MODELS.c.id == model.id, MODELS.c.retiring.is_(sa.true()))
+            self._store.write(MODELS.delete().where(this))
             gone.append(model.id)
         return gone
 
-    def _begun(self) -> list[Retirement]:
-        """Removals that others have begun and not finished."""
-        query = sa.select(MODELS.c.id).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
+    def _marked(self) -> list[ModelVersion]:
+        """Models whose removal was begun and not finished."""
+        query = sa.select(MODELS).where(MODELS.c.retiring.is_(sa.true())).order_by(MODELS.c.id)
         with self._store.reading() as connection:
-            ids = connection.execute(query).scalars().all()
-        return [Retirement(model_id=each, why="its removal was cut short") for each in ids]
+            return models(connection, query)
 
     def _environments(self, env: str | None) -> list[str]:
         if env is not None:
             return [env]
-        with self._store.reading() as connection:
-            query = sa.select(MODELS.c.env_id).distinct().order_by(MODELS.c.env_id)
-            return list(connection.execute(query).scalars())
+        query = sa.select(MODELS.c.env_id).distinct().order_by(MODELS.c.env_id)
+        return [row.env_id for row in self._store.read(query)]
 
     def _look(
         self, env_id: str, limits: RetentionLimits
@@ -135,11 +132,6 @@ class Retention:
             free = sa.and_(MODELS.c.id == model_id, MODELS.c.id.not_in(NAMED))
             marked = sa.update(MODELS).where(free).values(retiring=True)
             return connection.execute(marked).rowcount == 1
-
-    def _drop(self, model_id: int) -> None:
-        gone = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_(sa.true()))
-        with self._store.writing() as connection:
-            connection.execute(MODELS.delete().where(gone))
 
 
 def choose(

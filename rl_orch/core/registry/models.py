@@ -7,8 +7,9 @@ Names for models are in `aliases.py`.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from rl_orch.core.store.database import Lock
 from rl_orch.core.store.runs import Store, nothing
 from rl_orch.core.store.tables import ALIASES, MODELS, RUNS
 from rl_orch.errors import Conflict, NotFound
-from rl_orch.gate import Rule
 from rl_orch.io.files import sealed
 from rl_orch.records import EvalReport, ModelVersion, Run, State, StoredVerdict, Verdict
 from rl_orch.records.queries import ModelQuery
@@ -35,9 +35,8 @@ NAMED = sa.select(ALIASES.c.model_id)
 class Registry:
     """The models in a store's database."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
 
     def register(
         self,
@@ -62,14 +61,12 @@ class Registry:
             "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
         }
         with self._store.holding(run.id, lease) as connection:
-            row = connection.execute(
-                sa.select(MODELS).where(MODELS.c.model_path == str(path))
-            ).one_or_none()
+            there = sa.select(MODELS).where(MODELS.c.model_path == str(path))
+            row = connection.execute(there).one_or_none()
             if row is not None:
                 _renew(connection, row, report, values["digest"])
                 return int(row.id)
-            statement = MODELS.insert().values(**values).returning(MODELS.c.id)
-            return int(connection.execute(statement).scalar_one())
+            return _insert(connection, values)
 
     def enter(
         self, run: Run, spec: Spec, path: Path, lineage: Mapping[str, Any], *, lease: str
@@ -81,39 +78,29 @@ class Registry:
             "source": "import",
         }
         with self._store.holding(run.id, lease) as connection:
-            statement = MODELS.insert().values(**values).returning(MODELS.c.id)
-            return int(connection.execute(statement).scalar_one())
+            return _insert(connection, values)
 
     def judge(
         self,
         run: Run,
         model_id: int,
         report: EvalReport,
-        verdict: Verdict | None,
+        judgement: Judgement | None,
         *,
         lease: str,
-        rules: Sequence[Rule] = (),
-        report_file: Path | None = None,
     ) -> None:
         """Record the final evaluation of a model, and validate it if the verdict passed. One that
-        did not takes nothing back: promotions read the newest.
+        did not takes nothing back: promotions read the newest. The judgement is on the model's
+        files as they are registered.
         """
         with self._store.holding(run.id, lease) as connection:
             here = MODELS.c.id == model_id
             values = _measured(report)
-            if verdict is not None:
-                values["verdict"] = verdict.model_dump_json()
+            if judgement is not None:
+                values |= _judged(judgement.verdict)
                 digest = connection.execute(sa.select(MODELS.c.digest).where(here)).scalar_one()
-                judgement = Judgement(
-                    verdict,
-                    tuple(rules),
-                    report_file,
-                    digest=digest,
-                    episodes=report.summary.n,
-                )
-                verdicts.keep(connection, model_id, judgement, at=self._clock())
-                if verdict.passed:
-                    values["validated"] = True
+                judgement = replace(judgement, digest=digest)
+                verdicts.keep(connection, model_id, judgement, at=time.time())
             connection.execute(sa.update(MODELS).where(here).values(**values))
 
     def decide(
@@ -124,10 +111,8 @@ class Registry:
         """
         values: dict[str, Any] = {}
         if judgement.baseline_id is None:
-            values = {"verdict": judgement.verdict.model_dump_json()}
+            values = _judged(judgement.verdict)
             values |= {} if judgement.digest is None else {"digest": judgement.digest}
-            if judgement.verdict.passed:
-                values["validated"] = True
         model_id = model.id
         with self._store.writing() as connection:
             here = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_not(sa.true()))
@@ -146,17 +131,15 @@ class Registry:
                 values |= _measured(report)
             if values:
                 connection.execute(sa.update(MODELS).where(here).values(**values))
-            number = verdicts.keep(connection, model_id, judgement, at=self._clock())
+            number = verdicts.keep(connection, model_id, judgement, at=time.time())
             stored = verdicts.of_model(connection, model_id)
         return next(verdict for verdict in stored if verdict.id == number)
 
     def get(self, model_id: int) -> ModelVersion:
         """The model of that id."""
-        with self._store.reading() as connection:
-            matches = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
-        if not matches:
-            raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
-        return matches[0]
+        for model in self._select(MODELS.c.id == model_id):
+            return model
+        raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
 
     def find(self, query: ModelQuery) -> list[ModelVersion]:
         """The models that a query asks for: the newest first, or the best where it asks for so
@@ -170,20 +153,15 @@ class Registry:
     def environments(self) -> list[str]:
         """The environments that have a validated model, by name."""
         query = sa.select(MODELS.c.env_id).where(*_conditions(ModelQuery(validated=True)))
-        with self._store.reading() as connection:
-            return sorted(connection.execute(query.distinct()).scalars())
+        return sorted(row.env_id for row in self._store.read(query.distinct()))
 
     def of_run(self, run_id: str) -> list[ModelVersion]:
         """The models that a run registered, oldest first."""
-        with self._store.reading() as connection:
-            query = sa.select(MODELS).where(MODELS.c.run_id == run_id).order_by(MODELS.c.id)
-            return models(connection, query)
+        return self._select(MODELS.c.run_id == run_id)
 
     def at(self, path: Path) -> ModelVersion | None:
         """The model whose checkpoint is at that path."""
-        with self._store.reading() as connection:
-            matches = models(connection, sa.select(MODELS).where(MODELS.c.model_path == str(path)))
-        return matches[0] if matches else None
+        return next(iter(self._select(MODELS.c.model_path == str(path))), None)
 
     def verdicts_on(self, model_id: int) -> list[StoredVerdict]:
         """All verdicts on a model, the newest first."""
@@ -195,8 +173,7 @@ class Registry:
         that were validated or have an alias."""
         wanted = sa.or_(MODELS.c.validated.is_(sa.true()), MODELS.c.id.in_(NAMED))
         query = sa.select(MODELS.c.model_path).where(MODELS.c.run_id == run_id, wanted)
-        with self._store.reading() as connection:
-            return sorted(Path(path).name for path in connection.execute(query).scalars())
+        return sorted(Path(row.model_path).name for row in self._store.read(query))
 
     def forget(self, run: Run, path: Path, *, lease: str) -> None:
         """Drop the row of a checkpoint that is no longer kept; what was validated or has an alias
@@ -232,11 +209,14 @@ class Registry:
             files()
         except Exception:
             back = sa.update(MODELS).where(MODELS.c.id.in_(marked)).values(retiring=False)
-            with self._store.writing() as connection:
-                connection.execute(back)
+            self._store.write(back)
             raise
-        with self._store.writing() as connection:
-            connection.execute(MODELS.delete().where(mine))
+        self._store.write(MODELS.delete().where(mine))
+
+    def _select(self, which: sa.ColumnElement[bool]) -> list[ModelVersion]:
+        """The models that meet a condition, oldest first."""
+        with self._store.reading() as connection:
+            return models(connection, sa.select(MODELS).where(which).order_by(MODELS.c.id))
 
 
 def refuse_at_work(connection: sa.Connection, model_id: int, run_id: str | None) -> None:
@@ -244,10 +224,15 @@ def refuse_at_work(connection: sa.Connection, model_id: int, run_id: str | None)
     query = sa.select(RUNS.c.state).where(RUNS.c.id == run_id).with_for_update()
     state = connection.execute(query).scalar_one_or_none()
     if state in AT_WORK:
-        raise Conflict(
-            f"model {model_id} is of run {run_id}, which is {state} and may still drop it",
-            hint=f"rlctl wait {run_id}",
-        )
+        raise at_work(model_id, run_id, state)
+
+
+def at_work(model_id: int, run_id: str | None, state: str) -> Conflict:
+    """The error that the run of a model is under way."""
+    return Conflict(
+        f"model {model_id} is of run {run_id}, which is {state} and may still drop it",
+        hint=f"rlctl wait {run_id}",
+    )
 
 
 def models(connection: sa.Connection, statement: sa.Select[Any]) -> list[ModelVersion]:
@@ -291,6 +276,11 @@ def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
     }
 
 
+def _insert(connection: sa.Connection, values: dict[str, Any]) -> int:
+    statement = MODELS.insert().values(**values).returning(MODELS.c.id)
+    return int(connection.execute(statement).scalar_one())
+
+
 def _renew(
     connection: sa.Connection, row: sa.Row[Any], report: EvalReport, digest: str | None
 ) -> None:
@@ -325,10 +315,8 @@ def _is_largest(connection: sa.Connection, model_id: int, judgement: Judgement) 
     """Whether no verdict on the same files was over more episodes: a small sample takes no place of
     a larger one."""
     stored = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
-    most = max(
-        (verdict.episodes or 0 for verdict in stored if verdict.baseline_id is None), default=0
-    )
-    return (judgement.episodes or 0) >= most
+    sizes = (verdict.episodes or 0 for verdict in stored if verdict.baseline_id is None)
+    return (judgement.episodes or 0) >= max(sizes, default=0)
 
 
 def _measured(report: EvalReport) -> dict[str, Any]:
@@ -338,6 +326,11 @@ def _measured(report: EvalReport) -> dict[str, Any]:
         "mean_episode_length": report.mean_length,
         "episodes": report.summary.n,
     }
+
+
+def _judged(verdict: Verdict) -> dict[str, Any]:
+    validated = {"validated": True} if verdict.passed else {}
+    return {"verdict": verdict.model_dump_json()} | validated
 
 
 def _model(row: sa.Row[Any], aliases: tuple[str, ...]) -> ModelVersion:

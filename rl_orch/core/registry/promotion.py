@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_orch.core.registry import verdicts
-from rl_orch.core.registry.aliases import AliasKey
 from rl_orch.errors import GateRefused
 from rl_orch.gate import Rule
 from rl_orch.records import ModelVersion, StoredVerdict, Verdict
@@ -85,7 +84,7 @@ def decided(
 
 
 def refuse_beaten(
-    model: ModelVersion, champion_id: int, place: AliasKey, comparison: StoredVerdict
+    model: ModelVersion, champion_id: int, place: str, comparison: StoredVerdict
 ) -> None:
     """Raise `GateRefused` unless the comparison passed."""
     if comparison.passed:

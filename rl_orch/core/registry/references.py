@@ -92,8 +92,7 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
         return PolicySource(path, kind_of(path))
     chosen = model(models, runs, word)
     path = Path(chosen.model_path)
-    run = None if chosen.run_id is None else _run(runs, chosen.run_id)
-    return PolicySource(path, kind_of(path), chosen, run)
+    return PolicySource(path, kind_of(path), chosen, run_of(runs, chosen))
 
 
 def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
@@ -150,13 +149,9 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
             hint=f"Say which is meant: --env {environments[0]}, or {BEST}@{environments[0]}.",
         )
     of_it = "" if env is None else f" of {env}"
-    others = (
-        f"; there are some of: {', '.join(environments)}"
-        if environments
-        else "; there are none at all"
-    )
+    others = f"some of: {', '.join(environments)}" if environments else "none at all"
     raise NotFound(
-        f"no validated model{of_it}{others}",
+        f"no validated model{of_it}; there are {others}",
         hint="A gate that its run passes validates one, or `rlctl registry validate`.",
     )
 
@@ -307,8 +302,8 @@ def _nothing_there(word: str) -> NotFound:
     )
 
 
-def _run(runs: KnowsRuns, run_id: str) -> Run | None:
-    try:
-        return runs.get(run_id)
-    except NotFound:
-        return None
+def run_of(runs: KnowsRuns, model: ModelVersion) -> Run | None:
+    """The run that made a model, if it is still known."""
+    with suppress(NotFound):
+        return None if model.run_id is None else runs.get(model.run_id)
+    return None

@@ -7,6 +7,7 @@ from rl_orch import gate
 from rl_orch.core.registry import evidence
 from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name
@@ -71,7 +72,9 @@ def judge(
         file = directory.report_file(FINAL)
         if gate.read_more(rules):
             file = evidence.kept(directory, model.id, report, gathered)
-        registry.judge(run, model.id, report, verdict, lease=lease, rules=rules, report_file=file)
+        n = report.summary.n
+        judgement = None if verdict is None else Judgement(verdict, rules, file, episodes=n)
+        registry.judge(run, model.id, report, judgement, lease=lease)
     news = {
         "eval": report.summary,
         "verdict": None if verdict is None else verdict.word,

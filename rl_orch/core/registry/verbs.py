@@ -10,10 +10,10 @@ from typing import Protocol
 
 from rl_orch.core.ports import ModelEvaluator
 from rl_orch.core.registry import integrity, judging, promotion, references
-from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, AliasKey, Change, returns_to
+from rl_orch.core.registry.aliases import LONGEST_REASON, Aliases, Change, returns_to
 from rl_orch.core.registry.judging import ValidationRequest
 from rl_orch.core.registry.model_retention import Retention, RetentionLimits
-from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.models import Registry, at_work
 from rl_orch.core.registry.promotion import PromotionRule
 from rl_orch.core.registry.references import KnowsRuns, PolicySource
 from rl_orch.core.store.runs import Store
@@ -26,7 +26,6 @@ from rl_orch.records import (
     ModelVersion,
     ModelView,
     Pruning,
-    Run,
     StoredVerdict,
     Verification,
 )
@@ -145,24 +144,22 @@ class ModelVerbs:
         references.refuse_other_env(
             self, source, named, lambda word, env: f"rlctl promote {word} --to {alias}@{env}"
         )
-        place = AliasKey(model.env_id, alias)
         demand = PromotionRule(alias, allow_equal, margin)
         _refuse_reason(reason, needed=force, margin=margin)
         _refuse_few(episodes)
         if margin and not allow_equal:
             raise BadInput("margin is about not being worse", hint="Add --allow-equal.")
-        seen = self._aliases.holder(place)
+        seen = self._aliases.holder(model.env_id, alias)
+        asked = Change(model.env_id, alias, model.id, seen, "promote", who or somebody(), reason)
         if seen == model.id:
-            raise Conflict(f"model {model.id} is {place} already")
+            raise Conflict(f"model {model.id} is {asked.place} already")
         self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
-        asked = Change(place, model.id, seen, "promote", who or somebody(), reason, forced=force)
         if force:
             catalog.verify_policy(source.path)
-        else:
-            verdict_id = self._deserved(model, place, seen, demand, episodes)
-            asked = replace(asked, verdict_id=verdict_id)
-        return self._aliases.change(asked)
+            return self._aliases.change(replace(asked, forced=True))
+        verdict_id = self._deserved(model, asked, demand, episodes or EPISODES)
+        return self._aliases.change(replace(asked, verdict_id=verdict_id))
 
     def rollback(
         self,
@@ -173,33 +170,21 @@ class ModelVerbs:
         who: str | None = None,
     ) -> AliasChange:
         """Give an alias back to the last model before that is still there."""
-        _refuse_reason(reason)
-        held = self._held(alias, env)
-        place = AliasKey(held.env_id, held.alias)
-        changes = self._aliases.history(env=place.env_id, alias=place.alias)
+        taken = self._taking(alias, env, reason, who)
+        changes = self._aliases.history(env=taken.env_id, alias=taken.alias)
         before = returns_to(reversed(changes), self._is_there)
         if before is None:
             raise Conflict(
-                f"nobody who is still there was {place} before model {held.model_id}",
-                hint=f"rlctl registry history {place}",
+                f"nobody who is still there was {taken.place} before model {taken.previous_id}",
+                hint=f"rlctl registry history {taken.place}",
             )
         mine = (change for change in changes if change.model_id == before)
         then = next(change for change in mine if change.action == "promote")
         if then.forced:
             why = f"forced before: {then.reason}"
             reason = why if reason is None else f"{reason}; {why}"
-        return self._aliases.change(
-            Change(
-                place,
-                before,
-                held.model_id,
-                "rollback",
-                who or somebody(),
-                reason,
-                forced=then.forced,
-                verdict_id=then.verdict_id,
-            )
-        )
+        asked = replace(taken, model_id=before, action="rollback", reason=reason)
+        return self._aliases.change(replace(asked, forced=then.forced, verdict_id=then.verdict_id))
 
     def unalias(
         self,
@@ -210,12 +195,7 @@ class ModelVerbs:
         who: str | None = None,
     ) -> AliasChange:
         """Take an alias away, so that nobody has it."""
-        _refuse_reason(reason)
-        held = self._held(alias, env)
-        place = AliasKey(held.env_id, held.alias)
-        return self._aliases.change(
-            Change(place, None, held.model_id, "remove", who or somebody(), reason)
-        )
+        return self._aliases.change(self._taking(alias, env, reason, who))
 
     def prune(
         self,
@@ -241,48 +221,37 @@ class ModelVerbs:
 
     def _refuse_at_work(self, model: ModelVersion) -> None:
         """Raise if the run of a model is at work on its files."""
-        run = None if model.run_id is None else self._run(model.run_id)
+        run = references.run_of(self._home, model)
         if run is not None and run.active:
-            raise Conflict(
-                f"model {model.id} is of run {run.id}, which is {run.state} and may still drop it",
-                hint=f"rlctl wait {run.id}",
-            )
-
-    def _run(self, run_id: str) -> Run | None:
-        try:
-            return self._home.get(run_id)
-        except NotFound:
-            return None
+            raise at_work(model.id, run.id, run.state)
 
     def _deserved(
-        self,
-        model: ModelVersion,
-        place: AliasKey,
-        champion_id: int | None,
-        demand: PromotionRule,
-        episodes: int | None,
+        self, model: ModelVersion, asked: Change, demand: PromotionRule, episodes: int
     ) -> int:
         """The id of the verdict by which the model may have the alias. Its files are verified on
         the way, by us, or by whoever plays them for that verdict."""
-        verdicts, count = self._registry.verdicts_on(model.id), episodes or EPISODES
-        champion = None if champion_id is None else self._registry.get(champion_id)
-        stored = None
-        if champion is not None:
-            stored = promotion.decided(model, verdicts, champion, demand, count)
-        if champion is None or stored is not None:
-            catalog.verify_policy(Path(model.model_path))
-        verdict = promotion.validating(model, verdicts)
-        if champion is None:
-            return verdict.id
+        registry, path = self._registry, Path(model.model_path)
+        verdicts = registry.verdicts_on(model.id)
+        if asked.previous_id is None:
+            catalog.verify_policy(path)
+            return promotion.validating(model, verdicts).id
+        champion = registry.get(asked.previous_id)
+        stored = promotion.decided(model, verdicts, champion, demand, episodes)
+        if stored is not None:
+            catalog.verify_policy(path)
+        promotion.validating(model, verdicts)
         if stored is None:
-            stored = judging.compare(self._registry, self._assess, model, champion, demand, count)
-        promotion.refuse_beaten(model, champion.id, place, stored)
+            stored = judging.compare(registry, self._assess, model, champion, demand, episodes)
+        promotion.refuse_beaten(model, champion.id, asked.place, stored)
         return stored.id
 
-    def _held(self, word: str, env: str | None) -> Alias:
-        """The one alias that is meant."""
+    def _taking(self, word: str, env: str | None, reason: str | None, who: str | None) -> Change:
+        """The change that takes the one alias that is meant from who has it."""
+        _refuse_reason(reason)
         alias, env_id = references.place_of(word, env)
-        return references.only(self.aliases(env=env_id, alias=alias), word)
+        held = references.only(self.aliases(env=env_id, alias=alias), word)
+        who = who or somebody()
+        return Change(held.env_id, held.alias, None, held.model_id, "remove", who, reason)
 
     def _is_there(self, model_id: int) -> bool:
         try:

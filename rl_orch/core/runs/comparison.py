@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_orch.core.runs.groups import JUDGED, RunOrGroup
+from rl_orch.core.runs.groups import RunOrGroup, final_returns
 from rl_orch.stats import Difference, difference
 from rl_orch.stats.text import bounds_text, figure
 
@@ -92,16 +92,12 @@ def caveat(subjects: Sequence[RunOrGroup]) -> str:
 def _effect(first: RunOrGroup, second: RunOrGroup) -> Effect:
     if first.whole.env != second.whole.env:
         return Effect(first.id, second.id, None)
-    measured = difference(_returns(first), _returns(second))
+    measured = difference(final_returns(first.runs), final_returns(second.runs))
     return Effect(first.id, second.id, measured, _left_out(first, second))
 
 
 def _left_out(*subjects: RunOrGroup) -> str:
     """Sentence on runs left out, since they have no final evaluation: those that failed, too."""
-    counts = [(len(s.runs) - len(_returns(s)), len(s.runs), s.id) for s in subjects]
+    counts = [(len(s.runs) - len(final_returns(s.runs)), len(s.runs), s.id) for s in subjects]
     parts = [f"{missing} of {n} runs of {name}" for missing, n, name in counts if missing]
     return f"Without {' and '.join(parts)}, which have no final evaluation." if parts else ""
-
-
-def _returns(subject: RunOrGroup) -> list[float]:
-    return [run.eval.mean for run in subject.runs if run.eval and run.state in JUDGED]

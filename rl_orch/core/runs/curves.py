@@ -100,7 +100,7 @@ def folded(histories: Sequence[History], label: str) -> Curve:
     start, end = max(first for first, _ in rows), min(first + len(row) for first, row in rows)
     common = [row[start - first : end - first] for first, row in rows]
     tails = [
-        _plain_line(row[end - 1 - first :], end - 1, width)
+        Line(_ends(end - 1, first + len(row), width), row[end - 1 - first :].tolist())
         for first, row in rows
         if first < end and first + len(row) > end + LOOSE_ENDS
     ]
@@ -147,10 +147,6 @@ def _mean_line(rows: Floats, steps: Sequence[int]) -> Line:
         return Line(steps, middle)
     low, high = stats.band(rows)
     return Line(steps, middle, low.tolist(), high.tolist())
-
-
-def _plain_line(values: Floats, first: int, width: int) -> Line:
-    return Line(_ends(first, first + len(values), width), values.tolist())
 
 
 def _ends(start: int, end: int, width: int) -> list[int]:

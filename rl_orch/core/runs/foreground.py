@@ -10,7 +10,7 @@ from rl_orch import plugins
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.errors import LeaseLost, RlctlError
 from rl_orch.io.run.directory import RunDir
-from rl_orch.io.trackers.pump import Delivered, Pump, Sink, Tee
+from rl_orch.io.trackers.pump import Pump, Sink, Tee
 from rl_orch.records import Event, Run, State
 
 TICK_S = 0.1
@@ -81,8 +81,9 @@ class Pumps:
 
     def _close(self, run_id: str) -> None:
         pump = self._open.pop(run_id, None)
-        if pump is not None:
-            _warn_of_loss(pump.stop())
+        lost = None if pump is None else pump.stop()
+        if lost is not None and (lost.dropped or lost.error):
+            LOG.warning("tracker lost %d events: %s", lost.dropped, lost.error)
 
     def _pump(self, run: Run) -> Pump:
         directory = RunDir.of(run)
@@ -152,8 +153,3 @@ def _end(supervisors: Sequence[Supervisor]) -> None:
     for supervisor in supervisors:
         _let_go(supervisor)
     _tick_all(supervisors, len(supervisors), no_observer, never)
-
-
-def _warn_of_loss(delivered: Delivered) -> None:
-    if delivered.dropped or delivered.error:
-        LOG.warning("tracker lost %d events: %s", delivered.dropped, delivered.error)

@@ -99,7 +99,10 @@ def _evaluation(runs: Sequence[Run]) -> GroupEvaluation | None:
     """
     if len({run.config_hash for run in runs}) > 1:
         return None
-    judged = [run.eval.mean for run in runs if run.eval is not None and run.state in JUDGED]
-    if not judged:
-        return None
-    return stats.summarize_runs(judged)
+    judged = final_returns(runs)
+    return stats.summarize_runs(judged) if judged else None
+
+
+def final_returns(runs: Sequence[Run]) -> list[float]:
+    """The mean return of each run that has had its final evaluation."""
+    return [run.eval.mean for run in runs if run.eval is not None and run.state in JUDGED]

@@ -22,7 +22,7 @@ from rl_orch.io.processes.task_child import ProgressCallback
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt, read
-from rl_orch.records import Attempt, EvalReport, Event, EventKind, Run, State
+from rl_orch.records import Attempt, EvalReport, EventKind, Run, State
 from rl_orch.spec.groups import MOST_SEEDS
 
 LATEST = 1e11
@@ -83,11 +83,6 @@ class IncomingRun:
         """Whether the source is still where it was."""
         return self.workspace is not None
 
-    @property
-    def is_from_elsewhere(self) -> bool:
-        """Whether it was not in this home before, under its own name."""
-        return self.renamed or self.is_copy
-
     def publish(self) -> None:
         """Give the directory its name, on the disk for good."""
         if self.place != self.target.path:
@@ -125,7 +120,7 @@ def bringing(
             coming = _brought(source, target, stack, move=move, watch=watch)
             try:
                 arrived = RunDir(coming.place)
-                if coming.is_from_elsewhere:
+                if coming.renamed or coming.is_copy:  # It was not in this home before.
                     coming.module_path = arrived.module_path()
                     forget_modules(arrived)
                     private.close_tree(arrived.path, like=target.path.parent)
@@ -201,7 +196,7 @@ def attempts_in(directory: RunDir) -> list[Attempt]:
             continue
         fields = attempts.setdefault(event.attempt, {"started_at": event.ts})
         if event.key == "ended":
-            fields |= {"ended_at": event.ts, "reason": _reason(event)}
+            fields |= {"ended_at": event.ts, "reason": str(event.tags.get("reason", ""))}
     run_id = directory.path.name
     return [Attempt(run_id=run_id, number=n, **fields) for n, fields in sorted(attempts.items())]
 
@@ -301,10 +296,6 @@ def _let_append(root: Path) -> None:
         mode = path.lstat().st_mode
         if stat.S_ISREG(mode):
             path.chmod(stat.S_IMODE(mode) | stat.S_IRUSR | stat.S_IWUSR)
-
-
-def _reason(event: Event) -> str:
-    return str(event.tags.get("reason", ""))
 
 
 def _is_left_out(parts: tuple[str, ...], mode: int) -> bool:

@@ -159,10 +159,8 @@ class Supervisor:
     def hold_back(self, why: str | None = None) -> None:
         """End the run if it waits to be started."""
         if self.run.state is State.QUEUED:
-            waits = f"stopped before attempt {self.run.attempt + 1}"
-            self._become(
-                State.STOPPED, why or (waits if self.run.attempt else "stopped before it started")
-            )
+            next_one = f"attempt {self.run.attempt + 1}" if self.run.attempt else "it started"
+            self._become(State.STOPPED, why or f"stopped before {next_one}")
             self.save()
 
     def ask_to_stop(self) -> None:
@@ -296,7 +294,7 @@ class Supervisor:
         self._note_attempt(handle=self._process.start(task))
 
     def _after_training(self, gone: Exit) -> None:
-        if self._process.handle is None and self._may_begin_again():
+        if self._never_began and not self._progress.started:
             self._begin_training()
             return
         to, why = after_training(self._progress, gone, stopping=self._stopping)
@@ -306,7 +304,7 @@ class Supervisor:
         self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
         if to is not State.EVALUATING:
             self._end_or_retry(to, why, gone)
-        elif not self._is_judged:
+        elif self.spec.runner.name == "external" and not self.spec.runner.policy:
             self._become(State.EVALUATING, why)
             self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
         elif self._progress.best is None:
@@ -321,13 +319,10 @@ class Supervisor:
             self.save()
             self._begin_evaluation(self._progress.best)
 
-    def _may_begin_again(self) -> bool:
-        """Whether a root never came to be, so that it still can."""
-        return self.may_start and not self._progress.started and not self._stopping
-
     @property
-    def _is_judged(self) -> bool:
-        return self.spec.runner.name != "external" or bool(self.spec.runner.policy)
+    def _never_began(self) -> bool:
+        """Whether a root never came to be, so that it still can."""
+        return self._process.handle is None and self.may_start and not self._stopping
 
     def _begin_evaluation(self, best: str) -> None:
         """Start the final evaluation, told what its gate wants to know of the checkpoint."""
@@ -358,8 +353,7 @@ class Supervisor:
         best = self._progress.best
         report = report_on(self.directory, FINAL)
         if report is None or best is None or report.checkpoint != best:
-            never_began = self._process.handle is None and self.may_start and not self._stopping
-            if never_began and best is not None:
+            if self._never_began and best is not None:
                 self._begin_evaluation(best)
             else:
                 to, why = self._without_report(gone)
@@ -442,10 +436,8 @@ class Supervisor:
             return
         try:
             self.save()
-        except LeaseLost:
-            raise
         except RlctlError as error:
-            if not self.run.active:
+            if not self.run.active or isinstance(error, LeaseLost):
                 raise
             LOG.warning("run not saved yet: %s: %s", self.run.id, error)
             self._saved_at = self.timer()

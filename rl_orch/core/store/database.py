@@ -4,7 +4,7 @@ What the tables mean is in `runs.py`; nobody else asks which of the two it is.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -97,12 +97,27 @@ class Database:
         with self._explained(), self._reader.connect() as connection:
             yield connection
 
+    def read(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """The rows of one query."""
+        with self.reading() as connection:
+            return connection.execute(query).all()
+
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        """A transaction, durable when it is left. In SQLite it is the only one from the start."""
+    def writing(self, lock: Lock | None = None) -> Iterator[sa.Connection]:
+        """A transaction, durable when it is left; with a lock, the only one to do that.
+
+        In SQLite it is the only one from the start.
+        """
         self.refuse_unwritable()
         with self._explained(), self._engine.begin() as connection:
+            if lock is not None:
+                self.lock(connection, lock)
             yield connection
+
+    def write(self, statement: sa.UpdateBase) -> int:
+        """Carry one statement out, durably; returns how many rows it was about."""
+        with self.writing() as connection:
+            return connection.execute(statement).rowcount
 
     @contextmanager
     def adapting(self) -> Iterator[sa.Connection]:

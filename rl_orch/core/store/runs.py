@@ -33,51 +33,13 @@ def nothing() -> None:
     """Done where nothing is to be done."""
 
 
-class Store:
-    """The runs and attempts of a database: the path of a SQLite file, or a `postgresql://` URL."""
+class Store(Database):
+    """A database of runs: the path of a SQLite file, or a `postgresql://` URL."""
 
     def __init__(self, location: Path | str) -> None:
         """Open the database, made or brought up to date where needed."""
-        self._database = Database(location)
-        migrate(self._database)
-
-    @property
-    def location(self) -> str:
-        """Location of the database, for messages: a path, or a URL without its password."""
-        return self._database.location
-
-    @property
-    def obstacle(self) -> str | None:
-        """Reason why nothing can be written, in words that follow the name of the file; None if it
-        can."""
-        return self._database.obstacle
-
-    @property
-    def outdated(self) -> bool:
-        """Whether what is read is a copy of what has changed since."""
-        return self._database.outdated
-
-    def refuse_unwritable(self) -> None:
-        """Raise if nothing can be written."""
-        self._database.refuse_unwritable()
-
-    def close(self) -> None:
-        """Let go of the connections that are kept for later use."""
-        self._database.close()
-
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """A connection that sees one consistent moment and blocks no writer for long."""
-        with self._database.reading() as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self, lock: Lock | None = None) -> Iterator[sa.Connection]:
-        """A transaction, durable when it is left; with a lock, the only one to do that."""
-        with self._database.writing() as connection:
-            if lock is not None:
-                self._database.lock(connection, lock)
-            yield connection
+        super().__init__(location)
+        migrate(self)
 
     @contextmanager
     def holding(self, run_id: str, lease: str) -> Iterator[sa.Connection]:
@@ -138,17 +100,13 @@ class Store:
 
     def __contains__(self, run_id: str) -> bool:
         """Whether there is a run of exactly that id."""
-        query = sa.select(RUNS.c.id).where(RUNS.c.id == run_id)
-        with self.reading() as connection:
-            return connection.execute(query).first() is not None
+        return bool(self.read(sa.select(RUNS.c.id).where(RUNS.c.id == run_id)))
 
     def get(self, run_id: str) -> Run:
         """The run of exactly that id."""
-        with self.reading() as connection:
-            row = connection.execute(sa.select(RUNS).where(RUNS.c.id == run_id)).one_or_none()
-        if row is None:
-            raise NotFound(f"no run {run_id!r}")
-        return _run(row)
+        for row in self.read(sa.select(RUNS).where(RUNS.c.id == run_id)):
+            return _run(row)
+        raise NotFound(f"no run {run_id!r}")
 
     def find(self, reference: str) -> Run:
         """The run meant by a reference: an id, a unique beginning of one, a name (its newest), or
@@ -180,8 +138,7 @@ class Store:
         column = RUNS.c[query.column]
         order = (column.desc(), RUNS.c.id.desc()) if query.descending else (column, RUNS.c.id)
         statement = sa.select(RUNS).where(*_conditions(query)).order_by(*order)
-        with self.reading() as connection:
-            rows = connection.execute(statement.limit(query.limit + 1)).all()
+        rows = self.read(statement.limit(query.limit + 1))
         runs = tuple(_run(row) for row in rows[: query.limit])
         if len(rows) <= query.limit:
             return Page(runs, None)
@@ -189,9 +146,7 @@ class Store:
 
     def active(self) -> list[tuple[Run, str | None]]:
         """Runs that have yet to end, in the order of arrival, with their leases."""
-        query = sa.select(RUNS).where(ACTIVE)
-        with self.reading() as connection:
-            pairs = [(_run(row), row[LEASE]) for row in connection.execute(query)]
+        pairs = [(_run(row), row[LEASE]) for row in self.read(sa.select(RUNS).where(ACTIVE))]
         # Sorted here: asked to sort, SQLite would rather walk through all runs in that order.
         return sorted(pairs, key=lambda row: (row[0].arrival, row[0].id))
 
@@ -222,8 +177,7 @@ class Store:
     def group_runs(self, group: str) -> list[Run]:
         """The runs of a group, by seed."""
         query = sa.select(RUNS).where(RUNS.c.group == group).order_by(RUNS.c.seed, RUNS.c.id)
-        with self.reading() as connection:
-            return [_run(row) for row in connection.execute(query)]
+        return [_run(row) for row in self.read(query)]
 
     def find_group(self, reference: str) -> str | None:
         """The group meant by a reference.
@@ -253,17 +207,14 @@ class Store:
 
     def lease_of(self, run_id: str) -> str | None:
         """Lease of who supervises the run, if anyone."""
-        with self.reading() as connection:
-            query = sa.select(RUNS.c.lease).where(RUNS.c.id == run_id)
-            lease: str | None = connection.execute(query).scalar_one_or_none()
-            return lease
+        rows = self.read(sa.select(RUNS.c.lease).where(RUNS.c.id == run_id))
+        lease: str | None = rows[0].lease if rows else None
+        return lease
 
     def take_lease(self, run_id: str, *, held_by: str | None, lease: str) -> bool:
         """Become the supervisor, if the lease is still what it was seen to be."""
         seen = RUNS.c.lease.is_(None) if held_by is None else RUNS.c.lease == held_by
-        with self.writing() as connection:
-            statement = sa.update(RUNS).where(RUNS.c.id == run_id, seen).values(lease=lease)
-            return connection.execute(statement).rowcount == 1
+        return self.write(sa.update(RUNS).where(RUNS.c.id == run_id, seen).values(lease=lease)) == 1
 
     def save(self, run: Run, *, lease: str) -> None:
         """Write a run that this process supervises."""
@@ -277,7 +228,7 @@ class Store:
         This process supervises the run until then.
         """
         with self.holding(run.id, lease) as connection:
-            self._database.lock(connection, Lock.ARRIVE)
+            self.lock(connection, Lock.ARRIVE)
             run = run.model_copy(update={"arrival": _next_arrival(connection)})
             statement = sa.update(RUNS).where(RUNS.c.id == run.id)
             connection.execute(statement.values(**_run_row(run), lease=None))
@@ -286,13 +237,11 @@ class Store:
     def release(self, run_id: str, *, lease: str) -> None:
         """Give the lease back."""
         held = sa.update(RUNS).where(RUNS.c.id == run_id, RUNS.c.lease == lease)
-        with self.writing() as connection:
-            connection.execute(held.values(lease=None))
+        self.write(held.values(lease=None))
 
     def remove(self, run_id: str) -> None:
         """Forget a run and its attempts."""
-        with self.writing() as connection:
-            connection.execute(RUNS.delete().where(RUNS.c.id == run_id))
+        self.write(RUNS.delete().where(RUNS.c.id == run_id))
 
     def put_attempt(self, attempt: Attempt, *, lease: str) -> None:
         """Record an attempt, or what has become of it.
@@ -307,19 +256,16 @@ class Store:
 
     def attempts(self, run_id: str) -> list[Attempt]:
         """The attempts at a run, oldest first."""
-        with self.reading() as connection:
-            query = sa.select(ATTEMPTS).where(ATTEMPTS.c.run_id == run_id)
-            rows = connection.execute(query.order_by(ATTEMPTS.c.number))
-            return [Attempt.model_validate(dict(row._mapping)) for row in rows]
+        query = sa.select(ATTEMPTS).where(ATTEMPTS.c.run_id == run_id).order_by(ATTEMPTS.c.number)
+        return [Attempt.model_validate(dict(row._mapping)) for row in self.read(query)]
 
     def relocate(self, home: Path) -> None:
         """Follow a home that was moved or copied: paths inside the old one are inside this one."""
-        with self.reading() as connection:
-            noted = connection.execute(sa.select(META.c.value).where(META.c.key == "home"))
-            old: str | None = noted.scalar_one_or_none()
+        noted = self.read(sa.select(META.c.value).where(META.c.key == "home"))
+        old: str | None = noted[0].value if noted else None
         if old == str(home):
             return
-        with self._database.adapting() as connection:
+        with self.adapting() as connection:
             connection.execute(META.delete().where(META.c.key == "home"))
             connection.execute(META.insert().values(key="home", value=str(home)))
             columns = (RUNS.c.path, MODELS.c.model_path, VERDICTS.c.report_path)

@@ -10,7 +10,7 @@ from rl_orch.errors import BadInput
 
 def migrate(database: Database) -> None:
     """Make the tables, or bring them up to date. Of several that want to, one does it."""
-    version = _version(database)
+    version = schema_version(database)
     if version == HEAD:
         return
     if version is not None and version > HEAD:
@@ -30,7 +30,8 @@ def migrate(database: Database) -> None:
         command.upgrade(config, HEAD)
 
 
-def _version(database: Database) -> str | None:
+def schema_version(database: Database) -> str | None:
+    """The migration that a database is at; None before the first."""
     with database.reading() as connection:
         if not sa.inspect(connection).has_table("alembic_version"):
             return None

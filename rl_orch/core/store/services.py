@@ -38,15 +38,9 @@ class _Sight:
 class Services:
     """The services in a store's database, as one observer sees them."""
 
-    def __init__(
-        self,
-        store: Store,
-        timer: Callable[[], float] = time.monotonic,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, store: Store, timer: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._timer = timer
-        self._clock = clock
         self._joined: dict[str, Service] = {}
         self._seen: dict[str, _Sight] = {}
 
@@ -74,21 +68,16 @@ class Services:
     def leave(self, service_id: str) -> None:
         """Be known no more."""
         self._joined.pop(service_id, None)
-        with self._store.writing() as connection:
-            connection.execute(SERVICES.delete().where(SERVICES.c.id == service_id))
+        self._store.write(SERVICES.delete().where(SERVICES.c.id == service_id))
 
     def list(self) -> list[Service]:
         """The services that have joined and not left, the dead among them, oldest first."""
         query = sa.select(SERVICES).order_by(SERVICES.c.started_at, SERVICES.c.id)
-        with self._store.reading() as connection:
-            rows = connection.execute(query).all()
-        return [Service.model_validate(dict(row._mapping)) for row in rows]
+        return [Service.model_validate(dict(row._mapping)) for row in self._store.read(query)]
 
     def knows(self, lease: str) -> bool:
         """Whether a service holds, or held, this lease: another one will take over what it had."""
-        query = sa.select(SERVICES.c.id).where(SERVICES.c.id == lease)
-        with self._store.reading() as connection:
-            return connection.execute(query).first() is not None
+        return bool(self._store.read(sa.select(SERVICES.c.id).where(SERVICES.c.id == lease)))
 
     def alive(self, lease: str, run: Run | None = None) -> bool:
         """Whether who holds a lease lives.
@@ -101,15 +90,13 @@ class Services:
             return False
         if pids.rebooted(place):
             return False
-        query = sa.select(SERVICES.c.beat).where(SERVICES.c.id == lease)
-        with self._store.reading() as connection:
-            beat = connection.execute(query).scalar_one_or_none()
-        if beat is None:
+        rows = self._store.read(sa.select(SERVICES.c.beat).where(SERVICES.c.id == lease))
+        if not rows:
             self._seen.pop(lease, None)
             if place == pids.host() or run is None:
                 return True
-            return abs(self._clock() - run.updated_at) < UNSEEN_S
-        return self._still_s(lease, beat) < LEASE_S
+            return abs(time.time() - run.updated_at) < UNSEEN_S
+        return self._still_s(lease, rows[0].beat) < LEASE_S
 
     def sweep(self) -> None:
         """Forget services that are dead and hold no run. Of one that does, the others must know.

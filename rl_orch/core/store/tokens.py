@@ -57,8 +57,7 @@ class Tokens:
     def list(self) -> list[Token]:
         """Every token there has been, oldest first."""
         query = sa.select(TOKENS).order_by(TOKENS.c.created_at, TOKENS.c.id)
-        with self._store.reading() as connection:
-            return [_token(row) for row in connection.execute(query)]
+        return [_token(row) for row in self._store.read(query)]
 
     def revoke(self, reference: str) -> Token:
         """Let a token count no more, by its id or its name; from now on it opens nothing.
@@ -66,7 +65,8 @@ class Tokens:
         Of several that had a name, the newest is meant. To revoke twice does no harm.
         """
         with self._store.writing(Lock.TOKENS) as connection:
-            token = _found([_token(row) for row in connection.execute(_newest())], reference)
+            newest = sa.select(TOKENS).order_by(TOKENS.c.created_at.desc(), TOKENS.c.id.desc())
+            token = _found([_token(row) for row in connection.execute(newest)], reference)
             if token.revoked_at is not None:
                 return token
             token = token.model_copy(update={"revoked_at": self._clock()})
@@ -79,16 +79,14 @@ class Tokens:
         form = FORM.fullmatch(text)
         if form is None:
             return None
-        with self._store.reading() as connection:
-            row = connection.execute(_counting(now).where(TOKENS.c.id == form[1])).one_or_none()
-        if row is None or not hmac.compare_digest(row.digest, _digest(text)):
-            return None
-        return _token(row)
+        for row in self._store.read(_counting(now).where(TOKENS.c.id == form[1])):
+            if hmac.compare_digest(row.digest, _digest(text)):
+                return _token(row)
+        return None
 
     def any(self) -> bool:
         """Whether there is a token that counts: neither expired nor revoked."""
-        with self._store.reading() as connection:
-            return connection.execute(_counting(self._clock()).limit(1)).first() is not None
+        return bool(self._store.read(_counting(self._clock()).limit(1)))
 
 
 def _refuse(name: str, scope: str, lifetime_s: float | None) -> None:
@@ -108,10 +106,6 @@ def _counting(now: float) -> sa.Select[Any]:
     """The tokens that count at a moment."""
     unexpired = sa.or_(TOKENS.c.expires_at.is_(None), TOKENS.c.expires_at > now)
     return sa.select(TOKENS).where(TOKENS.c.revoked_at.is_(None), unexpired)
-
-
-def _newest() -> sa.Select[Any]:
-    return sa.select(TOKENS).order_by(TOKENS.c.created_at.desc(), TOKENS.c.id.desc())
 
 
 def _found(tokens: list[Token], reference: str) -> Token:

@@ -11,6 +11,8 @@ from rl_orch.errors import BadInput, Damaged, MissingExtra, NotFound, RlctlError
 from rl_orch.io.processes.contained import ContainedProcess
 from rl_orch.io.processes.environment import program_variables
 
+DOCTOR = "Run `rlctl doctor`; the last line above may say more."
+
 ProgressCallback = Callable[[str, float], None]
 """Takes what the child is doing, and the part of it that is done."""
 
@@ -29,7 +31,7 @@ class TaskChild:
 
     words: Sequence[str]
     doing: str
-    hint: str
+    hint: str = DOCTOR
     threads: int = 1
     bare: Mapping[str, str] | None = None
     folder: Path | None = None

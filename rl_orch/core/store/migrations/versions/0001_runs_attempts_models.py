@@ -74,9 +74,3 @@ def upgrade() -> None:
     op.create_index("idx_mean_reward", "models", ["mean_reward"])
     op.create_index("idx_validated", "models", ["validated"])
     op.create_index("idx_models_run", "models", ["run_id"])
-
-
-def downgrade() -> None:
-    """Drop the first tables."""
-    for table in ("models", "attempts", "runs", "meta"):
-        op.drop_table(table)

@@ -31,12 +31,24 @@ WIDE: dict[str, tuple[sa.types.TypeEngine[Any], sa.types.TypeEngine[Any]]] = {
 
 def upgrade() -> None:
     """Add columns, tables and indexes; runs that are there arrived in the order they were made."""
-    for column in _columns():
+    columns: tuple[sa.Column[object], ...] = (
+        sa.Column("runner", sa.Text, nullable=False, server_default="local"),
+        sa.Column("queue", sa.Text, nullable=False, server_default="default"),
+        sa.Column("priority", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("arrival", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("max_running", sa.Integer),
+        sa.Column("after", sa.Text, nullable=False, server_default="[]"),
+        sa.Column("cpus", sa.Integer, nullable=False, server_default="1"),
+        sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
+        sa.Column("memory_mb", sa.BigInteger, nullable=False, server_default="512"),
+        sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
+    )
+    for column in columns:
         op.add_column("runs", column)
     _number_arrivals()
     op.drop_index("idx_runs_state", "runs")
-    for index, columns in SORTED.items():
-        op.create_index(index, "runs", columns)
+    for index, keys in SORTED.items():
+        op.create_index(index, "runs", keys)
     op.create_index("idx_runs_active", "runs", ["state", "arrival", "id"], sqlite_where=ACTIVE)
     if op.get_bind().dialect.name == "postgresql":
         for name, (narrow, wide) in WIDE.items():
@@ -66,35 +78,6 @@ def upgrade() -> None:
         sa.Column("beat", sa.BigInteger, nullable=False),
         sa.Column("started_at", sa.Float, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Drop what this migration has added."""
-    for table in ("services", "submissions", "tokens"):
-        op.drop_table(table)
-    if op.get_bind().dialect.name == "postgresql":
-        for name, (narrow, wide) in WIDE.items():
-            op.alter_column("models", name, existing_type=wide, type_=narrow)
-    for index in ("idx_runs_active", *SORTED):
-        op.drop_index(index, "runs")
-    op.create_index("idx_runs_state", "runs", ["state"])
-    for column in _columns():
-        op.drop_column("runs", column.name)
-
-
-def _columns() -> list[sa.Column[object]]:
-    return [
-        sa.Column("runner", sa.Text, nullable=False, server_default="local"),
-        sa.Column("queue", sa.Text, nullable=False, server_default="default"),
-        sa.Column("priority", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("arrival", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("max_running", sa.Integer),
-        sa.Column("after", sa.Text, nullable=False, server_default="[]"),
-        sa.Column("cpus", sa.Integer, nullable=False, server_default="1"),
-        sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("memory_mb", sa.BigInteger, nullable=False, server_default="512"),
-        sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
-    ]
 
 
 def _number_arrivals() -> None:

@@ -9,7 +9,15 @@ down_revision = "0002"
 
 def upgrade() -> None:
     """Add columns and tables; the verdicts that models carry become rows of their own."""
-    for column in _columns():
+    columns: tuple[sa.Column[object], ...] = (
+        sa.Column("config_hash", sa.Text),
+        sa.Column("group_name", sa.Text),
+        sa.Column("lineage", sa.Text, nullable=False, server_default="{}"),
+        sa.Column("digest", sa.Text),
+        sa.Column("source", sa.Text, nullable=False, server_default="run"),
+        sa.Column("retiring", sa.Boolean, nullable=False, server_default="0"),
+    )
+    for column in columns:
         op.add_column("models", column)
     op.create_index("idx_models_env", "models", ["env_id"])
     _create_aliases()
@@ -35,26 +43,6 @@ def upgrade() -> None:
         "SELECT id, timestamp, validated, verdict FROM models "
         "WHERE verdict IS NOT NULL AND validated IS NOT NULL ORDER BY id"
     )
-
-
-def downgrade() -> None:
-    """Drop what this migration has added."""
-    for table in ("verdicts", "alias_history", "aliases"):
-        op.drop_table(table)
-    op.drop_index("idx_models_env", "models")
-    for column in _columns():
-        op.drop_column("models", column.name)
-
-
-def _columns() -> list[sa.Column[object]]:
-    return [
-        sa.Column("config_hash", sa.Text),
-        sa.Column("group_name", sa.Text),
-        sa.Column("lineage", sa.Text, nullable=False, server_default="{}"),
-        sa.Column("digest", sa.Text),
-        sa.Column("source", sa.Text, nullable=False, server_default="run"),
-        sa.Column("retiring", sa.Boolean, nullable=False, server_default="0"),
-    ]
 
 
 def _create_aliases() -> None:

@@ -15,8 +15,3 @@ def upgrade() -> None:
         "WHERE verdicts.model_id = models.id AND verdicts.baseline_id IS NULL "
         "AND verdicts.digest = models.digest)"
     )
-
-
-def downgrade() -> None:
-    """Drop it."""
-    op.drop_column("models", "episodes")

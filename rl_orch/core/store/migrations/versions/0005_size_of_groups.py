@@ -10,8 +10,3 @@ down_revision = "0004"
 def upgrade() -> None:
     """Add the column; of groups that were made before, nobody noted it."""
     op.add_column("runs", sa.Column("group_size", sa.Integer))
-
-
-def downgrade() -> None:
-    """Drop it."""
-    op.drop_column("runs", "group_size")
