@@ -50,6 +50,7 @@ lint: setup
 # a hundred of the service. Peers make policies to import.
 soak: setup $(PEERS)/.ready $(CLEANRL)/.ready
 	$(BIN)/python -m pytest -n 2 -o addopts="" -o timeout=3600 -v tests/soak
+	$(BIN)/python -m pytest -n 2 -o addopts="" -v -m soak tests
 
 # For another choice of peers, workloads or runs: .venv/bin/python -m benchmarks.speed --help
 bench: setup peers

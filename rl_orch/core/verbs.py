@@ -1,5 +1,5 @@
 """The verbs that every surface shares: submit, ls, get, show, stop, requeue, remove, and more.
-Those of the registry are in `models.py`.
+Those of the registry are in `registry/verbs.py`.
 
 `client.Client` has the same ones over HTTP; one contract suite holds the two together.
 """

@@ -251,7 +251,7 @@ def test_what_is_no_answer_is_told_by_its_last_line(tmp_path: Path) -> None:
 class TestRuns:
     """A run process, cold or warm, and all that its environment starts."""
 
-    @pytest.fixture(params=["cold", "warm"])
+    @pytest.fixture(params=["cold", pytest.param("warm", marks=pytest.mark.soak)])
     def runner(
         self, request: pytest.FixtureRequest, here: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[LocalRunner]:

@@ -55,8 +55,8 @@ RESUMED = (
 
 HERE = frozenset(
     (
-        *("compare", "eval", "export", "import-run", "infer", "logs", "ls", "play", "promote"),
-        *("registry", "rm", "rollback", "show", "stop"),
+        *("compare", "eval", "export", "import-run", "infer", "logs", "ls", "play", "profile"),
+        *("promote", "registry", "rm", "rollback", "show", "stop"),
     )
 )
 """Commands that are carried out in this process. They look, note or wait for children of their own,

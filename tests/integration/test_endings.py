@@ -37,7 +37,9 @@ def worker_pid(run: dict[str, Any]) -> int:
     return pids.pid_of((Path(run["path"]) / "lock").read_text())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
+)
 def test_a_signal_stops_the_run_after_a_last_checkpoint(
     shell: Shell, number: signal.Signals
 ) -> None:

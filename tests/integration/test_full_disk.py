@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("what", ["checkpoint", "event"])
+@pytest.mark.parametrize("what", ["checkpoint", pytest.param("event", marks=pytest.mark.soak)])
 def test_a_full_disk_is_a_clear_end_that_is_resumed_once_there_is_room(
     tmp_path: Path, whole: RunDir, what: str
 ) -> None:

@@ -64,7 +64,10 @@ def interrupt(child: subprocess.Popen[str], _directory: RunDir) -> None:
     child.send_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize(("how", "state"), [(power_cut, "lost"), (interrupt, "stopped")])
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [(power_cut, "lost"), pytest.param(interrupt, "stopped", marks=pytest.mark.soak)],
+)
 def test_an_interrupted_run_goes_on_bit_for_bit(
     shell: Shell,
     whole: RunDir,

@@ -83,8 +83,15 @@ def test_only_what_is_not_kept_is_said_to_be_compiled(tmp_path: Path) -> None:
     assert ["compiling" in text for text in said] == [True, False]
 
 
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
-@pytest.mark.parametrize("left", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("ending", "left"),
+    [
+        ("nbi", 0.0),
+        ("nbc", 0.5),
+        pytest.param("nbi", 0.5, marks=pytest.mark.soak),
+        pytest.param("nbc", 0.0, marks=pytest.mark.soak),
+    ],
+)
 def test_what_a_power_cut_has_left_of_it_is_compiled_anew(
     ending: str, left: float, tmp_path: Path
 ) -> None:

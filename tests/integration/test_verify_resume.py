@@ -69,6 +69,7 @@ def test_a_kill_changes_nothing_with_a_replay_buffer_and_an_environment_that_can
     assert shown["exactness"]["method"] == "redriven"
 
 
+@pytest.mark.soak
 def test_an_environment_that_no_seed_reaches_is_approximate(shell: Shell) -> None:
     (shell.folder / "noisy.py").write_text(UNSEEDABLE)
     spec = ("--env", "noisy:Unseedable-v0", *BUDGET, "train.total_timesteps=2048")

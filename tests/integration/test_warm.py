@@ -56,64 +56,82 @@ class Warm(LocalRunner):
         return handle
 
 
-class TestWarmRunner(BackgroundRunnerContract):
+@pytest.mark.soak
+class TestWarmContract(BackgroundRunnerContract):
     """A warm run process keeps the contract of every run process."""
 
     def make_runner(self) -> Runner:
         """A runner whose attempts are warm."""
         return Warm()
 
-    def test_a_run_process_is_seen_as_a_cold_one_is(self, tmp_path: Path) -> None:
+
+class TestWarmRunner:
+    """A warm run process, and when there is none."""
+
+    @pytest.fixture
+    def contract(self) -> TestWarmContract:
+        """It knows a run directory whose training takes seconds."""
+        return TestWarmContract()
+
+    def test_a_run_process_is_seen_as_a_cold_one_is(
+        self, contract: TestWarmContract, tmp_path: Path
+    ) -> None:
         """Environment, session, files, limits: all but its pid, its command line and its cookie."""
         folders = [tmp_path / name for name in ("warm", "cold")]
-        runners: list[Runner] = [self.make_runner(), LocalRunner()]
+        runners: list[Runner] = [Warm(), LocalRunner()]
         seen = []
         for folder, runner in zip(folders, runners, strict=True):
-            with living(runner, self.make_directory(folder, "train.total_timesteps=1e9")) as pid:
+            with living(
+                runner, contract.make_directory(folder, "train.total_timesteps=1e9")
+            ) as pid:
                 seen.append(about(pid, folder))
         assert seen[0] == seen[1]
         assert seen[0]["leads"] == (True, True)
         assert seen[0]["files"] == {"0": "/dev/null", "1": "X/run/log.txt", "2": "X/run/log.txt"}
 
-    def test_what_needs_another_environment_starts_cold(self, tmp_path: Path) -> None:
+    def test_what_needs_another_environment_starts_cold(
+        self, contract: TestWarmContract, tmp_path: Path
+    ) -> None:
         """The next standby is prepared for it."""
         runner = LocalRunner(standbys=1)
         try:
             (standby,) = until(lambda: runner.standbys.ready)
-            directory = self.make_directory(tmp_path, "resources.threads=2")
+            directory = contract.make_directory(tmp_path, "resources.threads=2")
             handle = runner.start(directory, Task(attempt=1))
             assert pids.pid_of(handle) != standby
-            self.wait(runner, handle)
+            until(lambda: runner.poll(handle))
             (other,) = until(lambda: runner.standbys.ready)
             assert psutil.Process(other).environ()["OMP_NUM_THREADS"] == "2"
             assert not psutil.pid_exists(standby)
         finally:
             runner.standbys.close()
 
-    def test_what_inherits_other_limits_starts_cold(self, tmp_path: Path) -> None:
+    def test_what_inherits_other_limits_starts_cold(
+        self, contract: TestWarmContract, tmp_path: Path
+    ) -> None:
         """Limits that the service has raised are those of its runs, but not of its standbys."""
-        runner, directory = LocalRunner(standbys=1), self.make_directory(tmp_path)
+        runner, directory = LocalRunner(standbys=1), contract.make_directory(tmp_path)
         try:
             (standby,) = until(lambda: runner.standbys.ready)
             soft, hard = psutil.Process(standby).rlimit(psutil.RLIMIT_NOFILE)
             psutil.Process(standby).rlimit(psutil.RLIMIT_NOFILE, (soft - 1, hard))
             handle = runner.start(directory, Task(attempt=1))
             assert pids.pid_of(handle) != standby
-            self.wait(runner, handle)
+            until(lambda: runner.poll(handle))
         finally:
             runner.standbys.close()
 
     def test_a_standby_that_does_not_answer_is_replaced_by_a_cold_start(
-        self, tmp_path: Path
+        self, contract: TestWarmContract, tmp_path: Path
     ) -> None:
         """It is killed first, so that there are never two run processes."""
-        runner, directory = LocalRunner(standbys=1), self.make_directory(tmp_path)
+        runner, directory = LocalRunner(standbys=1), contract.make_directory(tmp_path)
         try:
             (standby,) = until(lambda: runner.standbys.ready)
             os.kill(standby, signal.SIGSTOP)
             handle = runner.start(directory, Task(attempt=1))
             assert not psutil.pid_exists(standby)
-            assert self.wait(runner, handle).code == 0
+            assert until(lambda: runner.poll(handle)).code == 0
         finally:
             runner.standbys.close()
 

@@ -1,5 +1,5 @@
 """Decision whether a model deserves an alias: by the verdicts that are stored, and by a comparison
-with the model in its place. Pure; what is decided here is carried out in `models.py`.
+with the model in its place. Pure; what is decided here is carried out in `verbs.py`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Carrying runs out in the foreground: as many at once as there is room for, to their end."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from contextlib import suppress
 from rl_orch import plugins
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.errors import LeaseLost, RlctlError
+from rl_orch.io.machine import hardware
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.trackers.pump import Pump, Sink, Tee
 from rl_orch.records import Event, Run, State
@@ -53,8 +53,7 @@ def carry_out(
 
 def room(threads: int) -> int:
     """Number of runs of so many threads that this process's cores have room for."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (allowed or 1) // threads)
+    return max(1, hardware.cores() // threads)
 
 
 class Pumps:
