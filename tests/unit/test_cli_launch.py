@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.cli.connection import place_flags
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.interrupts import stop_requests
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State
@@ -149,7 +149,7 @@ def refuse() -> None:
 
 
 def test_what_was_not_given_is_not_repeated() -> None:
-    assert place_flags(None, None) == ""
+    assert ConnectionOptions().flags == ""
 
 
 def next_lines(text: str) -> list[str]:

@@ -24,7 +24,7 @@ def print_summary(
 ) -> None:
     """Everything one wants to know when a run has ended, or when one asks for it.
 
-    `flags` are what the next commands need to find the run: see `connection.place_flags`.
+    `flags` are what the next commands need to find the run: see `ConnectionOptions.flags`.
     """
     run = shown.run
     console.print()
