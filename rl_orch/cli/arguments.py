@@ -23,8 +23,7 @@ def _refuse_elsewhere(context: typer.Context, server: str | None) -> None:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
 Home = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the runs; RLCTL_HOME, or ./rlruns."),
+    Path | None, typer.Option("--home", help="Folder of the runs; RLCTL_HOME, or ./rlruns.")
 ]
 _database = partial(
     typer.Option, metavar="URL|PATH", envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"]

@@ -24,8 +24,7 @@ MeantEnv = Annotated[
 
 
 UsingOption = Annotated[
-    Literal["torch", "onnx", "int8"],
-    typer.Option(help="onnx and int8 run the graphs of a bundle."),
+    Literal["torch", "onnx", "int8"], typer.Option(help="onnx and int8 run the graphs of a bundle.")
 ]
 
 

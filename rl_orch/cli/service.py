@@ -55,7 +55,8 @@ def serve_home(home: Path, wanted: ServiceOptions, tell: Callable[[ServiceEndpoi
     os.environ |= import_path.variable(folders)  # And so not the folder that we are in.
     for model in (OptionGroup, Record):  # Before there are threads that would all do it.
         _build(model)
-    with _alone(home), _signals() as until:
+    until = threading.Event()
+    with _alone(home), handled(lambda *_: until.set()):
         spares = 1 if wanted.spares is None else wanted.spares
         verbs = orchestrator.connect(home, database=wanted.database, resident=True, spares=spares)
         verbs.capacity = _capacity(wanted)
@@ -207,14 +208,6 @@ def _alone(home: Path) -> Iterator[None]:
                 hint="`rlctl down` ends it.",
             ) from None
         yield
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that is set when somebody asks this process to end."""
-    until = threading.Event()
-    with handled(lambda *_: until.set()):
-        yield until
 
 
 def _capacity(wanted: ServiceOptions) -> Capacity:

@@ -40,7 +40,7 @@ class HttpLink:
         self._patience_s = patience_s
         self._http = httpx.Client(
             base_url=self.url,
-            headers={USER: _ascii(somebody())}
+            headers={USER: somebody().encode("ascii", "replace").decode()}
             | ({} if token is None else {"Authorization": f"Bearer {_sendable(token)}"}),
             timeout=timeout_s,
             follow_redirects=False,
@@ -100,11 +100,6 @@ class HttpLink:
         while time.monotonic() + pause < deadline:
             yield pause
             pause = min(2 * pause, LONGEST_PAUSE_S)
-
-
-def _ascii(text: str) -> str:
-    """Text as a header can hold it."""
-    return text.encode("ascii", "replace").decode()
 
 
 def checked(url: str) -> str:

@@ -41,11 +41,9 @@ def auto(value: Any) -> Any:
 
 def switch(value: Any) -> Any:
     """A boolean from `1`, `"on"`, `"yes"`, `"false"`."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int | str):
         return value
-    return (
-        SWITCHES.get(str(value).strip().lower(), value) if isinstance(value, int | str) else value
-    )
+    return SWITCHES.get(str(value).strip().lower(), value)
 
 
 def seeds(value: Any) -> Any:

@@ -19,12 +19,13 @@ from rl_orch.cli.commands import check, launch
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.spec import reader
 from rl_orch.spec.algorithms import BUILT_IN
-from rl_orch.spec.aliases import FACTORS, PRODUCT, camel
+from rl_orch.spec.aliases import FACTORS, PRODUCT
 from rl_orch.spec.checks import value_at
 from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, aliases_of, json_schema, table
 from rl_orch.spec.resolve import resolve
+from tests.unit.test_spec_values import camel
 
 BASE = {
     "env.id": "CartPole-v1",

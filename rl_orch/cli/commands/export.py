@@ -14,7 +14,6 @@ from rl_orch.cli.policy_arguments import PolicyArgument, source_of
 from rl_orch.cli.views.grid import number_table
 from rl_orch.cli.views.text import counted
 from rl_orch.core.policies.export import default_out, export
-from rl_orch.core.registry.references import PolicySource
 from rl_orch.stats.text import bounds_text
 
 ExportFormat = Literal["onnx", "torchscript", "pt2", "bundle"]
@@ -25,15 +24,13 @@ def command(
     policy: PolicyArgument,
     format: Annotated[ExportFormat, typer.Option(help="What to write.")] = "bundle",
     to: Annotated[
-        Path | None,
-        typer.Option("--out", help="Where to write; the run's folder `exports`."),
+        Path | None, typer.Option("--out", help="Where to write; the run's folder `exports`.")
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="ONNX with weights of 8 bits, and what that costs.")
     ] = False,
     rows: Annotated[
-        int | None,
-        typer.Option(help="Compare with torch on so many observations; 10,000.", min=1),
+        int | None, typer.Option(help="Compare with torch on so many observations; 10,000.", min=1)
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier export has written there.")
@@ -63,7 +60,8 @@ def command(
         "int8": int8,
         "rows": rows,
         "replace": force,
-        "lineage": _lineage(source),
+        # What the registry knows of a policy's origin, and its files do not.
+        "lineage": {} if source.model is None else {"model": source.model.id},
     }
     with watching(quiet=quiet) as watch:
         written = export(question, watch)
@@ -71,11 +69,6 @@ def command(
         print_json(written)
     else:
         _print(written)
-
-
-def _lineage(source: PolicySource) -> dict[str, Any]:
-    """What the registry knows of a policy's origin, and its files do not."""
-    return {} if source.model is None else {"model": source.model.id}
 
 
 def _print(written: dict[str, Any]) -> None:

@@ -11,13 +11,7 @@ from rl_orch.cli.arguments import Json, Quiet
 from rl_orch.cli.connection import LOCAL, LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json
-from rl_orch.cli.policy_arguments import (
-    MeantEnv,
-    OptionalPolicy,
-    UsingOption,
-    only_one,
-    source_of,
-)
+from rl_orch.cli.policy_arguments import MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
 from rl_orch.cli.views.text import counted
 from rl_orch.core.policies.export import infer
 from rl_orch.core.registry.references import BEST
@@ -34,12 +28,10 @@ def command(
     ] = False,
     env: MeantEnv = None,
     input: Annotated[
-        Path | None,
-        typer.Option("--input", help="Observations: .npy, .npz, .parquet or .jsonl."),
+        Path | None, typer.Option("--input", help="Observations: .npy, .npz, .parquet or .jsonl.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", help="Where actions go, in any of these kinds."),
+        Path | None, typer.Option("--output", help="Where actions go, in any of these kinds.")
     ] = None,
     observation: Annotated[
         str | None,

@@ -21,8 +21,7 @@ WIDE = 150
 
 def command(
     group: Annotated[
-        str | None,
-        typer.Argument(help="Only this group or option, e.g. train or train.lr."),
+        str | None, typer.Argument(help="Only this group or option, e.g. train or train.lr.")
     ] = None,
     format: Annotated[
         Literal["table", "json", "markdown", "schema"],

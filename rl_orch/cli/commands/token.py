@@ -10,7 +10,7 @@ import typer
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Elsewhere, Home, Json
 from rl_orch.cli.connection import LOCAL, LocalOptions
-from rl_orch.cli.output import err, out, print_json, print_result, safe
+from rl_orch.cli.output import note, out, print_json, print_result, safe
 from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.text import age_text, plain, span_text
 from rl_orch.client import Client
@@ -56,11 +56,9 @@ def create(
         print_json(plain(made) | {"secret": secret})
         return
     print(secret)
-    err().print(
-        f"token {safe(made.name)} ({made.id}) may {made.scope}; it is shown this once. "
-        "Callers send it as `Authorization: Bearer …`; `rlctl --server` reads RLCTL_TOKEN.",
-        style="dim",
-        soft_wrap=True,
+    note(
+        f"token {made.name} ({made.id}) may {made.scope}; it is shown this once. "
+        "Callers send it as `Authorization: Bearer …`; `rlctl --server` reads RLCTL_TOKEN."
     )
 
 
@@ -113,11 +111,7 @@ def code(
         print_json(made)
         return
     out().print(safe(made["code"]))
-    err().print(
-        f"counts once, within {span_text(made['lifetime_s'])}, and may {made['scope']}",
-        style="dim",
-        soft_wrap=True,
-    )
+    note(f"counts once, within {span_text(made['lifetime_s'])}, and may {made['scope']}")
 
 
 commands = {"create": create, "ls": ls, "revoke": revoke, "code": code}

@@ -33,14 +33,12 @@ def command(
     """
     line = target.lasting(reading=True)
     meant = line.ask(lambda connected: subjects.find(connected, run))
-    ended = until_ended(line, meant, timeout_s=timeout)
+    ended = _ended(line, meant, timeout)
     print_result(subjects.document(ended), subjects.line(ended), as_json=json)
     return EXIT_CODES[ended.whole.state]
 
 
-def until_ended(
-    line: RetryingConnection, subject: RunOrGroup, *, timeout_s: float | None = None
-) -> RunOrGroup:
+def _ended(line: RetryingConnection, subject: RunOrGroup, timeout_s: float | None) -> RunOrGroup:
     """The run or group once it has ended, which for a group is when its last run has."""
     started = time.monotonic()
     for run in subject.runs:

@@ -101,11 +101,9 @@ def certificate_sentence(certificate: Certificate) -> str:
     difference = certificate.first_difference
     compared = compared_text(certificate)
     said = f"{certificate.level} over {counted(certificate.kills, 'kill')}, {compared}"
-    return (
-        said
-        if difference is None
-        else f"{said}; first difference: {difference.at}, {difference.part}"
-    )
+    if difference is None:
+        return said
+    return f"{said}; first difference: {difference.at}, {difference.part}"
 
 
 def _unwatched(run: Run, flags: str) -> str:
