@@ -8,11 +8,11 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -85,19 +85,19 @@ def _commands() -> Iterator[str]:
 
 
 def _command(level: str, name: str, command: Callable[..., Any], panel: str = "") -> str:
-    # What takes a whole spec wraps a function that has the command's own parameters.
-    function = inspect.unwrap(command)
-    text = f"{level} rlctl {name}\n\n{panel}```text\n{_help(name, function)}\n```\n"
-    return text if function is command else f"{text}\n{SPEC_FLAGS}\n"
+    taken = inspect.signature(command).parameters
+    own = [p for name, p in taken.items() if not name.startswith(("flag_", "other_"))]
+    about = inspect.getdoc(inspect.unwrap(command)) or ""
+    text = f"{level} rlctl {name}\n\n{panel}```text\n{_help(name, about, own)}\n```\n"
+    return text if len(own) == len(taken) else f"{text}\n{SPEC_FLAGS}\n"
 
 
-def _help(name: str, function: Callable[..., Any]) -> str:
+def _help(name: str, about: str, own: Sequence[inspect.Parameter]) -> str:
     """Usage, what the command does, and its own parameters."""
-    own = [p for p in inspect.signature(function).parameters.values() if p.name != "flags"]
     arguments = [_metavar(p) for p in own if isinstance(_info(p), ArgumentInfo)]
     usage = " ".join(["rlctl", name, *arguments, "[options]"])
     rows = [_row(_label(p), _explained(p)) for p in own]
-    return "\n".join([usage, "", inspect.getdoc(function) or "", "", *rows])
+    return "\n".join([usage, "", about, "", *rows])
 
 
 def _row(label: str, text: str) -> str:
@@ -131,6 +131,8 @@ def _metavar(parameter: inspect.Parameter) -> str:
         return _shape(given or parameter.name.upper(), parameter)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return given or "|".join(kind)
+    if get_origin(kind) is Literal:
+        return given or "|".join(get_args(kind))
     return given or KINDS.get(kind, "")
 
 
@@ -143,6 +145,8 @@ def _shape(word: str, parameter: inspect.Parameter) -> str:
 
 def _kind(annotation: Any) -> Any:
     """The plain type in an annotation, without `Annotated`, None and list."""
+    if get_origin(annotation) is Literal:
+        return annotation
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0])
     inner = [part for part in get_args(annotation) if part is not NoneType]

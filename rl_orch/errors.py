@@ -22,7 +22,7 @@ RlctlError                 exit 1  HTTP 500
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 
@@ -38,6 +38,10 @@ class RlctlError(Exception):
         self.message = message
         self.path = path
         self.hint = hint
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What is wrong, one by one, as checks list it."""
+        return [{"path": self.path, "value": None, "message": self.message, "hint": self.hint}]
 
     def document(self) -> dict[str, Any]:
         """The error as the one JSON document that every surface sends."""
@@ -78,6 +82,10 @@ class SpecInvalid(BadInput):
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         super().__init__(first.message + more, path=first.path, hint=first.hint)
         self.problems = tuple(problems)
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Every problem."""
+        return [asdict(problem) for problem in self.problems]
 
 
 class OptionPending(BadInput):

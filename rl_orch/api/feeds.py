@@ -168,7 +168,8 @@ class FeedHub:
         key = (feed.path, place.offset, end)
         task = self._parts.get(key)
         if task is None:
-            task = asyncio.create_task(_read_aside(feed, place, end))
+            reading = to_thread.run_sync(read, feed.path, place, end, feed.encode)
+            task = asyncio.create_task(reading)
             self._keep(key, task)
         else:
             self._parts.move_to_end(key)
@@ -248,10 +249,6 @@ def read(path: Path, place: StreamPosition, end: int, encode: Encode) -> Part:
         return encode(data[: whole - 1].split(b"\n"), place)
     after = after_endless(path, place.offset, len(data), longest=LONGEST_LINE)
     return Part(b"", StreamPosition(after, place.attempt))
-
-
-async def _read_aside(feed: Feed, place: StreamPosition, end: int) -> Part:
-    return await to_thread.run_sync(read, feed.path, place, end, feed.encode)
 
 
 def _size(path: Path) -> int:

@@ -1,7 +1,11 @@
 """Arguments that several commands take, spelled once."""
 
+import functools
+import inspect
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -19,29 +23,16 @@ def _refuse_elsewhere(context: typer.Context, server: str | None) -> None:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
 Home = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the runs; RLCTL_HOME, or ./rlruns.", show_default=False),
+    Path | None, typer.Option("--home", help="Folder of the runs; RLCTL_HOME, or ./rlruns.")
 ]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--registry-db",
-        metavar="URL|PATH",
-        envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"],
-        help="The database: a path, or postgresql://…",
-        show_default=False,
-    ),
-]
+_database = partial(
+    typer.Option, metavar="URL|PATH", envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"]
+)
+_DATABASE = "The database: a path, or postgresql://…"
+Database = Annotated[str | None, _database("--registry-db", help=_DATABASE)]
 ServiceDatabase = Annotated[
     str | None,
-    typer.Option(
-        "--database",
-        "--registry-db",
-        metavar="URL|PATH",
-        envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"],
-        help="The database: a path, or postgresql://… to share it with other services.",
-        show_default=False,
-    ),
+    _database("--database", "--registry-db", help=f"{_DATABASE} to share it with other services."),
 ]
 Server = Annotated[
     str | None,
@@ -50,7 +41,6 @@ Server = Annotated[
         metavar="URL",
         envvar="RLCTL_SERVER",
         help="Ask this service, with the token in RLCTL_TOKEN, and not that of the home.",
-        show_default=False,
     ),
 ]
 Elsewhere = Annotated[
@@ -62,6 +52,9 @@ Elsewhere = Annotated[
 Detach = Annotated[
     bool, typer.Option("-d", "--detach", help="Queue it and return; a service carries it out.")
 ]
+AliasArgument = Annotated[
+    str, typer.Argument(metavar="ALIAS", help="Such as production, or production@CartPole-v1.")
+]
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -71,3 +64,41 @@ ModelArgument = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Id, a unique beginning of it, name, or `last`.")
 ]
+
+
+class ArgumentGroup:
+    """Parameters that several commands take, as one: see `expanded`."""
+
+    about: ClassVar[str] = ""
+    """What help says of them, after what it says of the command."""
+
+
+def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command for typer, with the parameters of each group in the place of the group."""
+    own = inspect.signature(command).parameters
+    groups = {
+        name: parameter.annotation
+        for name, parameter in own.items()
+        if isinstance(parameter.annotation, type)
+        and issubclass(parameter.annotation, ArgumentGroup)
+    }
+    if not groups:
+        return command
+    inner = {name: inspect.signature(group).parameters for name, group in groups.items()}
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(**{field: given.pop(field) for field in inner[name]})
+        return command(**given)
+
+    taken = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name in own
+        for parameter in (inner[name].values() if name in inner else (own[name],))
+    ]
+    abouts = (f"\n\n    {group.about}\n" for group in groups.values() if group.about)
+    wrapper.__doc__ = "".join([(command.__doc__ or "").rstrip(), *abouts])
+    wrapper.__dict__["__signature__"] = inspect.Signature(taken)
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
+    return wrapper

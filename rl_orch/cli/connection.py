@@ -7,13 +7,14 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rl_orch import plugins
+from rl_orch.cli.arguments import ArgumentGroup, Database, Elsewhere, Home, Server
 from rl_orch.cli.output import warn
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
 from rl_orch.io import service_note
@@ -27,6 +28,7 @@ from rl_orch.records import Event, Run
 if TYPE_CHECKING:
     from rl_orch.client import Client
     from rl_orch.core.orchestrator import Orchestrator
+    from rl_orch.core.ports import Runner
 
 Connected: TypeAlias = "Orchestrator | Client"
 T = TypeVar("T")
@@ -39,36 +41,104 @@ ANSWERS_WITHIN_S = 3.0
 """How long a service may say nothing before who only reads goes on without it."""
 
 TRY_EVERY_S = 0.5
+VARIABLES = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
 
 
-def connect(
-    home: Path | None, database: str | None, server: str | None = None, *, reading: bool = False
-) -> Connected:
-    """The verbs, by way of whoever has them.
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions(ArgumentGroup):
+    """The options that say whom a command talks to."""
 
-    Beside a service of the home that does not answer, who is only `reading` does so from the
-    database. What changes anything waits for the service, which may be in the middle of it.
-    """
-    if server is not None:
-        return _client(server, os.environ.get("RLCTL_TOKEN"), ())
-    endpoint = service_of(home, database)
-    if endpoint is None:
-        return _store(home, database)
-    if _answers(endpoint):
-        return _own_client(endpoint)
-    if not reading:
-        return _awaited(home, database, endpoint)
-    name, seconds = f"the service at {endpoint.url} (pid {endpoint.pid})", f"{ANSWERS_WITHIN_S:g} s"
-    warn(f"{name} has not answered for {seconds}; the database was read without it")
-    return _store(home, database or endpoint.database)
+    home: Home = None
+    database: Database = None
+    server: Server = None
+
+    @property
+    def folder(self) -> Path:
+        """The home that is meant."""
+        return home_folder(self.home)
+
+    @property
+    def flags(self) -> str:
+        """The flags that lead another command to the same home and database, as a shell reads them.
+
+        What a variable says already is left out, and no password is repeated.
+        """
+        database = self.database and masked(self.database)
+        given = {"--home": self.home, "--registry-db": database, "--server": self.server}
+        typed = {"RL_REGISTRY_DB": self.database, "RLCTL_SERVER": self.server}
+        inherited = {name for name, value in typed.items() if value == os.environ.get(name)}
+        return "".join(
+            f" {flag} {shlex.quote(str(value))}"
+            for flag, value in given.items()
+            if value and VARIABLES.get(flag) not in inherited
+        )
+
+    @property
+    def service(self) -> ServiceEndpoint | None:
+        """The living service of the home, unless it keeps another database than is asked for."""
+        endpoint = service_note.living(self.folder)
+        if endpoint is None or self.database is None or endpoint.database is None:
+            return endpoint
+        return endpoint if same_database(self.database, endpoint.database) else None
+
+    def connect(self, *, reading: bool = False) -> Connected:
+        """The verbs, by way of whoever has them.
+
+        Beside a service of the home that does not answer, who is only `reading` does so from the
+        database. What changes anything waits for the service, which may be in the middle of it.
+        """
+        if self.server is not None:
+            return _client(self.server, os.environ.get("RLCTL_TOKEN"), ())
+        endpoint = self.service
+        if endpoint is None:
+            return store(self.home, self.database)
+        if _answers(endpoint):
+            return _own_client(endpoint)
+        if not reading:
+            return self._awaited(endpoint)
+        silent = f"{_name(endpoint)} has not answered for {ANSWERS_WITHIN_S:g} s"
+        warn(f"{silent}; the database was read without it")
+        return store(self.home, self.database or endpoint.database)
+
+    def lasting(self, *, reading: bool = False) -> "RetryingConnection":
+        """A connection for long waits.
+
+        `connect` has had an answer from the home's own service, so reading from it is tried again
+        even if it died right after. A first change never is: it may have been made.
+        """
+        renew = partial(self.connect, reading=reading)
+        answered = reading and self.server is None
+        return RetryingConnection(renew, renew(), answered, keeps_token=self.server is not None)
+
+    def _awaited(self, endpoint: ServiceEndpoint) -> Connected:
+        """The verbs once the service answers or has died; if neither happens, nothing changes."""
+        name = _name(endpoint)
+        warn(f"{name} does not answer; what changes anything goes through it, so this waits")
+        deadline = time.monotonic() + GONE_FOR_S
+        while time.monotonic() < deadline:
+            now = self.service
+            if now is None:
+                return store(self.home, self.database)
+            if _answers(now):
+                return _own_client(now)
+            time.sleep(TRY_EVERY_S)
+        raise Unavailable(
+            f"{name} is up and does not answer; nothing was changed",
+            hint=f"If it was halted: kill -CONT {endpoint.pid}. "
+            f"To do without it: kill -KILL {endpoint.pid}; its runs go on, and the next "
+            "`rlctl up` takes them over.",
+        )
 
 
-def service_of(home: Path | None, database: str | None = None) -> ServiceEndpoint | None:
-    """The living service of a home, unless it keeps another database than is asked for."""
-    endpoint = service_note.living(home_folder(home))
-    if endpoint is None or database is None or endpoint.database is None:
-        return endpoint
-    return endpoint if same_database(database, endpoint.database) else None
+@dataclass(frozen=True, slots=True)
+class LocalOptions(ConnectionOptions):
+    """The same for a command that cannot be carried out but where the service is."""
+
+    server: Elsewhere = None
+
+
+CONNECTION, LOCAL = ConnectionOptions(), LocalOptions()
+"""What counts where nothing is typed."""
 
 
 def home_folder(home: Path | None) -> Path:
@@ -128,51 +198,27 @@ class RetryingConnection:
         """A run as it really is."""
         return self.ask(lambda connected: connected.get(reference))
 
+    def ask_to_stop(self, run_id: str, *, force: bool) -> Run:
+        """A run that was asked to end."""
+        return self.ask(lambda connected: connected.ask_to_stop(run_id, force=force))
+
+    def stop(self, run_id: str, *, force: bool) -> Run:
+        """A run that has ended because it was asked to."""
+        return self.ask(lambda connected: connected.stop(run_id, force=force))
+
     def events(self, run_id: str, offset: int = 0) -> Tail:
         """All events of a run after an offset, however many answers that takes."""
         events: list[Event] = []
+
+        def rest(connected: Connected) -> Tail:
+            return connected.events(run_id, offset)
+
         while True:
-            tail = self.ask(partial(_tail, run_id=run_id, offset=offset))
+            tail = self.ask(rest)
             if tail.offset == offset:
                 return Tail(tuple(events), offset)
             events += tail.events
             offset = tail.offset
-
-
-def _tail(connected: Connected, run_id: str, offset: int) -> Tail:
-    return connected.events(run_id, offset)
-
-
-def lasting(
-    home: Path | None, database: str | None, server: str | None = None, *, reading: bool = False
-) -> RetryingConnection:
-    """A connection for long waits.
-
-    `connect` has had an answer from the home's own service, so reading from it is tried again even
-    if it died right after. A first change never is: it may have been made.
-    """
-
-    def renew() -> Connected:
-        return connect(home, database, server, reading=reading)
-
-    answered = reading and server is None
-    return RetryingConnection(renew, renew(), answered, keeps_token=server is not None)
-
-
-def place_flags(home: Path | None, database: str | None, server: str | None = None) -> str:
-    """The flags that lead another command to the same home and database, as a shell reads them.
-
-    What a variable says already is left out, and no password is repeated.
-    """
-    variables = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
-    given = {"--home": home, "--registry-db": database and masked(database), "--server": server}
-    typed = {"--registry-db": database, "--server": server}
-    inherited = {flag for flag, name in variables.items() if typed[flag] == os.environ.get(name)}
-    return "".join(
-        f" {flag} {shlex.quote(str(at))}"
-        for flag, at in given.items()
-        if at and flag not in inherited
-    )
 
 
 def is_url(database: str) -> bool:
@@ -197,8 +243,12 @@ def same_database(asked: str, kept: str) -> bool:
     return Path(asked).absolute() == Path(kept)
 
 
-def _store(home: Path | None, database: str | None) -> "Orchestrator":
-    made: Orchestrator = plugins.part("orchestrator").connect(home, database=database)
+def store(
+    home: Path | None, database: str | None, runners: "Mapping[str, Runner] | None" = None
+) -> "Orchestrator":
+    """The home itself, without a service: whoever has it carries out what it is told to."""
+    connect = plugins.part("orchestrator").connect
+    made: Orchestrator = connect(home, database=database, runners=runners)
     return made
 
 
@@ -207,24 +257,8 @@ def _answers(endpoint: ServiceEndpoint) -> bool:
     return bool(probe.answers(endpoint.url, within_s=ANSWERS_WITHIN_S))
 
 
-def _awaited(home: Path | None, database: str | None, endpoint: ServiceEndpoint) -> Connected:
-    """The verbs once the service answers or has died; if neither happens, nothing is changed."""
-    name = f"the service at {endpoint.url} (pid {endpoint.pid})"
-    warn(f"{name} does not answer; what changes anything goes through it, so this waits")
-    deadline = time.monotonic() + GONE_FOR_S
-    while time.monotonic() < deadline:
-        now = service_of(home, database)
-        if now is None:
-            return _store(home, database)
-        if _answers(now):
-            return _own_client(now)
-        time.sleep(TRY_EVERY_S)
-    raise Unavailable(
-        f"{name} is up and does not answer; nothing was changed",
-        hint=f"If it was halted: kill -CONT {endpoint.pid}. "
-        f"To do without it: kill -KILL {endpoint.pid}; its runs go on, and the next "
-        "`rlctl up` takes them over.",
-    )
+def _name(endpoint: ServiceEndpoint) -> str:
+    return f"the service at {endpoint.url} (pid {endpoint.pid})"
 
 
 def _own_client(endpoint: ServiceEndpoint) -> "Client":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from rl_orch.errors import Problem, RlctlError, SpecInvalid
+from rl_orch.errors import RlctlError
 from rl_orch.io.files.text import clean
 
 if TYPE_CHECKING:
@@ -80,8 +80,17 @@ def live() -> bool:
 
 
 def print_json(document: Any) -> None:
-    """Print the one document of a `--json` command; numbers that JSON lacks become text."""
+    """Print the one document of a `--json` command, which may hold records; numbers that JSON lacks
+    become text."""
     print(json.dumps(_plain(document), ensure_ascii=False, allow_nan=False))
+
+
+def print_result(result: Any, text: str, *, as_json: bool) -> None:
+    """Print what came of a command: as one document with `--json`, or else in words."""
+    if as_json:
+        print_json(result)
+    else:
+        out().print(text)
 
 
 def safe(text: object) -> str:
@@ -104,15 +113,12 @@ def report_error(error: RlctlError, *, as_json: bool) -> int:
     if as_json:
         print_json(error.document())
         return error.exit_code
-    problems = [Problem(error.path or "", None, error.message, error.hint)]
-    if isinstance(error, SpecInvalid):
-        problems = list(error.problems)
-    console = err()
-    for problem in problems[:PROBLEMS_SHOWN]:
-        console.print(f"[red]error:[/red] {_line(problem.message)}", soft_wrap=True)
-        if problem.hint:
-            console.print(f"  {_line(problem.hint)}", soft_wrap=True, style="dim")
-    rest = [problem.path for problem in problems[PROBLEMS_SHOWN:]]
+    console, findings = err(), error.findings()
+    for finding in findings[:PROBLEMS_SHOWN]:
+        console.print(f"[red]error:[/red] {_line(finding['message'])}", soft_wrap=True)
+        if finding["hint"]:
+            console.print(f"  {_line(finding['hint'])}", soft_wrap=True, style="dim")
+    rest = [finding["path"] for finding in findings[PROBLEMS_SHOWN:]]
     if rest:
         console.print(f"  and {len(rest)} more: {_line(', '.join(rest))}", soft_wrap=True)
     return error.exit_code
@@ -123,6 +129,8 @@ def _line(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump_json"):
+        return _plain(json.loads(value.model_dump_json()))
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

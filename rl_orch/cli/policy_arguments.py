@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,25 +15,17 @@ from rl_orch.io.checkpoints import catalog
 from rl_orch.io.policies import bundles
 
 FORMS = "A model's id, an alias, best, best@ENV, a run, or the path of a checkpoint or bundle."
-PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=FORMS, show_default=False)]
-OptionalPolicy = Annotated[
-    str | None, typer.Argument(metavar="[POLICY]", help=FORMS, show_default=False)
-]
+PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=FORMS)]
+OptionalPolicy = Annotated[str | None, typer.Argument(metavar="[POLICY]", help=FORMS)]
 MeantEnv = Annotated[
     str | None,
     typer.Option("--env", metavar="ENV", help="Refuse a policy of any other environment."),
 ]
 
 
-class Means(StrEnum):
-    """What computes the actions."""
-
-    TORCH = "torch"
-    ONNX = "onnx"
-    INT8 = "int8"
-
-
-UsingOption = Annotated[Means, typer.Option(help="onnx and int8 run the graphs of a bundle.")]
+UsingOption = Annotated[
+    Literal["torch", "onnx", "int8"], typer.Option(help="onnx and int8 run the graphs of a bundle.")
+]
 
 
 def only_one(ways: Mapping[str, str | None]) -> str:

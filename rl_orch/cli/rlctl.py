@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from rl_orch import __version__, plugins
+from rl_orch.cli.arguments import expanded
 from rl_orch.cli.output import note, outlast_readers, report_error
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.processes.signals import hear_of_children
@@ -135,10 +136,9 @@ def load(module: str) -> Function | Mapping[str, Function]:
     """The function of a command, or those of its sub-commands by name."""
     with _nothing_collected():
         loaded = plugins.command(module)
-    functions: Function | Mapping[str, Function] = (
-        getattr(loaded, "commands", None) or loaded.command
-    )
-    return functions
+    if hasattr(loaded, "commands"):
+        return {name: expanded(function) for name, function in loaded.commands.items()}
+    return expanded(loaded.command)
 
 
 def _group(help: str, functions: Mapping[str, Function]) -> typer.Typer:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -47,17 +48,17 @@ UNSPECIFIED = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 LOG = logging.getLogger(__name__)
 
 
-def serve_home(wanted: ServiceOptions, tell: Callable[[ServiceEndpoint], None]) -> None:
+def serve_home(home: Path, wanted: ServiceOptions, tell: Callable[[ServiceEndpoint], None]) -> None:
     """Serve a home until a signal asks to end; `tell` is called once it is ready."""
     _log_to_stderr()
-    os.environ |= import_path.variable(wanted.module_path)  # And so not the folder that we are in.
+    folders = [str(folder.absolute()) for folder in wanted.module_path or ()]
+    os.environ |= import_path.variable(folders)  # And so not the folder that we are in.
     for model in (OptionGroup, Record):  # Before there are threads that would all do it.
         _build(model)
-    with _alone(wanted.home), _signals() as until:
+    until = threading.Event()
+    with _alone(home), handled(lambda *_: until.set()):
         spares = 1 if wanted.spares is None else wanted.spares
-        verbs = orchestrator.connect(
-            wanted.home, database=wanted.database, resident=True, spares=spares
-        )
+        verbs = orchestrator.connect(home, database=wanted.database, resident=True, spares=spares)
         verbs.capacity = _capacity(wanted)
         _note_database(verbs)
         telemetry = Telemetry(verbs)
@@ -70,7 +71,7 @@ def serve_home(wanted: ServiceOptions, tell: Callable[[ServiceEndpoint], None]) 
             telemetry=telemetry,
         )
         try:
-            with _unix_socket(wanted.home) as unix:
+            with _unix_socket(home) as unix:
                 running.has_socket = unix is not None
                 _serve(app, wanted, until, running.begin, unix)
         finally:
@@ -129,76 +130,68 @@ def _build(model: type[BaseModel]) -> None:
         _build(derived)
 
 
+@dataclass(slots=True)
 class _Running:
     """What goes on beside the API: the note of where it is, and the scheduler's thread."""
 
-    def __init__(
-        self,
-        verbs: Orchestrator,
-        service: RunService,
-        token: str,
-        until: threading.Event,
-        tell: Callable[[ServiceEndpoint], None],
-    ) -> None:
-        self.token = token
-        self.has_socket = False
-        self._verbs = verbs
-        self._service = service
-        self._until = until
-        self._tell = tell
-        self._noted: ServiceEndpoint | None = None
-        self._failed = False
-        self._thread = threading.Thread(target=self._schedule, name="scheduler")
+    verbs: Orchestrator
+    service: RunService
+    token: str
+    until: threading.Event
+    tell: Callable[[ServiceEndpoint], None]
+    has_socket: bool = False
+    noted: ServiceEndpoint | None = None
+    has_failed: bool = False
+    thread: threading.Thread | None = None
 
     def begin(self, url: str) -> None:
         """The API listens: note where, and let the scheduler begin."""
-        self._service.url = url
+        self.service.url = url
         for anywhere, here in UNSPECIFIED.items():
             url = url.replace(anywhere, here)
-        self._noted = ServiceEndpoint(
+        self.noted = ServiceEndpoint(
             url=url,
-            identity=pids.holder_of(self._service.id)[1],
+            identity=pids.holder_of(self.service.id)[1],
             host=pids.host(),
             token=self.token,
-            database=str(self._verbs.location),
-            socket=str(location(self._verbs.home, service_note.SOCKET))
-            if self.has_socket
-            else None,
+            database=str(self.verbs.location),
+            socket=str(location(self.verbs.home, service_note.SOCKET)) if self.has_socket else None,
         )
-        service_note.write(self._verbs.home, self._noted)
-        self._thread.start()
+        service_note.write(self.verbs.home, self.noted)
+        self.thread = threading.Thread(target=self._schedule, name="scheduler")
+        self.thread.start()
         threading.Thread(target=self._tell_when_ready, daemon=True).start()
 
     def end(self) -> None:
         """Let the scheduler come to its end, and take the note away."""
-        self._until.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        if self._noted is not None:
-            service_note.forget(self._verbs.home, self._noted)
+        self.until.set()
+        if self.thread is not None:
+            self.thread.join()
+        if self.noted is not None:
+            service_note.forget(self.verbs.home, self.noted)
 
     def account(self) -> None:
         """Say what is left, or raise if it was the scheduler that ended it all."""
-        if self._failed:
+        if self.has_failed:
             raise RlctlError("the scheduler failed; the log above says at what")
-        count = self._service.status()["runs"]
+        count = self.service.status()["runs"]
         runs = f"{counted(count, 'run')} {'goes' if count == 1 else 'go'}"
         said = f"; {runs} on, and the next `rlctl up` takes over" if count else ""
         err().print(f"service ended{said}")
 
     def _schedule(self) -> None:
         try:
-            self._service.run(self._until)
+            self.service.run(self.until)
         except Exception:
             LOG.exception("the scheduler failed")
-            self._failed = True
+            self.has_failed = True
         finally:
-            self._until.set()
+            self.until.set()
 
     def _tell_when_ready(self) -> None:
-        while not self._until.wait(LOOK_EVERY_S):
-            if self._service.ready and self._noted is not None:
-                self._tell(self._noted)
+        while not self.until.wait(LOOK_EVERY_S):
+            if self.service.ready and self.noted is not None:
+                self.tell(self.noted)
                 return
 
 
@@ -217,14 +210,6 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that is set when somebody asks this process to end."""
-    until = threading.Event()
-    with handled(lambda *_: until.set()):
-        yield until
-
-
 def _capacity(wanted: ServiceOptions) -> Capacity:
     return Capacity(
         cpus=wanted.cpus or hardware.cores(),
@@ -237,12 +222,12 @@ def _settings(wanted: ServiceOptions, token: str) -> Settings:
     return Settings(
         host=wanted.host,
         port=PORT if wanted.port is None else wanted.port,
-        allowed_hosts=wanted.hosts,
-        allowed_origins=wanted.origins,
+        allowed_hosts=tuple(wanted.allow_host or ()),
+        allowed_origins=tuple(wanted.allow_origin or ()),
         own_token=token,
         owner_uids=frozenset({os.geteuid(), 0}),
         insecure_loopback=wanted.insecure_loopback,
-        allowed_modules=wanted.modules,
+        allowed_modules=tuple(wanted.allow_modules or ()),
     )
 
 

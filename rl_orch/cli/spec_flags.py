@@ -1,15 +1,15 @@
 """Flags for a whole spec, made from the option table and added to a command's signature."""
 
-import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.spec import checks, tuned
@@ -20,57 +20,47 @@ from rl_orch.spec.reader import read_spec
 from rl_orch.spec.reference import default_text
 from rl_orch.spec.resolve import outline, resolve
 
-SpecFile = Annotated[
-    Path | None, typer.Option("-f", "--file", help="Spec file, YAML or JSON.", show_default=False)
-]
+SpecFile = Annotated[Path | None, typer.Option("-f", "--file", help="Spec file, YAML or JSON.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="GROUP.OPTION=VALUE",
         help="Overrides in Hydra's grammar; they beat flags, variables and the file.",
-        show_default=False,
     ),
 ]
 
 
-ABOUT_FLAGS = (
-    "Every option of a spec is a flag, listed below by group; --no-FLAG turns a switch off. "
-    "The same options are keys of the file, variables and overrides: `rlctl options` names them."
-)
+class SpecArguments(ArgumentGroup):
+    """A spec as it is typed: a file, overrides, and a flag for every option, by path."""
 
+    about = (
+        "Every option of a spec is a flag, listed below by group; --no-FLAG turns a switch off. "
+        "The same options are keys of the file, variables and overrides: "
+        "`rlctl options` names them."
+    )
 
-def with_spec_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that takes every option as a flag and passes them on as `flags`, path → text."""
-    signature = inspect.signature(command)
-    own = [p for name, p in signature.parameters.items() if name != "flags"]
-    added = [p for option in _in_help_order() for p in _parameters(option)]
+    def __init__(
+        self, overrides: Overrides = None, file: SpecFile = None, **flags: str | bool | None
+    ) -> None:
+        self.overrides = overrides or []
+        self.file = file
+        self.flags = dict(_given_flags(flags))
 
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> Any:
-        flags = dict(_given_flags(given))
-        return command(**{p.name: given[p.name] for p in own}, flags=flags)
+    def spec(self) -> Spec:
+        """The spec that was typed: file, variables, flags and overrides.
 
-    wrapper.__doc__ = (command.__doc__ or "").rstrip() + f"\n\n    {ABOUT_FLAGS}\n"
-    wrapper.__dict__["__signature__"] = signature.replace(parameters=[*own, *added])
-    wrapper.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
-    return wrapper
-
-
-def spec_from(file: Path | None, overrides: list[str] | None, flags: Mapping[str, str]) -> Spec:
-    """The spec that was typed: file, variables, flags and overrides.
-
-    Without a file, tuned hyperparameters stand in for one, if there are any.
-    """
-    for sentence in stray_variables(os.environ):
-        warn(sentence)
-    typed: Any = {"variables": os.environ, "flags": flags, "overrides": overrides or ()}
-    if file is not None:
-        spec = resolve(read_spec(file), **typed)
-    else:
-        spec = _tuned(typed) or resolve(None, **typed)
-    for sentence in checks.unread(spec):
-        warn(sentence)
-    return spec
+        Without a file, tuned hyperparameters stand in for one, if there are any.
+        """
+        for sentence in stray_variables(os.environ):
+            warn(sentence)
+        typed: Any = {"variables": os.environ, "flags": self.flags, "overrides": self.overrides}
+        if self.file is not None:
+            spec = resolve(read_spec(self.file), **typed)
+        else:
+            spec = _tuned(typed) or resolve(None, **typed)
+        for sentence in checks.unread(spec):
+            warn(sentence)
+        return spec
 
 
 def _tuned(typed: dict[str, Any]) -> Spec | None:
@@ -124,7 +114,6 @@ def _parameters(option: Option) -> Iterator[inspect.Parameter]:
         help=_help(option),
         rich_help_panel=_panel(option.group),
         metavar=None if option.switch else _metavar(option),
-        show_default=False,
     )
     yield _parameter(_name(option), Annotated[kind, shown])
     if others:
@@ -162,3 +151,12 @@ def _metavar(option: Option) -> str:
         return "NAME" if len(option.choices) > 1 else option.choices[0]
     words = ("list", "pair", "map", "whole", "number")
     return next((word.upper() for word in words if option.type.startswith(word)), "TEXT")
+
+
+SpecArguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        _parameter("overrides", Overrides),
+        _parameter("file", SpecFile),
+        *(parameter for option in _in_help_order() for parameter in _parameters(option)),
+    ]
+)

@@ -40,7 +40,7 @@ class HttpLink:
         self._patience_s = patience_s
         self._http = httpx.Client(
             base_url=self.url,
-            headers={USER: _ascii(somebody())}
+            headers={USER: somebody().encode("ascii", "replace").decode()}
             | ({} if token is None else {"Authorization": f"Bearer {_sendable(token)}"}),
             timeout=timeout_s,
             follow_redirects=False,
@@ -57,10 +57,7 @@ class HttpLink:
         self, path: str, parameters: Mapping[str, Any] = NONE, *, timeout_s: float | None = None
     ) -> Any:
         """What the service has there; parameters that are None are left out."""
-        request = self._http.build_request(
-            "GET", path, params=_given(parameters), timeout=self._timeout(timeout_s)
-        )
-        return self._asked(request)
+        return self._asked("GET", path, timeout_s, params=_given(parameters))
 
     def post(
         self,
@@ -73,20 +70,16 @@ class HttpLink:
         """What comes of it; what is None in the body is left out. Repeated after a broken
         connection only where a key makes that safe."""
         headers = {} if key is None else {"Idempotency-Key": key}
-        request = self._http.build_request(
-            "POST", path, json=_given(body), headers=headers, timeout=self._timeout(timeout_s)
-        )
-        return self._asked(request)
+        return self._asked("POST", path, timeout_s, json=_given(body), headers=headers)
 
     def delete(self, path: str) -> Any:
         """What was deleted."""
-        return self._asked(self._http.build_request("DELETE", path))
+        return self._asked("DELETE", path)
 
-    def _timeout(self, timeout_s: float | None) -> httpx.Timeout:
-        return self._http.timeout if timeout_s is None else httpx.Timeout(timeout_s)
-
-    def _asked(self, request: httpx.Request) -> Any:
-        again = request.method == "GET" or "Idempotency-Key" in request.headers
+    def _asked(self, method: str, path: str, timeout_s: float | None = None, **content: Any) -> Any:
+        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
+        request = self._http.build_request(method, path, timeout=timeout, **content)
+        again = method == "GET" or "Idempotency-Key" in request.headers
         pauses = self._pauses() if again else iter(())
         while True:
             try:
@@ -107,11 +100,6 @@ class HttpLink:
         while time.monotonic() + pause < deadline:
             yield pause
             pause = min(2 * pause, LONGEST_PAUSE_S)
-
-
-def _ascii(text: str) -> str:
-    """Text as a header can hold it."""
-    return text.encode("ascii", "replace").decode()
 
 
 def checked(url: str) -> str:

@@ -45,9 +45,7 @@ class RemoteModels:
 
     def show(self, reference: str | int) -> ModelView:
         """A model with all verdicts on it, and every change of an alias that it was in."""
-        if not isinstance(reference, int):
-            reference = references.model(self, self._runs, reference).id
-        return ModelView.model_validate(self._link.get(f"/models/{reference}"))
+        return ModelView.model_validate(self._link.get(f"/models/{self._id(reference)}"))
 
     def aliases(self, *, env: str | None = None, alias: str | None = None) -> tuple[Alias, ...]:
         """The aliases that match."""

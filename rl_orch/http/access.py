@@ -147,7 +147,7 @@ class Access:
         try:
             caller = await at_the_door(self.caller, given, scope)
         except HttpProblem:
-            self._forget(given)
+            self._known.pop(_digest_of(given) or b"", None)
             self._count(address)
             raise
         self._remember(given)
@@ -172,11 +172,6 @@ class Access:
             if len(self._known) > MOST_KNOWN:
                 self._known.popitem(last=False)
 
-    def _forget(self, given: list[str]) -> None:
-        digest = _digest_of(given)
-        if digest is not None:
-            self._known.pop(digest, None)
-
     def caller(self, given: list[str], scope: Scope) -> Caller:
         """Who asks, by the database."""
         if not given:
@@ -191,17 +186,13 @@ class Access:
 
     def _owner(self, given: list[str], scope: Scope) -> Caller | None:
         """Whose service it is, if it is they who ask: by the own token, or by the Unix socket."""
-        if not given and _comes_as(self._settings.owner_uids, scope):
-            return Caller(f"user {peer_uid(scope)}", "admin", None, is_owner=True)
-        if self._is_own(given):
+        uid, digest = peer_uid(scope), _digest_of(given)
+        # Not one who asks as a proxy for others.
+        if not given and uid in self._settings.owner_uids and not is_forwarded(scope):
+            return Caller(f"user {uid}", "admin", None, is_owner=True)
+        if self._own and digest and hmac.compare_digest(digest, self._own):
             return Caller("the service's own token", "admin", None, is_owner=True)
         return None
-
-    def _is_own(self, given: list[str]) -> bool:
-        digest = _digest_of(given)
-        if self._own is None or digest is None:
-            return False
-        return hmac.compare_digest(digest, self._own)
 
     def _count(self, share: str) -> None:
         wait_s = self._buckets.take(share)
@@ -209,15 +200,8 @@ class Access:
             raise _too_many(wait_s)
 
 
-def _comes_as(users: frozenset[int], scope: Scope) -> bool:
-    """Whether one of these users asks over the Unix socket, and not as a proxy for others."""
-    return peer_uid(scope) in users and not is_forwarded(scope)
-
-
 def require(request: Request, needed: Right) -> None:
     """Raise if the caller may not do what needs this right."""
-    if needed == "none":
-        return
     caller: Caller = request.state.caller
     if RIGHTS.index(caller.right) < RIGHTS.index(needed):
         error = Refused(

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rl_orch.core.store.tokens import Scope
 
@@ -25,25 +24,19 @@ LENGTH = 12
 READ_AS = str.maketrans("OIL", "011", "- ")
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    scope: Scope
-    until: float
-
-
 class OneTimeCodes:
     """The codes that are open. `timer` is monotonic."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         self._timer = timer
         self._lock = threading.Lock()
-        self._open: OrderedDict[bytes, _Offer] = OrderedDict()
+        self._open: OrderedDict[bytes, tuple[Scope, float]] = OrderedDict()
 
     def create(self, scope: Scope) -> str:
         """A new code, as `K7QM-93TX-B4DZ`. Of too many that are open, the oldest ends."""
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         with self._lock:
-            self._open[_digest(code)] = _Offer(scope, self._timer() + LIFETIME_S)
+            self._open[_digest(code)] = (scope, self._timer() + LIFETIME_S)
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)
         return "-".join(code[at : at + 4] for at in range(0, LENGTH, 4))
@@ -51,8 +44,8 @@ class OneTimeCodes:
     def redeem(self, code: str) -> Scope | None:
         """What a code allows, this once; None if it is unknown, used or too old."""
         with self._lock:
-            offer = self._open.pop(_digest(code), None)
-        return None if offer is None or offer.until <= self._timer() else offer.scope
+            scope, until = self._open.pop(_digest(code), (None, 0.0))
+        return scope if until > self._timer() else None
 
 
 def _digest(code: str) -> bytes:

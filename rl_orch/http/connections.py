@@ -40,8 +40,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request; one connection too many is told so and closed."""
         super().connection_made(transport)
-        self._deadline: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._framing = Framing()
         self._head_bytes = self._discarded = self._around_body = self._trailers = 0
         self._unanswered = 0
@@ -64,8 +63,8 @@ class Connection(HttpToolsProtocol):
         self.peers[self._peer] -= 1
         if not self.peers[self._peer]:
             del self.peers[self._peer]
-        self._forget_deadline()
-        self._forget_stall()
+        self._cancel("request")
+        self._cancel("stall")
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -122,7 +121,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is all there."""
         self._in_head, self._around_body = True, 0
-        self._forget_deadline()
+        self._cancel("request")
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -134,12 +133,11 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client does not take what it is sent; it has some time to."""
         super().pause_writing()
-        self._forget_stall()
-        self._stalled = self.loop.call_later(self.settings.stall_timeout_s, self._give_up)
+        self._start("stall", self.settings.stall_timeout_s)
 
     def resume_writing(self) -> None:
         """The client has taken enough."""
-        self._forget_stall()
+        self._cancel("stall")
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -155,7 +153,7 @@ class Connection(HttpToolsProtocol):
         if self._head_bytes > HEAD_BYTES:
             self._refuse(_too_large(f"more than {HEAD_BYTES:,} bytes"))
             return
-        if self._deadline is None:
+        if "request" not in self._timers:
             self._await_request()
         super().data_received(part)
 
@@ -177,7 +175,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, answer: HttpProblem) -> None:
         """Take no more requests: what came is refused, after the answers to all before it."""
         self._is_over = True
-        self._forget_deadline()
+        self._cancel("request")
         if self._in_head or self._withdraw():
             self._refusal = answer
             self._tell_refusal()
@@ -207,22 +205,19 @@ class Connection(HttpToolsProtocol):
         self._await_request()
 
     def _await_request(self) -> None:
-        self._forget_deadline()
-        self._deadline = self.loop.call_later(self.settings.request_timeout_s, self._give_up)
+        self._start("request", self.settings.request_timeout_s)
+
+    def _start(self, timer: str, seconds: float) -> None:
+        self._cancel(timer)
+        self._timers[timer] = self.loop.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
         # Not `close`, which would wait for a client that takes nothing.
         self.transport.abort()
 
-    def _forget_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _forget_stall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+    def _cancel(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
 
 
 def _peer_uid(transport: asyncio.Transport) -> int | None:

@@ -3,7 +3,7 @@
 A route that does not say which right it needs cannot be made.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -24,6 +24,7 @@ Reference = Annotated[
         examples=["cartpole-k3m9xq"],
     ),
 ]
+NO_OTHERS: Mapping[int | str, dict[str, Any]] = {}
 
 
 class GuardedRoute(APIRoute):
@@ -52,16 +53,28 @@ def router(tag: str) -> APIRouter:
     return APIRouter(tags=[tag], route_class=GuardedRoute)
 
 
-def operation(id: str, needed: Right, *statuses: int) -> dict[str, Any]:
-    """The arguments of a route's decorator that every route has."""
+def operation(
+    id: str,
+    answer: Any,
+    needed: Right,
+    *problems: int,
+    status: int | None = None,
+    also: Mapping[int | str, dict[str, Any]] = NO_OTHERS,
+) -> dict[str, Any]:
+    """The arguments of a route's decorator: what it answers, what it needs, how it may fail.
+
+    `also` are answers that are no problems, besides the usual one or in its place.
+    """
     refusals = () if needed == "none" else (401, 403)
     return {
         "operation_id": id,
+        "response_model": answer,
+        "status_code": status,
         "openapi_extra": {
             "x-scope": needed,
             "security": [] if needed == "none" else [{"token": []}],
         },
-        "responses": declared(*sorted({400, 421, 429, *refusals, *statuses})),
+        "responses": declared(*sorted({400, 421, 429, *refusals, *problems})) | dict(also),
     }
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
+from rl_orch.errors import BadInput, RlctlError, SpecInvalid
 
 MEDIA_TYPE = "application/problem+json"
 SHOWN = 200
@@ -95,18 +95,19 @@ def respond(failure: RlctlError | HttpProblem, instance: str | None = None) -> R
 def document_of(answer: HttpProblem, instance: str | None = None) -> ProblemDocument:
     """The document that tells of an error."""
     error = answer.error
-    return ProblemDocument(
-        type=f"urn:rlctl:{error.code}",
-        title=(type(error).__doc__ or error.code).strip().splitlines()[0],
-        status=answer.status or error.http_status,
-        detail=error.message,
-        instance=instance,
-        code=error.code,
-        path=error.path,
-        hint=error.hint,
-        problems=_items(error) if isinstance(error, SpecInvalid) else None,
-        **answer.facts,
-    )
+    fields: dict[str, Any] = {
+        "type": f"urn:rlctl:{error.code}",
+        "title": (type(error).__doc__ or error.code).strip().splitlines()[0],
+        "status": answer.status or error.http_status,
+        "detail": error.message,
+        "instance": instance,
+        "code": error.code,
+        "path": error.path,
+        "hint": error.hint,
+    }
+    if isinstance(error, SpecInvalid):
+        fields["problems"] = [ProblemItem(**finding) for finding in error.findings()]
+    return ProblemDocument(**(fields | dict(answer.facts)))
 
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -172,16 +173,6 @@ def _response(document: ProblemDocument, headers: Mapping[str, str]) -> Response
     return Response(content, document.status, dict(headers), MEDIA_TYPE)
 
 
-def _items(error: SpecInvalid) -> list[ProblemItem]:
-    return [_item(problem) for problem in error.problems]
-
-
-def _item(problem: Problem) -> ProblemItem:
-    return ProblemItem(
-        path=problem.path, value=problem.value, message=problem.message, hint=problem.hint
-    )
-
-
 async def _known(request: Request, error: Exception) -> Response:
     assert isinstance(error, RlctlError | HttpProblem)
     return respond(error, request.scope["path"])
@@ -191,17 +182,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Parameters and bodies that do not have the shape that the operation says."""
     assert isinstance(error, RequestValidationError)
     problems = [_shape_problem(detail) for detail in error.errors()]
-    document = ProblemDocument(
-        type=f"urn:rlctl:{BadInput.code}",
-        title=(BadInput.__doc__ or "").strip(),
-        status=BadInput.http_status,
-        detail=problems[0].message,
-        instance=request.scope["path"],
-        code=BadInput.code,
-        path=problems[0].path,
-        problems=problems,
-    )
-    return _response(document, {})
+    error_of_ours = BadInput(problems[0].message, path=problems[0].path)
+    answer = HttpProblem(error_of_ours, facts={"problems": problems})
+    return respond(answer, request.scope["path"])
 
 
 def _shape_problem(detail: Mapping[str, Any]) -> ProblemItem:
@@ -214,12 +197,9 @@ def _shape_problem(detail: Mapping[str, Any]) -> ProblemItem:
     value = detail.get("input")
     seen = value if isinstance(value, int | float | bool | None) else str(value)[:SHOWN]
     pattern = detail.get("ctx", {}).get("pattern")
-    rule = RULES.get(pattern) or _rule(detail["msg"])
+    said = detail["msg"].removeprefix("Input ").replace("should", "must", 1)
+    rule = RULES.get(pattern, said)
     return ProblemItem(path=path, value=seen, message=f"{path} is {seen!r}; {rule}")
-
-
-def _rule(message: str) -> str:
-    return message.removeprefix("Input ").replace("should", "must", 1)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:

@@ -9,35 +9,28 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-SLOW_AT_ONCE = 4
-COMMANDS_AT_ONCE = 8
-STOPS_AT_ONCE = 8
-CALLERS_AT_ONCE = 8
-
-_slow = CapacityLimiter(SLOW_AT_ONCE)
-_commands = CapacityLimiter(COMMANDS_AT_ONCE)
-_stops = CapacityLimiter(STOPS_AT_ONCE)
-_callers = CapacityLimiter(CALLERS_AT_ONCE)
-
 Result = TypeVar("Result")
 
 
-async def aside(work: Callable[..., Result], *given: Any) -> Result:
-    """What some work comes to that reads much: only little of it is done at once, so that others
-    are answered meanwhile."""
-    return await to_thread.run_sync(partial(work, *given), limiter=_slow)
+class WorkerThreads:
+    """Threads for one kind of work, so many at once."""
+
+    def __init__(self, most: int) -> None:
+        self._limiter = CapacityLimiter(most)
+
+    async def __call__(self, work: Callable[..., Result], *given: Any, **named: Any) -> Result:
+        """What the work comes to."""
+        return await to_thread.run_sync(partial(work, *given, **named), limiter=self._limiter)
 
 
-async def commanding(work: Callable[..., Result], *given: Any) -> Result:
-    """What a run replies. One that was halted lets each who asks wait for seconds."""
-    return await to_thread.run_sync(partial(work, *given), limiter=_commands)
+aside = WorkerThreads(4)
+"""For what reads much: only little of it is done at once, so that others are answered meanwhile."""
 
+commanding = WorkerThreads(8)
+"""For what a run replies. One that was halted lets each who asks wait for seconds."""
 
-async def stopping(work: Callable[..., Result], *given: Any) -> Result:
-    """What comes of a stop: not behind commands to the very run that does not answer them."""
-    return await to_thread.run_sync(partial(work, *given), limiter=_stops)
+stopping = WorkerThreads(8)
+"""For stops: not behind commands to the very run that does not answer them."""
 
-
-async def at_the_door(work: Callable[..., Result], *given: Any) -> Result:
-    """Who asks, and whether all is well: this is found out however busy the rest is."""
-    return await to_thread.run_sync(partial(work, *given), limiter=_callers)
+at_the_door = WorkerThreads(8)
+"""For who asks, and whether all is well: this is found out however busy the rest is."""

@@ -56,13 +56,8 @@ _EPSILON = {
     *("train.exploration_initial_eps", "train.exploration_final_eps"),
     *("train.exploration_fraction", "train.exploration_schedule"),
 }
-_Q_VALUES = (
-    _REPLAYED
-    | _EPSILON
-    | {
-        *("train.target_update_interval", "train.double_q", "agent.network.dueling"),
-    }
-)
+_TARGETS = {"train.target_update_interval", "train.double_q", "agent.network.dueling"}
+_Q_VALUES = _REPLAYED | _EPSILON | _TARGETS
 
 _SINGLE = {
     "env.num_envs": 1,

@@ -57,9 +57,3 @@ def canonical(path: str) -> str:
 def snake(word: str) -> str:
     """snake_case from camelCase; a word in snake_case stays as it is."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
-
-
-def camel(word: str) -> str:
-    """camelCase from snake_case."""
-    head, *rest = word.split("_")
-    return head + "".join(part.capitalize() for part in rest)

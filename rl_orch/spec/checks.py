@@ -5,11 +5,13 @@ Whether an environment exists and suits the algorithm takes Gymnasium, and is as
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from rl_orch.errors import OptionPending, Problem
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.aliases import FACTORS
+from rl_orch.spec.engine import left_open
 from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, ENCODERS, LAST_SEED, RESERVED
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
@@ -34,22 +36,30 @@ SETTLING = 5
 """The fewest evaluations in the last third of training that say whether returns have settled."""
 
 
-def problems(spec: Spec) -> list[Problem]:
+def problems(spec: Spec) -> Iterator[Problem]:
     """Every combination of options in the spec that cannot work."""
-    mistakes = [
-        _last_seed(spec),
-        *(_external(spec) if spec.runner.name == "external" else _native(spec)),
-        _bounds(spec, "obs.clip_range"),
-        _bounds(spec, "train.clip_reward"),
-        _episodes_to_judge(spec),
-        *_gates_without_rules(spec),
-        _margin(spec),
-        *_aliases(spec),
-        _evaluations_to_settle(spec),
-        _episodes_of_training(spec),
-        *_own_word(spec),
-    ]
-    return [problem for problem in mistakes if problem is not None]
+    yield from _last_seed(spec)
+    yield from _external(spec) if spec.runner.name == "external" else _native(spec)
+    yield from _bounds(spec, "obs.clip_range")
+    yield from _bounds(spec, "train.clip_reward")
+    yield from _episodes_to_judge(spec)
+    yield from _gates_without_rules(spec)
+    yield from _margin(spec)
+    yield from _aliases(spec)
+    yield from _evaluations_to_settle(spec)
+    yield from _episodes_of_training(spec)
+    yield from _own_word(spec)
+
+
+def findings(spec: Spec | None) -> dict[str, Any]:
+    """What a check says of a spec that has passed it, or of one that has not: None."""
+    return {
+        "ok": spec is not None,
+        "config_hash": None if spec is None else spec.config_hash,
+        "settled": {} if spec is None else left_open(spec),
+        "pending": [] if spec is None else pending(spec),
+        "seeds": [] if spec is None else [each.env.seed for each in spec.members or [spec]],
+    }
 
 
 def pending(spec: Spec) -> list[str]:
@@ -149,34 +159,34 @@ def _inert(spec: Spec) -> list[str]:
     ]
 
 
-def pairing(spec: Spec, traits: Traits) -> list[Problem]:
+def pairing(spec: Spec, traits: Traits) -> Iterator[Problem]:
     """What the algorithm cannot do of what the spec asks for, and which ones can."""
-    name, mistakes = spec.agent.algorithm, []
-    expected = spec.train.off_policy
+    name, expected = spec.agent.algorithm, spec.train.off_policy
     if expected is not None and expected != traits.off_policy:
         kind = "off-policy" if traits.off_policy else "on-policy"
         message = f"train.off_policy is {_word(expected)}, but agent.algorithm {name!r} is {kind}"
         hint = f"Set it to {_word(traits.off_policy)}, or leave it out."
-        mistakes.append(Problem("train.off_policy", expected, message, hint))
+        yield Problem("train.off_policy", expected, message, hint)
     encoder = spec.feature.encoder
     if encoder in RECURRENT and not traits.recurrent:
         message = f"feature.encoder is {encoder!r}, but {name} cannot train a policy with a memory"
         hint = f"Use {_those('recurrent')}; or obs.stack_frames, which {name} can learn from."
-        mistakes.append(Problem("feature.encoder", encoder, message, hint))
+        yield Problem("feature.encoder", encoder, message, hint)
     if spec.agent.action_masks and not traits.masks:
         message = f"agent.action_masks is true, but {name} does not heed action masks"
         hint = f"Use {_those('masks')}, or leave it out."
-        mistakes.append(Problem("agent.action_masks", True, message, hint))
+        yield Problem("agent.action_masks", True, message, hint)
     if spec.train.ent_coef == "auto" and not traits.learns_entropy:
         message = f"train.ent_coef is 'auto', but {name} does not learn it; sac does"
-        mistakes.append(Problem("train.ent_coef", "auto", message, "Set a number ≥ 0."))
+        yield Problem("train.ent_coef", "auto", message, "Set a number ≥ 0.")
     if spec.rollout.overlap and not traits.overlaps:
         message = (
             f"rollout.overlap is true, but {name} cannot correct for an older policy's actions"
         )
         hint = "Use ppo, or leave it out."
-        mistakes.append(Problem("rollout.overlap", True, message, hint))
-    return mistakes + (_replay(spec) if traits.off_policy else [])
+        yield Problem("rollout.overlap", True, message, hint)
+    if traits.off_policy:
+        yield from _replay(spec)
 
 
 def _those(trait: str) -> str:
@@ -185,105 +195,94 @@ def _those(trait: str) -> str:
     return f"{', '.join(most)} or {last}"
 
 
-def _native(spec: Spec) -> list[Problem | None]:
+def _native(spec: Spec) -> Iterator[Problem]:
     """Problems with training by this package."""
-    traits = BUILT_IN.get(spec.agent.algorithm)
-    mistakes: list[Problem | None] = [
-        _minibatches(spec),
-        _sequences(spec),
-        _entropy(spec),
-        *([] if traits is None else pairing(spec, traits)),
-    ]
+    yield from _minibatches(spec)
+    yield from _sequences(spec)
+    yield from _entropy(spec)
+    if spec.agent.algorithm in BUILT_IN:
+        yield from pairing(spec, BUILT_IN[spec.agent.algorithm])
     for name in ("command", "policy", "tensorboard"):
         if value := getattr(spec.runner, name):
             value = list(value) if isinstance(value, tuple) else value
             shown = json.dumps(value, ensure_ascii=False)
             message = f"runner.{name} is {shown}, but runner.name is {spec.runner.name!r}"
             hint = "Set runner.name to external."
-            mistakes.append(Problem(f"runner.{name}", value, message, hint))
-    return mistakes
+            yield Problem(f"runner.{name}", value, message, hint)
 
 
-def _external(spec: Spec) -> list[Problem | None]:
+def _external(spec: Spec) -> Iterator[Problem]:
     """Problems with training by a program that knows nothing of us."""
-    mistakes: list[Problem | None] = []
     if not spec.runner.command:
         message = "runner.command is missing; an external run needs a program"
         hint = 'For example: runner.command: ["python", "train.py"].'
-        mistakes.append(Problem("runner.command", None, message, hint))
+        yield Problem("runner.command", None, message, hint)
     if _has_rules(spec) and not spec.runner.policy:
         message = (
             "a gate is set, but runner.policy is not: numbers that a program reports about itself "
             "never pass a gate"
         )
         hint = 'For example: runner.policy: ["python", "act.py", "{checkpoint}"].'
-        mistakes.append(Problem("runner.policy", None, message, hint))
+        yield Problem("runner.policy", None, message, hint)
     for name in ("max_bundle_mb", "export_parity"):
         if value := getattr(spec.gates, name):
             message = f"gates.{name} asks for a bundle, and an external program's policy has none"
-            mistakes.append(Problem(f"gates.{name}", value, message, "Leave it out."))
-    return mistakes
+            yield Problem(f"gates.{name}", value, message, "Leave it out.")
 
 
-def _last_seed(spec: Spec) -> Problem | None:
+def _last_seed(spec: Spec) -> Iterator[Problem]:
     count, first = spec.seeds, spec.env.seed
-    if not isinstance(count, int) or first + count - 1 <= LAST_SEED:
-        return None
-    return Problem(
-        "seeds",
-        count,
-        f"seeds is {count}, so that the last seed would be {first + count - 1}; a seed must be at "
-        f"most {LAST_SEED}",
-        "Set a smaller env.seed.",
-    )
+    if isinstance(count, int) and first + count - 1 > LAST_SEED:
+        message = (
+            f"seeds is {count}, so that the last seed would be {first + count - 1}; a seed must be "
+            f"at most {LAST_SEED}"
+        )
+        yield Problem("seeds", count, message, "Set a smaller env.seed.")
 
 
-def _minibatches(spec: Spec) -> Problem | None:
+def _minibatches(spec: Spec) -> Iterator[Problem]:
     size, rollout = spec.train.batch_size, spec.rollout_size
-    if spec.agent.algorithm != "ppo" or rollout % size == 0:
-        return None
-    near = sorted(_divisors(rollout), key=lambda divisor: abs(divisor - size))[:2]
-    return Problem(
-        "train.batch_size",
-        size,
-        f"train.batch_size is {size}; must divide env.num_envs × rollout.steps = "
-        f"{spec.env.num_envs} × {spec.rollout.steps} = {rollout}",
-        f"Nearest that do: {', '.join(map(str, sorted(near)))}.",
-    )
+    if spec.agent.algorithm == "ppo" and rollout % size:
+        near = sorted(_divisors(rollout), key=lambda divisor: abs(divisor - size))[:2]
+        message = (
+            f"train.batch_size is {size}; must divide env.num_envs × rollout.steps = "
+            f"{spec.env.num_envs} × {spec.rollout.steps} = {rollout}"
+        )
+        hint = f"Nearest that do: {', '.join(map(str, sorted(near)))}."
+        yield Problem("train.batch_size", size, message, hint)
 
 
-def _sequences(spec: Spec) -> Problem | None:
+def _sequences(spec: Spec) -> Iterator[Problem]:
     """A recurrent policy is trained through whole sequences, so that they must fit."""
     length, steps, size = spec.train.sequence_length, spec.rollout.steps, spec.train.batch_size
     if spec.feature.encoder not in RECURRENT or length is None:
-        return None
+        return
     what = f"rollout.steps = {steps}"
     if spec.agent.algorithm == "ppo":
         steps, what = math.gcd(steps, size), f"{what} and train.batch_size = {size}"
-    if steps % length == 0:
-        return None
-    message = f"train.sequence_length is {length}; must divide {what}"
-    hint = f"Leave it out for the longest that does, {steps}."
-    return Problem("train.sequence_length", length, message, hint)
+    if steps % length:
+        message = f"train.sequence_length is {length}; must divide {what}"
+        hint = f"Leave it out for the longest that does, {steps}."
+        yield Problem("train.sequence_length", length, message, hint)
 
 
-def _entropy(spec: Spec) -> Problem | None:
+def _entropy(spec: Spec) -> Iterator[Problem]:
     weight = spec.train.ent_coef
-    if weight == "auto" or weight >= 0:
-        return None
-    return Problem("train.ent_coef", weight, f"train.ent_coef is {weight}; must be ≥ 0, or auto")
+    if weight != "auto" and weight < 0:
+        message = f"train.ent_coef is {weight}; must be ≥ 0, or auto"
+        yield Problem("train.ent_coef", weight, message)
 
 
-def _replay(spec: Spec) -> list[Problem]:
+def _replay(spec: Spec) -> Iterator[Problem]:
     """Problems with learning from a buffer."""
-    size, mistakes = spec.buffer.size, list[Problem]()
+    size = spec.buffer.size
     if spec.train.gradient_steps == 0:
         message = "train.gradient_steps is 0, so that nothing would be learned"
         hint = "Set a number of updates, or -1 for one for each transition."
-        mistakes.append(Problem("train.gradient_steps", 0, message, hint))
+        yield Problem("train.gradient_steps", 0, message, hint)
     if spec.train.batch_size >= size:
         message = f"train.batch_size is {spec.train.batch_size}; must be below buffer.size = {size}"
-        mistakes.append(Problem("train.batch_size", spec.train.batch_size, message))
+        yield Problem("train.batch_size", spec.train.batch_size, message)
     # A transition can be drawn once its window is there, and while its stack still is.
     window = spec.buffer.n_step + (spec.obs.stack_frames or 1)
     needed = 2 * window * spec.env.num_envs
@@ -292,7 +291,7 @@ def _replay(spec: Spec) -> list[Problem]:
             f"buffer.size is {size}; must be at least {needed}, twice what {spec.env.num_envs} "
             f"copies need for windows of {window} rows (buffer.n_step and obs.stack_frames)"
         )
-        mistakes.append(Problem("buffer.size", size, message))
+        yield Problem("buffer.size", size, message)
     starts, total = spec.train.learning_starts, spec.train.total_timesteps
     if starts >= total:
         message = (
@@ -300,8 +299,7 @@ def _replay(spec: Spec) -> list[Problem]:
             "or nothing would be learned"
         )
         hint = f"For a short try, set train.learning_starts={total // 10}."
-        mistakes.append(Problem("train.learning_starts", starts, message, hint))
-    return mistakes
+        yield Problem("train.learning_starts", starts, message, hint)
 
 
 def _divisors(number: int) -> list[int]:
@@ -309,15 +307,11 @@ def _divisors(number: int) -> list[int]:
     return small + [number // d for d in small]
 
 
-def _bounds(spec: Spec, path: str) -> Problem | None:
+def _bounds(spec: Spec, path: str) -> Iterator[Problem]:
     bounds = value_at(spec, path)
-    if bounds is None or bounds[0] < bounds[1]:
-        return None
-    return Problem(
-        path,
-        list(bounds),
-        f"{path} is {list(bounds)}; must be [low, high] with low below high",
-    )
+    if bounds is not None and bounds[0] >= bounds[1]:
+        message = f"{path} is {list(bounds)}; must be [low, high] with low below high"
+        yield Problem(path, list(bounds), message)
 
 
 def _rules_of_reports(spec: Spec) -> bool:
@@ -343,112 +337,86 @@ def _has_rules(spec: Spec) -> bool:
     return _rules_of_returns(spec) or numbers != (None, None) or any(switches)
 
 
-def _episodes_to_judge(spec: Spec) -> Problem | None:
+def _episodes_to_judge(spec: Spec) -> Iterator[Problem]:
     episodes = spec.eval.final_episodes
-    if episodes >= JUDGED_EPISODES or not _rules_of_returns(spec):
-        return None
-    return Problem(
-        "eval.final_episodes",
-        episodes,
-        f"eval.final_episodes is {episodes}; must be at least {JUDGED_EPISODES} where a gate is "
-        "set, since fewer episodes say too little of a policy",
-        "Leave it out for 100.",
-    )
-
-
-def _gates_without_rules(spec: Spec) -> list[Problem]:
-    gates = spec.gates
-    if _rules_of_reports(spec):
-        return []
-    asked = {"gates.patience": gates.patience, "gates.stop_when_solved": gates.stop_when_solved}
-    return [
-        Problem(
-            path,
-            value,
-            f"{path} is {str(value).lower()}, but no gate is set that could pass or fail during "
-            "training",
-            "Set gates.min_return as well.",
+    if episodes < JUDGED_EPISODES and _rules_of_returns(spec):
+        message = (
+            f"eval.final_episodes is {episodes}; must be at least {JUDGED_EPISODES} where a gate "
+            "is set, since fewer episodes say too little of a policy"
         )
-        for path, value in asked.items()
-        if value
-    ]
+        yield Problem("eval.final_episodes", episodes, message, "Leave it out for 100.")
 
 
-def _margin(spec: Spec) -> Problem | None:
+def _gates_without_rules(spec: Spec) -> Iterator[Problem]:
+    for path in ("gates.patience", "gates.stop_when_solved"):
+        if (value := value_at(spec, path)) and not _rules_of_reports(spec):
+            message = (
+                f"{path} is {_word(value)}, but no gate is set that could pass or fail during "
+                "training"
+            )
+            yield Problem(path, value, message, "Set gates.min_return as well.")
+
+
+def _margin(spec: Spec) -> Iterator[Problem]:
     """What may be lost has to be said, since nothing else can be shown not to be."""
     alias, margin = spec.gates.no_regression, spec.gates.margin
     if alias is not None and margin is None:
-        return Problem(
-            "gates.margin",
-            None,
+        message = (
             f"gates.no_regression is {alias!r}, but gates.margin does not say which loss of return "
-            "is acceptable; without any, only a better policy could show that it is no worse",
-            "Set gates.margin in units of return, or use gates.improvement instead.",
+            "is acceptable; without any, only a better policy could show that it is no worse"
         )
-    return None
+        hint = "Set gates.margin in units of return, or use gates.improvement instead."
+        yield Problem("gates.margin", None, message, hint)
 
 
-def _aliases(spec: Spec) -> list[Problem]:
+def _aliases(spec: Spec) -> Iterator[Problem]:
     """Names that no model can have, so that nobody would ever be compared with."""
-    paths = ("gates.no_regression", "gates.improvement")
-    given = {path: alias for path in paths if (alias := value_at(spec, path)) is not None}
-    return [
-        Problem(path, alias, f"{path} is {alias!r}; {ALIAS_FORM}", "For example: production.")
-        for path, alias in given.items()
-        if not ALIAS_NAME.fullmatch(alias) or alias in RESERVED
-    ]
+    for path in ("gates.no_regression", "gates.improvement"):
+        alias = value_at(spec, path)
+        if alias is not None and (not ALIAS_NAME.fullmatch(alias) or alias in RESERVED):
+            message = f"{path} is {alias!r}; {ALIAS_FORM}"
+            yield Problem(path, alias, message, "For example: production.")
 
 
-def _evaluations_to_settle(spec: Spec) -> Problem | None:
+def _evaluations_to_settle(spec: Spec) -> Iterator[Problem]:
     """Convergence is read from evaluations, which an external program makes when it likes."""
     every, total = spec.eval.every, spec.train.total_timesteps
     if not spec.gates.converged or spec.runner.name == "external":
-        return None
+        return
     first, last = -(-2 * total // (3 * every)), (total - 1) // every
     late = max(0, last - first + 1) + 1  # The end is always evaluated.
-    if late >= SETTLING:
-        return None
-    return Problem(
-        "gates.converged",
-        True,
-        f"gates.converged is true, but eval.every = {every} leaves {late} of the {SETTLING} "
-        f"evaluations that it needs in the last third of train.total_timesteps = {total}",
-        f"Set eval.every to at most {max(1, total // (3 * SETTLING))}.",
-    )
-
-
-def _episodes_of_training(spec: Spec) -> Problem | None:
-    asked, total = spec.gates.min_episodes, spec.train.total_timesteps
-    if asked is None or asked <= total:
-        return None
-    return Problem(
-        "gates.min_episodes",
-        asked,
-        f"gates.min_episodes is {asked}; must be at most train.total_timesteps = {total}, since "
-        "an episode takes a step at least",
-    )
-
-
-def _own_word(spec: Spec) -> list[Problem]:
-    """Rules that believe a run, where no rule asks another process: they must not stand alone."""
-    if _rules_of_returns(spec):
-        return []
-    switches = ("gates.converged", "gates.guardrail_clean")
-    return [
-        Problem(
-            path,
-            True,
-            f"{path} is true, but reads what the run says of itself, and no rule is set that reads "
-            "its final evaluation",
-            "Set gates.min_return as well.",
+    if late < SETTLING:
+        message = (
+            f"gates.converged is true, but eval.every = {every} leaves {late} of the {SETTLING} "
+            f"evaluations that it needs in the last third of train.total_timesteps = {total}"
         )
-        for path in switches
-        if value_at(spec, path)
-    ]
+        hint = f"Set eval.every to at most {max(1, total // (3 * SETTLING))}."
+        yield Problem("gates.converged", True, message, hint)
 
 
-def _word(switch: bool) -> str:
-    return str(switch).lower()
+def _episodes_of_training(spec: Spec) -> Iterator[Problem]:
+    asked, total = spec.gates.min_episodes, spec.train.total_timesteps
+    if asked is not None and asked > total:
+        message = (
+            f"gates.min_episodes is {asked}; must be at most train.total_timesteps = {total}, "
+            "since an episode takes a step at least"
+        )
+        yield Problem("gates.min_episodes", asked, message)
+
+
+def _own_word(spec: Spec) -> Iterator[Problem]:
+    """Rules that believe a run, where no rule asks another process: they must not stand alone."""
+    for path in ("gates.converged", "gates.guardrail_clean"):
+        if value_at(spec, path) and not _rules_of_returns(spec):
+            message = (
+                f"{path} is true, but reads what the run says of itself, and no rule is set that "
+                "reads its final evaluation"
+            )
+            yield Problem(path, True, message, "Set gates.min_return as well.")
+
+
+def _word(value: bool | int) -> str:
+    return str(value).lower()
 
 
 def _plain(value: Any) -> Any:

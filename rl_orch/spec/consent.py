@@ -41,8 +41,7 @@ def located(spec: Spec, folder: Path) -> Spec:
     cwd = spec.runner.cwd
     if cwd is None or Path(cwd).is_absolute():
         return spec
-    runner = spec.runner.model_copy(update={"cwd": str((folder / cwd).resolve())})
-    return spec.model_copy(update={"runner": runner})
+    return spec.changed({"runner.cwd": str((folder / cwd).resolve())})
 
 
 def _quoted(text: str) -> str:

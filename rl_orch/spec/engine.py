@@ -49,11 +49,4 @@ def left_open(spec: Spec) -> dict[str, str]:
 
 def assign(spec: Spec, values: Mapping[str, str]) -> Spec:
     """The spec with these values in place of what it leaves open."""
-    backend = values.get("env.backend", spec.env.backend)
-    engine = values.get("train.engine", spec.train.engine)
-    return spec.model_copy(
-        update={
-            "env": spec.env.model_copy(update={"backend": backend}),
-            "train": spec.train.model_copy(update={"engine": engine}),
-        }
-    )
+    return spec.changed({path: values[path] for path in left_open(spec) if path in values})

@@ -24,19 +24,6 @@ def kernel_requirements(spec: Spec) -> dict[str, Any]:
     return {
         path: value
         for path, value in REQUIREMENTS.items()
-        if why_not(changed(spec, {k: v for k, v in REQUIREMENTS.items() if k != path})) is not None
-        and why_not(changed(spec, REQUIREMENTS)) is None
+        if why_not(spec.changed({k: v for k, v in REQUIREMENTS.items() if k != path})) is not None
+        and why_not(spec.changed(REQUIREMENTS)) is None
     }
-
-
-def changed(spec: Spec, values: Mapping[str, Any]) -> Spec:
-    """The spec with other values, by path."""
-    for path, value in values.items():
-        spec = _with(spec, path.split("."), value)
-    return spec
-
-
-def _with(group: Any, names: list[str], value: Any) -> Any:
-    first, *rest = names
-    inner = _with(getattr(group, first), rest, value) if rest else value
-    return group.model_copy(update={first: inner})

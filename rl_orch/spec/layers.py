@@ -73,8 +73,7 @@ def from_overrides(overrides: Sequence[str]) -> SpecLayer:
             continue
         option = table().get(canonical(override.path))
         literal = option is not None and (option.textual or option.listing)
-        typed = override.text if literal else None
-        value = override.value if typed is None else typed
+        value = override.text if literal and override.text is not None else override.value
         _flatten({override.path: value}, "", single)
         layer.values |= single.values
         layer.problems += single.problems

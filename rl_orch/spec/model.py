@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from math import gcd
 from typing import Annotated, Any, Literal
 
@@ -124,11 +125,14 @@ class Spec(OptionGroup):
             return []
         first, seeds = self.env.seed, self.seeds
         chosen = range(first, first + seeds) if isinstance(seeds, int) else seeds
-        return [self._with_seed(seed) for seed in chosen]
+        return [self.changed({"env.seed": seed, "seeds": None}) for seed in chosen]
 
-    def _with_seed(self, seed: int) -> "Spec":
-        env = self.env.model_copy(update={"seed": seed})
-        return self.model_copy(update={"env": env, "seeds": None})
+    def changed(self, values: Mapping[str, Any]) -> "Spec":
+        """The spec with other values, by path. They are not checked."""
+        spec = self
+        for path, value in values.items():
+            spec = _with(spec, path.split("."), value)
+        return spec
 
     @property
     def rollout_size(self) -> int:
@@ -157,3 +161,9 @@ class Spec(OptionGroup):
         document = {"spec_version": self.spec_version} | {k: v for k, v in chosen.items() if v}
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _with(group: Any, names: list[str], value: Any) -> Any:
+    first, *rest = names
+    inner = _with(getattr(group, first), rest, value) if rest else value
+    return group.model_copy(update={first: inner})

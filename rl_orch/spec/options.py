@@ -36,15 +36,15 @@ class Option:
     path: str
     type: str
     allowed: str
-    default: Any
-    required: bool
-    nullable: bool
-    choices: tuple[str, ...]
-    structured: bool
     help: str
-    pending: str | dict[str, str] | None
     variables: tuple[str, ...]
     flags: tuple[str, ...]
+    nullable: bool
+    default: Any = None
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    structured: bool = False
+    pending: str | dict[str, str] | None = None
 
     @property
     def group(self) -> str:
@@ -156,24 +156,21 @@ def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Option]:
 
 
 def _option(path: str, field: FieldInfo) -> Option:
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    kind = _Kind.of(field)
-    allowed = str(extra.get("allowed") or kind.allowed)
-    words = str(extra.get("words") or kind.type)
+    extra: Any = field.json_schema_extra or {}
+    annotation, nullable = _without_none(field.annotation)
+    words, allowed, choices, structured = _kind(field, annotation)
     missing = field.default is PydanticUndefined
-    pending: Any = extra.get("pending")
-    choices: Any = extra.get("choices")
     return Option(
         path=path,
-        type=words + (" or null" if kind.nullable else ""),
-        allowed=allowed + (", or null" if kind.nullable else ""),
+        type=str(extra.get("words", words)) + (" or null" if nullable else ""),
+        allowed=str(extra.get("allowed", allowed)) + (", or null" if nullable else ""),
         default=None if missing else _plain(field.default),
         required=missing,
-        nullable=kind.nullable,
-        choices=kind.choices if choices is None else tuple(choices),
-        structured=kind.structured,
+        nullable=nullable,
+        choices=tuple(extra.get("choices", choices)),
+        structured=structured,
         help=field.description or "",
-        pending=pending,
+        pending=extra.get("pending"),
         variables=_variables(path, extra.get("env")),
         flags=_flags(path, extra.get("flag")),
     )
@@ -185,13 +182,8 @@ def _factor(path: str) -> Option:
         path=path,
         type="whole number in [1, 10^13] or null",
         allowed="a whole number in [1, 10^13]",
-        default=None,
-        required=False,
         nullable=True,
-        choices=(),
-        structured=False,
         help=f"Times `{other}`, another way to give `{PRODUCT}`.",
-        pending=None,
         variables=_variables(path, None),
         flags=_flags(path, None),
     )
@@ -218,42 +210,24 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What a field's annotation says, in words."""
-
-    type: str
-    allowed: str
-    nullable: bool
-    choices: tuple[str, ...]
-    structured: bool
-
-    @classmethod
-    def of(cls, field: FieldInfo) -> "_Kind":
-        annotation, nullable = _without_none(field.annotation)
-        bounds = _bounds(field.metadata)
-        longest = min(_lengths(field.annotation, field.metadata), default=None)
-        origin, arguments = get_origin(annotation), get_args(annotation)
-        choices: tuple[str, ...] = ()
-        structured = False
-        if origin is Literal:
-            choices = tuple(str(value) for value in arguments)
-            words, allowed = " | ".join(choices), _one_of(choices)
-        elif origin is tuple and arguments[-1] is ...:
-            structured = True
-            words = LISTS[_without_none(arguments[0])[0]]
-            allowed = f"a {words}"
-        elif origin is tuple:
-            structured = True
-            words, allowed = "pair of numbers", "a pair of numbers [low, high], one number"
-        elif origin is dict:
-            structured = True
-            words, allowed = "map", "a map of names to JSON values, all numbers finite"
-        else:
-            words = KINDS[annotation] + bounds
-            allowed = ALLOWED[annotation] + bounds
-            allowed += f" of 1 to {longest} characters" if longest else ""
-        return cls(words, allowed, nullable, choices, structured)
+def _kind(field: FieldInfo, annotation: Any) -> tuple[str, str, tuple[str, ...], bool]:
+    """What an annotation says of itself, for a table and in a sentence; the choices that it names,
+    and whether a text of it is JSON."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        choices = tuple(str(value) for value in arguments)
+        return " | ".join(choices), _one_of(choices), choices, False
+    if origin is tuple and arguments[-1] is ...:
+        words = LISTS[_without_none(arguments[0])[0]]
+        return words, f"a {words}", (), True
+    if origin is tuple:
+        return "pair of numbers", "a pair of numbers [low, high], one number", (), True
+    if origin is dict:
+        return "map", "a map of names to JSON values, all numbers finite", (), True
+    bounds = _bounds(field.metadata)
+    longest = min(_lengths(field.annotation, field.metadata), default=None)
+    length = f" of 1 to {longest} characters" if longest else ""
+    return KINDS[annotation] + bounds, ALLOWED[annotation] + bounds + length, (), False
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:

@@ -15,6 +15,8 @@ from rl_orch.spec.spelling import MAX_DEPTH
 
 MAX_BYTES = 100_000
 MAX_VALUES = 2_000
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+TOO_MANY = f"more than {MAX_VALUES:,} values, with every alias written out"
 CORE = "tag:yaml.org,2002:"
 PLAIN_TAGS = {CORE + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
@@ -68,7 +70,7 @@ def parse_json(text: str, *, source: str) -> Any:
     except _Refused as refused:
         raise BadInput(f"{source}: {refused}") from None
     except RecursionError:
-        raise BadInput(f"{source}: {_too_deep()}") from None
+        raise BadInput(f"{source}: {TOO_DEEP}") from None
     except ValueError as error:
         raise BadInput(f"{source} is not JSON: {error}") from None
     return value
@@ -111,7 +113,7 @@ class _Loader(yaml.SafeLoader):
     def fetch_flow_collection_start(self, token: Any) -> None:
         """Stop at the bracket that is one too many: the scanner reads far ahead of the parser."""
         if self.flow_level >= MAX_DEPTH:
-            raise _Refused(_too_deep())
+            raise _Refused(TOO_DEEP)
         super().fetch_flow_collection_start(token)
 
     def get_event(self) -> yaml.Event:
@@ -123,9 +125,9 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
         self.values += 1
         if self.depth > MAX_DEPTH:
-            raise _Refused(_too_deep())
+            raise _Refused(TOO_DEEP)
         if self.values > 2 * MAX_VALUES:
-            raise _Refused(_too_many())
+            raise _Refused(TOO_MANY)
         tag = getattr(event, "tag", None)
         if tag is not None and tag not in PLAIN_TAGS:
             name = tag.replace(CORE, "!!")
@@ -151,9 +153,9 @@ def _check_node(
     values = 1 + sum(count for count, _ in inside)
     depth = 1 + max((deep for _, deep in inside), default=0)
     if values > MAX_VALUES:
-        raise _Refused(_too_many())
+        raise _Refused(TOO_MANY)
     if depth > MAX_DEPTH + 1:
-        raise _Refused(_too_deep())
+        raise _Refused(TOO_DEEP)
     seen[id(node)] = values, depth
     return values, depth
 
@@ -185,24 +187,16 @@ def _refuse_large(document: Any) -> None:
     for _ in range(MAX_DEPTH + 1):
         count += len(level)
         if count > MAX_VALUES:
-            raise _Refused(_too_many())
+            raise _Refused(TOO_MANY)
         level = [part for value in level for part in _parts(value)]
     if level:
-        raise _Refused(_too_deep())
+        raise _Refused(TOO_DEEP)
 
 
 def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
-
-
-def _too_deep() -> str:
-    return f"nested deeper than {MAX_DEPTH} levels"
-
-
-def _too_many() -> str:
-    return f"more than {MAX_VALUES:,} values, with every alias written out"
 
 
 def _one_line(error: yaml.YAMLError) -> str:

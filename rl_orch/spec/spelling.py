@@ -4,21 +4,14 @@ Each function returns what pydantic should check, or the value unchanged where i
 """
 
 import math
+from contextlib import suppress
 from typing import Any
 
 MAX_DEPTH = 30
 """Maps and lists may be nested so deep, and no deeper."""
 
-SWITCHES = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True)
+SWITCHES |= dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 def whole(value: Any) -> Any:
@@ -48,11 +41,9 @@ def auto(value: Any) -> Any:
 
 def switch(value: Any) -> Any:
     """A boolean from `1`, `"on"`, `"yes"`, `"false"`."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int | str):
         return value
-    return (
-        SWITCHES.get(str(value).strip().lower(), value) if isinstance(value, int | str) else value
-    )
+    return SWITCHES.get(str(value).strip().lower(), value)
 
 
 def seeds(value: Any) -> Any:
@@ -118,11 +109,7 @@ def _refuse_odd(value: Any, levels: int) -> None:
 
 
 def _parsed(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

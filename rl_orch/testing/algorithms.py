@@ -225,13 +225,11 @@ class AlgorithmContract:
     def test_it_takes_no_forbidden_action_or_masks_are_refused(self) -> None:
         """The environment raises on an action that it forbids."""
         traits, plain = self._traits(), self._spec(self._traits().actions[0])
-        agent = plain.agent.model_copy(update={"action_masks": True})
-        masked = plain.model_copy(update={"agent": agent})
+        masked = plain.changed({"agent.action_masks": True})
         refused = [problem.path for problem in checks.pairing(masked, traits)]
         assert refused == ([] if traits.masks else ["agent.action_masks"])
         if traits.masks:
-            env = plain.env.model_copy(update={"kwargs": {"masked": True}})
-            assert self._trained(masked.model_copy(update={"env": env})).returns
+            assert self._trained(masked.changed({"env.kwargs": {"masked": True}})).returns
 
     def _traits(self) -> Traits:
         return algorithm(self.name).traits

@@ -382,5 +382,5 @@ def test_loopback_is_recognised_in_every_spelling() -> None:
 
 
 def test_an_operation_that_needs_nothing_is_declared_without_security() -> None:
-    assert operation("x", "none")["openapi_extra"]["security"] == []
-    assert 401 not in operation("x", "none")["responses"]
+    assert operation("x", None, "none")["openapi_extra"]["security"] == []
+    assert 401 not in operation("x", None, "none")["responses"]

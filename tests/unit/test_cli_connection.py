@@ -12,7 +12,7 @@ import pytest
 from rl_orch import orchestrator
 from rl_orch.cli import connection
 from rl_orch.cli.commands import down, logs, ls, stop
-from rl_orch.cli.connection import RetryingConnection, lasting
+from rl_orch.cli.connection import ConnectionOptions, RetryingConnection
 from rl_orch.cli.live.follow import announce
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
@@ -123,10 +123,9 @@ def test_a_service_that_dies_before_its_first_answer_is_read_again_and_told_noth
             raise Unavailable("")
         return "an answer"
 
-    monkeypatch.setattr(
-        connection, "connect", lambda *_, **__: Client("http://127.0.0.1:1", patience_s=0.0)
-    )
-    line = lasting(None, None, reading=reading)
+    client = Client("http://127.0.0.1:1", patience_s=0.0)
+    monkeypatch.setattr(ConnectionOptions, "connect", lambda *_, **__: client)
+    line = ConnectionOptions().lasting(reading=reading)
     if reading:
         assert line.ask(question) == "an answer"
     else:
@@ -142,7 +141,7 @@ def test_a_token_of_ones_own_that_is_refused_is_not_tried_again(rlctl: Rlctl) ->
         asked.append(connected)
         raise Unauthorized("revoked")
 
-    line = lasting(None, None, "http://127.0.0.1:1")
+    line = ConnectionOptions(server="http://127.0.0.1:1").lasting()
     line.answered = True
     with pytest.raises(Unauthorized):
         line.ask(question)
@@ -166,7 +165,7 @@ def test_stop_goes_on_with_whoever_is_there_when_the_service_has_gone(
         assert again.state is State.STOPPED
 
 
-def refuse(_connected: connection.Connected, _run_id: str) -> Run:
+def refuse(_run_id: str) -> Run:
     """What asking a run to stop gets that has ended in the meantime."""
     raise Conflict("it has ended already")
 

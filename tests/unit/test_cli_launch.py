@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rl_orch import orchestrator
-from rl_orch.cli.connection import place_flags
-from rl_orch.cli.live.interrupts import stop_requests
+from rl_orch.cli.connection import ConnectionOptions
+from rl_orch.cli.live.interrupts import Requests, handled
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State
 from rl_orch.runners.local import LocalRunner, Standby
@@ -38,7 +38,8 @@ def test_a_signal_counts_and_says_nothing_by_itself(
     number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(number)
-    with stop_requests() as requests:
+    requests = Requests()
+    with handled(requests.add):
         send(number)
         assert requests.count() == 1
         assert capsys.readouterr().err == ""
@@ -49,7 +50,8 @@ def test_each_request_is_answered_once_with_what_it_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = []
-    with stop_requests() as requests:
+    requests = Requests()
+    with handled(requests.add):
         for number in ((), (signal.SIGINT,), (), (signal.SIGINT,), (signal.SIGINT,)):
             send(*number)
             requests.answer(RUN)
@@ -61,7 +63,8 @@ def test_each_request_is_answered_once_with_what_it_does(
 def test_a_run_that_has_ended_is_not_said_to_be_stopping(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with stop_requests() as requests:
+    requests = Requests()
+    with handled(requests.add):
         send(signal.SIGINT)
         requests.answer(RUN.model_copy(update={"state": State.STOPPED}))
     assert capsys.readouterr().err == ""
@@ -70,7 +73,8 @@ def test_a_run_that_has_ended_is_not_said_to_be_stopping(
 def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stop_requests() as requests:
+        requests = Requests()
+        with handled(requests.add):
             send(signal.SIGHUP)
             assert requests.count() == 0
     finally:
@@ -149,7 +153,7 @@ def refuse() -> None:
 
 
 def test_what_was_not_given_is_not_repeated() -> None:
-    assert place_flags(None, None) == ""
+    assert ConnectionOptions().flags == ""
 
 
 def next_lines(text: str) -> list[str]:

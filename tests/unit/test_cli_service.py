@@ -17,7 +17,7 @@ from rl_orch.api.app import create_app
 from rl_orch.cli.commands import logs
 from rl_orch.cli.commands.token import seconds
 from rl_orch.cli.commands.up import ServiceOptions
-from rl_orch.cli.connection import connect, masked, place_flags, service_of
+from rl_orch.cli.connection import ConnectionOptions, masked
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
@@ -292,16 +292,16 @@ def test_a_server_that_is_not_there_is_told_with_exit_code_one(rlctl: Rlctl) -> 
 
 def test_another_database_than_the_services_is_opened_past_it(home: Path, stack: ExitStack) -> None:
     stack.enter_context(a_service(home, trains_to([1.0]), at_once=False))
-    assert service_of(home, str(home / "rlctl.db")) is not None
-    assert isinstance(connect(home, None), Client)
-    assert isinstance(connect(home, str(home / "other.db")), Orchestrator)
+    assert ConnectionOptions(home, str(home / "rlctl.db")).service is not None
+    assert isinstance(ConnectionOptions(home).connect(), Client)
+    assert isinstance(ConnectionOptions(home, str(home / "other.db")).connect(), Orchestrator)
 
 
 def test_the_note_of_a_dead_service_is_not_believed(home: Path) -> None:
     home.mkdir()
     service_note.write(home, ServiceEndpoint("http://127.0.0.1:1", "999999999:1", pids.host(), "t"))
-    assert service_of(home) is None
-    assert isinstance(connect(home, None), Orchestrator)
+    assert ConnectionOptions(home).service is None
+    assert isinstance(ConnectionOptions(home).connect(), Orchestrator)
 
 
 def test_a_log_is_followed_as_it_grows_until_the_run_has_ended(
@@ -394,9 +394,9 @@ def test_a_password_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert masked(secret) == "postgresql://me:***@db:5432/rl?sslpassword=***&x=1"
     assert masked("postgresql://me@db/rl") == "postgresql://me@db/rl"
     assert masked("/a path/x@y:z.db") == "/a path/x@y:z.db"
-    assert "s3cr" not in place_flags(None, secret)
+    assert "s3cr" not in ConnectionOptions(None, secret).flags
     monkeypatch.setenv("RL_REGISTRY_DB", secret)
-    assert place_flags(None, secret) == ""
+    assert ConnectionOptions(None, secret).flags == ""
 
 
 def test_the_address_of_a_database_is_not_written_into_the_run(
@@ -455,10 +455,11 @@ def test_up_is_refused_where_a_service_is_up_or_its_parts_are_missing(
 
 def test_the_command_line_of_a_detached_service_has_no_password(home: Path) -> None:
     wanted = ServiceOptions(
-        home=home, host="::1", port=0, database="postgresql://me:s3cret@db/rl", cpus=3,
-        memory_mb=None, hosts=("a", "b"), origins=("https://c",),
+        host="::1", port=0, database="postgresql://me:s3cret@db/rl", cpus=3,
+        allow_host=["a", "b"], allow_origin=["https://c"], insecure_loopback=True,
     )  # fmt: skip
-    assert list(wanted.words()) == [
+    assert list(wanted.words(home)) == [
         "up", "--json", "--home", str(home), "--host", "::1", "--port", "0", "--cpus", "3",
         "--allow-host", "a", "--allow-host", "b", "--allow-origin", "https://c",
+        "--insecure-loopback",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from rl_orch.rl.measure.profile import BUFFER, ENV, LEARNER, OTHER, POLICY, Prof
 from rl_orch.rl.policies.policy import policy_tensors
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import Training
-from rl_orch.spec.kernel_requirements import changed, kernel_requirements
+from rl_orch.spec.kernel_requirements import kernel_requirements
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.task import TELL_EVERY_S, replied, teller
@@ -152,7 +152,7 @@ def test_of_learners_with_a_buffer_that_is_a_part_and_learning_begins_soon() -> 
 
 
 def test_a_learner_that_never_says_anything_is_measured_all_the_same() -> None:
-    silenced = changed(replayed(), {"train.gradient_steps": 0})
+    silenced = replayed().changed({"train.gradient_steps": 0})
     times = measuring.profile(silenced, ProfileLimits(steps=20), silent)
     assert times.steps == 20
 

@@ -168,4 +168,4 @@ def test_only_ppo_can_learn_from_an_older_policy(algorithm: str) -> None:
             {"agent": {"algorithm": algorithm}, "env": {"id": env}, "rollout": {"overlap": True}}
         )
     assert "ppo" in str(refused.value.problems[0].hint)
-    assert problems(spec_of()) == []
+    assert list(problems(spec_of())) == []

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
-from rl_orch.cli.spec_flags import spec_from
+from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.errors import SpecInvalid
 from rl_orch.rl.train import Training
 from rl_orch.spec import tuned
@@ -365,6 +365,12 @@ def test_only_what_is_learned_with_is_taken_from_a_tuned_spec() -> None:
     assert {*taken} <= {*tuned.LEARNING}
     assert {"id", "seed"}.isdisjoint(taken["env"])
     assert taken["train"] == read_spec(path)["train"]
+
+
+def spec_from(file: Path | None, overrides: list[str] | None, flags: dict[str, str]) -> Spec:
+    """The spec that is typed."""
+    given = {f"flag_{path.replace('.', '__')}": text for path, text in flags.items()}
+    return SpecArguments(overrides, file, **given).spec()
 
 
 def test_without_a_file_tuned_hyperparameters_stand_in_for_one(

@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 from typer.main import get_command
 
+from rl_orch.cli.arguments import expanded
 from rl_orch.cli.commands import check, launch
-from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.spec import reader
 from rl_orch.spec.algorithms import BUILT_IN
-from rl_orch.spec.aliases import FACTORS, PRODUCT, camel
+from rl_orch.spec.aliases import FACTORS, PRODUCT
 from rl_orch.spec.checks import value_at
 from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, aliases_of, json_schema, table
 from rl_orch.spec.resolve import resolve
+from tests.unit.test_spec_values import camel
 
 BASE = {
     "env.id": "CartPole-v1",
@@ -172,7 +174,7 @@ class Typed:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._app = typer.Typer()
-        self._app.command()(with_spec_flags(self._capture()))
+        self._app.command()(expanded(self._capture()))
         self._command = get_command(self._app)
         self._specs: list[Spec] = []
 
@@ -190,10 +192,8 @@ class Typed:
         return flags_of(self._app) - {"--help"}
 
     def _capture(self) -> Callable[..., None]:
-        def capture(
-            overrides: Overrides = None, file: SpecFile = None, *, flags: dict[str, str]
-        ) -> None:
-            self._specs.append(spec_from(file, overrides, flags))
+        def capture(typed: SpecArguments) -> None:
+            self._specs.append(typed.spec())
 
         return capture
 
@@ -294,7 +294,7 @@ def test_check_and_launch_take_the_flags_that_are_tested_here(typed: Typed) -> N
     tested = typed.flags()
     for command in (check.command, launch.command):
         app = typer.Typer()
-        app.command()(command)
+        app.command()(expanded(command))
         assert tested <= flags_of(app)
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from rl_orch.errors import OptionPending, SpecInvalid
-from rl_orch.spec.aliases import ALIASES, FACTORS, camel, canonical, snake
+from rl_orch.spec.aliases import ALIASES, FACTORS, canonical, snake
 from rl_orch.spec.checks import pending, refuse_pending, unread, value_at
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
@@ -66,6 +66,12 @@ def problems(**values: Any) -> dict[str, str]:
     with pytest.raises(SpecInvalid) as caught:
         resolve({"env.id": "CartPole-v1"} | dotted(values))
     return {problem.path: problem.message for problem in caught.value.problems}
+
+
+def camel(word: str) -> str:
+    """camelCase from snake_case."""
+    head, *rest = word.split("_")
+    return head + "".join(part.capitalize() for part in rest)
 
 
 def another_value(option: Option) -> Any:

@@ -41,26 +41,24 @@ SANDBOX = "default-src 'none'; frame-ancestors 'none'; sandbox"
 routes = router("artifacts")
 
 
-@routes.get(
-    "/runs/{ref}/artifacts",
-    response_model=ArtifactList,
-    **operation("listArtifacts", "read", 404),
-)
+@routes.get("/runs/{ref}/artifacts", **operation("listArtifacts", ArtifactList, "read", 404))
 async def list_artifacts(ref: Reference, here: Here) -> Response:
     """The files in a run's directory."""
     return await aside(lambda: json_response(listing(here.orchestrator.there(ref)[1].path)))
 
 
 def _file_operation() -> dict[str, Any]:
-    declared = operation("getArtifact", "read", 404, 416)
     content = {
         kind: {"schema": {"type": "string", "format": "binary"}}
         for kind in ("application/octet-stream", "text/plain")
     }
-    declared["responses"][200] = {"description": "The file", "content": content}
-    declared["responses"][206] = {"description": "A range of its bytes", "content": content}
-    declared["responses"][304] = {"description": "It is what the caller has already"}
-    return {**declared, "response_class": StreamingResponse}
+    also: dict[int | str, dict[str, Any]] = {
+        200: {"description": "The file", "content": content},
+        206: {"description": "A range of its bytes", "content": content},
+        304: {"description": "It is what the caller has already"},
+    }
+    declared = operation("getArtifact", None, "read", 404, 416, also=also)
+    return declared | {"response_class": StreamingResponse}
 
 
 @routes.get("/runs/{ref}/artifacts/{path:path}", **_file_operation())
@@ -83,14 +81,6 @@ async def get_artifact(
         file.close()
         return Response(status_code=304, headers={"ETag": tag})
     return _served(file, parts[-1], facts.st_size, tag, range if if_range in (None, tag) else None)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Some bytes of a file, from `start` up to, not including, `end`."""
-
-    start: int
-    end: int
 
 
 def parts_of(path: str) -> list[str]:
@@ -170,7 +160,7 @@ class _Walk:
         return inner
 
 
-def span_of(header: str | None, size: int) -> Span | None:
+def span_of(header: str | None, size: int) -> range | None:
     """The bytes that a Range header asks for; None for all of them.
 
     What is not a single range of bytes is ignored, as RFC 9110 has it; one that lies outside the
@@ -181,12 +171,12 @@ def span_of(header: str | None, size: int) -> Span | None:
         return None
     first, last = match.groups()
     if not first:
-        span = Span(max(0, size - int(last)), size)
+        span = range(max(0, size - int(last)), size)
     else:
-        span = Span(int(first), min(size, int(last) + 1) if last else size)
+        span = range(int(first), min(size, int(last) + 1) if last else size)
         if last and int(last) < int(first):
             return None
-    if span.start >= span.end:
+    if span.start >= span.stop:
         error = BadInput(f"range is {header!r}, but the file has {size} bytes", path="Range")
         raise HttpProblem(error, status=416, headers={"Content-Range": f"bytes */{size}"})
     return span
@@ -210,25 +200,25 @@ def _served(file: BinaryIO, name: str, size: int, tag: str, asked: str | None) -
     except HttpProblem:
         file.close()
         raise
-    sent = span or Span(0, size)
+    sent = span or range(0, size)
     is_text = Path(name).suffix.lower() in TEXT
     headers = {
         "Accept-Ranges": "bytes",
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
-        "Content-Length": str(sent.end - sent.start),
+        "Content-Length": str(sent.stop - sent.start),
         "Content-Security-Policy": SANDBOX,
         "ETag": tag,
     }
     if span is not None:
-        headers["Content-Range"] = f"bytes {span.start}-{span.end - 1}/{size}"
+        headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{size}"
     kind = "text/plain; charset=utf-8" if is_text else "application/octet-stream"
     return StreamingResponse(_blocks(file, sent), 206 if span else 200, headers, kind)
 
 
-def _blocks(file: BinaryIO, span: Span) -> Iterator[bytes]:
+def _blocks(file: BinaryIO, span: range) -> Iterator[bytes]:
     with file:
         file.seek(span.start)
-        left = span.end - span.start
+        left = span.stop - span.start
         while left and (block := file.read(min(left, BLOCK_BYTES))):
             left -= len(block)
             yield block

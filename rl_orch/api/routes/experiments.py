@@ -1,19 +1,19 @@
 """Experiments: a spec that is checked, or submitted and queued."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi import Header, Request, Response
 
 from rl_orch.api.parts import Here
 from rl_orch.api.schemas import Checked, CheckError, Experiment
-from rl_orch.errors import BadInput, ConsentNeeded, SpecInvalid
+from rl_orch.errors import BadInput, ConsentNeeded
 from rl_orch.http.access import require_code, require_owner
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.problems import VISIBLE, HttpProblem
+from rl_orch.http.threads import WorkerThreads
 from rl_orch.records import Submission
 from rl_orch.spec import checks, code, consent
-from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
@@ -21,7 +21,7 @@ CHECKS_AT_ONCE = 4
 """A check starts a process that makes the environment; more at once would only be slower."""
 
 routes = router("experiments")
-_checking = CapacityLimiter(CHECKS_AT_ONCE)
+_checking = WorkerThreads(CHECKS_AT_ONCE)
 
 IdempotencyKey = Annotated[
     str | None,
@@ -34,14 +34,13 @@ IdempotencyKey = Annotated[
 ]
 
 
-def _submission() -> dict[str, Any]:
-    declared = operation("submitExperiment", "operate", 409, 413)
-    again = "It was submitted before, with the same key"
-    declared["responses"][200] = {"model": Submission, "description": again}
-    return declared
+AGAIN = {"model": Submission, "description": "It was submitted before, with the same key"}
 
 
-@routes.post("/experiments", response_model=Submission, status_code=201, **_submission())
+@routes.post(
+    "/experiments",
+    **operation("submitExperiment", Submission, "operate", 409, 413, status=201, also={200: AGAIN}),
+)
 async def submit_experiment(
     body: Experiment, request: Request, here: Here, idempotency_key: IdempotencyKey = None
 ) -> Response:
@@ -55,19 +54,14 @@ async def submit_experiment(
     require_owner(request, body.module_path)
     if consent.is_needed(spec) and not body.consent:
         raise _consent_needed(spec)
-    submission = await to_thread.run_sync(
-        lambda: here.orchestrator.submit(spec, key=idempotency_key, module_path=body.module_path),
-        limiter=_checking,
+    submission = await _checking(
+        here.orchestrator.submit, spec, key=idempotency_key, module_path=body.module_path
     )
     here.wake()
     return json_response(submission, 200 if submission.repeated else 201)
 
 
-@routes.post(
-    "/experiments/check",
-    response_model=Checked,
-    **operation("checkExperiment", "operate", 413),
-)
+@routes.post("/experiments/check", **operation("checkExperiment", Checked, "operate", 413))
 async def check_experiment(body: Experiment, request: Request, here: Here) -> Response:
     """Say everything that can be known about a spec before it is carried out.
 
@@ -78,24 +72,11 @@ async def check_experiment(body: Experiment, request: Request, here: Here) -> Re
         spec = await to_thread.run_sync(_spec, body)
         require_code(request, code.named_by(spec))
         require_owner(request, body.module_path)
-        spec = await to_thread.run_sync(
-            here.orchestrator.check, spec, body.module_path, limiter=_checking
-        )
+        spec = await _checking(here.orchestrator.check, spec, body.module_path)
     except BadInput as error:
-        errors = _errors(error)
-        return json_response(
-            Checked(ok=False, config_hash=None, settled={}, pending=[], seeds=[], errors=errors)
-        )
-    return json_response(
-        Checked(
-            ok=True,
-            config_hash=spec.config_hash,
-            settled=left_open(spec),
-            pending=checks.pending(spec),
-            seeds=[member.env.seed for member in spec.members or [spec]],
-            errors=[],
-        )
-    )
+        errors = [CheckError(code=error.code, **finding) for finding in error.findings()]
+        return json_response(Checked(**checks.findings(None), errors=errors))
+    return json_response(Checked(**checks.findings(spec), errors=[]))
 
 
 def _spec(body: Experiment) -> Spec:
@@ -111,12 +92,3 @@ def _consent_needed(spec: Spec) -> HttpProblem:
     )
     facts = {"command": list(spec.runner.command), "preview": consent.preview(spec)}
     return HttpProblem(error, facts=facts)
-
-
-def _errors(error: BadInput) -> list[CheckError]:
-    if isinstance(error, SpecInvalid):
-        return [
-            CheckError(code=error.code, path=p.path, value=p.value, message=p.message, hint=p.hint)
-            for p in error.problems
-        ]
-    return [CheckError(code=error.code, path=error.path, message=error.message, hint=error.hint)]

@@ -1,7 +1,6 @@
 """Whether the service lives and works, which services there are, and what a spec may hold."""
 
 from functools import cache
-from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
@@ -16,19 +15,16 @@ from rl_orch.spec.options import table
 routes = router("service")
 
 
-@routes.get("/health", response_model=Health, **operation("getHealth", "none"))
+@routes.get("/health", **operation("getHealth", Health, "none"))
 async def get_health() -> Response:
     """The process answers."""
     return json_response(Health())
 
 
-def _readiness() -> dict[str, Any]:
-    declared = operation("getReadiness", "none")
-    declared["responses"][503] = {"model": Readiness, "description": "A part does not work"}
-    return declared
+UNREADY = {"model": Readiness, "description": "A part does not work"}
 
 
-@routes.get("/ready", response_model=Readiness, **_readiness())
+@routes.get("/ready", **operation("getReadiness", Readiness, "none", also={503: UNREADY}))
 async def get_readiness(here: Here) -> Response:
     """Whether database and scheduler work: 200 if they do, 503 if not."""
     database = await at_the_door(_answers, here)
@@ -38,20 +34,20 @@ async def get_readiness(here: Here) -> Response:
     return json_response(readiness, 200 if ready else 503)
 
 
-@routes.get("/services", response_model=ServiceList, **operation("listServices", "read"))
+@routes.get("/services", **operation("listServices", ServiceList, "read"))
 def list_services(here: Here) -> Response:
     """The services that share the database, and what this one is doing."""
     status = None if here.service is None else here.service.status()
     return json_response(ServiceList(services=here.orchestrator.services.list(), here=status))
 
 
-@routes.get("/options", response_model=OptionList, **operation("listOptions", "read"))
+@routes.get("/options", **operation("listOptions", OptionList, "read"))
 def list_options() -> Response:
     """Every option of a spec."""
     return Response(_options(), media_type="application/json")
 
 
-@routes.get("/openapi.json", include_in_schema=False, **operation("getDescription", "read"))
+@routes.get("/openapi.json", include_in_schema=False, **operation("getDescription", None, "read"))
 def get_description(request: Request) -> Response:
     """This API, described."""
     return JSONResponse(request.app.openapi())

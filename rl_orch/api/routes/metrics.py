@@ -30,9 +30,7 @@ Keys = Annotated[
 Step = Annotated[int | None, Query(ge=0, le=LAST_STEP)]
 
 
-@routes.get(
-    "/runs/{ref}/metrics", response_model=SeriesList, **operation("getMetrics", "read", 404)
-)
+@routes.get("/runs/{ref}/metrics", **operation("getMetrics", SeriesList, "read", 404))
 async def get_metrics(
     ref: Reference,
     here: Here,
@@ -50,11 +48,7 @@ async def get_metrics(
     return await aside(curves)
 
 
-@routes.get(
-    "/runs/{ref}/metrics/recent",
-    response_model=RecentSteps,
-    **operation("getRecentMetrics", "read", 404),
-)
+@routes.get("/runs/{ref}/metrics/recent", **operation("getRecentMetrics", RecentSteps, "read", 404))
 async def get_recent_metrics(
     ref: Reference,
     here: Here,

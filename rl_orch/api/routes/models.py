@@ -3,7 +3,6 @@
 import re
 from typing import Annotated
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import Path, Request, Response
 from fastapi import Query as Parameter
 
@@ -20,7 +19,7 @@ from rl_orch.api.schemas import (
 )
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.problems import LINE
-from rl_orch.http.threads import aside
+from rl_orch.http.threads import WorkerThreads, aside
 from rl_orch.records import AliasChange, ModelView, Pruning, StoredVerdict, Verification
 from rl_orch.records.queries import LARGEST_PAGE, ModelQuery
 
@@ -31,13 +30,13 @@ PERSON = re.compile(r"[!-~]{1,100}")
 """A user at a machine, as clients may call themselves."""
 
 routes = router("models")
-_assessing = CapacityLimiter(ASSESSED_AT_ONCE)
+_assessing = WorkerThreads(ASSESSED_AT_ONCE)
 
 Id = Annotated[int, Path(description="The id of a model.", ge=1, le=2**31 - 1, examples=[12])]
 Word = Annotated[str | None, Parameter(max_length=200, pattern=LINE)]
 
 
-@routes.get("/models", response_model=ModelList, **operation("listModels", "read"))
+@routes.get("/models", **operation("listModels", ModelList, "read"))
 def list_models(
     here: Here,
     validated: bool = False,
@@ -53,63 +52,45 @@ def list_models(
     return json_response(ModelList(models=here.orchestrator.models.list(query)))
 
 
-@routes.get(
-    "/models/environments",
-    response_model=EnvironmentList,
-    **operation("listModelEnvironments", "read"),
-)
+@routes.get("/models/environments", **operation("listModelEnvironments", EnvironmentList, "read"))
 def list_environments(here: Here) -> Response:
     """The environments that have a validated model, by name."""
     environments = here.orchestrator.models.environments()
     return json_response(EnvironmentList(environments=environments))
 
 
-@routes.get("/models/{id}", response_model=ModelView, **operation("getModel", "read", 404))
+@routes.get("/models/{id}", **operation("getModel", ModelView, "read", 404))
 def get_model(id: Id, here: Here) -> Response:
     """A model with all verdicts on it, and every change of an alias that it was in."""
     return json_response(here.orchestrator.models.show(id))
 
 
 @routes.post(
-    "/models/{id}/validate",
-    response_model=StoredVerdict,
-    **operation("validateModel", "operate", 404, 409, 413),
+    "/models/{id}/validate", **operation("validateModel", StoredVerdict, "operate", 404, 409, 413)
 )
 async def validate_model(id: Id, here: Here, body: Validate | None = None) -> Response:
     """Hold a model against the gate of its spec, and keep the verdict, whichever it is."""
-    wish = body or Validate()
-
-    def validate() -> Response:
-        given = wish.model_dump()
-        return json_response(here.orchestrator.models.validate(id, **given))
-
-    return await to_thread.run_sync(validate, limiter=_assessing)
+    given = (body or Validate()).model_dump()
+    return json_response(await _assessing(here.orchestrator.models.validate, id, **given))
 
 
 @routes.post(
-    "/models/{id}/promote",
-    response_model=AliasChange,
-    **operation("promoteModel", "operate", 404, 409, 413),
+    "/models/{id}/promote", **operation("promoteModel", AliasChange, "operate", 404, 409, 413)
 )
 async def promote_model(id: Id, request: Request, here: Here, body: Promote) -> Response:
     """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-    who = _who(request)
-
-    def promote() -> Response:
-        given = body.model_dump()
-        return json_response(here.orchestrator.models.promote(id, **given, who=who))
-
-    return await to_thread.run_sync(promote, limiter=_assessing)
+    given = body.model_dump() | {"who": _who(request)}
+    return json_response(await _assessing(here.orchestrator.models.promote, id, **given))
 
 
-@routes.get("/aliases", response_model=AliasList, **operation("listAliases", "read"))
+@routes.get("/aliases", **operation("listAliases", AliasList, "read"))
 def list_aliases(here: Here, env: Word = None, alias: Word = None) -> Response:
     """Aliases that match, each with the model that has it."""
     aliases = here.orchestrator.models.aliases(env=env, alias=alias)
     return json_response(AliasList(aliases=aliases))
 
 
-@routes.get("/aliases/history", response_model=AliasHistory, **operation("getAliasHistory", "read"))
+@routes.get("/aliases/history", **operation("getAliasHistory", AliasHistory, "read"))
 def get_alias_history(here: Here, env: Word = None, alias: Word = None) -> Response:
     """Every change of an alias that matches, the newest first."""
     changes = here.orchestrator.models.history(env=env, alias=alias)
@@ -117,42 +98,32 @@ def get_alias_history(here: Here, env: Word = None, alias: Word = None) -> Respo
 
 
 @routes.post(
-    "/aliases/rollback",
-    response_model=AliasChange,
-    **operation("rollbackAlias", "operate", 404, 409, 413),
+    "/aliases/rollback", **operation("rollbackAlias", AliasChange, "operate", 404, 409, 413)
 )
 def rollback_alias(request: Request, here: Here, body: Holder) -> Response:
     """Give an alias back to the model that had it before."""
-    given = body.model_dump()
-    return json_response(here.orchestrator.models.rollback(**given, who=_who(request)))
+    change = here.orchestrator.models.rollback(**body.model_dump(), who=_who(request))
+    return json_response(change)
 
 
-@routes.post(
-    "/aliases/remove",
-    response_model=AliasChange,
-    **operation("removeAlias", "operate", 404, 409, 413),
-)
+@routes.post("/aliases/remove", **operation("removeAlias", AliasChange, "operate", 404, 409, 413))
 def remove_alias(request: Request, here: Here, body: Holder) -> Response:
     """Take an alias away, so that nobody has it."""
-    given = body.model_dump()
-    return json_response(here.orchestrator.models.unalias(**given, who=_who(request)))
+    change = here.orchestrator.models.unalias(**body.model_dump(), who=_who(request))
+    return json_response(change)
 
 
-@routes.get(
-    "/registry/faults", response_model=Verification, **operation("verifyRegistry", "operate")
-)
+@routes.get("/registry/faults", **operation("verifyRegistry", Verification, "operate"))
 async def verify_registry(here: Here, env: Word = None) -> Response:
     """What is missing or changed of the models' files. Reads every byte of them."""
     return await aside(lambda: json_response(here.orchestrator.models.verify(env=env)))
 
 
-@routes.post(
-    "/registry/prune", response_model=Pruning, **operation("pruneRegistry", "admin", 409, 413)
-)
+@routes.post("/registry/prune", **operation("pruneRegistry", Pruning, "admin", 409, 413))
 async def prune_registry(here: Here, body: Prune) -> Response:
     """Let go of models beyond some limits, but for those that an alias or a run needs."""
-    given = body.model_dump()
-    return await aside(lambda: json_response(here.orchestrator.models.prune(**given)))
+    done = await aside(here.orchestrator.models.prune, **body.model_dump())
+    return json_response(done)
 
 
 def _who(request: Request) -> str:

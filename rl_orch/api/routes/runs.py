@@ -59,7 +59,7 @@ Sort = Annotated[
 Offset = Annotated[int, Parameter(description="A byte offset of the file.", ge=0, le=FARTHEST)]
 
 
-@routes.get("/runs", response_model=RunPage, **operation("listRuns", "read"))
+@routes.get("/runs", **operation("listRuns", RunPage, "read"))
 def list_runs(
     here: Here,
     limit: Limit = 50,
@@ -79,7 +79,7 @@ def list_runs(
     return json_response(RunPage(runs=page.runs, next=page.next))
 
 
-@routes.get("/rows", response_model=RowPage, **operation("listRows", "read"))
+@routes.get("/rows", **operation("listRows", RowPage, "read"))
 def list_rows(here: Here, limit: Limit = 50, after: Cursor = None) -> Response:
     """Runs, newest first, those of a group in one row."""
     page = here.orchestrator.rows(limit=limit, after=after)
@@ -87,21 +87,19 @@ def list_rows(here: Here, limit: Limit = 50, after: Cursor = None) -> Response:
     return json_response(RowPage(rows=tuple(rows), next=page.next))
 
 
-@routes.get("/runs/{ref}", response_model=Run, **operation("getRun", "read", 404))
+@routes.get("/runs/{ref}", **operation("getRun", Run, "read", 404))
 def get_run(ref: Reference, here: Here) -> Response:
     """A run as it is now."""
     return json_response(here.orchestrator.get(ref))
 
 
-@routes.get("/runs/{ref}/view", response_model=RunDetails, **operation("viewRun", "read", 404))
+@routes.get("/runs/{ref}/view", **operation("viewRun", RunDetails, "read", 404))
 async def view_run(ref: Reference, here: Here, checkpoints: bool = True) -> Response:
     """A run with its spec, attempts, checkpoints, models and final report."""
     return await aside(lambda: json_response(here.orchestrator.show(ref, checkpoints=checkpoints)))
 
 
-@routes.get(
-    "/runs/{ref}/history", response_model=HistoryView, **operation("getHistory", "read", 404)
-)
+@routes.get("/runs/{ref}/history", **operation("getHistory", HistoryView, "read", 404))
 async def get_history(ref: Reference, here: Here) -> Response:
     """The episodes and evaluations of a run; of very many, as many as show the whole course."""
 
@@ -117,7 +115,7 @@ async def get_history(ref: Reference, here: Here) -> Response:
     return await aside(history)
 
 
-@routes.get("/groups/{ref}", response_model=GroupView, **operation("getGroup", "read", 404))
+@routes.get("/groups/{ref}", **operation("getGroup", GroupView, "read", 404))
 def get_group(ref: Reference, here: Here) -> Response:
     """A group and its runs."""
     group = here.orchestrator.group(ref)
@@ -127,12 +125,7 @@ def get_group(ref: Reference, here: Here) -> Response:
     return json_response(GroupView(group=group, runs=runs))
 
 
-@routes.post(
-    "/runs/{ref}/stop",
-    response_model=Run,
-    status_code=202,
-    **operation("stopRun", "operate", 404, 409, 413),
-)
+@routes.post("/runs/{ref}/stop", **operation("stopRun", Run, "operate", 404, 409, 413, status=202))
 async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Response:
     """Ask a run to end. It may take a while to; this does not wait for it."""
     force = body is not None and body.force
@@ -142,10 +135,7 @@ async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Resp
 
 
 @routes.post(
-    "/runs/{ref}/resume",
-    response_model=Submission,
-    status_code=202,
-    **operation("resumeRun", "operate", 404, 409, 413),
+    "/runs/{ref}/resume", **operation("resumeRun", Submission, "operate", 404, 409, 413, status=202)
 )
 async def resume_run(
     ref: Reference, request: Request, here: Here, body: Resume | None = None
@@ -166,9 +156,7 @@ async def resume_run(
 
 
 @routes.post(
-    "/runs/{ref}/command",
-    response_model=dict[str, Any],
-    **operation("commandRun", "operate", 404, 409, 413),
+    "/runs/{ref}/command", **operation("commandRun", dict[str, Any], "operate", 404, 409, 413)
 )
 async def command_run(ref: Reference, here: Here, body: Command) -> Response:
     """Send a command to a run that is at work, and answer what it replies."""
@@ -176,13 +164,13 @@ async def command_run(ref: Reference, here: Here, body: Command) -> Response:
     return JSONResponse(reply)
 
 
-@routes.delete("/runs/{ref}", response_model=Run, **operation("removeRun", "admin", 404, 409))
+@routes.delete("/runs/{ref}", **operation("removeRun", Run, "admin", 404, 409))
 async def remove_run(ref: Reference, here: Here) -> Response:
     """Delete a run that has ended, with its directory, checkpoints and models."""
     return await aside(lambda: json_response(here.orchestrator.remove(ref)))
 
 
-@routes.get("/runs/{ref}/events", response_model=EventPage, **operation("getEvents", "read", 404))
+@routes.get("/runs/{ref}/events", **operation("getEvents", EventPage, "read", 404))
 async def get_events(
     ref: Reference,
     here: Here,
@@ -199,17 +187,13 @@ async def get_events(
     return await aside(events)
 
 
-@routes.get("/runs/{ref}/log", response_model=LogText, **operation("getLog", "read", 404))
+@routes.get("/runs/{ref}/log", **operation("getLog", LogText, "read", 404))
 async def get_log(ref: Reference, here: Here, offset: Offset = 0) -> Response:
     """Whole lines of the log after a byte offset, as far as 256 KiB go."""
     return await aside(lambda: json_response(here.orchestrator.log(ref, offset)))
 
 
-@routes.get(
-    "/runs/{ref}/checkpoints",
-    response_model=CheckpointList,
-    **operation("listCheckpoints", "read", 404),
-)
+@routes.get("/runs/{ref}/checkpoints", **operation("listCheckpoints", CheckpointList, "read", 404))
 async def list_checkpoints(ref: Reference, here: Here) -> Response:
     """The checkpoints of a run, each with whether it is intact."""
     view = await aside(here.orchestrator.show, ref)

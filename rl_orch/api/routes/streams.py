@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 from pydantic import BaseModel
@@ -35,23 +35,31 @@ STILL_HERE = format_sse_event(comment="still here")
 
 routes = router("streams")
 
-LastEventId = Annotated[
-    str | None,
-    Header(alias="Last-Event-ID", description="Go on after this event.", pattern=WHOLE_NUMBER),
-]
-LastEventIdParameter = Annotated[
-    int | None,
-    Query(description="As the header `Last-Event-ID`, which counts first.", ge=0, lt=MOST),
-]
+
+def _last_event_id(
+    header: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", description="Go on after this event.", pattern=WHOLE_NUMBER),
+    ] = None,
+    last_event_id: Annotated[
+        int | None,
+        Query(description="As the header `Last-Event-ID`, which counts first.", ge=0, lt=MOST),
+    ] = None,
+) -> int:
+    """The byte offset to go on from."""
+    return int(header) if header is not None else last_event_id or 0
+
+
+LastEventId = Annotated[int, Depends(_last_event_id)]
 
 
 def _operation(id: str, what: str) -> dict[str, Any]:
-    declared = operation(id, "read", 404)
-    declared["responses"][200] = {
+    told = {
         "description": "Server-sent events, until the run has ended and all is told",
         "content": {"text/event-stream": {"schema": {"type": "string", "description": what}}},
     }
-    return {**declared, "response_class": StreamingResponse}
+    declared = operation(id, None, "read", 404, also={200: told})
+    return declared | {"response_class": StreamingResponse}
 
 
 @routes.get(
@@ -59,17 +67,12 @@ def _operation(id: str, what: str) -> dict[str, Any]:
     **_operation("streamEvents", "`event` is the kind, `data` an Event; at the end `end`, a Run."),
 )
 async def stream_events(
-    ref: Reference,
-    request: Request,
-    here: Here,
-    header: LastEventId = None,
-    last_event_id: LastEventIdParameter = None,
+    ref: Reference, request: Request, here: Here, after: LastEventId
 ) -> Response:
     """Follow the events of a run from the beginning, or on from `Last-Event-ID`."""
     run, directory = await to_thread.run_sync(here.orchestrator.there, ref)
-    offset = await to_thread.run_sync(_offset, directory.events, header, last_event_id)
     follower = Follower(directory.events, run, event_frames, lambda _path, _place: b"")
-    return _stream(follower, offset, request, here)
+    return await _stream(follower, after, request, here)
 
 
 @routes.get(
@@ -78,18 +81,11 @@ async def stream_events(
         "streamLog", "`event` is `log`, `data` `{text, offset}`; at the end `end`, a Run."
     ),
 )
-async def stream_log(
-    ref: Reference,
-    request: Request,
-    here: Here,
-    header: LastEventId = None,
-    last_event_id: LastEventIdParameter = None,
-) -> Response:
+async def stream_log(ref: Reference, request: Request, here: Here, after: LastEventId) -> Response:
     """Follow what the processes of a run print, without terminal escapes."""
     run, directory = await to_thread.run_sync(here.orchestrator.there, ref)
-    offset = await to_thread.run_sync(_offset, directory.log, header, last_event_id)
     follower = Follower(directory.log, run, log_frames, last_log_frame)
-    return _stream(follower, offset, request, here)
+    return await _stream(follower, after, request, here)
 
 
 class CountedStream(StreamingResponse):
@@ -184,7 +180,8 @@ def _frame(offset: int, event: str, data: BaseModel) -> bytes:
     return format_sse_event(data_str=data.model_dump_json(), event=event, id=str(offset))
 
 
-def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> Response:
+async def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> Response:
+    await to_thread.run_sync(_refuse_beyond, follower.path, offset)
     still_welcome: Callable[[], Awaitable[bool]] = request.state.still_welcome
     frames = follower.told(here.hub, offset, still_welcome, here.settings.keep_alive_s)
     caller: Caller = request.state.caller
@@ -193,9 +190,7 @@ def _stream(follower: Follower, offset: int, request: Request, here: Parts) -> R
     return response
 
 
-def _offset(path: Path, header: str | None, parameter: int | None) -> int:
-    """Where to go on, which must be in the file."""
-    offset = int(header) if header is not None else parameter or 0
+def _refuse_beyond(path: Path, offset: int) -> None:
     size = regular.size(path)
     if offset > size:
         raise BadInput(
@@ -203,7 +198,6 @@ def _offset(path: Path, header: str | None, parameter: int | None) -> int:
             path="Last-Event-ID",
             hint="Leave it out to begin at the beginning.",
         )
-    return offset
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

@@ -9,22 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import Connected, connect
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
 from rl_orch.cli.output import print_json, safe
 from rl_orch.cli.views import figure as picture
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.run_summary import print_chart
-from rl_orch.cli.views.text import (
-    counted,
-    evaluation_text,
-    group_evaluation_text,
-    group_state_text,
-    seeds_text,
-    state_text,
-    verdicts_text,
-)
+from rl_orch.cli.views.text import counted, outcome_cells, seeds_text
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.comparison import Effect, caveat, effects
 from rl_orch.core.runs.curves import Curve
@@ -48,12 +40,9 @@ def command(
             "--out",
             metavar="FILE",
             help="Also draw the curves into a file, .png or .svg; may be repeated.",
-            show_default=False,
         ),
     ] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     as_json: Json = False,
 ) -> None:
     """Put runs side by side: results, config difference, curves.
@@ -69,7 +58,7 @@ def command(
         raise BadInput("compare needs two runs or more", hint="rlctl compare RUN RUN")
     for path in files or ():
         picture.check_name(path)
-    connected = connect(home, database, server, reading=True)
+    connected = target.connect(reading=True)
     compared = [subjects.find(connected, reference) for reference in runs]
     specs = [connected.show(subject.runs[0].id, checkpoints=False).spec for subject in compared]
     difference = differences(specs)
@@ -157,17 +146,11 @@ def _results(compared: Sequence[RunOrGroup]) -> Table:
 
 
 def _cells(subject: RunOrGroup) -> tuple[str, ...]:
-    whole = subject.whole
-    if isinstance(whole, Group):
-        state, seeds, gate = group_state_text(whole), whole.seeds, verdicts_text(whole)
-        evaluation = group_evaluation_text(whole)
-    else:
-        state, seeds, gate = state_text(whole), (whole.seed,), whole.verdict or "–"
-        evaluation = evaluation_text(whole)
-    seen = whole.eval
+    whole, seen = subject.whole, subject.whole.eval
+    state, evaluation, gate = outcome_cells(whole)
     return (
         state,
-        seeds_text(seeds),
+        seeds_text(whole.seeds if isinstance(whole, Group) else (whole.seed,)),
         f"{whole.env_steps:,}",
         safe(evaluation),
         "–" if seen is None else figure(seen.mean),

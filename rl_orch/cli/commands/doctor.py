@@ -3,12 +3,11 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from rl_orch.cli.arguments import Home, Json
 from rl_orch.cli.connection import home_folder
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.core.preflight.facts import examine
 from rl_orch.core.preflight.findings import Finding, failures
 from rl_orch.http.settings import PORT
@@ -21,15 +20,7 @@ PLACE = "registry.db_path"
 """The one option that means something without a spec."""
 
 
-@with_spec_flags
-def command(
-    overrides: Overrides = None,
-    file: SpecFile = None,
-    home: Home = None,
-    json: Json = False,
-    *,
-    flags: dict[str, str],
-) -> int:
+def command(typed: SpecArguments, home: Home = None, json: Json = False) -> int:
     """Check this machine and say what to mend.
 
     With a spec, also whether that could run here: its device, its cores, its memory, the room that
@@ -41,8 +32,8 @@ def command(
 
       rlctl doctor -f spec.yaml --device cuda
     """
-    spec = _spec(file, overrides, flags)
-    named = flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
+    spec = _spec(typed)
+    named = typed.flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
     folder = home_folder(home)
     findings = examine(folder, spec, database=service_note.database_of(folder, named), port=PORT)
     failed = bool(failures(findings))
@@ -53,11 +44,10 @@ def command(
     return int(failed)
 
 
-def _spec(file: Path | None, overrides: list[str] | None, flags: dict[str, str]) -> Spec | None:
+def _spec(typed: SpecArguments) -> Spec | None:
     """The spec that was typed, if one was."""
-    if file is None and not overrides and not set(flags) - {PLACE} and not _variable("env.id"):
-        return None
-    return spec_from(file, overrides, flags)
+    given = typed.file or typed.overrides or set(typed.flags) - {PLACE} or _variable("env.id")
+    return typed.spec() if given else None
 
 
 def _variable(path: str) -> str | None:

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, Quiet, Server
-from rl_orch.cli.connection import Connected, connect
+from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json, warn
 from rl_orch.cli.policy_arguments import (
-    Means,
     MeantEnv,
     OptionalPolicy,
     UsingOption,
@@ -23,7 +22,7 @@ from rl_orch.cli.policy_arguments import (
 )
 from rl_orch.cli.views import evaluations, figure, subjects
 from rl_orch.cli.views.evaluations import Member
-from rl_orch.cli.views.text import counted, plain
+from rl_orch.cli.views.text import counted
 from rl_orch.core.policies import evaluation
 from rl_orch.core.policies.evaluation import Asked
 from rl_orch.core.registry.references import PolicySource
@@ -55,7 +54,6 @@ def command(
         typer.Option(
             "--sample/--deterministic",
             help="Sample actions, or take the likeliest; as the spec says, if not given.",
-            show_default=False,
         ),
     ] = None,
     metric: Annotated[
@@ -67,7 +65,7 @@ def command(
     margin: Annotated[
         float | None, typer.Option(min=0.0, help="With --sequential: a loss that is no loss.")
     ] = None,
-    using: UsingOption = Means.TORCH,
+    using: UsingOption = "torch",
     env: MeantEnv = None,
     out_folder: Annotated[
         Path | None,
@@ -76,9 +74,7 @@ def command(
     jobs: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that play; one for each core.")
     ] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -108,10 +104,10 @@ def command(
         sequential=sequential,
         margin=margin or 0.0,
         jobs=jobs,
-        using=using.value,
+        using=using,
     )
     folder = None if out_folder is None else out_folder.absolute()
-    connected = connect(home, database, server, reading=True)
+    connected = target.connect(reading=True)
     runs = _runs_of_group(connected, word)
     if against is not None:
         _refuse_group(word, runs)
@@ -188,7 +184,7 @@ def _evaluate_group(
     whole = summarize_runs(means, seed=asked.seed)
     if json:
         documents = [member.document() for member in played]
-        print_json({"group": members[0][0].group, "policies": documents, "eval": plain(whole)})
+        print_json({"group": members[0][0].group, "policies": documents, "eval": whole})
     else:
         evaluations.print_members(played, whole)
     for member in played:

@@ -1,57 +1,41 @@
 """`rlctl export`: a policy to carry away, as a graph or as a bundle."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
-from rl_orch.cli.arguments import Database, Elsewhere, Home, Json, Quiet
-from rl_orch.cli.connection import connect
+from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.connection import LOCAL, LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.policy_arguments import PolicyArgument, source_of
+from rl_orch.cli.views.grid import number_table
 from rl_orch.cli.views.text import counted
 from rl_orch.core.policies.export import default_out, export
-from rl_orch.core.registry.references import PolicySource
 from rl_orch.stats.text import bounds_text
 
-
-class ExportFormat(StrEnum):
-    """What a policy can be written as."""
-
-    ONNX = "onnx"
-    TORCHSCRIPT = "torchscript"
-    PT2 = "pt2"
-    BUNDLE = "bundle"
+ExportFormat = Literal["onnx", "torchscript", "pt2", "bundle"]
+"""What a policy can be written as."""
 
 
 def command(
     policy: PolicyArgument,
-    format: Annotated[ExportFormat, typer.Option(help="What to write.")] = ExportFormat.BUNDLE,
+    format: Annotated[ExportFormat, typer.Option(help="What to write.")] = "bundle",
     to: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Where to write; the run's folder `exports`.", show_default=False
-        ),
+        Path | None, typer.Option("--out", help="Where to write; the run's folder `exports`.")
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="ONNX with weights of 8 bits, and what that costs.")
     ] = False,
     rows: Annotated[
-        int | None,
-        typer.Option(
-            help="Compare with torch on so many observations; 10,000.", min=1, show_default=False
-        ),
+        int | None, typer.Option(help="Compare with torch on so many observations; 10,000.", min=1)
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier export has written there.")
     ] = False,
-    home: Home = None,
-    database: Database = None,
-    server: Elsewhere = None,
+    target: LocalOptions = LOCAL,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -67,16 +51,17 @@ def command(
 
       rlctl export last --format onnx --out policy.onnx
     """
-    source = source_of(policy, lambda: connect(home, database, server, reading=True))
+    source = source_of(policy, lambda: target.connect(reading=True))
     question = {
         "source": str(source.path),
         "module_path": source.module_path,
-        "format": format.value,
-        "out": os.path.abspath(to or default_out(source.path, format.value)),
+        "format": format,
+        "out": os.path.abspath(to or default_out(source.path, format)),
         "int8": int8,
         "rows": rows,
         "replace": force,
-        "lineage": _lineage(source),
+        # What the registry knows of a policy's origin, and its files do not.
+        "lineage": {} if source.model is None else {"model": source.model.id},
     }
     with watching(quiet=quiet) as watch:
         written = export(question, watch)
@@ -86,20 +71,12 @@ def command(
         _print(written)
 
 
-def _lineage(source: PolicySource) -> dict[str, Any]:
-    """What the registry knows of a policy's origin, and its files do not."""
-    return {} if source.model is None else {"model": source.model.id}
-
-
 def _print(written: dict[str, Any]) -> None:
     console = out()
     console.print(
         f"wrote [bold]{safe(written['path'])}[/bold] ({counted(written['bytes'], 'byte')})"
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("graph")
-    for name in ("largest difference", "other greedy actions", "observations"):
-        table.add_column(name, justify="right")
+    table = number_table("graph", "largest difference", "other greedy actions", "observations")
     for form, parity in written["parity"].items():
         table.add_row(
             form,

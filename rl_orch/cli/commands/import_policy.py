@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Elsewhere, Home, Json, Quiet
-from rl_orch.cli.connection import place_flags
+from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.connection import LOCAL, LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.views.text import plain, short
+from rl_orch.cli.views.text import short
 from rl_orch.core.policy_import import PolicyImportRequest, import_policy
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion
@@ -23,7 +23,6 @@ def command(
             metavar="PATH",
             help="An SB3 .zip, a .cleanrl_model, a state dict (.pt, .pth, .safetensors), or a "
             "bundle's folder.",
-            show_default=False,
         ),
     ],
     overrides: Annotated[
@@ -31,7 +30,6 @@ def command(
         typer.Argument(
             metavar="[GROUP.OPTION=VALUE]...",
             help="What the file does not say, such as agent.network.activation=relu.",
-            show_default=False,
         ),
     ] = None,
     env: Annotated[
@@ -46,9 +44,7 @@ def command(
         typer.Option(help="An .npz with mean and var of observations, such as VecNormalize's."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Elsewhere = None,
+    target: LocalOptions = LOCAL,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -76,12 +72,12 @@ def command(
     algorithm = None if algo is None else algo.lower().replace("-", "")
     wish = PolicyImportRequest(env, algorithm, name, normalizer, tuple(overrides or ()))
     with watching(quiet=quiet) as watch:
-        here = orchestrator.connect(home, database=database)
+        here = orchestrator.connect(target.home, database=target.database)
         model = import_policy(here, path, wish, watch=watch)
     if json:
-        print_json(plain(model))
+        print_json(model)
     else:
-        _print(model, place_flags(home, database))
+        _print(model, target.flags)
 
 
 def _print(model: ModelVersion, flags: str) -> None:

@@ -7,10 +7,10 @@ import typer
 
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Database, Home, Json, Quiet
-from rl_orch.cli.connection import place_flags
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.views.text import plain, short, state_text
+from rl_orch.cli.views.text import short, state_text
 from rl_orch.core.runs.resumption import RESUMABLE
 
 
@@ -35,11 +35,10 @@ def command(
         here = orchestrator.connect(home, database=database)
         run = here.import_run(path, move=move, watch=watch)
     if json:
-        print_json(plain(run))
+        print_json(run)
         return
     out().print(f"{safe(run.id)}  {state_text(run)}: {safe(run.reason)}")
     out().print(f"  in {safe(short(run.path))}", style="dim")
     if run.state in RESUMABLE:
-        out().print(
-            safe(f"  next: rlctl resume {run.id}{place_flags(home, database)}"), style="dim"
-        )
+        flags = ConnectionOptions(home, database).flags
+        out().print(safe(f"  next: rlctl resume {run.id}{flags}"), style="dim")

@@ -7,18 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_orch.cli.arguments import Database, Elsewhere, Home, Json, Quiet
-from rl_orch.cli.connection import connect
+from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.connection import LOCAL, LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json
-from rl_orch.cli.policy_arguments import (
-    Means,
-    MeantEnv,
-    OptionalPolicy,
-    UsingOption,
-    only_one,
-    source_of,
-)
+from rl_orch.cli.policy_arguments import MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
 from rl_orch.cli.views.text import counted
 from rl_orch.core.policies.export import infer
 from rl_orch.core.registry.references import BEST
@@ -35,16 +28,10 @@ def command(
     ] = False,
     env: MeantEnv = None,
     input: Annotated[
-        Path | None,
-        typer.Option(
-            "--input", help="Observations: .npy, .npz, .parquet or .jsonl.", show_default=False
-        ),
+        Path | None, typer.Option("--input", help="Observations: .npy, .npz, .parquet or .jsonl.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", help="Where actions go, in any of these kinds.", show_default=False
-        ),
+        Path | None, typer.Option("--output", help="Where actions go, in any of these kinds.")
     ] = None,
     observation: Annotated[
         str | None,
@@ -54,10 +41,8 @@ def command(
         bool, typer.Option("--deterministic/--sample", help="The best action, or a drawn one.")
     ] = True,
     seed: Annotated[int, typer.Option(help="What drawn actions follow from.", min=0)] = 0,
-    using: UsingOption = Means.TORCH,
-    home: Home = None,
-    database: Database = None,
-    server: Elsewhere = None,
+    using: UsingOption = "torch",
+    target: LocalOptions = LOCAL,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -79,7 +64,7 @@ def command(
         raise BadInput("--output goes with --input; one observation is answered right here")
     best = BEST if env is None else f"{BEST}@{env}"
     word = only_one({"POLICY": policy, "--load-best": best if load_best else None})
-    source = source_of(word, lambda: connect(home, database, server, reading=True), env, "infer")
+    source = source_of(word, lambda: target.connect(reading=True), env, "infer")
     question = {
         "source": str(source.path),
         "module_path": source.module_path,
@@ -88,7 +73,7 @@ def command(
         "observation": _parsed(observation),
         "sample": not deterministic,
         "seed": seed,
-        "using": using.value,
+        "using": using,
     }
     with watching(quiet=quiet) as watch:
         answer = infer(question, watch)

@@ -2,39 +2,31 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rl_orch import plugins
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
-from rl_orch.cli.connection import Connected, is_url, lasting, place_flags
+from rl_orch.cli.connection import Connected, ConnectionOptions, is_url, store
 from rl_orch.cli.consent import Yes, agreed
-from rl_orch.cli.live.finish import OutputOptions, attached, conclude
+from rl_orch.cli.live.finish import OutputOptions, attached, in_foreground
 from rl_orch.cli.live.follow import announce
-from rl_orch.cli.live.progress import watched
-from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
-from rl_orch.cli.views import subjects
-from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.records import Submission
 from rl_orch.spec.model import Spec
 
 if TYPE_CHECKING:
-    from rl_orch.core.orchestrator import Orchestrator
     from rl_orch.core.ports import Runner
 
 
-@with_spec_flags
 def command(
-    overrides: Overrides = None,
-    file: SpecFile = None,
+    typed: SpecArguments,
     detach: Detach = False,
     yes: Yes = False,
     home: Home = None,
     server: Server = None,
     json: Json = False,
     quiet: Quiet = False,
-    *,
-    flags: dict[str, str],
 ) -> int:
     """Train a policy, evaluate it, gate it and register it.
 
@@ -57,14 +49,17 @@ def command(
 
       rlctl launch -f spec.yaml --detach
     """
-    spec = agreed(spec_from(file, overrides, flags), yes=yes)
+    spec = agreed(typed.spec(), yes=yes)
     database = spec.registry.db_path
     spec = _without_address(spec)
-    manner = OutputOptions(place_flags(home, database, server), json=json, quiet=quiet)
+    target = ConnectionOptions(home, database, server)
+    manner = OutputOptions(target.flags, json=json, quiet=quiet)
     if not detach and server is None:
         with _prestarted(spec) as runners:
-            return _in_foreground(_connected(home, database, runners), spec, manner)
-    line = lasting(home, database, server)
+            here = store(home, database, runners)
+            launch = here.launch_group if spec.members else here.launch
+            return in_foreground(here, partial(launch, spec), manner)
+    line = target.lasting()
     submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:
         return attached(line, submission, manner)
@@ -94,30 +89,8 @@ def _prestarted(spec: Spec) -> Iterator[dict[str, "Runner"]]:
         runner.standbys.close()
 
 
-def _connected(
-    home: Path | None, database: str | None, runners: dict[str, "Runner"]
-) -> "Orchestrator":
-    """The home itself, which then carries the run out here."""
-    made: Orchestrator = plugins.part("orchestrator").connect(
-        home, database=database, runners=runners
-    )
-    return made
-
-
-def _in_foreground(connected: "Orchestrator", spec: Spec, manner: OutputOptions) -> int:
-    with watched(quiet=manner.quiet) as (watch, asked):
-        if spec.members:
-            group = connected.launch_group(spec, watch=watch, stop_requests=asked).group
-        else:
-            result = connected.launch(spec, watch=watch, stop_requests=asked)
-    if spec.members:
-        return conclude(connected, subjects.of_group(connected, group.id), manner)
-    return conclude(connected, RunOrGroup((result.run,)), manner, result.verdict)
-
-
 def _without_address(spec: Spec) -> Spec:
     """The spec as it may be written down: the address of a database can hold a password."""
     if spec.registry.db_path is None or not is_url(spec.registry.db_path):
         return spec
-    registry = spec.registry.model_copy(update={"db_path": None})
-    return spec.model_copy(update={"registry": registry})
+    return spec.changed({"registry.db_path": None})

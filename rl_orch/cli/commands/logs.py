@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, RunArgument, Server
-from rl_orch.cli.connection import Connected, RetryingConnection, lasting
+from rl_orch.cli.arguments import Json, RunArgument
+from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions, RetryingConnection
 from rl_orch.cli.output import unread
 from rl_orch.errors import BadInput
 from rl_orch.io.files.text import clean
@@ -32,9 +32,7 @@ def command(
         bool,
         typer.Option("--all", help="Also events that a later attempt has superseded."),
     ] = False,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Print a run's log; -f follows it.
@@ -45,7 +43,7 @@ def command(
     """
     if every and not (events or json):
         raise BadInput("--all is about events", hint="Add --events.")
-    line = lasting(home, database, server, reading=True)
+    line = target.lasting(reading=True)
     followed = line.get(run)
     read = _log if not (events or json) else _events if every else _one_history(line, followed)
     for text in _parts(line, followed.id, read, follow=follow):
@@ -57,10 +55,14 @@ def command(
 def _parts(line: RetryingConnection, run_id: str, read: Read, *, follow: bool) -> Iterator[str]:
     """Whole lines as they appear, until the run has ended and everything is read."""
     offset = 0
+
+    def rest(connected: Connected) -> tuple[str, int]:
+        return read(connected, run_id, offset)
+
     while True:
         ended = not follow or not line.get(run_id).active
         while True:
-            text, after = _next(line, run_id, read, offset)
+            text, after = line.ask(rest)
             if after == offset:
                 break
             yield text
@@ -68,10 +70,6 @@ def _parts(line: RetryingConnection, run_id: str, read: Read, *, follow: bool) -
         if ended:
             return
         time.sleep(LOOK_EVERY_S)
-
-
-def _next(line: RetryingConnection, run_id: str, read: Read, offset: int) -> tuple[str, int]:
-    return line.ask(lambda connected: read(connected, run_id, offset))
 
 
 def _log(connected: Connected, run_id: str, offset: int) -> tuple[str, int]:

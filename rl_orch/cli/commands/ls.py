@@ -5,20 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import Connected, connect, home_folder
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.grid import grid_of, wide
-from rl_orch.cli.views.text import (
-    age_text,
-    evaluation_text,
-    group_evaluation_text,
-    group_state_text,
-    plain,
-    short,
-    state_text,
-    verdicts_text,
-)
+from rl_orch.cli.views.text import age_text, outcome_cells, short
 from rl_orch.cli.views.unlisted import warn_of_unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.records import Group, Run, State
@@ -39,22 +30,20 @@ def command(
     after: Annotated[
         str | None, typer.Option(help="Continue after the `next` of the page before.")
     ] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """List runs, newest first, a group in one row.
 
     With --json: every run, and the groups that those on the page belong to.
     """
-    connected = connect(home, database, server, reading=True)
+    connected = target.connect(reading=True)
     query = Query(limit=limit, after=after, states=tuple(state or ()))
     if json:
         page = connected.ls(query)
         print_json(_document(connected, page))
         if not page.runs:
-            warn_of_unlisted(connected, home, database, server)
+            warn_of_unlisted(connected, target)
         return
     rows: tuple[Run | Group, ...]
     if every_run or state:
@@ -66,20 +55,16 @@ def command(
     if rows:
         _print(rows, cursor, flags)
         return
-    if warn_of_unlisted(connected, home, database, server):
+    if warn_of_unlisted(connected, target):
         return
-    where = safe(server or short(str(home_folder(home))))
+    where = safe(target.server or short(str(target.folder)))
     out().print(f"no runs in {where} yet; start one with: rlctl launch --env CartPole-v1")
 
 
 def _document(connected: Connected, page: Page) -> dict[str, Any]:
     names = dict.fromkeys(run.group for run in page.runs if run.group is not None)
     groups = [fold(connected.group_runs(name)) for name in names]
-    return {
-        "runs": [plain(run) for run in page.runs],
-        "next": page.next,
-        "groups": [plain(group) for group in groups],
-    }
+    return {"runs": page.runs, "next": page.next, "groups": groups}
 
 
 def _whole(runs: Sequence[Run]) -> Run | Group:
@@ -99,12 +84,7 @@ def _print(rows: Sequence[Run | Group], cursor: str | None, flags: str = "") -> 
 def _cells(row: Run | Group) -> tuple[str, ...]:
     share = f" {row.env_steps / row.total_timesteps:.0%}" if row.active else ""
     steps = f"{row.env_steps:,}{share}"
-    if isinstance(row, Group):
-        state, gate = group_state_text(row), verdicts_text(row)
-        evaluation = group_evaluation_text(row)
-    else:
-        state, gate = state_text(row), row.verdict or "–"
-        evaluation = evaluation_text(row)
+    state, evaluation, gate = outcome_cells(row)
     return (
         safe(row.id),
         state,

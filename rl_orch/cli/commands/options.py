@@ -1,7 +1,6 @@
 """`rlctl options`: the option table, for people and for programs."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -20,25 +19,14 @@ WIDE = 150
 """Columns that the whole table takes."""
 
 
-class TableFormat(StrEnum):
-    """How the table is written."""
-
-    TABLE = "table"
-    JSON = "json"
-    MARKDOWN = "markdown"
-    SCHEMA = "schema"
-
-
 def command(
     group: Annotated[
-        str | None,
-        typer.Argument(
-            help="Only this group or option, e.g. train or train.lr.", show_default=False
-        ),
+        str | None, typer.Argument(help="Only this group or option, e.g. train or train.lr.")
     ] = None,
     format: Annotated[
-        TableFormat, typer.Option(help="`schema` is JSON Schema for editors.")
-    ] = TableFormat.TABLE,
+        Literal["table", "json", "markdown", "schema"],
+        typer.Option(help="`schema` is JSON Schema for editors."),
+    ] = "table",
     json: Json = False,
 ) -> None:
     """List every option with its type, default, variable and flag.
@@ -46,11 +34,11 @@ def command(
     A value comes from override, flag, variable, file or default, the first of them that has one.
     """
     chosen = _chosen(group)
-    if format is TableFormat.SCHEMA:
+    if format == "schema":
         print_json(json_schema())
-    elif json or format is TableFormat.JSON:
+    elif json or format == "json":
         print_json({"options": [option.document() for option in chosen]})
-    elif format is TableFormat.MARKDOWN:
+    elif format == "markdown":
         print(markdown(chosen), end="")
     else:
         _print(chosen)

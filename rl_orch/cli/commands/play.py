@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import connect
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import CONNECTION, ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe, warn
 from rl_orch.cli.policy_arguments import PolicyArgument, source_of
@@ -37,7 +37,6 @@ def command(
             "--of",
             metavar="EVALUATION",
             help="Where it was recorded: a name, or a file of records; final, or else the newest.",
-            show_default=False,
         ),
     ] = None,
     video: Annotated[
@@ -50,9 +49,7 @@ def command(
     sample: Annotated[
         bool, typer.Option("--sample/--deterministic", help="With a number: sample actions.")
     ] = False,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Look at an episode of a policy.
@@ -66,7 +63,7 @@ def command(
 
       rlctl play 12 --episode 3 --seed 7
     """
-    source = source_of(policy, lambda: connect(home, database, server, reading=True))
+    source = source_of(policy, lambda: target.connect(reading=True))
     question: dict[str, Any] = {
         "policy": evaluation.named(source),
         "film": None if video is None else str(video.absolute()),

@@ -12,7 +12,8 @@ from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json, Quiet
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
+from rl_orch.cli.spec_flags import SpecArguments
+from rl_orch.cli.views.grid import number_table
 from rl_orch.core.policies.advice import Advice, advise
 from rl_orch.core.policies.profile import profile, refuse_unless_local
 from rl_orch.core.verbs import ready
@@ -25,10 +26,8 @@ DEFAULT_S = 10.0
 APART = "env and policy work in one call; env is what its steps take alone, policy is the rest"
 
 
-@with_spec_flags
 def command(
-    overrides: Overrides = None,
-    file: SpecFile = None,
+    typed: SpecArguments,
     seconds: Annotated[
         float | None,
         typer.Option(help="Measure for so long; 10 s, if no steps are given.", min=0.1, max=86400),
@@ -38,8 +37,6 @@ def command(
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
-    *,
-    flags: dict[str, str],
 ) -> int:
     """Train for a short time and say where the time goes.
 
@@ -55,7 +52,7 @@ def command(
 
       rlctl profile -f spec.yaml --seconds 5 resources.threads=2
     """
-    asked = spec_from(file, overrides, flags)
+    asked = typed.spec()
     refuse_unless_local(asked)
     refuse_pending(asked)
     connected = orchestrator.connect()
@@ -127,10 +124,7 @@ def _print(asked: Spec, spec: Spec, measured: Profile, advice: Sequence[Advice])
 
 
 def _table(measured: Profile) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("part")
-    for name in ("share", "ms per 1,000 steps"):
-        table.add_column(name, justify="right")
+    table = number_table("part", "share", "ms per 1,000 steps")
     for part in measured.parts:
         share, ms = measured.share(part), measured.ms_per_1000_steps(part)
         table.add_row(part, f"{100 * share:.1f} %", f"{ms:,.2f}")

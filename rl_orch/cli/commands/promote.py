@@ -4,11 +4,10 @@ from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, ModelArgument, Server
-from rl_orch.cli.connection import connect
-from rl_orch.cli.output import out, print_json
+from rl_orch.cli.arguments import Json, ModelArgument
+from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.output import print_result
 from rl_orch.cli.views.models import change_line
-from rl_orch.cli.views.text import plain
 
 
 def command(
@@ -33,15 +32,10 @@ def command(
     episodes: Annotated[
         int | None,
         typer.Option(
-            min=10,
-            max=100_000,
-            help="Compare the two over so many; 100, or what is stored.",
-            show_default=False,
+            min=10, max=100_000, help="Compare the two over so many; 100, or what is stored."
         ),
     ] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Give a model an alias, if gates let it pass.
@@ -54,7 +48,7 @@ def command(
 
       rlctl promote 12 --to production
     """
-    change = connect(home, database, server).models.promote(
+    change = target.connect().models.promote(
         model,
         to,
         env=env,
@@ -64,7 +58,4 @@ def command(
         margin=margin,
         episodes=episodes,
     )
-    if json:
-        print_json(plain(change))
-    else:
-        out().print(change_line(change))
+    print_result(change, change_line(change), as_json=json)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, ModelArgument, Server
+from rl_orch.cli.arguments import AliasArgument, Json, ModelArgument
 from rl_orch.cli.commands import import_policy
-from rl_orch.cli.connection import connect
-from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.output import out, print_json, print_result, safe
 from rl_orch.cli.views.models import (
     change_line,
     moment,
@@ -27,9 +27,6 @@ from rl_orch.records import ModelView, Retirement
 from rl_orch.records.queries import ModelQuery
 
 Env = Annotated[str | None, typer.Option("--env", metavar="ENV", help="Of this environment only.")]
-AliasArgument = Annotated[
-    str, typer.Argument(metavar="ALIAS", help="Such as production, or production@CartPole-v1.")
-]
 
 
 def list_(
@@ -45,9 +42,7 @@ def list_(
     limit: Annotated[
         int, typer.Option("-n", "--limit", min=1, max=10_000, help="At most so many.")
     ] = 1000,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """List models, newest first; with --top-n, the best first.
@@ -57,38 +52,34 @@ def list_(
       rlctl registry list --validated --top-n 5
     """
     query = ModelQuery(validated, top_n, env, algo, alias, None, limit)
-    connected = connect(home, database, server, reading=True)
+    connected = target.connect(reading=True)
     models = connected.models.list(query)
     if json:
-        print_json({"models": [plain(model) for model in models]})
+        print_json({"models": models})
     elif models:
         print_models(models)
     else:
         out().print("no such models; a run registers the checkpoints that it evaluates and keeps")
     if not models:
-        warn_of_unlisted(connected, home, database, server)
+        warn_of_unlisted(connected, target)
 
 
 def show(
     model: ModelArgument,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Show one model: numbers, lineage, verdicts, aliases and their history."""
-    view = connect(home, database, server, reading=True).models.show(model)
+    view = target.connect(reading=True).models.show(model)
     if json:
-        print_json(plain(view))
-        return
-    _print_view(view)
+        print_json(view)
+    else:
+        _print_view(view)
 
 
 def best(
     env: Env = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Print the path of the best validated model: the one with the highest mean return.
@@ -97,9 +88,9 @@ def best(
 
       rlctl registry best --env CartPole-v1
     """
-    model = best_of(connect(home, database, server, reading=True).models, env)
+    model = best_of(target.connect(reading=True).models, env)
     if json:
-        print_json(plain(model))
+        print_json(model)
     else:
         print(model.model_path)
 
@@ -118,9 +109,7 @@ def validate(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Play it now, though there is a report on it.")
     ] = False,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> int:
     """Hold a model against the gate of its spec, and keep the verdict.
@@ -128,10 +117,10 @@ def validate(
     Exits with 3 if it fails. What is judged is the final evaluation, if it was of this model; else
     the model is played by a process of its own. One that passes is validated.
     """
-    models = connect(home, database, server).models
+    models = target.connect().models
     judged = models.validate(model, min_return=min_return, episodes=episodes, fresh=fresh)
     if json:
-        print_json(plain(judged))
+        print_json(judged)
     else:
         first, *checks = verdict_lines(judged.verdict)
         out().print(f"model {judged.model_id}: {first}")
@@ -142,16 +131,14 @@ def validate(
 
 def verify(
     env: Env = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> int:
     """Compare every model with its files: what is missing, damaged or changed, by name.
 
     Exits with 1 if anything is.
     """
-    integrity = connect(home, database, server, reading=True).models.verify(env=env)
+    integrity = target.connect(reading=True).models.verify(env=env)
     if json:
         print_json(plain(integrity) | {"ok": integrity.ok})
     else:
@@ -180,9 +167,7 @@ def prune(
     ] = None,
     env: Env = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Delete models beyond a number or an age, files and rows; and finish what was cut short.
@@ -194,10 +179,10 @@ def prune(
 
       rlctl registry prune --keep-top-n 10 --dry-run
     """
-    models = connect(home, database, server).models
+    models = target.connect().models
     done = models.prune(keep_top_n=keep_top_n, max_age=max_age, env=env, dry_run=dry_run)
     if json:
-        print_json(plain(done))
+        print_json(done)
         return
     _print_retirements("would go" if dry_run else "removed", done.removed)
     _print_retirements("stays", done.spared)
@@ -213,16 +198,14 @@ def history(
         str | None, typer.Argument(metavar="[ALIAS]", help="Of this alias only.")
     ] = None,
     env: Env = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """List every change of an alias, newest first: which model, by whom, why, forced or not."""
     name, env_id = (None, env) if alias is None else place_of(alias, env)
-    changes = connect(home, database, server, reading=True).models.history(env=env_id, alias=name)
+    changes = target.connect(reading=True).models.history(env=env_id, alias=name)
     if json:
-        print_json({"history": [plain(change) for change in changes]})
+        print_json({"history": changes})
     elif changes:
         print_changes(changes)
     elif name is not None:
@@ -235,17 +218,12 @@ def unalias(
     alias: AliasArgument,
     env: Env = None,
     reason: Annotated[str | None, typer.Option(help="Why; it stays in the history.")] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Take an alias away, so that nobody has it."""
-    change = connect(home, database, server).models.unalias(alias, env=env, reason=reason)
-    if json:
-        print_json(plain(change))
-    else:
-        out().print(change_line(change))
+    change = target.connect().models.unalias(alias, env=env, reason=reason)
+    print_result(change, change_line(change), as_json=json)
 
 
 commands = {

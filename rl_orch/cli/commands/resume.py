@@ -1,29 +1,20 @@
 """`rlctl resume`: go on with a run, or a group of them, that has not come to a final end."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Detach, Home, Json, Quiet, Server
-from rl_orch.cli.connection import lasting, place_flags
-from rl_orch.cli.live.finish import OutputOptions, attached, conclude
+from rl_orch.cli.arguments import Detach, Json, Quiet
+from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.live.finish import OutputOptions, attached, in_foreground
 from rl_orch.cli.live.follow import announce
-from rl_orch.cli.live.progress import watched
-from rl_orch.cli.views import subjects
 from rl_orch.cli.views.subjects import SubjectArgument
-from rl_orch.core.runs.groups import RunOrGroup
-
-if TYPE_CHECKING:
-    from rl_orch.core.orchestrator import Orchestrator
 
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="GROUP.OPTION=VALUE",
-        help="Go on with another value; may be repeated.",
-        show_default=False,
+        "--set", metavar="GROUP.OPTION=VALUE", help="Go on with another value; may be repeated."
     ),
 ]
 
@@ -32,9 +23,7 @@ def command(
     run: SubjectArgument,
     changes: Changes = None,
     detach: Detach = False,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -54,27 +43,14 @@ def command(
 
       rlctl resume cartpole-k3m9xq --set train.total_timesteps=2e6
     """
-    line = lasting(home, database, server)
-    manner = OutputOptions(place_flags(home, database, server), json=json, quiet=quiet)
+    line = target.lasting()
+    manner = OutputOptions(target.flags, json=json, quiet=quiet)
     if not line.connected.serves and not detach:
-        return _in_foreground(line.connected, run, changes or (), manner)
+        here, group = line.connected, line.connected.group(run)
+        resume = here.resume if group is None else here.resume_group
+        meant = run if group is None else group.id
+        return in_foreground(here, partial(resume, meant, overrides=changes or ()), manner)
     submission = line.ask(lambda connected: connected.requeue(run, overrides=changes or ()))
     if detach:
         return announce(submission, flags=manner.flags, json=json, served=line.connected.serves)
     return attached(line, submission, manner)
-
-
-def _in_foreground(
-    connected: "Orchestrator", reference: str, changes: Sequence[str], manner: OutputOptions
-) -> int:
-    group = connected.group(reference)
-    with watched(quiet=manner.quiet) as (watch, asked):
-        if group is None:
-            result = connected.resume(
-                reference, overrides=changes, watch=watch, stop_requests=asked
-            )
-        else:
-            connected.resume_group(group.id, overrides=changes, watch=watch, stop_requests=asked)
-    if group is None:
-        return conclude(connected, RunOrGroup((result.run,)), manner, result.verdict)
-    return conclude(connected, subjects.of_group(connected, group.id), manner)

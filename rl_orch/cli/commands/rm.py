@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import connect
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import CONNECTION, ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views import subjects
 from rl_orch.core.runs.groups import RunOrGroup
@@ -18,16 +18,14 @@ def command(
         list[str], typer.Argument(metavar="RUN...", help="The runs or groups to delete.")
     ],
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Delete runs that have ended: directory, checkpoints and models.
 
     Of a group, all runs are deleted, and none while any of them has yet to end.
     """
-    connected = connect(home, database, server)
+    connected = target.connect()
     targets = [subjects.find(connected, reference) for reference in runs]
     doomed = {run.id: run for subject in targets for run in subject.runs}
     _refuse_active(targets)

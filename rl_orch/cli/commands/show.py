@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import Connected, connect, place_flags
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.grid import grid_of
@@ -20,9 +20,7 @@ from rl_orch.stats.text import figure
 
 def command(
     run: SubjectArgument,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> None:
     """Show one run: result, curve, checkpoints, models.
@@ -30,15 +28,14 @@ def command(
     A group is shown folded: the mean curve with its band, the statistics over its runs, and a row
     for each of them.
     """
-    connected = connect(home, database, server, reading=True)
+    connected = target.connect(reading=True)
     subject = subjects.find(connected, run)
-    flags = place_flags(home, database, server)
     if subject.group is None:
-        _show_run(connected, subject.id, flags, json=json)
+        _show_run(connected, subject.id, target.flags, json=json)
     elif json:
         print_json(subjects.document(subject))
     else:
-        print_group(out(), connected, subject, flags=flags)
+        print_group(out(), connected, subject, flags=target.flags)
 
 
 def _show_run(connected: Connected, run_id: str, flags: str, *, json: bool) -> None:
@@ -72,15 +69,15 @@ def _checkpoints(shown: RunView) -> Table:
 def _document(shown: RunView) -> dict[str, Any]:
     verdict = shown.verdict
     return plain(shown.run) | {
-        "spec": plain(shown.spec),
-        "attempts": [plain(attempt) for attempt in shown.attempts],
-        "checkpoints": [plain(entry) for entry in shown.checkpoints],
-        "models": [plain(model) for model in shown.models],
+        "spec": shown.spec,
+        "attempts": shown.attempts,
+        "checkpoints": shown.checkpoints,
+        "models": shown.models,
         "exactness": None if shown.exactness is None else asdict(shown.exactness),
-        "passed_over": list(shown.passed_over),
+        "passed_over": shown.passed_over,
         "watched": shown.watched,
         "forecast": shown.forecast,
-        "certificate": None if shown.certificate is None else plain(shown.certificate),
-        "changes": list(shown.changes),
-        "checks": [] if verdict is None else [plain(check) for check in verdict.checks],
+        "certificate": shown.certificate,
+        "changes": shown.changes,
+        "checks": [] if verdict is None else verdict.checks,
     }

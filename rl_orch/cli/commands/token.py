@@ -3,14 +3,14 @@
 import re
 import sys
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Elsewhere, Home, Json
-from rl_orch.cli.output import err, out, print_json, safe
+from rl_orch.cli.arguments import Elsewhere, Home, Json
+from rl_orch.cli.connection import LOCAL, LocalOptions
+from rl_orch.cli.output import note, out, print_json, print_result, safe
 from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.text import age_text, plain, span_text
 from rl_orch.client import Client
@@ -37,9 +37,7 @@ def create(
             metavar="TIME", help="After which it no longer counts: 12h, 30d.", show_default="never"
         ),
     ] = None,
-    home: Home = None,
-    database: Database = None,
-    _server: Elsewhere = None,
+    target: LocalOptions = LOCAL,
     json: Json = False,
 ) -> None:
     """Make a token, and print its secret: once, now, and never again.
@@ -53,27 +51,23 @@ def create(
       rlctl token create notebook --scope operate --expires 30d
     """
     lifetime_s = None if expires is None else seconds(expires)
-    made, secret = _tokens(home, database).create(name, scope, lifetime_s=lifetime_s)
+    made, secret = _tokens(target).create(name, scope, lifetime_s=lifetime_s)
     if json:
         print_json(plain(made) | {"secret": secret})
         return
     print(secret)
-    err().print(
-        f"token {safe(made.name)} ({made.id}) may {made.scope}; it is shown this once. "
-        "Callers send it as `Authorization: Bearer …`; `rlctl --server` reads RLCTL_TOKEN.",
-        style="dim",
-        soft_wrap=True,
+    note(
+        f"token {made.name} ({made.id}) may {made.scope}; it is shown this once. "
+        "Callers send it as `Authorization: Bearer …`; `rlctl --server` reads RLCTL_TOKEN."
     )
 
 
-def ls(
-    home: Home = None, database: Database = None, _server: Elsewhere = None, json: Json = False
-) -> None:
+def ls(target: LocalOptions = LOCAL, json: Json = False) -> None:
     """List the tokens, without their secrets."""
-    connected = orchestrator.connect(home, database=database)
+    connected = orchestrator.connect(target.home, database=target.database)
     tokens = Tokens(connected.store).list() if connected.exists else []
     if json:
-        print_json({"tokens": [plain(token) for token in tokens]})
+        print_json({"tokens": tokens})
         return
     if not tokens:
         out().print("no tokens; `rlctl token create NAME` makes one for another program")
@@ -87,17 +81,13 @@ def ls(
 
 def revoke(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")],
-    home: Home = None,
-    database: Database = None,
-    _server: Elsewhere = None,
+    target: LocalOptions = LOCAL,
     json: Json = False,
 ) -> None:
     """Let a token count no longer, from the next request on."""
-    revoked = _tokens(home, database).revoke(token)
-    if json:
-        print_json(plain(revoked))
-    else:
-        out().print(f"token {safe(revoked.name)} ({revoked.id}) is revoked")
+    revoked = _tokens(target).revoke(token)
+    text = f"token {safe(revoked.name)} ({revoked.id}) is revoked"
+    print_result(revoked, text, as_json=json)
 
 
 def code(
@@ -121,11 +111,7 @@ def code(
         print_json(made)
         return
     out().print(safe(made["code"]))
-    err().print(
-        f"counts once, within {span_text(made['lifetime_s'])}, and may {made['scope']}",
-        style="dim",
-        soft_wrap=True,
-    )
+    note(f"counts once, within {span_text(made['lifetime_s'])}, and may {made['scope']}")
 
 
 commands = {"create": create, "ls": ls, "revoke": revoke, "code": code}
@@ -142,8 +128,8 @@ def seconds(text: str) -> float:
     return float(int(match[1]) * UNITS[match[2]])
 
 
-def _tokens(home: Path | None, database: str | None) -> Tokens:
-    return Tokens(orchestrator.connect(home, database=database).store)
+def _tokens(target: LocalOptions) -> Tokens:
+    return Tokens(orchestrator.connect(target.home, database=target.database).store)
 
 
 def _state(token: Token) -> str:

@@ -1,14 +1,13 @@
 """`rlctl up`: start the service of a home, here or in the background."""
 
-import importlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 import typer
 
 from rl_orch import plugins
-from rl_orch.cli.arguments import Home, Json, ServiceDatabase
+from rl_orch.cli.arguments import ArgumentGroup, Home, Json, ServiceDatabase
 from rl_orch.cli.connection import home_folder, make_home, masked, same_database
 from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.client import Client
@@ -41,52 +40,13 @@ PROGRAM = "from rl_orch.cli.rlctl import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """The service that was asked for; None is all that the machine has, as `spares` one, and as a
+class ServiceOptions(ArgumentGroup):
+    """The service that is asked for; None is all that the machine has, as `spares` one, and as a
     port the usual one, or any other if that is taken."""
 
-    home: Path
-    host: str
-    port: int | None
-    database: str | None
-    cpus: int | None
-    memory_mb: int | None
-    hosts: tuple[str, ...]
-    origins: tuple[str, ...]
-    spares: int | None = None
-    insecure_loopback: bool = False
-    modules: tuple[str, ...] = ()
-    module_path: tuple[str, ...] = ()
-
-    def words(self) -> Iterator[str]:
-        """The command line that asks for it, but for the database, which may hold a password."""
-        yield from ("up", "--json", "--home", str(self.home), "--host", self.host)
-        numbers = {
-            "--port": self.port,
-            "--cpus": self.cpus,
-            "--memory-mb": self.memory_mb,
-            "--spares": self.spares,
-        }
-        for flag, value in numbers.items():
-            if value is not None:
-                yield from (flag, str(value))
-        if self.insecure_loopback:
-            yield "--insecure-loopback"
-        lists = {
-            "--allow-host": self.hosts,
-            "--allow-origin": self.origins,
-            "--allow-modules": self.modules,
-            "--module-path": self.module_path,
-        }
-        for flag, values in lists.items():
-            for word in values:
-                yield from (flag, word)
-
-
-def command(
     host: Annotated[
         str, typer.Option(help="Address to listen on; beyond loopback only with tokens.")
-    ] = "127.0.0.1",
+    ] = "127.0.0.1"
     port: Annotated[
         int | None,
         typer.Option(
@@ -95,14 +55,14 @@ def command(
             max=65535,
             show_default=f"{PORT}, or any if that is taken",
         ),
-    ] = None,
-    database: ServiceDatabase = None,
-    cpus: Annotated[
-        int | None, typer.Option(help="Cores for runs.", min=1, show_default="all")
-    ] = None,
+    ] = None
+    database: ServiceDatabase = None
+    cpus: Annotated[int | None, typer.Option(help="Cores for runs.", min=1, show_default="all")] = (
+        None
+    )
     memory_mb: Annotated[
         int | None, typer.Option(help="Memory for runs, in MiB.", min=1, show_default="all")
-    ] = None,
+    ] = None
     spares: Annotated[
         int | None,
         typer.Option(
@@ -111,40 +71,34 @@ def command(
             max=64,
             show_default="1",
         ),
-    ] = None,
+    ] = None
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="A name that callers know the service by; may be repeated.",
-            show_default=False,
+            metavar="NAME", help="A name that callers know the service by; may be repeated."
         ),
-    ] = None,
+    ] = None
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ORIGIN",
-            help="Where web pages that may use it are from; may be repeated.",
-            show_default=False,
+            metavar="ORIGIN", help="Where web pages that may use it are from; may be repeated."
         ),
-    ] = None,
+    ] = None
     allow_modules: Annotated[
         list[str] | None,
         typer.Option(
             metavar="MODULE",
             help="A module that tokens with the scope operate may name; may be repeated.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     module_path: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FOLDER",
             help="A folder that modules are searched for in, besides what is installed; may be "
             "repeated.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     insecure_loopback: Annotated[
         bool,
         typer.Option(
@@ -152,7 +106,21 @@ def command(
             help="Ask callers on this machine for no token. Every account of it may then run code "
             "as you.",
         ),
-    ] = False,
+    ] = False
+
+    def words(self, home: Path) -> Iterator[str]:
+        """The command line that asks for it, but for the database, which may hold a password."""
+        yield from ("up", "--json", "--home", str(home))
+        for name in (field.name for field in fields(self) if field.name != "database"):
+            value = getattr(self, name)
+            for word in value if isinstance(value, list) else [value]:
+                if word is not None and word is not False:
+                    yield f"--{name.replace('_', '-')}"
+                    yield from () if word is True else (str(word),)
+
+
+def command(
+    wanted: ServiceOptions,
     detach: Annotated[
         bool, typer.Option("-d", "--detach", help="Start it in the background and return.")
     ] = False,
@@ -173,23 +141,11 @@ def command(
 
       rlctl up --host 0.0.0.0 --allow-host trainer.example.org
     """
-    wanted = ServiceOptions(
-        home=home_folder(home),
-        host=host,
-        port=port,
-        database=database,
-        cpus=cpus,
-        memory_mb=memory_mb,
-        hosts=tuple(allow_host or ()),
-        origins=tuple(allow_origin or ()),
-        spares=spares,
-        insecure_loopback=insecure_loopback,
-        modules=_module_names(allow_modules or ()),
-        module_path=_folders(module_path or ()),
-    )
+    _refuse_odd(wanted)
+    folder = home_folder(home)
     _refuse_missing()
-    _refuse_another(wanted.home)
-    before = service_note.noted_database(wanted.home)
+    _refuse_another(folder)
+    before = service_note.noted_database(folder)
 
     def tell(endpoint: ServiceEndpoint) -> None:
         for sentence in _news(wanted, before, endpoint):
@@ -201,28 +157,21 @@ def command(
         sys.stdout.flush()
 
     if detach:
-        tell(_started(wanted))
+        tell(_started(folder, wanted))
         return
-    serve: Callable[[ServiceOptions, Callable[[ServiceEndpoint], None]], None]
-    serve = plugins.part("service").serve_home
-    serve(wanted, tell)
+    plugins.part("service").serve_home(folder, wanted, tell)
 
 
-def _module_names(given: Iterable[str]) -> tuple[str, ...]:
-    for name in given:
+def _refuse_odd(wanted: ServiceOptions) -> None:
+    for name in wanted.allow_modules or ():
         if not all(part.isidentifier() for part in name.split(".")):
             raise BadInput(
                 f"--allow-modules is {name!r}; must be the name of a module, as `import` takes it",
                 hint="For example: --allow-modules my_envs. It allows what is inside as well.",
             )
-    return tuple(given)
-
-
-def _folders(given: Iterable[Path]) -> tuple[str, ...]:
-    for folder in given:
+    for folder in wanted.module_path or ():
         if not folder.is_dir():
             raise BadInput(f"--module-path is {str(folder)!r}, which is no folder")
-    return tuple(str(folder.absolute()) for folder in given)
 
 
 def _news(wanted: ServiceOptions, before: str | None, endpoint: ServiceEndpoint) -> Iterator[str]:
@@ -254,16 +203,16 @@ def _refuse_another(home: Path) -> None:
         )
 
 
-def _started(wanted: ServiceOptions) -> ServiceEndpoint:
+def _started(home: Path, wanted: ServiceOptions) -> ServiceEndpoint:
     """Start the service in a session of its own, and return once it is ready."""
-    make_home(wanted.home)
-    log = wanted.home / LOG_FILE
+    make_home(home)
+    log = home / LOG_FILE
     # By a variable, since everybody can read the command lines of a machine.
     database = {} if wanted.database is None else {"RL_REGISTRY_DB": wanted.database}
     with open(log, "ab", opener=private.own_file) as opened:
         begin = opened.tell()
         child = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, *wanted.words()],
+            [sys.executable, "-P", "-c", PROGRAM, *wanted.words(home)],
             stdin=subprocess.DEVNULL,
             stdout=opened,
             stderr=opened,
@@ -274,7 +223,7 @@ def _started(wanted: ServiceOptions) -> ServiceEndpoint:
     while time.monotonic() < deadline:
         if child.poll() is not None:
             raise _why(log, begin)
-        endpoint = service_note.living(wanted.home)
+        endpoint = service_note.living(home)
         if endpoint is not None and endpoint.pid == child.pid and _is_ready(endpoint):
             return endpoint
         time.sleep(LOOK_EVERY_S)

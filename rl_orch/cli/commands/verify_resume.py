@@ -10,8 +10,8 @@ from rl_orch.cli.arguments import Home, Json, Quiet
 from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.live.progress import watched
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.spec_flags import Overrides, SpecFile, spec_from, with_spec_flags
-from rl_orch.cli.views.text import compared_text, counted, plain
+from rl_orch.cli.spec_flags import SpecArguments
+from rl_orch.cli.views.text import compared_text, counted
 from rl_orch.core.resume_certificate import Trial
 from rl_orch.errors import BadInput
 from rl_orch.records import Certificate
@@ -20,10 +20,8 @@ NOT_EXACT = 3
 """The exit code where resuming is not bit for bit: what was asked for is refused, as by a gate."""
 
 
-@with_spec_flags
 def command(
-    overrides: Overrides = None,
-    file: SpecFile = None,
+    typed: SpecArguments,
     kills: Annotated[int, typer.Option(help="How often to kill it.", min=1, max=1000)] = 5,
     moments: Annotated[
         int | None, typer.Option(help="Seed of the moments to kill at.", show_default="by chance")
@@ -32,8 +30,6 @@ def command(
     home: Home = None,
     json: Json = False,
     quiet: Quiet = False,
-    *,
-    flags: dict[str, str],
 ) -> int:
     """Certify that a spec resumes bit for bit.
 
@@ -44,7 +40,7 @@ def command(
 
       rlctl verify-resume -f spec.yaml --kills 5 train.total_timesteps=50000
     """
-    spec = agreed(spec_from(file, overrides, flags), yes=yes)
+    spec = agreed(typed.spec(), yes=yes)
     if spec.seeds is not None:
         raise BadInput("verify-resume takes one seed", path="seeds", hint="Set env.seed instead.")
     connected = orchestrator.connect(home, database=spec.registry.db_path)
@@ -52,7 +48,7 @@ def command(
         chance = random.Random(moments)
         certificate = Trial(connected, spec, kills, chance, watch, asked).certify()
     if json:
-        print_json(plain(certificate))
+        print_json(certificate)
     else:
         print_certificate(certificate)
     return 0 if certificate.level == "bitwise" else NOT_EXACT

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rl_orch.cli.arguments import Database, Home, Json, Server
-from rl_orch.cli.connection import RetryingConnection, lasting
-from rl_orch.cli.output import out, print_json
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import CONNECTION, ConnectionOptions, RetryingConnection
+from rl_orch.cli.output import print_result
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.subjects import SubjectArgument
 from rl_orch.core.runs.groups import RunOrGroup
@@ -22,9 +22,7 @@ def command(
     timeout: Annotated[
         float | None, typer.Option(help="Give up after so many seconds.", min=0.0)
     ] = None,
-    home: Home = None,
-    database: Database = None,
-    server: Server = None,
+    target: ConnectionOptions = CONNECTION,
     json: Json = False,
 ) -> int:
     """Wait until a run has ended and exit with its code.
@@ -33,19 +31,14 @@ def command(
     any was stopped, else 3 if any was rejected, else 0. A service that is started anew in the
     meantime is waited for.
     """
-    line = lasting(home, database, server, reading=True)
+    line = target.lasting(reading=True)
     meant = line.ask(lambda connected: subjects.find(connected, run))
-    ended = until_ended(line, meant, timeout_s=timeout)
-    if json:
-        print_json(subjects.document(ended))
-    else:
-        out().print(subjects.line(ended))
+    ended = _ended(line, meant, timeout)
+    print_result(subjects.document(ended), subjects.line(ended), as_json=json)
     return EXIT_CODES[ended.whole.state]
 
 
-def until_ended(
-    line: RetryingConnection, subject: RunOrGroup, *, timeout_s: float | None = None
-) -> RunOrGroup:
+def _ended(line: RetryingConnection, subject: RunOrGroup, timeout_s: float | None) -> RunOrGroup:
     """The run or group once it has ended, which for a group is when its last run has."""
     started = time.monotonic()
     for run in subject.runs:

@@ -1,6 +1,8 @@
 """How `launch` and `resume` end: what became of a run or a group, in words or as JSON."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rl_orch import plugins
 from rl_orch.cli.connection import Connected, RetryingConnection
@@ -11,6 +13,9 @@ from rl_orch.cli.views import subjects
 from rl_orch.core.runs.groups import RunOrGroup, of_runs
 from rl_orch.core.runs.state import EXIT_CODES
 from rl_orch.records import Submission, Verdict
+
+if TYPE_CHECKING:
+    from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,19 @@ def conclude(
         print_summary = plugins.part("run summary").print_summary
         print_summary(out(), shown, past, verdict or shown.verdict, flags=manner.flags)
     return EXIT_CODES[ended.whole.state]
+
+
+def in_foreground(
+    connected: "Orchestrator",
+    carry_out: "Callable[..., RunResult | GroupResult]",
+    manner: OutputOptions,
+) -> int:
+    """Carry a run or a group out here to its end, and return the exit code for it."""
+    with watched(quiet=manner.quiet) as (watch, asked):
+        result = carry_out(watch=watch, stop_requests=asked)
+    if hasattr(result, "group"):
+        return conclude(connected, subjects.of_group(connected, result.group.id), manner)
+    return conclude(connected, RunOrGroup((result.run,)), manner, result.verdict)
 
 
 def attached(line: RetryingConnection, submission: Submission, manner: OutputOptions) -> int:

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-from rl_orch.cli.connection import Connected, RetryingConnection
+from rl_orch.cli.connection import RetryingConnection
 from rl_orch.cli.output import err, out, print_json, safe, warn
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.text import counted
@@ -88,8 +87,4 @@ def _news(line: RetryingConnection, run: Run, offsets: dict[str, int]) -> tuple[
 def _ask_to_stop(line: RetryingConnection, runs: Sequence[Run], *, force: bool) -> None:
     for run in runs:
         with suppress(Conflict):  # It has ended in the meantime.
-            line.ask(partial(_stop, run_id=run.id, force=force))
-
-
-def _stop(connected: Connected, run_id: str, force: bool) -> Run:
-    return connected.ask_to_stop(run_id, force=force)
+            line.ask_to_stop(run.id, force=force)

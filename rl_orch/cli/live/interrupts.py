@@ -19,8 +19,7 @@ class Requests:
     """How often the user has asked to stop, and how often that was answered."""
 
     def __init__(self) -> None:
-        self._count = 0
-        self._answered = 0
+        self._count = self._answered = 0
 
     def count(self) -> int:
         """The number of requests so far."""
@@ -38,14 +37,6 @@ class Requests:
         for sentence in news:
             # Not by a console of ours: the live panel puts what goes to sys.stderr above itself.
             print(sentence, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def stop_requests() -> Iterator[Requests]:
-    """Ctrl-C, SIGTERM and a closed terminal become requests instead of ending this process."""
-    requests = Requests()
-    with handled(requests.add):
-        yield requests
 
 
 @contextmanager

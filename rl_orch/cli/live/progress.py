@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rl_orch.cli.live.interrupts import stop_requests
+from rl_orch.cli.live.interrupts import Requests, handled
 from rl_orch.cli.live.numbers import LiveNumbers, ended_text
 from rl_orch.cli.live.panel import Panel
 from rl_orch.cli.output import err, live, safe
@@ -27,7 +27,8 @@ PLAIN_EVERY_S = 10.0
 @contextmanager
 def watched(*, quiet: bool) -> "Iterator[tuple[RunObserver, StopRequests]]":
     """What to call at each tick, and how often the user has asked to stop by then."""
-    with stop_requests() as requests, watching(quiet=quiet) as show:
+    requests = Requests()
+    with handled(requests.add), watching(quiet=quiet) as show:
 
         def watch(run: Run, events: Sequence[Event]) -> None:
             requests.answer(run)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from rl_orch.cli.output import out, safe
+from rl_orch.cli.views.grid import number_table
 from rl_orch.cli.views.text import counted, group_sentence, plain
 from rl_orch.core.policies import evaluation
 from rl_orch.core.policies.evaluation import Evaluated, PairedEvaluation
@@ -35,9 +34,7 @@ class Member:
 
 def print_members(members: Sequence[Member], whole: GroupEvaluation) -> None:
     """A line for each run of a group, and what they come to."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "seed", "mean return", "95 %", "IQM"):
-        table.add_column(name, justify="left" if name == "run" else "right")
+    table = number_table("run", "seed", "mean return", "95 %", "IQM")
     for member in members:
         run, summary = member.run, member.evaluated.answer.report.summary
         interval = bounds_text(summary.ci95)
@@ -104,11 +101,7 @@ def print_evaluation(source: PolicySource, evaluated: Evaluated, against: str | 
     sides = {"estimate": report}
     if evaluated.answer.baseline is not None and against is not None:
         sides = {source.name: report, against: evaluated.answer.baseline}
-    table = Table(box=None, pad_edge=False)
-    table.add_column("return")
-    for name in sides:
-        table.add_column(safe(name), justify="right")
-        table.add_column("95 %", justify="right")
+    table = number_table("return", *(cell for name in sides for cell in (safe(name), "95 %")))
     columns = [_column(each, evaluation.target_of(source)) for each in sides.values()]
     for name in columns[0]:
         table.add_row(safe(name), *(cell for column in columns for cell in column[name]))

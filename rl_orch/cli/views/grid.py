@@ -18,6 +18,15 @@ def grid_of(columns: Sequence[str], fixed: Sequence[str] = ()) -> Table:
     return grid
 
 
+def number_table(first: str, *others: str) -> Table:
+    """An empty table whose columns are numbers, but for the first."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
 def wide() -> Console:
     """Standard output, with room for a listing where it is no terminal."""
     console = out()

@@ -9,8 +9,8 @@ from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.run_summary import print_chart, row
 from rl_orch.cli.views.text import (
     counted,
-    evaluation_text,
     group_sentence,
+    outcome_cells,
     seeds_text,
     state_counts,
     state_text,
@@ -61,13 +61,14 @@ def _evaluated(group: Group) -> str:
 def _table(runs: tuple[Run, ...]) -> Table:
     grid = grid_of(COLUMNS, fixed=("run", "state"))
     for run in runs:
+        state, evaluation, gate = outcome_cells(run)
         grid.add_row(
             safe(run.id),
             str(run.seed),
-            state_text(run),
+            state,
             f"{run.env_steps:,}",
-            safe(evaluation_text(run)),
-            run.verdict or "–",
+            safe(evaluation),
+            gate,
             run.resume,
         )
     return grid

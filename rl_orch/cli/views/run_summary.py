@@ -24,7 +24,7 @@ def print_summary(
 ) -> None:
     """Everything one wants to know when a run has ended, or when one asks for it.
 
-    `flags` are what the next commands need to find the run: see `connection.place_flags`.
+    `flags` are what the next commands need to find the run: see `ConnectionOptions.flags`.
     """
     run = shown.run
     console.print()
@@ -101,11 +101,9 @@ def certificate_sentence(certificate: Certificate) -> str:
     difference = certificate.first_difference
     compared = compared_text(certificate)
     said = f"{certificate.level} over {counted(certificate.kills, 'kill')}, {compared}"
-    return (
-        said
-        if difference is None
-        else f"{said}; first difference: {difference.at}, {difference.part}"
-    )
+    if difference is None:
+        return said
+    return f"{said}; first difference: {difference.at}, {difference.part}"
 
 
 def _unwatched(run: Run, flags: str) -> str:

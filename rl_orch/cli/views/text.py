@@ -46,7 +46,16 @@ def state_text(subject: Run | Group) -> str:
     return f"[{STATE_STYLES[subject.state]}]{subject.state}[/]"
 
 
-def group_state_text(group: Group) -> str:
+def outcome_cells(subject: Run | Group) -> tuple[str, str, str]:
+    """State, evaluation and gate of a run or a group, as listings show them."""
+    if isinstance(subject, Group):
+        verdicts = f"{subject.verdicts.passed}/{subject.verdicts.n}"
+        gate = verdicts if subject.verdicts.n else "–"
+        return _group_state_text(subject), _group_evaluation_text(subject), gate
+    return state_text(subject), evaluation_text(subject), subject.verdict or "–"
+
+
+def _group_state_text(group: Group) -> str:
     """The state of a group: how many runs have ended while it runs, then how many it counts for."""
     count = ended(group) if group.active else _worst(group)
     style = STATE_STYLES[group.state]
@@ -86,7 +95,7 @@ def interval_text(evaluation: Evaluation) -> str:
     return bounds_text(evaluation.ci95)
 
 
-def group_evaluation_text(group: Group) -> str:
+def _group_evaluation_text(group: Group) -> str:
     """The interquartile mean over training runs with its interval and n."""
     if group.eval is None:
         return "–"
@@ -101,11 +110,6 @@ def group_sentence(evaluation: GroupEvaluation) -> str:
         f"mean {figure(evaluation.mean)}, 95 % interval {interval_text(evaluation)}, "
         f"std {figure(evaluation.std)}; n = {counted(evaluation.n, evaluation.unit)}"
     )
-
-
-def verdicts_text(group: Group) -> str:
-    """How many of the judged runs have passed their gate."""
-    return f"{group.verdicts.passed}/{group.verdicts.n}" if group.verdicts.n else "–"
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

@@ -25,7 +25,7 @@ from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.policies.policy import Actor
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import NullRecorder, Training
-from rl_orch.spec.kernel_requirements import REQUIREMENTS, changed
+from rl_orch.spec.kernel_requirements import REQUIREMENTS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native
 
@@ -247,7 +247,7 @@ def _resolved(spec: Spec, training: Training) -> tuple[Resolved, Resolved, tuple
     trains = Resolved(
         value=engine.engine_of(spec, leaves, actions),
         why_not=engine.why_not(spec, leaves, actions),
-        mendable=engine.why_not(changed(spec, REQUIREMENTS), leaves, actions) is None,
+        mendable=engine.why_not(spec.changed(REQUIREMENTS), leaves, actions) is None,
     )
     cannot_step = why_not_native(spec)
     if cannot_step is None and not is_gymnasiums(spec.env.id):
