@@ -138,7 +138,7 @@ class Evaluator:
                 seed=seed,
                 first=first,
                 episodes=episodes,
-                generator=None if deterministic else _generator(policy, begins),
+                generator=None if deterministic else action_generator(policy, begins),
                 extras=extras or Extras(),
                 tell=tell,
             )
@@ -165,5 +165,6 @@ def _base_seed(spec: Spec) -> int:
     return spec.env.seed if spec.eval.seed is None else spec.eval.seed
 
 
-def _generator(policy: Actor, seed: int) -> torch.Generator:
+def action_generator(policy: Actor, seed: int) -> torch.Generator:
+    """The generator of sampled actions in an evaluation of that seed."""
     return torch.Generator(policy.device).manual_seed(derive(seed, Stream.ACTIONS))

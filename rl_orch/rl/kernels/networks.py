@@ -7,9 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_orch.rl.data.batch import Column
 from rl_orch.rl.kernels import dense
 from rl_orch.rl.kernels.dense import IDENTITY, READS_INPUTS, ROLE, SHARES_SOURCE, SOURCE, Table
 from rl_orch.rl.policies.nets import MLP
+from rl_orch.rl.policies.observations import ObservationPipeline
 
 
 class Network(NamedTuple):
@@ -24,6 +26,21 @@ def memory(size: int) -> NDArray[np.float32]:
     round otherwise at another place."""
     block: NDArray[np.float32] = torch.empty(size).numpy()
     return block
+
+
+def inputs_of(pipeline: ObservationPipeline, observations: Column) -> NDArray[np.float32]:
+    """Observations as kernels take them, (B, I); they train on single vectors alone."""
+    processed = pipeline.process(observations)
+    assert isinstance(processed, np.ndarray)
+    return np.ascontiguousarray(processed)
+
+
+def actions_of(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions as kernels take them: choices (B,) or moves (B, A), and none of the other."""
+    if actions.dtype.kind == "i":
+        return actions.astype(np.int64, copy=False), np.empty((0, 0), np.float32)
+    rows = actions.reshape(len(actions), -1)
+    return np.empty(0, np.int64), np.ascontiguousarray(rows, np.float32)
 
 
 class Flows:

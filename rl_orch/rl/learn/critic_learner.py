@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.engine import TrainedCritics, engine_for
 from rl_orch.rl.learn.off_policy import Drawn, ReplayLearner
 from rl_orch.rl.learn.optimizer import Target, build_optimizer
 from rl_orch.rl.learn.precision import compiled
@@ -46,12 +46,9 @@ class CriticLearner(ReplayLearner[P]):
             "critics": self.critics,
             "target_critics": self.target_critics.module,
         }
+        threads = setup.spec.resources.threads
         self.engine_updates = engine.critic_updates(
-            policy,
-            self.critics,
-            self.target_critics,
-            self.optimizers,
-            threads=setup.spec.resources.threads,
+            TrainedCritics(policy, self.critics, self.target_critics, self.optimizers, threads)
         )
         self.judges = frozen(self.critics)
         self.q = compiled(self.critics.forward, self.options)

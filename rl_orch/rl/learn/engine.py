@@ -59,6 +59,17 @@ class ValueUpdates(Protocol):
         """One step; the terms are loss, mean value and norm of the gradient."""
 
 
+class TrainedCritics(NamedTuple):
+    """Twin critics, their slow copies, the policy that follows them, and the optimisers of all by
+    name; `threads` may work on them."""
+
+    policy: ContinuousPolicy
+    critics: TwinCritics
+    target_critics: Target[TwinCritics]
+    optimizers: Mapping[str, Optimizer]
+    threads: int
+
+
 class CriticUpdates(Protocol):
     """Gradient steps of twin critics and their policy; terms: the critics' loss, mean Q, the
     policy's loss, mean log π, norm of the critics' gradient."""
@@ -123,15 +134,7 @@ class Engine(Protocol):
         """Updates of a Q-network."""
         return None
 
-    def critic_updates(
-        self,
-        policy: ContinuousPolicy,
-        critics: TwinCritics,
-        target_critics: Target[TwinCritics],
-        optimizers: Mapping[str, Optimizer],
-        *,
-        threads: int,
-    ) -> CriticUpdates | None:
+    def critic_updates(self, trained: TrainedCritics) -> CriticUpdates | None:
         """Updates of a policy of continuous actions and its critics."""
         return None
 
