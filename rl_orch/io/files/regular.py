@@ -91,15 +91,13 @@ def part(path: Path, offset: int, most: int) -> bytes:
     """Some bytes of a file that may be growing; none where there is none, `Damaged` if it is no
     file."""
     try:
-        fd = opened(path)
+        file = reader(path)
     except FileNotFoundError:
         return b""
     except NotRegular as error:
         raise damaged(path, error) from None
-    try:
-        return os.pread(fd, most, offset)
-    finally:
-        os.close(fd)
+    with file:
+        return os.pread(file.fileno(), most, offset)
 
 
 def size(path: Path) -> int:

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,7 @@ def _index(path: Path) -> Any:
 
 
 def _write_tensorboard(source: Path, folder: Path) -> None:
-    sink = plugins.load("trackers", "tensorboard")(folder)
-    try:
+    with closing(plugins.load("trackers", "tensorboard")(folder)) as sink:
         for event in folded(source, (EventKind.EPISODE, *names.NUMERIC)):
             sink.write(event)
         sink.flush()
-    finally:
-        sink.close()

@@ -5,7 +5,7 @@ The evaluator and its episodes are those of every other run; only who decides is
 
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt
-from rl_orch.rl.data.batch import Column
+from rl_orch.rl.data.batch import mapped
 from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -49,7 +49,8 @@ class ServedPolicy:
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *action_shape), as the environment takes them."""
-        question = {"obs": _listed(seen.observations), "deterministic": generator is None}
+        listed = mapped(seen.observations, np.ndarray.tolist)
+        question = {"obs": listed, "deterministic": generator is None}
         answer = self._dialogue.ask(question, timeout_s=self._timeout_s)
         self._timeout_s = LATER_S
         return Decision(actions_in(answer, len(seen.first), self._space))
@@ -57,13 +58,6 @@ class ServedPolicy:
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The same: a program answers in the environment's terms."""
         return actions
-
-
-def _listed(observations: Column) -> Any:
-    """Observations as JSON holds them: lists, or lists by name."""
-    if isinstance(observations, Mapping):
-        return {name: _listed(part) for name, part in observations.items()}
-    return observations.tolist()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ The question names a checkpoint, a format, where to write, and whether to `repla
 there is progress to tell of, and a last one with the answer or an error.
 """
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -166,4 +165,4 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(export, json.loads(sys.stdin.read())))
+    sys.exit(answer_one(export))
