@@ -81,10 +81,8 @@ def describe(spec: Spec) -> EnvDescription:
     # An environment is somebody else's code: importing or making it may raise anything.
     except Exception as error:
         raise SpecInvalid([refusals.explain(spec, error)]) from error
-    try:
+    with closing(envs):
         return _described(spec, envs)
-    finally:
-        envs.close()
 
 
 def try_out(spec: Spec) -> list[Problem]:

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from rl_orch.rl.data.batch import Column
 from rl_orch.rl.kernels import dense
-from rl_orch.rl.kernels.dense import IDENTITY, READS_INPUTS, ROLE, SHARES_SOURCE, SOURCE, Table
+from rl_orch.rl.kernels.dense import (
+    IDENTITY,
+    READS_INPUTS,
+    ROLE,
+    SHARES_SOURCE,
+    SOURCE,
+    NetworkMemory,
+    Table,
+)
 from rl_orch.rl.policies.nets import MLP
 from rl_orch.rl.policies.observations import ObservationPipeline
 
@@ -22,7 +30,7 @@ class Network(NamedTuple):
 
 
 def memory(size: int) -> NDArray[np.float32]:
-    """Memory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
+    """NetworkMemory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
     round otherwise at another place."""
     block: NDArray[np.float32] = torch.empty(size).numpy()
     return block
@@ -44,18 +52,18 @@ def actions_of(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.flo
 
 
 class Flows:
-    """Memory for what flows through a network, and for its slopes; it grows with the rows."""
+    """NetworkMemory for what flows through a network, and for its slopes; it grows with the rows."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self._flow = self._slopes = memory(0)
 
-    def of(self, rows: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Memory for so many rows, or more."""
+    def of(self, rows: int) -> NetworkMemory:
+        """NetworkMemory for so many rows, or more."""
         size = rows * self.network.columns
         if len(self._flow) < size:
             self._flow, self._slopes = memory(size), memory(size)
-        return self._flow, self._slopes
+        return NetworkMemory(self.network.table, self._flow, self._slopes)
 
 
 class Plan:

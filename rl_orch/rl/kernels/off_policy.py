@@ -73,22 +73,15 @@ class KernelValueUpdates:
 
     def improve(self, sample: Sample, learning_rate: float) -> Update:
         """One step of gradient descent."""
-        rows = len(sample.rewards)
-        flow, slopes = self._flows.of(rows)
-        errors, terms = np.empty(rows), np.empty(3)
-        improve_values(
+        terms, errors = improve_values(
             self._arrays,
             self._optimizer.steps,
             learning_rate,
-            self._flows.network.table,
+            self._flows.of(len(sample.rewards)),
             self._values,
             self._target,
             self._double,
             _transitions(self._policy, sample),
-            flow,
-            slopes,
-            errors,
-            terms,
         )
         self._optimizer.steps += 1
         return Update(torch.from_numpy(terms), torch.from_numpy(errors))
@@ -190,14 +183,9 @@ class KernelCriticUpdates:
     def _layers(self, number: int, rows: int) -> list[Layers]:
         """Actor and critics as one of the parts works on so many rows."""
         flows = {"policy": self._actors[number], "critics": self._critics[number]}
+        gradients = self._gradients[number]
         return [
-            Layers(
-                self._arrays[name].vector,
-                self._gradients[number][name],
-                each.network.table,
-                *each.of(rows),
-                *places,
-            )
+            Layers(self._arrays[name].vector, gradients[name], *each.of(rows), *places)
             for name, (each, places) in flows.items()
         ]
 

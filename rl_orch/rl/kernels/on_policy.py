@@ -1,6 +1,5 @@
 """Actor-critics in kernels: how their networks are laid out, and passes over rollouts."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,10 @@ from torch import Tensor
 from rl_orch.rl.data.batch import Column
 from rl_orch.rl.kernels.act import CHOICE, NORMAL, KernelActor, KernelHead
 from rl_orch.rl.kernels.networks import Flows, Network, Plan, actions_of, inputs_of, memory
-from rl_orch.rl.kernels.policy_gradient import Outputs, RolloutRows, Weights, assess, policy_pass
+from rl_orch.rl.kernels.policy_gradient import Outputs, RolloutRows, assess, policy_pass
 from rl_orch.rl.learn.on_policy import Rollout
 from rl_orch.rl.learn.optimizer import Optimizer, flattened
+from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.policies.actor_critic import ActorCritic
 
 TERMS = 6
@@ -83,29 +83,21 @@ class KernelPolicyUpdates:
         order: NDArray[np.int64],
         bounds: NDArray[np.int64],
         learning_rate: float,
-        *,
-        clip: float = math.inf,
-        clip_values: float | None = None,
-        value: float,
-        entropy: float,
-        standardize: bool,
+        weights: LossWeights,
     ) -> Tensor:
         """One step for each part of `order` between two bounds; returns their terms, (parts, 6),
         up to the first that are not finite."""
-        flow, slopes = self._flows.of(int(np.diff(bounds).max()))
         terms = np.empty((len(bounds) - 1, TERMS))
         finite = policy_pass(
             self._arrays,
             self._optimizer.steps,
             learning_rate,
-            self._flows.network.table,
+            self._flows.of(int(np.diff(bounds).max())),
             self._outputs,
-            flow,
-            slopes,
             _rows(rollout),
             order,
             bounds,
-            Weights(clip, clip_values or math.inf, value, entropy, standardize),
+            weights,
             terms,
         )
         made = terms[: finite + 1]

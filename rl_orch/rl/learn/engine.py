@@ -18,6 +18,7 @@ from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.vector import Envs
 from rl_orch.rl.learn.on_policy import Assessor, Rollout
 from rl_orch.rl.learn.optimizer import Optimizer, Target
+from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
@@ -34,12 +35,7 @@ class PolicyUpdates(Protocol):
         order: NDArray[np.int64],
         bounds: NDArray[np.int64],
         learning_rate: float,
-        *,
-        clip: float = ...,
-        clip_values: float | None = None,
-        value: float,
-        entropy: float,
-        standardize: bool,
+        weights: LossWeights,
     ) -> Tensor:
         """One step for each part of `order` between two bounds; returns their terms, (parts, 6),
         up to the first that are not finite."""

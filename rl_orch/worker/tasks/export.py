@@ -157,11 +157,7 @@ def _write_file(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RlctlError(
-            f"cannot write {path}: {error.strerror}",
-            path=str(path),
-            hint=sealed.advice(error, then=AGAIN),
-        ) from error
+        raise sealed.unwritable(str(path), path, error, then=AGAIN) from error
 
 
 if __name__ == "__main__":
