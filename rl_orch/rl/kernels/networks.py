@@ -30,7 +30,7 @@ class Network(NamedTuple):
 
 
 def memory(size: int) -> NDArray[np.float32]:
-    """NetworkMemory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
+    """Memory for numbers, from torch, since that always begins at a multiple of 64 bytes: BLAS may
     round otherwise at another place."""
     block: NDArray[np.float32] = torch.empty(size).numpy()
     return block
@@ -52,14 +52,14 @@ def actions_of(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.flo
 
 
 class Flows:
-    """NetworkMemory for what flows through a network, and for its slopes; it grows with the rows."""
+    """Memory for what flows through a network, and for its slopes; it grows with the rows."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self._flow = self._slopes = memory(0)
 
     def of(self, rows: int) -> NetworkMemory:
-        """NetworkMemory for so many rows, or more."""
+        """Memory for so many rows, or more."""
         size = rows * self.network.columns
         if len(self._flow) < size:
             self._flow, self._slopes = memory(size), memory(size)
