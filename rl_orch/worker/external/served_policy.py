@@ -4,10 +4,10 @@ The evaluator and its episodes are those of every other run; only who decides is
 """
 
 import secrets
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -73,17 +73,10 @@ def serving(
     apart = RunDir(directory.path / f"served-{secrets.token_hex(8)}")
     place = directory if pids.is_of(directory.path) else apart
     arguments = [word.replace(PLACE, str(checkpoint)) for word in spec.runner.policy]
+    given = facts(spec, directory, attempt) | pids.cookie(place.path, attempt)
     with regular.appender(directory.log) as errors:
         child = program.start(
-            arguments,
-            program.folder(spec, directory),
-            program.variables(
-                spec, facts(spec, directory, attempt) | pids.cookie(place.path, attempt)
-            ),
-            input=subprocess.PIPE,
-            output=subprocess.PIPE,
-            errors=errors,
-            umask=program.umask(spec),
+            arguments, spec, directory, given, input=PIPE, output=PIPE, errors=errors
         )
     dialogue = Dialogue(child, _note, name=NAME)
     try:

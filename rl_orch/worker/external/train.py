@@ -148,17 +148,11 @@ class ExternalAttempt:
     def _watched(self, orders: ExternalCommands) -> End:
         """Start the program and see it to its end, however that comes."""
         scratch = Scratch.make(self.directory, self.number, self.spec)
-        at = program.folder(self.spec, self.directory)
-        listener = self._listener(scratch, at)
-        environment = program.variables(self.spec, self._variables(scratch))
+        listener = self._listener(scratch)
+        command, given = self.spec.runner.command, self._variables(scratch)
         with regular.appender(self.directory.log) as output:
             child = program.start(
-                self.spec.runner.command,
-                at,
-                environment,
-                output=output,
-                errors=output,
-                umask=program.umask(self.spec),
+                command, self.spec, self.directory, given, output=output, errors=output
             )
         watch = Watch(child, self.spec, scratch)
         try:
@@ -171,9 +165,10 @@ class ExternalAttempt:
         listener.finish(until=watch.finishes_by)
         return watch.end(listener.teller.step, left, asked=orders.stopping)
 
-    def _listener(self, scratch: Scratch, at: Path) -> TrainerListener:
-        """Made before the program starts there, so that it hears all that the program says."""
+    def _listener(self, scratch: Scratch) -> TrainerListener:
+        """Made before the program starts, so that it hears all that the program says."""
         lines, folder = LineReader(scratch.events), self.spec.runner.tensorboard
+        at = program.folder(self.spec, self.directory)
         scalars = None if folder is None else Scalars(at / folder)
         teller = Teller(self.writer, self.beginning.step)
         return TrainerListener(lines, scalars, self.writer, teller, self._stock(scratch))
