@@ -11,7 +11,7 @@ import torch
 
 from rl_orch import plugins, stats
 from rl_orch.records import EvalReport
-from rl_orch.rl.collect.episodes import Extras, PlayedEpisode, play
+from rl_orch.rl.collect.episodes import EpisodeNumbers, Extras, PlayedEpisode, play
 from rl_orch.rl.envs import vector
 from rl_orch.rl.policies.policy import Actor
 from rl_orch.rl.seeding import isolated
@@ -130,18 +130,11 @@ class Evaluator:
         are done."""
         lanes = max(1, min(self._most, episodes))
         begins = derive(seed, Stream.EVALUATION, first) if first else seed
+        numbers, extras = EpisodeNumbers(seed, first, episodes), extras or Extras()
         with isolated(begins):
-            played = play(
-                policy,
-                self._spec,
-                self._lanes(lanes),
-                seed=seed,
-                first=first,
-                episodes=episodes,
-                generator=None if deterministic else _generator(policy, begins),
-                extras=extras or Extras(),
-                tell=tell,
-            )
+            envs = self._lanes(lanes)
+            source = None if deterministic else action_generator(policy, begins)
+            played = play(policy, self._spec, envs, numbers, source, extras, tell)
         if not self._keep_envs:
             self.close()
         return played
@@ -165,5 +158,6 @@ def _base_seed(spec: Spec) -> int:
     return spec.env.seed if spec.eval.seed is None else spec.eval.seed
 
 
-def _generator(policy: Actor, seed: int) -> torch.Generator:
+def action_generator(policy: Actor, seed: int) -> torch.Generator:
+    """The generator of sampled actions in an evaluation of that seed."""
     return torch.Generator(policy.device).manual_seed(derive(seed, Stream.ACTIONS))

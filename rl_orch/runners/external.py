@@ -4,16 +4,15 @@ The run process is one of ours that starts the program and watches over it, so t
 like every other.
 """
 
-import subprocess
 from collections.abc import Sequence
 
-from rl_orch.errors import BadInput, Problem, SpecInvalid
-from rl_orch.io.processes.one_shot import ask, check_question, problems_in
+from rl_orch.errors import SpecInvalid
+from rl_orch.io.processes.one_shot import OneShotWorker, check_question, checked, problems_in
 from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.spec.model import Spec
 from rl_orch.worker.external import program
 
-CHECK_TIMEOUT_S = 120.0
+CHECK = ("check served policy",)
 
 
 class ExternalRunner(ProcessRunner):
@@ -25,20 +24,9 @@ class ExternalRunner(ProcessRunner):
         """See whether the programs are there, and whether a policy could act where it will."""
         problems = program.problems(spec)
         if not problems and spec.runner.policy:
-            problems = _environment_problems(spec, module_path)
+            question, child = check_question(spec, module_path), OneShotWorker(CHECK)
+            reply = checked(child, question, doing=f"making {spec.env.id}")
+            problems = problems_in(reply, spec.env.id)
         if problems:
             raise SpecInvalid(problems)
         return spec
-
-
-def _environment_problems(spec: Spec, module_path: Sequence[str]) -> list[Problem]:
-    """The problems that a child has with the environment that it makes."""
-    words = ["check served policy"]
-    try:
-        reply = ask(words, check_question(spec, module_path), timeout_s=CHECK_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise BadInput(
-            f"making {spec.env.id} took longer than {CHECK_TIMEOUT_S:.0f} s",
-            hint="Make the environment by hand to see what it waits for.",
-        ) from None
-    return problems_in(reply, spec.env.id)

@@ -19,11 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Task
-from rl_orch.errors import BadInput, Problem, SpecInvalid
+from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.files import regular
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import program_variables
-from rl_orch.io.processes.one_shot import OneShotWorker, answer_in, check_question, problems_in
+from rl_orch.io.processes.one_shot import (
+    OneShotWorker,
+    answer_in,
+    check_question,
+    checked,
+    problems_in,
+)
 from rl_orch.io.processes.subreaper import DIES_WITHIN_S, END_RUN, ENDS_WITHIN_S
 from rl_orch.io.run.directory import RunDir
 from rl_orch.runners.process_runner import ProcessRunner
@@ -35,7 +41,6 @@ from rl_orch.worker.warm.standby import ACCEPTED, MESSAGE_BYTES, READY
 
 LOG = logging.getLogger(__name__)
 CHECK, DEVICE = ("check environment",), ("check device",)
-CHECK_TIMEOUT_S = 120.0
 LOOK_EVERY_S = 0.25
 REST_S = 2.0
 """How long after a start nothing is prepared: loading torch would take the cores from it."""
@@ -90,9 +95,10 @@ class LocalRunner(ProcessRunner):
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
         question, prepared = check_question(spec, module_path), self.standbys.acquire_check()
-        reply = None if prepared is None else _answer(prepared, "check", question)
+        doing = "the check of the spec"
+        reply = None if prepared is None else checked(prepared, question, doing=doing)
         if reply is None or reply.returncode == OUTDATED:
-            reply = _answer(OneShotWorker(CHECK), "check", question)
+            reply = checked(OneShotWorker(CHECK), question, doing=doing)
         problems = problems_in(reply, spec.env.id)
         problems += self._device_problems(spec.resources.device)
         if problems:
@@ -102,21 +108,11 @@ class LocalRunner(ProcessRunner):
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
             return []
-        reply = _answer(OneShotWorker((*DEVICE, device)), "device", "")
+        reply = checked(OneShotWorker((*DEVICE, device)), "", doing="the device of the spec")
         if reply.returncode == 0:
             return []
         hint = "Use cpu, or install a torch build for your device (see the README)."
         return [Problem("resources.device", device, reply.stderr.strip(), hint)]
-
-
-def _answer(listener: OneShotWorker, name: str, question: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return listener.ask(question, timeout_s=CHECK_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise BadInput(
-            f"the {name} of the spec took longer than {CHECK_TIMEOUT_S:.0f} s",
-            hint="Make the environment by hand to see what it waits for.",
-        ) from None
 
 
 def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, str]:

@@ -14,13 +14,13 @@ from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.processes import import_path
 
 Tell = Callable[[str, float], None]
+Work = Callable[[Mapping[str, Any], Tell], dict[str, Any]]
 TELL_EVERY_S = 0.1
 
 
-def answer_one(
-    work: Callable[[Mapping[str, Any], Tell], dict[str, Any]], question: Mapping[str, Any]
-) -> int:
-    """Do the work and write what came of it."""
+def answer_one(work: Work) -> int:
+    """Read the question, do the work and write what came of it."""
+    question = json.loads(sys.stdin.read())
     import_path.search()
     real = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
@@ -29,11 +29,7 @@ def answer_one(
     return 0
 
 
-def replied(
-    work: Callable[[Mapping[str, Any], Tell], dict[str, Any]],
-    question: Mapping[str, Any],
-    tell: Tell,
-) -> dict[str, Any]:
+def replied(work: Work, question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Reply to a question: `{"answer": …}`, or `{"error": …}` if it was refused."""
     try:
         return {"answer": work(question, tell)}

@@ -12,7 +12,7 @@ import pytest
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import BadInput, SpecInvalid
-from rl_orch.io.processes import pids
+from rl_orch.io.processes import one_shot, pids
 from rl_orch.io.processes.contained import ContainedProcess
 from rl_orch.io.processes.one_shot import OneShotWorker, check_question
 from rl_orch.io.run.directory import RunDir
@@ -149,7 +149,7 @@ def test_nothing_outlives_a_check_that_takes_too_long(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit_s in (5.0, 20.0, 80.0):  # By then, the environment has been made.
-        monkeypatch.setattr(local, "CHECK_TIMEOUT_S", limit_s)
+        monkeypatch.setattr(one_shot, "CHECK_TIMEOUT_S", limit_s)
         with pytest.raises(BadInput, match="took longer than"):
             LocalRunner().check(a_spec("hangs"))
         if leaking.started(here):

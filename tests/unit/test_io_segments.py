@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +270,7 @@ def test_a_segment_that_the_checkpoint_does_not_list_is_not_read(folder: Path) -
 
 def test_entries_are_what_a_checkpoint_lists() -> None:
     entry = SegmentEntry(NAMES[0], "ab" * 32, 12)
-    document = json.loads(json.dumps({"segments": [entry.document()], "size": 3}))
+    document = json.loads(json.dumps({"segments": [asdict(entry)], "size": 3}))
     assert replay_files.entries(document) == (entry,)
     assert replay_files.entries({"size": 0}) == ()
 

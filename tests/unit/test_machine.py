@@ -9,14 +9,14 @@ import pytest
 from rl_orch.io.machine import hardware
 from rl_orch.io.machine.cgroups import Cgroups, here
 from rl_orch.io.machine.filesystem import abilities, writable
-from rl_orch.io.machine.hardware import Gpu, Listed, listed, visible
+from rl_orch.io.machine.hardware import Gpu, listed, visible
 
 PRINTED = """\
 0, GPU-5a1c4d0e-2f1b-8c3d-77aa-0d1f2e3a4b5c, 24564, NVIDIA GeForce RTX 4090
 1, GPU-9b7e0c11-aaaa-bbbb-cccc-0123456789ab, 81559, NVIDIA H100 80GB HBM3
 2, GPU-9b7e0fff-aaaa-bbbb-cccc-0123456789ab, [N/A], NVIDIA GB10, Grace
 """
-FIRST, SECOND, THIRD = listed(PRINTED)
+FIRST, SECOND, THIRD = listed(PRINTED).values()
 UNLIMITED = "9223372036854771712\n"
 
 
@@ -28,8 +28,8 @@ def put(root: Path, **files: str) -> None:
 
 
 def test_what_nvidia_smi_prints_is_understood() -> None:
-    assert (FIRST.number, FIRST.memory_mb) == (0, 24564)
-    assert (FIRST.uuid[:12], FIRST.name) == ("GPU-5a1c4d0e", "NVIDIA GeForce RTX 4090")
+    assert FIRST.memory_mb == 24564
+    assert (FIRST.index[:12], FIRST.name) == ("GPU-5a1c4d0e", "NVIDIA GeForce RTX 4090")
     assert (THIRD.memory_mb, THIRD.name) == (0, "NVIDIA GB10, Grace")
 
 
@@ -44,14 +44,14 @@ def test_what_nvidia_smi_prints_is_understood() -> None:
     ],
 )
 def test_what_is_no_gpu_is_passed_over(printed: str) -> None:
-    assert listed(printed) == []
-    assert listed(printed + PRINTED) == [FIRST, SECOND, THIRD]
+    assert listed(printed) == {}
+    assert listed(printed + PRINTED) == {0: FIRST, 1: SECOND, 2: THIRD}
 
 
 def test_without_the_variable_gpus_are_called_by_their_uuids() -> None:
-    found = visible([FIRST, SECOND], None)
-    assert found[0] == Gpu(FIRST.uuid, "NVIDIA GeForce RTX 4090", 24564)
-    assert [gpu.index for gpu in found] == [FIRST.uuid, SECOND.uuid]
+    found = visible({0: FIRST, 1: SECOND}, None)
+    assert found[0] == Gpu(FIRST.index, "NVIDIA GeForce RTX 4090", 24564)
+    assert [gpu.index for gpu in found] == [FIRST.index, SECOND.index]
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_without_the_variable_gpus_are_called_by_their_uuids() -> None:
         ("0,7,1", [FIRST]),
         ("0,0", []),
         ("NoDevFiles", []),
-        (FIRST.uuid, [FIRST]),
+        (FIRST.index, [FIRST]),
         ("GPU-5a1c", [FIRST]),
         ("GPU-9b7e0", []),
         ("GPU-9b7e0f,GPU-9b7e0c", [THIRD, SECOND]),
         ("5a1c", []),
     ],
 )
-def test_the_variable_is_read_as_cuda_reads_it(variable: str, seen: list[Listed]) -> None:
-    found = visible([FIRST, SECOND, THIRD], variable)
+def test_the_variable_is_read_as_cuda_reads_it(variable: str, seen: list[Gpu]) -> None:
+    found = visible(listed(PRINTED), variable)
     assert [gpu.name for gpu in found] == [gpu.name for gpu in seen]
     assert [gpu.index for gpu in found] == [part.strip() for part in variable.split(",")][
         : len(found)
@@ -82,7 +82,7 @@ def test_the_variable_is_read_as_cuda_reads_it(variable: str, seen: list[Listed]
 
 
 def test_slices_of_a_gpu_count_as_gpus() -> None:
-    found = visible([FIRST], "MIG-1b2c,MIG-3d4e")
+    found = visible({0: FIRST}, "MIG-1b2c,MIG-3d4e")
     assert [gpu.index for gpu in found] == ["MIG-1b2c", "MIG-3d4e"]
 
 
@@ -101,7 +101,7 @@ def write_program(path: Path, *lines: str) -> None:
 
 def test_gpus_are_asked_of_the_driver(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_program(smi, f"cat <<END\n{PRINTED}END")
-    assert [gpu.index for gpu in hardware.gpus()] == [FIRST.uuid, SECOND.uuid, THIRD.uuid]
+    assert [gpu.index for gpu in hardware.gpus()] == [FIRST.index, SECOND.index, THIRD.index]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert [gpu.name for gpu in hardware.gpus()] == ["NVIDIA H100 80GB HBM3"]
 
@@ -164,12 +164,11 @@ def test_no_quota_is_no_limit(tmp_path: Path, quota: str) -> None:
 
 
 def test_this_machine_has_what_the_system_says_at_most() -> None:
-    facts = hardware.capacity_facts()
-    quota = here().cpus()
-    assert 1 <= facts.cpus <= len(os.sched_getaffinity(0))
-    assert quota is None or facts.cpus <= max(1, quota)
-    assert 0 < hardware.memory_free_mb() <= facts.memory_mb
-    assert facts.memory_mb <= psutil.virtual_memory().total >> 20
+    cores, quota = hardware.cores(), here().cpus()
+    assert 1 <= cores <= len(os.sched_getaffinity(0))
+    assert quota is None or cores <= max(1, quota)
+    assert 0 < hardware.memory_free_mb() <= hardware.memory_mb()
+    assert hardware.memory_mb() <= psutil.virtual_memory().total >> 20
     assert hardware.open_files() > 0
 
 
@@ -187,12 +186,6 @@ def test_the_room_of_a_folder_that_is_not_there_yet_is_that_of_its_disk(tmp_path
     assert there > 0
     assert abs(hardware.disk_free_mb(tmp_path / "not" / "yet") - there) < 1024
     assert hardware.nearest(tmp_path / "not" / "yet") == tmp_path
-
-
-def test_a_boot_has_an_age_that_only_grows() -> None:
-    first, second = hardware.boot(), hardware.boot()
-    assert first.id == second.id
-    assert 0 < first.age_s <= second.age_s
 
 
 def test_a_local_disk_can_do_all_that_runs_rely_on(tmp_path: Path) -> None:

@@ -311,13 +311,12 @@ def test_gradients_through_a_squashed_sample_are_those_of_finite_differences() -
     check_gradients(weighed, mean, log_std)
 
 
-def gsde(seed: int, rows: int, features: int, size: int, *, squashed: bool) -> dict[str, Any]:
+def gsde(seed: int, rows: int, features: int, size: int) -> dict[str, Tensor]:
     """What a state-dependent distribution is made of."""
     return {
         "mean": normals(seed, rows, size).clamp(-1, 1),
         "latent": normals(seed + 1, rows, features).clamp(-1, 1),
         "log_std": normals(seed + 2, features, size).clamp(-2, -0.5),
-        "squashed": squashed,
     }
 
 
@@ -333,44 +332,37 @@ def summed_deviation(latent: Tensor, log_std: Tensor) -> Tensor:
 
 
 @a_few
-@given(batches, widths, widths, st.booleans(), seeds)
+@given(batches, widths, widths, seeds)
 def test_gsde_is_normal_with_the_variance_summed_over_the_exploration_matrix(
-    rows: int, features: int, size: int, squashed: bool, seed: int
+    rows: int, features: int, size: int, seed: int
 ) -> None:
-    parts = gsde(seed, rows, features, size, squashed=squashed)
+    parts = gsde(seed, rows, features, size)
     ours = StateDependentGaussian(**parts)
     std = summed_deviation(parts["latent"], parts["log_std"])
     normal = theirs.Normal(parts["mean"], std)
     u = parts["mean"] + std * normals(seed + 3, rows, size).clamp(-2, 2)
-    expected = normal.log_prob(u).sum(-1)
-    if squashed:
-        expected = expected - log_slope_of_tanh(u).sum(-1)
-    else:
-        close(ours.entropy(), normal.entropy().sum(-1))
-    close(ours.log_prob(u.tanh() if squashed else u), expected)
+    expected = normal.log_prob(u).sum(-1) - log_slope_of_tanh(u).sum(-1)
+    close(ours.log_prob(u.tanh()), expected)
     drawn, log_prob = ours.rsample_with_log_prob((u - parts["mean"]) / std)
-    close(drawn, u.tanh() if squashed else u)
+    close(drawn, u.tanh())
     close(log_prob, expected)
-    close(ours.mode(), parts["mean"].tanh() if squashed else parts["mean"])
+    close(ours.mode(), parts["mean"].tanh())
 
 
 @a_few
-@given(batches, widths, widths, st.booleans(), seeds)
+@given(batches, widths, widths, seeds)
 def test_gsde_explores_by_the_features_times_the_matrix(
-    rows: int, features: int, size: int, squashed: bool, seed: int
+    rows: int, features: int, size: int, seed: int
 ) -> None:
-    parts = gsde(seed, rows, features, size, squashed=squashed)
+    parts = gsde(seed, rows, features, size)
     ours = StateDependentGaussian(**parts)
     matrices = ours.matrices(parts["log_std"], rows, a_generator(seed))
     noise = torch.stack([row @ theta for row, theta in zip(parts["latent"], matrices, strict=True)])
-    close(ours.noise_of(parts["latent"], matrices), noise)
-    close(ours.noise_of(parts["latent"], matrices[0]), parts["latent"] @ matrices[0])
-    expected = parts["mean"] + noise
-    close(ours.explore(matrices), expected.tanh() if squashed else expected)
+    close(ours.explore(matrices), (parts["mean"] + noise).tanh())
 
 
 def test_gsde_noise_has_the_covariance_that_its_features_share() -> None:
-    parts = gsde(0, 3, 2, 2, squashed=False)
+    parts = gsde(0, 3, 2, 2)
     latent, log_std = parts["latent"], parts["log_std"]
     matrices = StateDependentGaussian.matrices(log_std, DRAWS, a_generator())
     noise = torch.einsum("bl,nla->nba", latent, matrices).reshape(DRAWS, 6)
@@ -385,10 +377,9 @@ def test_gsde_noise_has_the_covariance_that_its_features_share() -> None:
     close(found / scale, expected / scale, 0.03)
 
 
-@pytest.mark.parametrize("squashed", [False, True])
-def test_gsde_gradients_reach_the_mean_the_features_and_the_deviations(squashed: bool) -> None:
+def test_gsde_gradients_reach_the_mean_the_features_and_the_deviations() -> None:
     def weighed(mean: Tensor, latent: Tensor, log_std: Tensor) -> Tensor:
-        ours = StateDependentGaussian(mean, latent, log_std, squashed=squashed)
+        ours = StateDependentGaussian(mean, latent, log_std)
         return ours.log_prob(torch.full((2, 3), 0.5).double()) + 2.0 * ours.entropy()
 
     check_gradients(weighed, normals(0, 2, 3), normals(1, 2, 4), normals(2, 4, 3))
@@ -396,7 +387,7 @@ def test_gsde_gradients_reach_the_mean_the_features_and_the_deviations(squashed:
 
 def test_gsde_without_features_is_finite() -> None:
     latent = torch.zeros(1, 2, requires_grad=True)
-    ours = StateDependentGaussian(torch.zeros(1, 1), latent, torch.zeros(2, 1), squashed=True)
+    ours = StateDependentGaussian(torch.zeros(1, 1), latent, torch.zeros(2, 1))
     found = ours.log_prob(torch.zeros(1, 1)) + ours.entropy()
     assert found.isfinite().all()
     assert gradient(found, latent).isfinite().all()
@@ -443,7 +434,7 @@ def one_squashed(rows: int) -> Distribution:
 def one_gsde(rows: int) -> Distribution:
     mean, latent = torch.full((rows, 1), -0.3).double(), torch.tensor([1.0, -0.5]).double()
     log_std = torch.tensor([[-0.7], [0.1]]).double()
-    return StateDependentGaussian(mean, latent.expand(rows, 2), log_std, squashed=True)
+    return StateDependentGaussian(mean, latent.expand(rows, 2), log_std)
 
 
 @pytest.mark.parametrize("made", [one_gaussian, one_squashed, one_gsde])

@@ -23,6 +23,7 @@ from rl_orch.rl.kernels.networks import Plan
 from rl_orch.rl.kernels.optimizers import descend, squares
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, flattened
+from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 from rl_orch.rl.policies.distributions import Categorical, DiagGaussian
 from rl_orch.rl.policies.nets import MLP, initialize
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup
@@ -175,7 +176,8 @@ def test_a_normal_action_has_the_terms_and_slopes_of_torch(count: int, seed: int
     vector, gradient = log_std.numpy().copy(), np.zeros(count)
     flow, slopes = mean.numpy().copy(), np.empty(count)
     log_prob, entropy = heads.normal(flow, 0, vector, 0, action.numpy())
-    heads.normal_slopes(flow, slopes, 0, vector, gradient, 0, action.numpy(), 2.0, -3.0)
+    descent = OptimizerArrays(vector, gradient, vector, vector, True, 1.0, 1.0, 0.0, 0.0)
+    heads.normal_slopes(flow, slopes, 0, descent, 0, action.numpy(), 2.0, -3.0)
     mean, log_std = mean[None].clone().requires_grad_(), log_std.clone().requires_grad_()
     theirs = DiagGaussian(mean, log_std)
     close(log_prob, theirs.log_prob(action[None]).item(), 1e-10)

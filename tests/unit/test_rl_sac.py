@@ -387,7 +387,7 @@ def test_sde_noise_has_the_deviation_that_updates_assume() -> None:
     played = explored(learner.behaviour, torch.Generator().manual_seed(0), [True] * 20_000)
     with torch.no_grad():
         distribution = learner.policy(torch.full((1, 3), 0.5))
-    expected = distribution.marginal.normal.log_std.exp().numpy()[0]
+    expected = distribution.normal.log_std.exp().numpy()[0]
     assert np.arctanh(played).std(0) == pytest.approx(expected, rel=0.03)
 
 

@@ -28,7 +28,7 @@ from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import service_note
 from rl_orch.io.files import private
 from rl_orch.io.machine import filesystem, hardware
-from rl_orch.io.processes.one_shot import ask
+from rl_orch.io.processes.one_shot import OneShotWorker
 from rl_orch.spec.model import Spec
 
 DATABASE = "rlctl.db"
@@ -130,7 +130,7 @@ def resolve_devices(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, lis
 def ask_torch() -> Devices:
     """Devices that torch sees, asked in a process of its own."""
     try:
-        done = ask(("check device",), "", timeout_s=TORCH_TIMEOUT_S)
+        done = OneShotWorker(("check device",)).ask("", timeout_s=TORCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         problem = f"torch did not load within {TORCH_TIMEOUT_S:.0f} s"
         return Devices(_version("torch"), problem=problem)

@@ -61,7 +61,7 @@ def save(
 def load(path: Path) -> CheckpointContents:
     """The checkpoint in a directory; or `Damaged` with the name of the file that is at fault.
 
-    Replay segments are not looked at: only a training that goes on needs them (`shelf.verify`).
+    Replay segments are not looked at: only a training that goes on needs them (`catalog.verify`).
     """
     files = sealed.read(path, FILES, noun=NOUN)
     document = _decode_state(path, files[STATE])

@@ -49,14 +49,11 @@ class ChainComparison:
 
 def compare(one: RunDir, other: RunDir) -> ChainComparison:
     """Hold every checkpoint and every event of two runs against each other, in their order."""
-    pairs = list(
-        zip_longest(catalog.all_names(one.checkpoints), catalog.all_names(other.checkpoints))
-    )
     events = [fold(read(run.events)) for run in (one, other)]
     links = [list(chain(run)) for run in (one, other)]
     difference = _first_in_checkpoints(one, other, links) or _first_in_events(*events)
     return ChainComparison(
-        checkpoints=sum(None not in pair for pair in pairs),
+        checkpoints=min(map(len, links)),
         events=len(_compared(events[0])),
         chain=links[0][-1].digest if links[0] else "",
         difference=difference or _in_final_evaluation(one, other),

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,6 @@ class SegmentEntry:
     name: str
     sha256: str
     bytes: int
-
-    def document(self) -> dict[str, Any]:
-        """The entry as JSON."""
-        return asdict(self)
 
 
 def entries(replay_meta: Any) -> tuple[SegmentEntry, ...]:

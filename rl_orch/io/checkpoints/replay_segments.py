@@ -25,7 +25,7 @@ from safetensors.numpy import load as decode
 from rl_orch.errors import Damaged, RlctlError
 from rl_orch.io.checkpoints import replay_files
 from rl_orch.io.checkpoints.replay_files import SegmentEntry
-from rl_orch.io.files.sealed import advice, sync_directory
+from rl_orch.io.files.sealed import sync_directory, unwritable
 from rl_orch.io.machine import hardware
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
@@ -118,11 +118,7 @@ def write(folder: Path, segment: SegmentLike) -> SegmentEntry:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RlctlError(
-            f"cannot write {NOUN} {path}: {error.strerror}",
-            path=str(path),
-            hint=advice(error),
-        ) from error
+        raise unwritable(f"{NOUN} {path}", path, error) from error
     return SegmentEntry(segment.name, sha256, size)
 
 

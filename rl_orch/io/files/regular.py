@@ -87,19 +87,25 @@ def read_text(path: Path, most: int = JSON_BYTES) -> str:
     return read(path, most).decode("utf-8")
 
 
+def read_note(path: Path) -> str:
+    """As `read_text`, for what may be missing or no text: then it is empty."""
+    try:
+        return read_text(path)
+    except (OSError, ValueError):
+        return ""
+
+
 def part(path: Path, offset: int, most: int) -> bytes:
     """Some bytes of a file that may be growing; none where there is none, `Damaged` if it is no
     file."""
     try:
-        fd = opened(path)
+        file = reader(path)
     except FileNotFoundError:
         return b""
     except NotRegular as error:
         raise damaged(path, error) from None
-    try:
-        return os.pread(fd, most, offset)
-    finally:
-        os.close(fd)
+    with file:
+        return os.pread(file.fileno(), most, offset)
 
 
 def size(path: Path) -> int:

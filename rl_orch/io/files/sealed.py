@@ -57,11 +57,7 @@ def write(
             _publish(temporary, path)
             sync_directory(path.parent)
     except OSError as error:
-        raise RlctlError(
-            f"cannot write {noun} {path}: {error.strerror}",
-            path=str(path),
-            hint=advice(error, then=then),
-        ) from error
+        raise unwritable(f"{noun} {path}", path, error, then=then) from error
     with suppress(OSError):
         discard(_aside(path))
 
@@ -166,6 +162,12 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def unwritable(what: str, path: Path, error: OSError, *, then: str = "resume") -> RlctlError:
+    """The error that something cannot be written, with advice; `then` is for once it can."""
+    hint = advice(error, then=then)
+    return RlctlError(f"cannot write {what}: {error.strerror}", path=str(path), hint=hint)
 
 
 def advice(error: OSError, *, then: str = "resume") -> str:

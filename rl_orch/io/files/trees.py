@@ -8,6 +8,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -180,11 +181,8 @@ def _data(path: Path, size: int) -> int:
     """The bytes that a copy of a file takes on a disk."""
     if size <= SMALL:
         return -(-size // BLOCK) * BLOCK
-    fd = regular.opened(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        pieces = list(islice(extents(fd, size), MOST_EXTENTS + 1))
-    finally:
-        os.close(fd)
+    with regular.reader(path, follow=False) as file:
+        pieces = list(islice(extents(file.fileno(), size), MOST_EXTENTS + 1))
     if len(pieces) > MOST_EXTENTS:
         return size
     return sum(-(-(end - start) // BLOCK) * BLOCK for start, end in pieces)
@@ -206,24 +204,21 @@ def _refuse_many(root: Path, entries: list[TreeEntry], newest: TreeEntry) -> Non
 
 
 def _copy_file(source: Path, entry: TreeEntry, target: Path, budget: _Budget) -> None:
-    reading = regular.opened(source, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            _refuse_changed(reading, entry, source)
-            for start, end in extents(reading, entry.size):
-                for at in range(start, end, AT_ONCE):
-                    _copy_bytes(reading, writing, at, min(at + AT_ONCE, end), source)
-                    budget.spend(min(AT_ONCE, end - at), source)
-            os.ftruncate(writing, entry.size)
-            _refuse_changed(reading, entry, source)
-            os.fchmod(writing, stat.S_IMODE(entry.mode) & 0o777)
-            os.utime(writing, ns=(entry.identity[-1], entry.identity[-1]))
-            os.fsync(writing)
-        finally:
-            os.close(writing)
-    finally:
-        os.close(reading)
+    with (
+        regular.reader(source, follow=False) as original,
+        open(target, "xb", opener=partial(os.open, mode=0o600)) as made,
+    ):
+        reading, writing = original.fileno(), made.fileno()
+        _refuse_changed(reading, entry, source)
+        for start, end in extents(reading, entry.size):
+            for at in range(start, end, AT_ONCE):
+                _copy_bytes(reading, writing, at, min(at + AT_ONCE, end), source)
+                budget.spend(min(AT_ONCE, end - at), source)
+        os.ftruncate(writing, entry.size)
+        _refuse_changed(reading, entry, source)
+        os.fchmod(writing, stat.S_IMODE(entry.mode) & 0o777)
+        os.utime(writing, ns=(entry.identity[-1], entry.identity[-1]))
+        os.fsync(writing)
 
 
 def _copy_bytes(reading: int, writing: int, start: int, end: int, source: Path) -> None:
@@ -271,9 +266,8 @@ def _changed(path: Path) -> Conflict:
 
 
 def _odd(path: Path, mode: int) -> BadInput:
-    what = "a link" if stat.S_ISLNK(mode) else regular.kind_of(mode)
     return BadInput(
-        f"{str(path)!r} is {what}; only files and folders can be copied",
+        f"{str(path)!r} is {regular.kind_of(mode)}; only files and folders can be copied",
         path=str(path),
         hint="Put the file that it stands for in its place, or remove it.",
     )

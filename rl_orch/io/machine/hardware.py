@@ -11,9 +11,8 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -34,31 +33,6 @@ class Gpu:
     index: str
     name: str
     memory_mb: int
-
-
-@dataclass(frozen=True, slots=True)
-class Boot:
-    """This boot of the system: its id where there is one, and its age on a clock that never jumps.
-
-    The age counts the time that the machine was asleep, where the system can tell.
-    """
-
-    id: str | None
-    age_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The resources that runs can be given."""
-
-    cpus: int
-    memory_mb: int
-    gpus: tuple[Gpu, ...]
-
-
-def capacity_facts() -> Facts:
-    """The resources that runs can be given on this machine."""
-    return Facts(cores(), memory_mb(), tuple(gpus()))
 
 
 def cores() -> int:
@@ -105,27 +79,18 @@ def gpus() -> list[Gpu]:
     return visible(listed(done.stdout), os.environ.get(VISIBLE))
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A GPU as `nvidia-smi` lists it."""
-
-    number: int
-    uuid: str
-    memory_mb: int
-    name: str
-
-
-def listed(printed: str) -> list[Listed]:
-    """The GPUs in what `nvidia-smi` printed; lines that are not about one are passed over."""
+def listed(printed: str) -> dict[int, Gpu]:
+    """The GPUs in what `nvidia-smi` printed, by its numbers and called by their UUIDs; lines that
+    are not about one are passed over."""
     found = (SMI_LINE.fullmatch(line.strip()) for line in printed.splitlines())
-    return [
-        Listed(int(line[1]), line[2], int(line[3]) if line[3].isdigit() else 0, line[4])
+    return {
+        int(line[1]): Gpu(line[2], line[4], int(line[3]) if line[3].isdigit() else 0)
         for line in found
         if line is not None
-    ]
+    }
 
 
-def visible(there: Sequence[Listed], variable: str | None) -> list[Gpu]:
+def visible(there: Mapping[int, Gpu], variable: str | None) -> list[Gpu]:
     """The GPUs that CUDA shows under a value of CUDA_VISIBLE_DEVICES, in its order.
 
     As CUDA reads it: numbers, or UUIDs by their beginnings; the first entry that is none of these,
@@ -133,7 +98,7 @@ def visible(there: Sequence[Listed], variable: str | None) -> list[Gpu]:
     variable a GPU is called by its UUID, since CUDA may count in another order than `nvidia-smi`.
     """
     if variable is None:
-        return [Gpu(gpu.uuid, gpu.name, gpu.memory_mb) for gpu in there]
+        return list(there.values())
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in variable.split(",")):
         found = _named(entry, there)
@@ -144,14 +109,15 @@ def visible(there: Sequence[Listed], variable: str | None) -> list[Gpu]:
     return chosen if len(set(names)) == len(names) else []
 
 
-def _named(entry: str, there: Sequence[Listed]) -> Gpu | None:
+def _named(entry: str, there: Mapping[int, Gpu]) -> Gpu | None:
     if entry.startswith("MIG-"):  # A slice of a GPU, which this query does not list.
         return Gpu(entry, "MIG device", 0)
     if entry.isdecimal():
-        found = [gpu for gpu in there if gpu.number == int(entry)]
+        found = [gpu for number, gpu in there.items() if number == int(entry)]
     else:
-        found = [gpu for gpu in there if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
-    return Gpu(entry, found[0].name, found[0].memory_mb) if len(found) == 1 else None
+        uuids = there.values() if entry.startswith("GPU-") else ()
+        found = [gpu for gpu in uuids if gpu.index.startswith(entry)]
+    return replace(found[0], index=entry) if len(found) == 1 else None
 
 
 def has_mps() -> bool:
@@ -163,12 +129,3 @@ def open_files() -> int:
     """The number of files, sockets and pipes a process may have open at once."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def boot() -> Boot:
-    """This boot of the system."""
-    try:
-        known = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        known = None
-    return Boot(known, time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))

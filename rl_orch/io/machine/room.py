@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.errors import RlctlError
-from rl_orch.io.machine.hardware import nearest
+from rl_orch.io.machine.hardware import MIB, nearest
 
 SPARE_BYTES = 64 << 20
 """What stays free on the disk: for the database, and for runs that are at work."""
-
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,8 @@ def _index(path: Path) -> Any:
 
 
 def _write_tensorboard(source: Path, folder: Path) -> None:
-    sink = plugins.load("trackers", "tensorboard")(folder)
-    try:
-        history = folded(source, (EventKind.EPISODE, *names.NUMERIC))
+    history = folded(source, (EventKind.EPISODE, *names.NUMERIC))
+    with closing(plugins.load("trackers", "tensorboard")(folder)) as sink:
         while batch := [*islice(history, _BATCH)]:
             sink.write(batch)
             sink.flush()
-    finally:
-        sink.close()

@@ -6,12 +6,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
-
-from pydantic import ValidationError
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.io.files import regular, sealed
@@ -164,19 +163,19 @@ def read(path: Path, *, digest: str | None = None) -> Bundle:
     if digest is not None and found != digest:
         raise _damaged(path, f"is not the one that was meant: its digest is {found}, not {digest}")
     _refuse_long(path, files)
-    document = _document(path, files[DOCUMENT])
+    with _reading(path, DOCUMENT):
+        document = Document.model_validate_json(files[DOCUMENT])
+    if POLICY not in document.policies:
+        raise _damaged(path, f"has no policy {POLICY!r}: {DOCUMENT}")
     _compare_digests(path, document, files)
     for name in GRAPHS:
         if name in files:
             _refuse_external(path, name, files[name])
-    return Bundle(
-        path=path,
-        document=document,
-        spec=_spec(path, files[SPEC]),
-        report=_report(path, files[REPORT]),
-        digest=found,
-        files=files,
-    )
+    with _reading(path, SPEC):
+        spec = Spec.model_validate(upgraded(parse(files[SPEC], source=SPEC)))
+    with _reading(path, REPORT):
+        report = EvalReport.model_validate(json.loads(files[REPORT])[POLICY])
+    return Bundle(path, document, spec, report, found, files)
 
 
 def _names(path: Path) -> tuple[str, ...]:
@@ -201,16 +200,6 @@ def _refuse_long(path: Path, files: Mapping[str, bytes]) -> None:
             raise _damaged(path, problem)
 
 
-def _document(path: Path, data: bytes) -> Document:
-    try:
-        document = Document.model_validate_json(data)
-    except (ValidationError, ValueError, RecursionError) as error:
-        raise _damaged(path, f"cannot be read: {DOCUMENT}: {_first_line(error)}") from None
-    if POLICY not in document.policies:
-        raise _damaged(path, f"has no policy {POLICY!r}: {DOCUMENT}")
-    return document
-
-
 def _compare_digests(path: Path, document: Document, files: dict[str, bytes]) -> None:
     """Compare a policy's files to what the document says of them; a manifest may have been written
     anew."""
@@ -222,31 +211,21 @@ def _compare_digests(path: Path, document: Document, files: dict[str, bytes]) ->
 
 
 def _refuse_external(path: Path, name: str, data: bytes) -> None:
-    try:
+    with _reading(path, name):
         places = onnx_files.external_data(data)
-    except onnx_files.Unreadable as error:
-        raise _damaged(path, f"cannot be read: {name}: {error}") from None
     if places:
         raise _damaged(path, f"has a graph that reads data outside itself: {name}: {places[0]!r}")
 
 
-def _spec(path: Path, data: bytes) -> Spec:
+@contextmanager
+def _reading(path: Path, name: str) -> Iterator[None]:
+    """A block that reads a file of a bundle, in which whatever is wrong is damage."""
     try:
-        return Spec.model_validate(upgraded(parse(data, source=SPEC)))
-    except (BadInput, ValueError) as error:
-        raise _damaged(path, f"cannot be read: {SPEC}: {_first_line(error)}") from None
-
-
-def _report(path: Path, data: bytes) -> EvalReport:
-    try:
-        return EvalReport.model_validate(json.loads(data)[POLICY])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, f"cannot be read: {REPORT}: {_first_line(error)}") from None
+        yield
+    except (BadInput, ValueError, KeyError, TypeError, RecursionError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise _damaged(path, f"cannot be read: {name}: {why}") from None
 
 
 def _damaged(path: Path, problem: str) -> Damaged:
     return sealed.damaged(path, problem, noun=NOUN)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

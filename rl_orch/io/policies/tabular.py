@@ -117,12 +117,6 @@ def kind_of(path: Path) -> str:
     return kind
 
 
-def plain(actions: NDArray[Any]) -> list[Any]:
-    """Actions as JSON has them."""
-    rows: list[Any] = actions.tolist()
-    return rows
-
-
 class Output:
     """A file of actions that appears whole or not at all."""
 
@@ -327,7 +321,7 @@ class _JsonSink:
         self._file = path.open("w", encoding="utf-8")
 
     def write(self, actions: NDArray[Any]) -> None:
-        self._file.writelines(json.dumps({"action": row}) + "\n" for row in plain(actions))
+        self._file.writelines(json.dumps({"action": row}) + "\n" for row in actions.tolist())
 
     def close(self) -> None:
         self._file.close()

@@ -12,6 +12,8 @@ from rl_orch.io.processes.environment import program_variables
 from rl_orch.io.processes.subreaper import ENDS_WITHIN_S
 from rl_orch.spec.model import Spec
 
+CHECK_TIMEOUT_S = 120.0
+
 
 class OneShotWorker:
     """A child that waits for one question: a module of ours and its arguments. It ends without an
@@ -56,11 +58,17 @@ class OneShotWorker:
         return "\n".join(lines)
 
 
-def ask(
-    words: Sequence[str], question: str, *, timeout_s: float
+def checked(
+    worker: OneShotWorker, question: str, *, doing: str
 ) -> subprocess.CompletedProcess[str]:
-    """The reply of a child that is started for one question."""
-    return OneShotWorker(words).ask(question, timeout_s=timeout_s)
+    """The reply of a child that checks something; a BadInput if that takes too long."""
+    try:
+        return worker.ask(question, timeout_s=CHECK_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"{doing} took longer than {CHECK_TIMEOUT_S:.0f} s",
+            hint="Make the environment by hand to see what it waits for.",
+        ) from None
 
 
 def check_question(spec: Spec, module_path: Sequence[str]) -> str:

@@ -191,10 +191,7 @@ class RunDir:
 
     def evaluation_problem(self) -> str | None:
         """The reason why the final evaluation failed, in a sentence; if it came to say so."""
-        try:
-            return regular.read_text(self.path / "evals" / "problem.txt").strip()[:2000] or None
-        except (OSError, ValueError):
-            return None
+        return regular.read_note(self.path / "evals" / "problem.txt").strip()[:2000] or None
 
     def write_certificate(self, certificate: Certificate) -> None:
         """Keep what was certified about the run."""
@@ -243,10 +240,7 @@ class RunDir:
 
     def gpus(self) -> tuple[str, ...]:
         """The GPUs that were set aside for the run."""
-        try:
-            return tuple(regular.read_text(self.path / "gpus").split())
-        except (OSError, ValueError):
-            return ()
+        return tuple(regular.read_note(self.path / "gpus").split())
 
     def pin(self, names: Collection[str]) -> None:
         """Note which checkpoints the registry needs, before a root that prunes is started."""
@@ -270,10 +264,9 @@ class RunDir:
 
     def noted_attempt(self) -> int:
         """The attempt whose turn it is; 0 where none was noted."""
-        try:
-            return int(regular.read_text(self.path / "attempt"))
-        except (OSError, ValueError):
-            return 0
+        with suppress(ValueError):
+            return int(regular.read_note(self.path / "attempt"))
+        return 0
 
     def note_standby(self, attempt: int, cookie: str) -> None:
         """Note durably by which cookie a standby is known, before it begins that attempt."""

@@ -1,8 +1,7 @@
 """Disk space that is set aside: a run whose disk is full can still say so."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from rl_orch.io.files import regular
@@ -11,29 +10,19 @@ RESERVE_BYTES = 256 << 10
 """Room for an attempt's last events, and for what a database on the same disk must write."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
-    """A file that only takes up room."""
-
-    path: Path
-
-    def release(self) -> None:
-        """Give the room back to the disk."""
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
-
-
 @contextmanager
-def reserved(folder: Path) -> Iterator[Reserve]:
-    """Some room on the folder's disk; none if the disk has none left to begin with."""
-    reserve = Reserve(folder / ".reserve")
+def reserved(folder: Path) -> Iterator[Callable[[], None]]:
+    """Some room on the folder's disk, taken up by a file; none if the disk has none left to begin
+    with. What it gives is called to have the room back earlier."""
+    path = folder / ".reserve"
+
+    def release() -> None:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
     try:
         with suppress(OSError):
-            _take(reserve.path)
-        yield reserve
+            regular.write(path, bytes(RESERVE_BYTES))
+        yield release
     finally:
-        reserve.release()
-
-
-def _take(path: Path) -> None:
-    regular.write(path, bytes(RESERVE_BYTES))
+        release()

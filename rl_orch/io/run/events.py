@@ -4,6 +4,7 @@ Writing, reading, following a file as it grows, and folding the attempts of a ru
 What the events mean is not decided here.
 """
 
+import json
 import math
 import os
 import threading
@@ -12,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rl_orch.errors import RlctlError
@@ -110,12 +110,7 @@ class EventWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _append(self, event: Event) -> None:
@@ -235,19 +230,27 @@ def fold(events: Iterable[Event]) -> list[Event]:
     up to those positions stay. An event that comes after the start of a newer attempt is late, and
     is left out too. An attempt that names no position continues nothing.
     """
-    timely: list[Event] = []
+    told = list(events)
     starts: dict[int, tuple[int, int] | None] = {}
-    newest = 0
-    for event in events:
-        if is_start(event):
-            starts.setdefault(event.attempt, continued(event))
-            newest = max(newest, event.attempt)
-        if event.attempt >= newest:
-            timely.append(event)
+    for event in filter(is_start, told):
+        starts.setdefault(event.attempt, continued(event))
+    _, timely = in_time(told, 0)
     if not timely:
         return []
     lasts = limits(max(event.attempt for event in timely), starts)
     return [event for event in timely if event.seq <= lasts.get(event.attempt, 0)]
+
+
+def in_time(events: Iterable[Event], newest: int) -> tuple[int, list[Event]]:
+    """The newest attempt after some events, and those that did not come after the start of a newer
+    one than theirs."""
+    timely = []
+    for event in events:
+        if is_start(event):
+            newest = max(newest, event.attempt)
+        if event.attempt >= newest:
+            timely.append(event)
+    return newest, timely
 
 
 def folded(path: Path, kinds: Collection[EventKind]) -> Iterator[Event]:
@@ -368,7 +371,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int | Integral):
         return int(value)
     if isinstance(value, float | Real):
-        return float(value) if math.isfinite(value) else _word(float(value))
+        return float(value) if math.isfinite(value) else json.dumps(float(value))
     if isinstance(value, str):
         return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
     if depth == _DEPTH:
@@ -383,9 +386,3 @@ def _plain(value: Any, depth: int = 0) -> Any:
         f"an event cannot hold a {type(value).__name__}: "
         "numbers, strings, None, lists and mappings only"
     )
-
-
-def _word(number: float) -> str:
-    if math.isnan(number):
-        return "NaN"
-    return "Infinity" if number > 0 else "-Infinity"

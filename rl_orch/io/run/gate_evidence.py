@@ -130,10 +130,7 @@ def say(directory: RunDir, doing: str | None) -> None:
 
 def said(directory: RunDir) -> str | None:
     """The note on what is being gathered."""
-    try:
-        return regular.read_text(_doing_file(directory)).strip()[:LONGEST] or None
-    except (OSError, ValueError):
-        return None
+    return regular.read_note(_doing_file(directory)).strip()[:LONGEST] or None
 
 
 def read(directory: RunDir, name: str, digest: str | None) -> GateEvidence | None:

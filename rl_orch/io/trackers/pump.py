@@ -150,7 +150,7 @@ class Pump:
 
     def _deliver(self, batch: events.Tail) -> None:
         """Write and flush a batch, however often that takes; leave it undone if time is over."""
-        attempt, timely = _timely(batch.events, self._progress.attempt)
+        attempt, timely = events.in_time(batch.events, self._progress.attempt)
         taken = self._insist(partial(self._sink.write, timely))
         if not taken or not self._insist(self._sink.flush):
             return
@@ -190,17 +190,6 @@ class _Progress:
     offset: int
     attempt: int
     written: int = 0
-
-
-def _timely(batch: tuple[Event, ...], newest: int) -> tuple[int, list[Event]]:
-    """The newest attempt after a batch, and its events without those of superseded attempts."""
-    timely = []
-    for event in batch:
-        if events.is_start(event):
-            newest = max(newest, event.attempt)
-        if event.attempt >= newest:
-            timely.append(event)
-    return newest, timely
 
 
 def _read_note(path: Path) -> _Progress:

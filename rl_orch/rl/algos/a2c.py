@@ -54,16 +54,8 @@ class A2C(PolicyLearner):
         return torch.stack((policy_loss, value_loss, entropy, grad_norm)).detach()
 
     def _step_by(self, updates: PolicyUpdates, rollout: Rollout, learning_rate: float) -> Tensor:
-        rows = len(rollout.actions)
-        terms = updates.run(
-            rollout,
-            np.arange(rows),
-            np.array([0, rows]),
-            learning_rate,
-            value=self.options.vf_coef,
-            entropy=self.ent_coef,
-            standardize=self.options.normalize_advantage,
-        )
+        rows, weights = len(rollout.actions), self.loss_weights()
+        terms = updates.run(rollout, np.arange(rows), np.array([0, rows]), learning_rate, weights)
         return terms[0, : len(METRICS)]
 
 

@@ -107,19 +107,9 @@ class PPO(PolicyLearner):
     def _pass_by(
         self, updates: PolicyUpdates, rollout: Rollout, learning_rate: float, clip_range: float
     ) -> Terms:
-        options = self.options
         order, bounds = self.rollouts.order(rollout, self._parts(rollout), self._generator)
-        terms = updates.run(
-            rollout,
-            order,
-            bounds,
-            learning_rate,
-            clip=clip_range,
-            clip_values=options.clip_range_vf,
-            value=options.vf_coef,
-            entropy=self.ent_coef,
-            standardize=options.normalize_advantage,
-        )
+        weights = self.loss_weights(clip_range, self.options.clip_range_vf)
+        terms = updates.run(rollout, order, bounds, learning_rate, weights)
         sizes = torch.from_numpy(np.diff(bounds[: len(terms) + 1])).double()
         return [*terms[:, : len(LOSSES)]], (sizes @ terms[:, len(LOSSES) :]) / sizes.sum()
 

@@ -51,7 +51,7 @@ from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.precision import compiled
 from rl_orch.rl.policies.distributions import SquashedGaussian, StateDependentGaussian
 from rl_orch.rl.policies.encoders import build_encoder
-from rl_orch.rl.policies.exploration import NoisyActions
+from rl_orch.rl.policies.exploration import ActorWrapper, NoisyActions
 from rl_orch.rl.policies.nets import MLP, initialize
 from rl_orch.rl.policies.policy import Actor, Decision, Inputs, PolicyInput, Setup, new_policy
 from rl_orch.rl.policies.twin_critics import ContinuousPolicy
@@ -81,13 +81,13 @@ class SquashedPolicy(ContinuousPolicy):
         deviations = torch.full((sizes[-1], self.action_size), network.log_std_init)
         self.log_std = nn.Parameter(deviations) if spec.train.use_sde else None
 
-    def forward(self, inputs: Inputs) -> SquashedGaussian | StateDependentGaussian:
+    def forward(self, inputs: Inputs) -> SquashedGaussian:
         """π(· | s) of processed observations, with gradients."""
         hidden = self.trunk(self.encoder(inputs))
         outputs = self.head(hidden).float()
         if self.log_std is not None:
             mean = outputs.clamp(*MEAN_BOUNDS)
-            return StateDependentGaussian(mean, hidden.float(), self.log_std, squashed=True)
+            return StateDependentGaussian(mean, hidden.float(), self.log_std)
         mean, log_std = outputs.chunk(2, -1)
         return SquashedGaussian(mean, log_std.clamp(*LOG_STD_BOUNDS))
 
@@ -110,25 +110,18 @@ class SquashedPolicy(ContinuousPolicy):
         )
 
 
-class StateDependentNoise:
+class StateDependentNoise(ActorWrapper):
     """Explores with gSDE: while a copy keeps its matrix, noise is a function of the state.
 
     Between rollouts all matrices are renewed, so there is nothing that a snapshot would need.
     """
 
-    memory_size = 0
-
     def __init__(self, policy: SquashedPolicy, every: int) -> None:
-        self.to_env = policy.to_env
+        super().__init__(policy)
         self._policy = policy
         self._every = every
         self._matrices: Tensor | None = None
         self._ages = np.zeros(0, np.int64)
-
-    @property
-    def device(self) -> torch.device:
-        """The policy's device."""
-        return self._policy.device
 
     def renew(self) -> None:
         """Draw a new matrix for every copy, at the next decision."""

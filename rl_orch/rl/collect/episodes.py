@@ -78,28 +78,34 @@ def extremes(played: Iterable[PlayedEpisode]) -> tuple[PlayedEpisode, PlayedEpis
     return best, min(episodes, key=lambda each: (each.ret, each.number))
 
 
+@dataclass(frozen=True, slots=True)
+class EpisodeNumbers:
+    """The episodes of a seed that are to be played: as many, from number `first` on."""
+
+    seed: int
+    first: int
+    count: int
+
+
 def play(
     policy: Actor,
     spec: Spec,
     envs: vector.Envs,
-    *,
-    seed: int,
-    first: int,
-    episodes: int,
+    numbers: EpisodeNumbers,
     generator: torch.Generator | None,
     extras: Extras,
     tell: Callable[[int], None],
 ) -> list[PlayedEpisode]:
-    """The episodes from number `first` on, in the order of their numbers.
+    """The episodes of these numbers, in their order.
 
     `tell` is called with how many are done whenever one is.
     Each lane plays a fixed share: were the first to finish counted, short episodes would be.
     """
-    playing = _Playing(envs, spec, seed, first, episodes, extras)
+    playing = _Playing(envs, spec, numbers, extras)
     resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
     lanes = envs.num_envs
     resetting = np.zeros(lanes, np.bool_)
-    observations, infos = vector.reset(envs, seed, numbered=True, first=first)
+    observations, infos = vector.reset(envs, numbers.seed, numbered=True, first=numbers.first)
     begins, memory = np.ones(lanes, np.bool_), None
     masked = spec.agent.action_masks and spec.runner.name != "external"
     choices = sum(choices_of(envs.single_action_space))
@@ -114,7 +120,7 @@ def play(
         )
         ended = np.logical_or(terminated, truncated)
         if playing.note(actions, rewards, terminated, truncated, infos, ended, resetting):
-            tell(episodes - playing.left)
+            tell(numbers.count - playing.left)
         begins = resetting if resets_next else ended
         if resets_next:
             resetting = ended
@@ -125,21 +131,20 @@ class _Playing:
     """Returns, lengths and extras of the episodes of each lane so far."""
 
     def __init__(
-        self,
-        envs: vector.Envs,
-        spec: Spec,
-        seed: int,
-        first: int,
-        episodes: int,
-        extras: Extras,
+        self, envs: vector.Envs, spec: Spec, numbers: EpisodeNumbers, extras: Extras
     ) -> None:
         lanes = envs.num_envs
-        self.left = episodes
-        self._spec, self._seed, self._first, self._extras = spec, seed, first, extras
+        self.left = numbers.count
+        self._spec, self._seed, self._first, self._extras = (
+            spec,
+            numbers.seed,
+            numbers.first,
+            extras,
+        )
         self._numbered = vector.numbers_episodes(envs)
         declared = envs.spec.max_episode_steps if envs.spec else None
         self._limit = math.inf if declared or spec.env.max_episode_steps else ENDLESS
-        self._shares = [len(range(lane, episodes, lanes)) for lane in range(lanes)]
+        self._shares = [len(range(lane, numbers.count, lanes)) for lane in range(lanes)]
         self._played: list[list[PlayedEpisode]] = [[] for _ in range(lanes)]
         self._kept: tuple[PlayedEpisode, ...] = ()
         self._returns = np.zeros(lanes)

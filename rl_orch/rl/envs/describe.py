@@ -81,10 +81,8 @@ def describe(spec: Spec) -> EnvDescription:
     # An environment is somebody else's code: importing or making it may raise anything.
     except Exception as error:
         raise SpecInvalid([refusals.explain(spec, error)]) from error
-    try:
+    with closing(envs):
         return _described(spec, envs)
-    finally:
-        envs.close()
 
 
 def try_out(spec: Spec) -> list[Problem]:
@@ -125,7 +123,7 @@ def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
         _expected_actions(spec, env),
         _expected_policy(spec, env),
         *_encoders(spec, env),
-        *_maskable(spec, env),
+        _maskable(spec, env),
         *_useless_observation_options(spec, env),
         *_left_to_the_plugin(spec),
         *([] if spec.agent.algorithm in BUILT_IN else checks.pairing(spec, traits)),
@@ -296,19 +294,17 @@ def _encoders(spec: Spec, env: EnvDescription) -> list[Problem]:
     return [Problem("feature.encoder", encoder, sentence) for sentence in sentences]
 
 
-def _maskable(spec: Spec, env: EnvDescription) -> list[Problem]:
+def _maskable(spec: Spec, env: EnvDescription) -> Problem | None:
     """Masks say which choices are allowed, so that there must be choices."""
     if not spec.agent.action_masks or env.action.kind in ("Discrete", "MultiDiscrete"):
-        return []
-    return [
-        Problem(
-            "agent.action_masks",
-            True,
-            f"agent.action_masks is true, but {env.id} takes {env.action.kind} actions; "
-            "only Discrete and MultiDiscrete ones can be masked",
-            "Leave it out.",
-        )
-    ]
+        return None
+    return Problem(
+        "agent.action_masks",
+        True,
+        f"agent.action_masks is true, but {env.id} takes {env.action.kind} actions; "
+        "only Discrete and MultiDiscrete ones can be masked",
+        "Leave it out.",
+    )
 
 
 def _expected_actions(spec: Spec, env: EnvDescription) -> Problem | None:

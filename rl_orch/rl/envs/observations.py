@@ -21,11 +21,11 @@ def flat_space(space: Space[Any]) -> Space[Any]:
     same order."""
     if not isinstance(space, _COMPOSITE):
         return space
-    leaves = OrderedDict(_leaves(space))
-    count = sum(1 for _ in _leaves(space))
-    if count == 0:
+    parts = list(_leaves(space))
+    leaves = OrderedDict(parts)
+    if not parts:
         raise BadInput(f"the observation space {space} has no parts", path="env.id")
-    if len(leaves) < count:
+    if len(leaves) < len(parts):
         raise BadInput(
             f"the observation space {space} has different parts of the same name, "
             f"when their keys are joined by '/': {', '.join(leaves)}",

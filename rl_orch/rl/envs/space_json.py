@@ -1,5 +1,6 @@
 """Spaces as JSON and back, for policies whose environment is not there."""
 
+import json
 import math
 from typing import Any
 
@@ -64,9 +65,7 @@ def _nested(values: Any) -> Any:
 
 
 def _number(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "Infinity" if value > 0 else "-Infinity"
+    return value if math.isfinite(value) else json.dumps(value)
 
 
 def _array(bound: Any, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:

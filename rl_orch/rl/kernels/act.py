@@ -35,19 +35,21 @@ class KernelHead(NamedTuple):
     high: float = math.inf
 
 
+class Deciding(NamedTuple):
+    """A policy's part of a network: weights, layers, what outputs mean, what flows through it."""
+
+    vector: Floats
+    table: Table
+    head: KernelHead
+    flow: Floats
+
+
 @kernel
-def choose(
-    vector: Floats,
-    table: Table,
-    head: KernelHead,
-    rows: int,
-    flow: Floats,
-    noise: Floats,
-    choices: NDArray[np.int64],
-) -> None:
+def choose(by: Deciding, rows: int, noise: Floats, choices: NDArray[np.int64]) -> None:
     """Choices (N,) for the inputs (N, I) in `flow`: where logits less log E are greatest, for the
     noise E (N, n) given, or where values are; without noise, the greatest outputs of all."""
-    forward(vector, table, rows, flow)
+    head, flow = by.head, by.flow
+    forward(by.vector, by.table, rows, flow)
     for row in range(rows):
         at = rows * head.place + row * head.actions * head.each
         best = -math.inf
@@ -63,18 +65,11 @@ def choose(
 
 
 @kernel
-def move(
-    vector: Floats,
-    table: Table,
-    head: KernelHead,
-    rows: int,
-    flow: Floats,
-    noise: Floats,
-    moves: Floats,
-) -> None:
+def move(by: Deciding, rows: int, noise: Floats, moves: Floats) -> None:
     """Actions (N, A), flat, for the inputs (N, I) in `flow`; with standard normal noise (N, A), or
     without it."""
-    forward(vector, table, rows, flow)
+    vector, head, flow = by.vector, by.head, by.flow
+    forward(vector, by.table, rows, flow)
     count = head.actions
     for row in range(rows):
         at = rows * head.place + row * count * head.each
@@ -97,35 +92,33 @@ class KernelActor:
     ) -> None:
         self.device, self.to_env = policy.device, policy.to_env
         self.pipeline = policy.pipeline
-        self.vector = vector.numpy()
-        self.table, self._columns = network
+        self._vector = vector.numpy()
+        self._table, self._columns = network
         self.head = head
         self._shape = policy.action_space.shape or ()
         self._chooses = head.kind in (CHOICE, VALUES)
         self._flow = memory(0)
         self._none = np.empty(0, np.float32)
 
-    def flow(self, rows: int) -> Floats:
-        """Memory for what flows through the network."""
+    def deciding(self, rows: int) -> Deciding:
+        """Its network, with memory for so many rows."""
         if len(self._flow) < rows * self._columns:
             self._flow = memory(rows * self._columns)
-        return self._flow
+        return Deciding(self._vector, self._table, self.head, self._flow)
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape): sampled, or the likeliest without a generator."""
         inputs = self.pipeline.process(seen.observations)
         assert isinstance(inputs, np.ndarray)
         rows, width = inputs.shape
-        flow = self.flow(rows)
-        flow[: rows * width] = inputs.reshape(-1)
-        head, noise = self.head, self._noise(rows, generator)
-        common = (self.vector, self.table, head, rows, flow, noise)
+        by, noise = self.deciding(rows), self._noise(rows, generator)
+        by.flow[: rows * width] = inputs.reshape(-1)
         if self._chooses:
             choices = np.empty(rows, np.int64)
-            choose(*common, choices)
+            choose(by, rows, noise, choices)
             return Decision(choices)
-        moves = np.empty(rows * head.actions, np.float32)
-        move(*common, moves)
+        moves = np.empty(rows * self.head.actions, np.float32)
+        move(by, rows, noise, moves)
         return Decision(moves.reshape(rows, *self._shape))
 
     def _noise(self, rows: int, generator: torch.Generator | None) -> Floats:

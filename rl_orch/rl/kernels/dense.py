@@ -7,7 +7,7 @@ gradients are in flat vectors too. So branches are a matter of which columns a l
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -26,6 +26,15 @@ from rl_orch.rl.jit import (
 
 Table = NDArray[np.int64]
 """(layers, 8); a row for each layer, in the order in which they run."""
+
+
+class NetworkMemory(NamedTuple):
+    """The layers of a network, what flows through them, and the slopes there."""
+
+    table: Table
+    flow: Floats
+    slopes: Floats
+
 
 WEIGHTS, BIASES, INPUTS, OUTPUTS, SOURCE, PLACE, ACTIVATION, ROLE = range(8)
 """Columns of a table: where weights (O, I) and biases (O,) begin in the vector, I and O, the

@@ -1,18 +1,16 @@
 """`KernelEngine`: kernels behind the `Engine` seam. Loaded by name, with Numba, when chosen."""
 
-from collections.abc import Mapping
-
 from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.envs.vector import Envs
 from rl_orch.rl.kernels import off_policy, on_policy
 from rl_orch.rl.kernels.act import KernelActor
 from rl_orch.rl.kernels.rollouts import KernelStepper
-from rl_orch.rl.learn.engine import Engine
+from rl_orch.rl.learn.engine import Engine, TrainedCritics
 from rl_orch.rl.learn.optimizer import Optimizer, Target
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import PolicyModule
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
-from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy
 
 
 class KernelEngine(Engine):
@@ -45,19 +43,9 @@ class KernelEngine(Engine):
         """Updates of a Q-network in kernels."""
         return off_policy.KernelValueUpdates(policy, optimizer, target, double=double)
 
-    def critic_updates(
-        self,
-        policy: ContinuousPolicy,
-        critics: TwinCritics,
-        target_critics: Target[TwinCritics],
-        optimizers: Mapping[str, Optimizer],
-        *,
-        threads: int,
-    ) -> off_policy.KernelCriticUpdates:
+    def critic_updates(self, trained: TrainedCritics) -> off_policy.KernelCriticUpdates:
         """Updates of twin critics and their policy in kernels."""
-        return off_policy.KernelCriticUpdates(
-            policy, critics, target_critics, optimizers, threads=threads
-        )
+        return off_policy.KernelCriticUpdates(trained)
 
     def stepper(self, envs: Envs) -> KernelStepper | None:
         """Rollouts in kernels, of native environments."""

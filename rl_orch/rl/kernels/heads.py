@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.jit import Floats, part
+from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -67,8 +68,7 @@ def normal_slopes(
     flow: Floats,
     slopes: Floats,
     at: int,
-    vector: Floats,
-    gradient: Floats,
+    descent: OptimizerArrays,
     log_std: int,
     action: Floats,
     by_log_prob: float,
@@ -78,6 +78,7 @@ def normal_slopes(
 
     ∂ log π / ∂ mean = z / std,  ∂ log π / ∂ log std = z² - 1,  ∂H / ∂ log std = 1.
     """
+    vector, gradient = descent.vector, descent.gradient
     for k in range(len(action)):
         narrow = math.exp(-vector[log_std + k])
         z = (action[k] - flow[at + k]) * narrow

@@ -7,9 +7,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_orch.rl.data.batch import Column
 from rl_orch.rl.kernels import dense
-from rl_orch.rl.kernels.dense import IDENTITY, READS_INPUTS, ROLE, SHARES_SOURCE, SOURCE, Table
+from rl_orch.rl.kernels.dense import (
+    IDENTITY,
+    READS_INPUTS,
+    ROLE,
+    SHARES_SOURCE,
+    SOURCE,
+    NetworkMemory,
+    Table,
+)
 from rl_orch.rl.policies.nets import MLP
+from rl_orch.rl.policies.observations import ObservationPipeline
 
 
 class Network(NamedTuple):
@@ -26,6 +36,21 @@ def memory(size: int) -> NDArray[np.float32]:
     return block
 
 
+def inputs_of(pipeline: ObservationPipeline, observations: Column) -> NDArray[np.float32]:
+    """Observations as kernels take them, (B, I); they train on single vectors alone."""
+    processed = pipeline.process(observations)
+    assert isinstance(processed, np.ndarray)
+    return np.ascontiguousarray(processed)
+
+
+def actions_of(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions as kernels take them: choices (B,) or moves (B, A), and none of the other."""
+    if actions.dtype.kind == "i":
+        return actions.astype(np.int64, copy=False), np.empty((0, 0), np.float32)
+    rows = actions.reshape(len(actions), -1)
+    return np.empty(0, np.int64), np.ascontiguousarray(rows, np.float32)
+
+
 class Flows:
     """Memory for what flows through a network, and for its slopes; it grows with the rows."""
 
@@ -33,12 +58,12 @@ class Flows:
         self.network = network
         self._flow = self._slopes = memory(0)
 
-    def of(self, rows: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def of(self, rows: int) -> NetworkMemory:
         """Memory for so many rows, or more."""
         size = rows * self.network.columns
         if len(self._flow) < size:
             self._flow, self._slopes = memory(size), memory(size)
-        return self._flow, self._slopes
+        return NetworkMemory(self.network.table, self._flow, self._slopes)
 
 
 class Plan:

@@ -1,37 +1,39 @@
 """Learners from replayed transitions in kernels: how their networks are laid out, and updates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_orch.rl.jit import Floats
 from rl_orch.rl.kernels.act import BOUNDED, SQUASHED, VALUES, KernelActor, KernelHead
-from rl_orch.rl.kernels.networks import Flows, Plan, memory
+from rl_orch.rl.kernels.networks import Flows, Plan, actions_of, inputs_of, memory
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.kernels.q_learning import Transitions, Values, improve_values
 from rl_orch.rl.kernels.twin_critics import (
     Delayed,
     Layers,
+    Portion,
     Soft,
     delayed_actor,
     delayed_critics,
     soft_actor,
     soft_critics,
 )
-from rl_orch.rl.learn.engine import Update
+from rl_orch.rl.learn.engine import TrainedCritics, Update
 from rl_orch.rl.learn.optimizer import Optimizer, Target, flattened
 from rl_orch.rl.policies.policy import PolicyModule
 from rl_orch.rl.policies.q_network import QNetwork
-from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy
 from rl_orch.rl.replay.buffer import Sample
 
 WORTH_SHARING = 2_000_000
 """Products of numbers in a pass through the critics, from which on two threads pay."""
+
+_Part: TypeAlias = tuple[Portion, slice]
 
 
 def value_actor(policy: QNetwork) -> KernelActor:
@@ -71,36 +73,18 @@ class KernelValueUpdates:
 
     def improve(self, sample: Sample, learning_rate: float) -> Update:
         """One step of gradient descent."""
-        rows = len(sample.rewards)
-        flow, slopes = self._flows.of(rows)
-        errors, terms = np.empty(rows), np.empty(3)
-        improve_values(
+        terms, errors = improve_values(
             self._arrays,
             self._optimizer.steps,
             learning_rate,
-            self._flows.network.table,
+            self._flows.of(len(sample.rewards)),
             self._values,
             self._target,
             self._double,
             _transitions(self._policy, sample),
-            flow,
-            slopes,
-            errors,
-            terms,
         )
         self._optimizer.steps += 1
         return Update(torch.from_numpy(terms), torch.from_numpy(errors))
-
-
-class _Part(NamedTuple):
-    """Part of the rows drawn, and where it is worked on."""
-
-    rows: slice
-    drawn: Transitions
-    actor: Layers
-    critics: Layers
-    gradients: Mapping[str, Floats]
-    terms: NDArray[np.float64]
 
 
 class KernelCriticUpdates:
@@ -110,19 +94,12 @@ class KernelCriticUpdates:
     the two parts are added up in either case, so that the number of threads changes no result.
     """
 
-    def __init__(
-        self,
-        policy: ContinuousPolicy,
-        critics: TwinCritics,
-        target_critics: Target[TwinCritics],
-        optimizers: Mapping[str, Optimizer],
-        *,
-        threads: int,
-    ) -> None:
+    def __init__(self, trained: TrainedCritics) -> None:
+        policy, critics = trained.policy, trained.critics
         self._policy = policy
-        self._optimizers = optimizers
-        self._arrays = {name: optimizers[name].arrays for name in ("policy", "critics")}
-        self._target = target_critics.vector.numpy()
+        self._optimizers = trained.optimizers
+        self._arrays = {name: self._optimizers[name].arrays for name in ("policy", "critics")}
+        self._target = trained.target_critics.vector.numpy()
         plan, place = _policy_plan(policy)
         self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
         plan = Plan(flattened(critics), policy.pipeline.size + policy.action_size)
@@ -134,48 +111,21 @@ class KernelCriticUpdates:
         self._critics = [(Flows(network), places) for _ in range(2)]
         own = {name: arrays.gradient for name, arrays in self._arrays.items()}
         self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
-        self._other = _another_thread() if threads > 1 else None
+        self._other = _another_thread() if trained.threads > 1 else None
 
     def soft(
         self, sample: Sample, learning_rate: float, noise: Tensor, next_noise: Tensor, alpha: float
     ) -> Update:
         """One step of SAC's critics and policy."""
         assert self._policy.log_std_bounds is not None
-        soft, share = Soft(alpha, *self._policy.log_std_bounds), 1.0 / len(sample.rewards)
-        policy, judges = self._arrays["policy"].vector, self._arrays["critics"].vector
-        errors, parts = np.empty(len(sample.rewards)), self._parts(sample)
-        drawn, drawn_next = noise.numpy(), next_noise.numpy()
+        soft, errors = Soft(alpha, *self._policy.log_std_bounds), np.empty(len(sample.rewards))
+        parts, drawn, drawn_next = self._parts(sample, errors), noise.numpy(), next_noise.numpy()
 
-        def judge(part: _Part) -> None:
-            soft_critics(
-                policy,
-                part.actor,
-                part.critics,
-                judges,
-                part.gradients["critics"],
-                self._target,
-                part.drawn,
-                drawn_next[part.rows],
-                share,
-                soft,
-                errors[part.rows],
-                part.terms,
-            )
+        def judge(portion: Portion, rows: slice) -> None:
+            soft_critics(portion, self._target, drawn_next[rows], soft)
 
-        def act(part: _Part) -> None:
-            soft_actor(
-                policy,
-                part.gradients["policy"],
-                part.actor,
-                part.critics,
-                self._alone,
-                judges,
-                part.drawn,
-                drawn[part.rows],
-                share,
-                soft,
-                part.terms,
-            )
+        def act(portion: Portion, rows: slice) -> None:
+            soft_actor(portion, self._alone, drawn[rows], soft)
 
         grad_norm = self._descend("critics", judge, parts, learning_rate)
         self._descend("policy", act, parts, learning_rate)
@@ -193,39 +143,15 @@ class KernelCriticUpdates:
         move_policy: bool,
     ) -> Update:
         """One step of TD3's critics and, if it is time, of its policy."""
-        delayed, share = Delayed(deviation, clip), 1.0 / len(sample.rewards)
-        policy, judges = self._arrays["policy"].vector, self._arrays["critics"].vector
+        delayed, errors = Delayed(deviation, clip), np.empty(len(sample.rewards))
+        parts, drawn = self._parts(sample, errors), noise.numpy()
         slow_policy = target_policy.vector.numpy()
-        errors, parts, drawn = np.empty(len(sample.rewards)), self._parts(sample), noise.numpy()
 
-        def judge(part: _Part) -> None:
-            delayed_critics(
-                slow_policy,
-                part.actor,
-                part.critics,
-                judges,
-                part.gradients["critics"],
-                self._target,
-                part.drawn,
-                drawn[part.rows],
-                share,
-                delayed,
-                errors[part.rows],
-                part.terms,
-            )
+        def judge(portion: Portion, rows: slice) -> None:
+            delayed_critics(portion, slow_policy, self._target, drawn[rows], delayed)
 
-        def act(part: _Part) -> None:
-            delayed_actor(
-                policy,
-                part.gradients["policy"],
-                part.actor,
-                part.critics,
-                self._alone,
-                judges,
-                part.drawn,
-                share,
-                part.terms,
-            )
+        def act(portion: Portion, _rows: slice) -> None:
+            delayed_actor(portion, self._alone)
 
         grad_norm = self._descend("critics", judge, parts, learning_rate)
         if move_policy:
@@ -240,40 +166,48 @@ class KernelCriticUpdates:
         optimizer.steps += 1
         descend(arrays, optimizer.steps, learning_rate)
 
-    def _parts(self, sample: Sample) -> list[_Part]:
+    def _parts(self, sample: Sample, errors: NDArray[np.float64]) -> list[_Part]:
         """The rows of a sample, in two parts if they are worth it."""
         count, drawn = len(sample.rewards), _transitions(self._policy, sample)
         work = count * len(self._arrays["critics"].vector)
         middle = count if work < WORTH_SHARING or count < 2 else (count + 1) // 2
-        bounds = [slice(0, middle), slice(middle, count)]
+        parts = []
+        for number, rows in enumerate((slice(0, middle), slice(middle, count))):
+            if rows.stop > rows.start:
+                own = Transitions(*(column[rows] for column in drawn))
+                actor, critics = self._layers(number, rows.stop - rows.start)
+                portion = Portion(own, actor, critics, 1.0 / count, errors[rows], np.zeros(4))
+                parts.append((portion, rows))
+        return parts
+
+    def _layers(self, number: int, rows: int) -> list[Layers]:
+        """Actor and critics as one of the parts works on so many rows."""
+        flows = {"policy": self._actors[number], "critics": self._critics[number]}
+        gradients = self._gradients[number]
         return [
-            _Part(
-                rows,
-                Transitions(*(column[rows] for column in drawn)),
-                _layers(*self._actors[number], rows.stop - rows.start),
-                _layers(*self._critics[number], rows.stop - rows.start),
-                self._gradients[number],
-                np.zeros(4),
-            )
-            for number, rows in enumerate(bounds)
-            if rows.stop > rows.start
+            Layers(self._arrays[name].vector, gradients[name], *each.of(rows), *places)
+            for name, (each, places) in flows.items()
         ]
 
     def _descend(
-        self, name: str, work: Callable[[_Part], None], parts: list[_Part], learning_rate: float
+        self,
+        name: str,
+        work: Callable[[Portion, slice], None],
+        parts: list[_Part],
+        learning_rate: float,
     ) -> float:
         """One step along the gradient to which work on each part leads; returns its norm."""
         other = None if self._other is None or len(parts) == 1 else self._other
-        waiting = [other.submit(work, part) for part in parts[1:]] if other else []
+        waiting = [other.submit(work, *part) for part in parts[1:]] if other else []
         try:
             for part in parts[:1] if other else parts:
-                work(part)
+                work(*part)
         finally:
             for each in waiting:
                 each.result()
         arrays, optimizer = self._arrays[name], self._optimizers[name]
-        for part in parts[1:]:
-            np.add(arrays.gradient, part.gradients[name], out=arrays.gradient)
+        if len(parts) > 1:
+            np.add(arrays.gradient, self._gradients[1][name], out=arrays.gradient)
         optimizer.steps += 1
         return descend(arrays, optimizer.steps, learning_rate)
 
@@ -286,10 +220,6 @@ def _policy_plan(policy: ContinuousPolicy) -> tuple[Plan, int]:
     return plan, place
 
 
-def _layers(flows: Flows, places: tuple[int, int], rows: int) -> Layers:
-    return Layers(flows.network.table, *flows.of(rows), *places)
-
-
 def _another_thread() -> ThreadPoolExecutor:
     """A thread in which a product takes no more than one, either: torch counts for each thread."""
     return ThreadPoolExecutor(1, "kernels", initializer=torch.set_num_threads, initargs=(1,))
@@ -297,26 +227,16 @@ def _another_thread() -> ThreadPoolExecutor:
 
 def _update(parts: list[_Part], grad_norm: float, errors: NDArray[np.float64]) -> Update:
     """The terms of all parts added up, the norm of the critics' gradient behind them."""
-    terms = np.append(sum(part.terms for part in parts), grad_norm)
+    terms = np.append(sum(portion.terms for portion, _ in parts), grad_norm)
     return Update(torch.from_numpy(terms), torch.from_numpy(errors))
 
 
 def _transitions(policy: PolicyModule, sample: Sample) -> Transitions:
-    actions = sample.actions
-    chosen = actions.dtype.kind == "i"
-    none: NDArray[Any] = np.empty((0, 0), np.float32)
     return Transitions(
-        _inputs(policy, sample.observations),
-        actions.astype(np.int64, copy=False) if chosen else np.empty(0, np.int64),
-        none if chosen else actions.reshape(len(actions), -1).astype(np.float32, copy=False),
+        inputs_of(policy.pipeline, sample.observations),
+        *actions_of(sample.actions),
         sample.rewards,
-        _inputs(policy, sample.next_observations),
+        inputs_of(policy.pipeline, sample.next_observations),
         sample.discounts,
         sample.weights,
     )
-
-
-def _inputs(policy: PolicyModule, observations: Any) -> Floats:
-    processed = policy.pipeline.process(observations)
-    assert isinstance(processed, np.ndarray)
-    return np.ascontiguousarray(processed)

@@ -1,6 +1,5 @@
 """Actor-critics in kernels: how their networks are laid out, and passes over rollouts."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ from torch import Tensor
 
 from rl_orch.rl.data.batch import Column
 from rl_orch.rl.kernels.act import CHOICE, NORMAL, KernelActor, KernelHead
-from rl_orch.rl.kernels.networks import Flows, Network, Plan, memory
-from rl_orch.rl.kernels.policy_gradient import Outputs, RolloutRows, Weights, assess, policy_pass
+from rl_orch.rl.kernels.networks import Flows, Network, Plan, actions_of, inputs_of, memory
+from rl_orch.rl.kernels.policy_gradient import Outputs, RolloutRows, assess, policy_pass
 from rl_orch.rl.learn.on_policy import Rollout
 from rl_orch.rl.learn.optimizer import Optimizer, flattened
+from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.policies.actor_critic import ActorCritic
 
 TERMS = 6
@@ -49,26 +49,21 @@ class KernelAssessor:
         self, observations: Column, actions: NDArray[Any], *, masks: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """log π(a | s) and V(s), (B,) each; kernels train without masks."""
-        return self._assess(self._inputs(observations), actions)
+        return self._assess(inputs_of(self._pipeline, observations), actions)
 
     def values(
         self, observations: Column, memories: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """V(s), (B,); kernels train without memories."""
-        inputs = self._inputs(observations)
+        inputs = inputs_of(self._pipeline, observations)
         return self._assess(inputs, np.repeat(self._any_action[None], len(inputs), axis=0))[1]
-
-    def _inputs(self, observations: Column) -> NDArray[np.float32]:
-        processed = self._pipeline.process(observations)
-        assert isinstance(processed, np.ndarray)
-        return np.ascontiguousarray(processed)
 
     def _assess(
         self, inputs: NDArray[np.float32], actions: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         log_probs, values = np.empty((2, len(inputs)), np.float32)
         none = np.empty(0, np.float32)
-        rows = RolloutRows(inputs, *_choices_or_moves(actions), log_probs, values, none, none)
+        rows = RolloutRows(inputs, *actions_of(actions), log_probs, values, none, none)
         assess(self._vector, self._network.table, self._outputs, self._flow, rows, PART)
         return log_probs, values
 
@@ -88,29 +83,21 @@ class KernelPolicyUpdates:
         order: NDArray[np.int64],
         bounds: NDArray[np.int64],
         learning_rate: float,
-        *,
-        clip: float = math.inf,
-        clip_values: float | None = None,
-        value: float,
-        entropy: float,
-        standardize: bool,
+        weights: LossWeights,
     ) -> Tensor:
         """One step for each part of `order` between two bounds; returns their terms, (parts, 6),
         up to the first that are not finite."""
-        flow, slopes = self._flows.of(int(np.diff(bounds).max()))
         terms = np.empty((len(bounds) - 1, TERMS))
         finite = policy_pass(
             self._arrays,
             self._optimizer.steps,
             learning_rate,
-            self._flows.network.table,
+            self._flows.of(int(np.diff(bounds).max())),
             self._outputs,
-            flow,
-            slopes,
             _rows(rollout),
             order,
             bounds,
-            Weights(clip, clip_values or math.inf, value, entropy, standardize),
+            weights,
             terms,
         )
         made = terms[: finite + 1]
@@ -126,19 +113,12 @@ def _laid_out(policy: ActorCritic) -> tuple[Network, Outputs]:
     return plan.network(), Outputs(actor, critic, policy.actor.size, _log_std(policy))
 
 
-def _choices_or_moves(actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Actions as kernels take them: choices (B,) or moves (B, A), and none of the other."""
-    if actions.dtype.kind == "i":
-        return actions.astype(np.int64, copy=False), np.empty((0, 0), np.float32)
-    return np.empty(0, np.int64), np.ascontiguousarray(actions.reshape(len(actions), -1))
-
-
 def _rows(rollout: Rollout) -> RolloutRows:
     inputs = rollout.inputs
     assert isinstance(inputs, Tensor)
     return RolloutRows(
         inputs.numpy(),
-        *_choices_or_moves(rollout.actions.numpy()),
+        *actions_of(rollout.actions.numpy()),
         rollout.log_probs.numpy(),
         rollout.values.numpy(),
         rollout.advantages.numpy(),

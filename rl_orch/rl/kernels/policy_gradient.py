@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.jit import Floats, kernel, part
-from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
+from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, NetworkMemory, Table, backward, forward
 from rl_orch.rl.kernels.heads import choice, choice_slopes, normal, normal_slopes
 from rl_orch.rl.kernels.optimizers import descend
-from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
+from rl_orch.rl.learn.optimizer_arrays import LossWeights, OptimizerArrays
 
 POLICY_LOSS, VALUE_LOSS, ENTROPY, GRAD_NORM, KL, CLIPPED = range(6)
 """Columns of the terms of a minibatch."""
@@ -41,32 +41,17 @@ class Outputs(NamedTuple):
     log_std: int
 
 
-class Weights(NamedTuple):
-    """Weights and clip ranges, ∞ for none, of the terms of the loss.
-
-    Where the ratio of probabilities is not clipped, the loss is that of the plain policy gradient.
-    """
-
-    clip: float
-    clip_values: float
-    value: float
-    entropy: float
-    standardize: bool
-
-
 @kernel
 def policy_pass(
     descent: OptimizerArrays,
     steps: int,
     learning_rate: float,
-    table: Table,
+    memory: NetworkMemory,
     outputs: Outputs,
-    flow: Floats,
-    slopes: Floats,
     rollout: RolloutRows,
     order: NDArray[np.int64],
     bounds: NDArray[np.int64],
-    weights: Weights,
+    weights: LossWeights,
     terms: NDArray[np.float64],
 ) -> int:
     """One step of gradient descent for each part of `order` between two bounds.
@@ -74,7 +59,7 @@ def policy_pass(
     `steps` is how many the optimiser has made before. `terms` (parts, 6) is filled. Returns how
     many parts were finite: the first that is not has been stepped along, and is the last.
     """
-    vector = descent.vector
+    vector, (table, flow, slopes) = descent.vector, memory
     for number in range(len(bounds) - 1):
         drawn = order[bounds[number] : bounds[number + 1]]
         rows, width = len(drawn), rollout.inputs.shape[1]
@@ -83,9 +68,7 @@ def policy_pass(
                 flow[row * width + column] = rollout.inputs[drawn[row], column]
         forward(vector, table, rows, flow)
         _losses(descent, outputs, flow, slopes, rollout, drawn, weights, terms[number])
-        backward(
-            descent.vector, descent.gradient, table, len(drawn), flow, slopes, GOALS[TO_WEIGHTS]
-        )
+        backward(vector, descent.gradient, table, rows, flow, slopes, GOALS[TO_WEIGHTS])
         terms[number, GRAD_NORM] = descend(descent, steps + number + 1, learning_rate)
         total = 0.0
         for term in range(terms.shape[1]):
@@ -132,7 +115,7 @@ def _losses(
     slopes: Floats,
     rollout: RolloutRows,
     drawn: NDArray[np.int64],
-    weights: Weights,
+    weights: LossWeights,
     terms: NDArray[np.float64],
 ) -> None:
     """The terms of the loss over the rows drawn, and the slopes at the outputs."""
@@ -169,17 +152,7 @@ def _losses(
         if log_std < 0:
             choice_slopes(slopes, at, count, action, shares, entropy, by_log_prob, by_entropy)
         else:
-            normal_slopes(
-                flow,
-                slopes,
-                at,
-                descent.vector,
-                descent.gradient,
-                log_std,
-                moves,
-                by_log_prob,
-                by_entropy,
-            )
+            normal_slopes(flow, slopes, at, descent, log_std, moves, by_log_prob, by_entropy)
         place = rows * outputs.value + row
         error, slope = _value_error(
             flow[place], rollout.values[source], rollout.returns[source], weights.clip_values

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.jit import Floats, kernel, part
-from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, Table, backward, forward
+from rl_orch.rl.kernels.dense import GOALS, TO_WEIGHTS, NetworkMemory, backward, forward
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 
@@ -42,19 +42,17 @@ def improve_values(
     descent: OptimizerArrays,
     steps: int,
     learning_rate: float,
-    table: Table,
+    memory: NetworkMemory,
     values: Values,
     target: Floats,
     double: bool,
     drawn: Transitions,
-    flow: Floats,
-    slopes: Floats,
-    errors: NDArray[np.float64],
-    terms: NDArray[np.float64],
-) -> None:
-    """One step of gradient descent; `steps` is how many there were. The mean error of each row is
-    left in `errors` (B,), for its priority."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One step of gradient descent; `steps` is how many there were. Returns the terms, and the mean
+    error of each row (B,), for its priority."""
+    table, flow, slopes = memory
     rows, each = len(drawn.rewards), max(values.quantiles, 1)
+    errors, terms = np.empty(rows), np.empty(3)
     best = np.empty(rows, np.int64)
     targets = np.empty((rows, each))
     if double:
@@ -74,6 +72,7 @@ def improve_values(
     _losses(values, drawn, targets, flow, slopes, errors, terms)
     backward(descent.vector, descent.gradient, table, rows, flow, slopes, GOALS[TO_WEIGHTS])
     terms[GRAD_NORM] = descend(descent, steps + 1, learning_rate)
+    return terms, errors
 
 
 @part

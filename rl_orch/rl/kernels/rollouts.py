@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 from rl_orch.rl.envs.native.dynamics import observe_one, step_choice, step_move
 from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.jit import Floats, kernel, part
-from rl_orch.rl.kernels.act import BOUNDED, CHOICE, NORMAL, VALUES, KernelActor, KernelHead
-from rl_orch.rl.kernels.dense import Table, forward, tanh
+from rl_orch.rl.kernels.act import (
+    BOUNDED,
+    CHOICE,
+    NORMAL,
+    VALUES,
+    Deciding,
+    KernelActor,
+    KernelHead,
+)
+from rl_orch.rl.kernels.dense import forward, tanh
 from rl_orch.rl.policies.exploration import EpsilonGreedy, NoisyActions
 from rl_orch.rl.policies.policy import Actor
 
@@ -74,10 +82,7 @@ class Scale(NamedTuple):
 @kernel
 def take_choices(
     worlds: Worlds,
-    vector: Floats,
-    table: Table,
-    head: KernelHead,
-    flow: Floats,
+    by: Deciding,
     behaviour: Behaviour,
     noise: NDArray[np.float32],
     draws: NDArray[np.float32],
@@ -87,11 +92,11 @@ def take_choices(
 ) -> int:
     """Steps from `begin` on; returns how many are done, which is less than all if the beginning of
     an episode is missing. Noise is (n, N, ·), draws (n, N)."""
-    copies = len(worlds.state)
+    copies, head, flow = len(worlds.state), by.head, by.flow
     for t in range(begin, len(taken.rewards)):
         if not _look(worlds, scale, taken, t, flow):
             return t
-        forward(vector, table, copies, flow)
+        forward(by.vector, by.table, copies, flow)
         for i in range(copies):
             at = copies * head.place + i * head.actions * head.each
             best = _choice(head, flow, at, noise[t, i])
@@ -106,10 +111,7 @@ def take_choices(
 @kernel
 def take_moves(
     worlds: Worlds,
-    vector: Floats,
-    table: Table,
-    head: KernelHead,
-    flow: Floats,
+    by: Deciding,
     behaviour: Behaviour,
     noise: NDArray[np.float32],
     scale: Scale,
@@ -119,14 +121,14 @@ def take_moves(
     begin: int,
 ) -> int:
     """As `take_choices`, for actions that are a number between bounds."""
-    copies = len(worlds.state)
+    copies, head, flow = len(worlds.state), by.head, by.flow
     for t in range(begin, len(taken.rewards)):
         if not _look(worlds, scale, taken, t, flow):
             return t
-        forward(vector, table, copies, flow)
+        forward(by.vector, by.table, copies, flow)
         for i in range(copies):
             at = copies * head.place + i * head.each
-            move = _move(vector, head, flow, at, noise[t, i, 0], behaviour)
+            move = _move(by, at, noise[t, i, 0], behaviour)
             taken.moves[t, i, 0] = move
             given = float(move)
             if head.kind != NORMAL:
@@ -195,9 +197,8 @@ def _greatest(numbers: NDArray[np.float32]) -> int:
 
 
 @part
-def _move(
-    vector: Floats, head: KernelHead, flow: Floats, at: int, noise: float, behaviour: Behaviour
-) -> Any:
+def _move(by: Deciding, at: int, noise: float, behaviour: Behaviour) -> Any:
+    vector, head, flow = by.vector, by.head, by.flow
     if behaviour.random:
         return np.float32(noise)
     value = flow[at]
@@ -216,9 +217,15 @@ class KernelStepper:
         self._envs = envs
         copies = envs.num_envs
         shape = envs.single_observation_space.shape or ()
-        self._starts = np.zeros((copies, SPARE_STARTS, envs.state.shape[1]))
-        self._shown = np.zeros((copies, SPARE_STARTS, *shape), np.float32)
-        self._used = np.zeros(copies, np.int64)
+        self._worlds = Worlds(
+            envs.kind,
+            envs.state,
+            envs.elapsed,
+            envs.limit,
+            np.zeros((copies, SPARE_STARTS, envs.state.shape[1])),
+            np.zeros((copies, SPARE_STARTS, *shape), np.float32),
+            np.zeros(copies, np.int64),
+        )
         self._episodes: list[Any] = [None] * copies
         bounds: Any = envs.single_action_space
         box = bounds.dtype.kind == "f"
@@ -250,46 +257,35 @@ class KernelStepper:
         )
         noise, draws = _noise(actor.head, behaviour, steps, copies, generator)
         scale = Scale(*actor.pipeline.scale())
-        used, done = self._used, 0
+        worlds, by, done = self._worlds, actor.deciding(copies), 0
         while done < steps:
             self._prepare()
-            worlds = Worlds(
-                self._envs.kind,
-                self._envs.state,
-                self._envs.elapsed,
-                self._envs.limit,
-                self._starts,
-                self._shown,
-                used,
-            )
-            network = (actor.vector, actor.table, actor.head, actor.flow(copies))
             if chooses:
-                done = take_choices(worlds, *network, behaviour, noise, draws, scale, taken, done)
+                done = take_choices(worlds, by, behaviour, noise, draws, scale, taken, done)
             else:
-                done = take_moves(
-                    worlds, *network, behaviour, noise, scale, *self._bounds, taken, done
-                )
-            for copy in np.flatnonzero(used).tolist():
-                self._envs.skip(copy, int(used[copy]))
+                done = take_moves(worlds, by, behaviour, noise, scale, *self._bounds, taken, done)
+            for copy in np.flatnonzero(worlds.used).tolist():
+                self._envs.skip(copy, int(worlds.used[copy]))
         return taken.finals
 
     def _prepare(self) -> None:
         """Have the next episodes' beginnings ready for every copy, and none of them used."""
-        for copy, used in enumerate(self._used.tolist()):
+        starts, shown_first = self._worlds.starts, self._worlds.shown
+        for copy, used in enumerate(self._worlds.used.tolist()):
             now = self._envs.episode(copy)
             if now == self._episodes[copy]:
                 continue
             left = SPARE_STARTS - used if self._follows(copy, now, used) else 0
             if left:
-                self._starts[copy, :left] = self._starts[copy, -left:].copy()
-                self._shown[copy, :left] = self._shown[copy, -left:].copy()
+                for ready in (starts[copy], shown_first[copy]):
+                    ready[:left] = ready[-left:].copy()
             for ahead in range(left, SPARE_STARTS):
                 state, shown = self._envs.upcoming(copy, ahead + 1)
-                self._starts[copy, ahead] = 0.0
-                self._starts[copy, ahead, : len(state)] = state
-                self._shown[copy, ahead] = shown
+                starts[copy, ahead] = 0.0
+                starts[copy, ahead, : len(state)] = state
+                shown_first[copy, ahead] = shown
             self._episodes[copy] = now
-        self._used[:] = 0
+        self._worlds.used[:] = 0
 
     def _follows(self, copy: int, now: Any, used: int) -> bool:
         """Whether the present episode is the one that as many uses lead to."""

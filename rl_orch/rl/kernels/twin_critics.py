@@ -34,13 +34,27 @@ Q_LOSS, Q_VALUE, ACTOR_LOSS, LOG_PROB = range(4)
 
 
 class Layers(NamedTuple):
-    """A network, what flows through it, and where its outputs begin; two critics' for critics."""
+    """A network, its weights and their gradient, what flows through it, and where its outputs
+    begin; two critics' for critics."""
 
+    vector: Floats
+    gradient: Floats
     table: Table
     flow: Floats
     slopes: Floats
     place: int
     second: int
+
+
+class Portion(NamedTuple):
+    """Part of the rows drawn, the memory that it is worked on in, and what becomes of it."""
+
+    drawn: Transitions
+    actor: Layers
+    critics: Layers
+    share: float
+    errors: NDArray[np.float64]
+    terms: NDArray[np.float64]
 
 
 class Soft(NamedTuple):
@@ -59,25 +73,13 @@ class Delayed(NamedTuple):
 
 
 @kernel
-def soft_critics(
-    policy: Floats,
-    actor: Layers,
-    critics: Layers,
-    judges: Floats,
-    gradient: Floats,
-    target: Floats,
-    drawn: Transitions,
-    noise: Floats,
-    share: float,
-    soft: Soft,
-    errors: NDArray[np.float64],
-    terms: NDArray[np.float64],
-) -> None:
+def soft_critics(portion: Portion, target: Floats, noise: Floats, soft: Soft) -> None:
     """The gradient of the critics, towards r + gamma (min Q' - alpha log π)."""
+    drawn, actor, critics = portion.drawn, portion.actor, portion.critics
     rows = len(noise)
     log_probs, targets = np.empty(rows), np.empty(rows)
     put(drawn.next_inputs, actor.flow)
-    forward(policy, actor.table, rows, actor.flow)
+    forward(actor.vector, actor.table, rows, actor.flow)
     for row in range(rows):
         log_probs[row] = _squash(actor, critics.flow, drawn.next_inputs, row, noise, soft)
     forward(target, critics.table, rows, critics.flow)
@@ -85,41 +87,31 @@ def soft_critics(
         first, second = rows * critics.place + row, rows * critics.second + row
         least = min(critics.flow[first], critics.flow[second])
         targets[row] = least - soft.alpha * log_probs[row]
-    _judge(critics, judges, gradient, targets, drawn, share, 0.5, errors, terms)
+    _judge(portion, targets, 0.5)
 
 
 @kernel
-def soft_actor(
-    policy: Floats,
-    gradient: Floats,
-    actor: Layers,
-    critics: Layers,
-    alone: tuple[Table, Table],
-    judges: Floats,
-    drawn: Transitions,
-    noise: Floats,
-    share: float,
-    soft: Soft,
-    terms: NDArray[np.float64],
-) -> None:
+def soft_actor(portion: Portion, alone: tuple[Table, Table], noise: Floats, soft: Soft) -> None:
     """The gradient of the policy, along alpha log π - min Q; `alone` has the layers of each critic
     once more."""
+    drawn, actor, critics = portion.drawn, portion.actor, portion.critics
+    share, terms = portion.share, portion.terms
     rows, count = noise.shape
     total, loss = 0.0, 0.0
     put(drawn.inputs, actor.flow)
-    forward(policy, actor.table, rows, actor.flow)
+    forward(actor.vector, actor.table, rows, actor.flow)
     for row in range(rows):
         log_prob = _squash(actor, critics.flow, drawn.inputs, row, noise, soft)
         total += log_prob
         loss += soft.alpha * log_prob
-    forward(judges, critics.table, rows, critics.flow)
+    forward(critics.vector, critics.table, rows, critics.flow)
     least = np.empty(rows, np.int64)
     for row in range(rows):
         first, second = rows * critics.place + row, rows * critics.second + row
         least[row] = 0 if critics.flow[first] <= critics.flow[second] else 1
         loss -= min(critics.flow[first], critics.flow[second])
     actions, by_actions = np.empty((rows, count)), np.empty((rows, count))
-    _along_the_least(critics, alone, judges, least, -share, actions, by_actions)
+    _along_the_least(critics, alone, least, -share, actions, by_actions)
     for row in range(rows):
         at = rows * actor.place + row * 2 * count
         for k in range(count):
@@ -131,27 +123,17 @@ def soft_actor(
             free = soft.low <= raw <= soft.high
             actor.slopes[at + k] = slope
             actor.slopes[at + count + k] = slope * pushed - soft.alpha * share if free else 0.0
-    backward(policy, gradient, actor.table, rows, actor.flow, actor.slopes, GOALS[TO_WEIGHTS])
+    _back(actor, rows)
     terms[ACTOR_LOSS] += loss * share
     terms[LOG_PROB] += total * share
 
 
 @kernel
 def delayed_critics(
-    policy: Floats,
-    actor: Layers,
-    critics: Layers,
-    judges: Floats,
-    gradient: Floats,
-    target: Floats,
-    drawn: Transitions,
-    noise: Floats,
-    share: float,
-    delayed: Delayed,
-    errors: NDArray[np.float64],
-    terms: NDArray[np.float64],
+    portion: Portion, policy: Floats, target: Floats, noise: Floats, delayed: Delayed
 ) -> None:
     """The gradient of the critics, towards r + gamma min Q'; at the slow policy's noisy action."""
+    drawn, actor, critics = portion.drawn, portion.actor, portion.critics
     rows, count = noise.shape
     targets = np.empty(rows)
     put(drawn.next_inputs, actor.flow)
@@ -168,27 +150,19 @@ def delayed_critics(
         targets[row] = min(
             critics.flow[rows * critics.place + row], critics.flow[rows * critics.second + row]
         )
-    _judge(critics, judges, gradient, targets, drawn, share, 1.0, errors, terms)
+    _judge(portion, targets, 1.0)
 
 
 @kernel
-def delayed_actor(
-    policy: Floats,
-    gradient: Floats,
-    actor: Layers,
-    critics: Layers,
-    alone: tuple[Table, Table],
-    judges: Floats,
-    drawn: Transitions,
-    share: float,
-    terms: NDArray[np.float64],
-) -> None:
+def delayed_actor(portion: Portion, alone: tuple[Table, Table]) -> None:
     """The gradient of the policy, up the first critic."""
+    drawn, actor, critics = portion.drawn, portion.actor, portion.critics
+    judges, share = critics.vector, portion.share
     rows, count = drawn.moves.shape
     wide = drawn.inputs.shape[1] + count
     loss = 0.0
     put(drawn.inputs, actor.flow)
-    forward(policy, actor.table, rows, actor.flow)
+    forward(actor.vector, actor.table, rows, actor.flow)
     for row in range(rows):
         at = _put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
@@ -205,8 +179,16 @@ def delayed_actor(
             actor.slopes[rows * actor.place + row * count + k] = critics.slopes[given] * (
                 1.0 - action * action
             )
-    backward(policy, gradient, actor.table, rows, actor.flow, actor.slopes, GOALS[TO_WEIGHTS])
-    terms[ACTOR_LOSS] += loss * share
+    _back(actor, rows)
+    portion.terms[ACTOR_LOSS] += loss * share
+
+
+@part
+def _back(layers: Layers, rows: int) -> None:
+    """The gradient of the weights of a network, from the slopes at its outputs."""
+    goal = GOALS[TO_WEIGHTS]
+    vector, gradient, table = layers.vector, layers.gradient, layers.table
+    backward(vector, gradient, table, rows, layers.flow, layers.slopes, goal)
 
 
 @part
@@ -237,7 +219,6 @@ def _squash(
 def _along_the_least(
     critics: Layers,
     alone: tuple[Table, Table],
-    judges: Floats,
     least: NDArray[np.int64],
     slope: float,
     actions: NDArray[np.float64],
@@ -251,7 +232,7 @@ def _along_the_least(
     """
     rows, count = actions.shape
     wide = alone[0][0, INPUTS]
-    flow, slopes = critics.flow, critics.slopes
+    judges, flow, slopes = critics.vector, critics.flow, critics.slopes
     for row in range(rows):
         for k in range(count):
             actions[row, k] = flow[(row + 1) * wide - count + k]
@@ -282,25 +263,17 @@ def _put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
 
 
 @part
-def _judge(
-    critics: Layers,
-    judges: Floats,
-    gradient: Floats,
-    targets: NDArray[np.float64],
-    drawn: Transitions,
-    share: float,
-    factor: float,
-    errors: NDArray[np.float64],
-    terms: NDArray[np.float64],
-) -> None:
+def _judge(portion: Portion, targets: NDArray[np.float64], factor: float) -> None:
     """The gradient of both critics along their loss: Σ_j E[w (Q_j - y)²], times a factor,
     y = r + gamma targets."""
+    drawn, critics, share = portion.drawn, portion.critics, portion.share
+    errors, terms = portion.errors, portion.terms
     rows, count = drawn.moves.shape
     for row in range(rows):
         at = _put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
             critics.flow[at + k] = drawn.moves[row, k]
-    forward(judges, critics.table, rows, critics.flow)
+    forward(critics.vector, critics.table, rows, critics.flow)
     for row in range(rows):
         errors[row] = 0.0
         target = drawn.rewards[row] + drawn.discounts[row] * targets[row]
@@ -311,4 +284,4 @@ def _judge(
             terms[Q_LOSS] += weight * error * error
             terms[Q_VALUE] += 0.5 * share * q
             errors[row] += 0.5 * abs(error)
-    backward(judges, gradient, critics.table, rows, critics.flow, critics.slopes, GOALS[TO_WEIGHTS])
+    _back(critics, rows)

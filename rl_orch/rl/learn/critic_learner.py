@@ -3,19 +3,17 @@
 Which target the critics learn, and how the policy follows them, is in `algos/sac.py` and `td3.py`.
 """
 
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.engine import TrainedCritics, engine_for
 from rl_orch.rl.learn.off_policy import Drawn, ReplayLearner
 from rl_orch.rl.learn.optimizer import Target, build_optimizer
 from rl_orch.rl.learn.precision import compiled
-from rl_orch.rl.policies.policy import Setup, load_module, module_tensors
+from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
 from rl_orch.rl.replay.buffer import Sample
 
@@ -29,7 +27,6 @@ class CriticLearner(ReplayLearner[P]):
     `q` and `target_q` map inputs and actions to what critics and slow copies say, (2, B);
     `judges` are the critics as the policy's loss sees them, without gradients for their weights.
     `engine_updates` are None where the algorithm does them itself.
-    An algorithm adds to `optimizers` and `remembered` what else a snapshot needs.
     """
 
     def __init__(self, policy: P, setup: Setup) -> None:
@@ -42,16 +39,13 @@ class CriticLearner(ReplayLearner[P]):
             "policy": build_optimizer(policy, self.options, name="policy"),
             "critics": build_optimizer(self.critics, self.options, name="critics"),
         }
-        self.remembered: dict[str, nn.Module] = {
+        self.remembered = {
             "critics": self.critics,
             "target_critics": self.target_critics.module,
         }
+        threads = setup.spec.resources.threads
         self.engine_updates = engine.critic_updates(
-            policy,
-            self.critics,
-            self.target_critics,
-            self.optimizers,
-            threads=setup.spec.resources.threads,
+            TrainedCritics(policy, self.critics, self.target_critics, self.optimizers, threads)
         )
         self.judges = frozen(self.critics)
         self.q = compiled(self.critics.forward, self.options)
@@ -66,22 +60,6 @@ class CriticLearner(ReplayLearner[P]):
         """Standard normal noise for the actions of so many rows, (count, A)."""
         noise = torch.empty(count, self.policy.action_size, device=self.policy.device)
         return noise.normal_(generator=self.noise)
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """The modules that are remembered, and what the optimisers know; copies."""
-        tensors: dict[str, NDArray[Any]] = {}
-        for name, module in self.remembered.items():
-            tensors |= module_tensors(module, f"learner/{name}/")
-        for optimizer in self.optimizers.values():
-            tensors |= optimizer.tensors()
-        return tensors
-
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
-        for name, module in self.remembered.items():
-            load_module(module, f"learner/{name}/", tensors)
-        for optimizer in self.optimizers.values():
-            optimizer.load_tensors(tensors)
 
 
 def least(q: Tensor) -> Tensor:

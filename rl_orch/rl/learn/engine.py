@@ -18,6 +18,7 @@ from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.vector import Envs
 from rl_orch.rl.learn.on_policy import Assessor, Rollout
 from rl_orch.rl.learn.optimizer import Optimizer, Target
+from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
@@ -34,12 +35,7 @@ class PolicyUpdates(Protocol):
         order: NDArray[np.int64],
         bounds: NDArray[np.int64],
         learning_rate: float,
-        *,
-        clip: float = ...,
-        clip_values: float | None = None,
-        value: float,
-        entropy: float,
-        standardize: bool,
+        weights: LossWeights,
     ) -> Tensor:
         """One step for each part of `order` between two bounds; returns their terms, (parts, 6),
         up to the first that are not finite."""
@@ -57,6 +53,17 @@ class ValueUpdates(Protocol):
 
     def improve(self, sample: Sample, learning_rate: float) -> Update:
         """One step; the terms are loss, mean value and norm of the gradient."""
+
+
+class TrainedCritics(NamedTuple):
+    """Twin critics, their slow copies, the policy that follows them, and the optimisers of all by
+    name; `threads` may work on them."""
+
+    policy: ContinuousPolicy
+    critics: TwinCritics
+    target_critics: Target[TwinCritics]
+    optimizers: Mapping[str, Optimizer]
+    threads: int
 
 
 class CriticUpdates(Protocol):
@@ -123,15 +130,7 @@ class Engine(Protocol):
         """Updates of a Q-network."""
         return None
 
-    def critic_updates(
-        self,
-        policy: ContinuousPolicy,
-        critics: TwinCritics,
-        target_critics: Target[TwinCritics],
-        optimizers: Mapping[str, Optimizer],
-        *,
-        threads: int,
-    ) -> CriticUpdates | None:
+    def critic_updates(self, trained: TrainedCritics) -> CriticUpdates | None:
         """Updates of a policy of continuous actions and its critics."""
         return None
 

@@ -8,14 +8,22 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.learn.learner import LearnerState, finite_means
+from rl_orch.rl.learn.optimizer import Optimizer
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
-from rl_orch.rl.policies.policy import Actor, Inputs, PolicyModule, Setup
+from rl_orch.rl.policies.policy import (
+    Actor,
+    Inputs,
+    PolicyModule,
+    Setup,
+    load_module,
+    module_tensors,
+)
 from rl_orch.rl.replay.buffer import ReplayBuffer, Sample
 from rl_orch.rl.streams import Stream, derive
 
@@ -37,8 +45,9 @@ class Drawn(NamedTuple):
 class ReplayLearner(ABC, Generic[P]):
     """A learner that improves its policy from drawn samples.
 
-    An algorithm says how: `improve` for one sample, `explore` for what behaviour is next, and
-    `tensors` and `load_tensors` for what it remembers besides. It sets `behaviour`.
+    An algorithm says how: `improve` for one sample, `explore` for what behaviour is next. It sets
+    `behaviour`, and adds to `optimizers` and `remembered` what a snapshot needs besides the policy;
+    `tensors` and `load_tensors` may say more.
     """
 
     METRICS: ClassVar[tuple[str, ...]]
@@ -50,6 +59,8 @@ class ReplayLearner(ABC, Generic[P]):
         spec = setup.spec
         self.policy = policy
         self.options = spec.train
+        self.optimizers: dict[str, Optimizer] = {}
+        self.remembered: dict[str, nn.Module] = {}
         self.env_steps = 0
         self.updates = 0
         self.rewards = RewardScale(spec)
@@ -91,13 +102,21 @@ class ReplayLearner(ABC, Generic[P]):
     def explore(self) -> None:
         """Say how the next transitions are to be collected."""
 
-    @abstractmethod
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The algorithm's state besides its policy, as arrays by name; copies."""
+        """The modules that are remembered, and what the optimisers know; copies."""
+        tensors: dict[str, NDArray[Any]] = {}
+        for name, module in self.remembered.items():
+            tensors |= module_tensors(module, f"learner/{name}/")
+        for optimizer in self.optimizers.values():
+            tensors |= optimizer.tensors()
+        return tensors
 
-    @abstractmethod
     def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `tensors` returned."""
+        for name, module in self.remembered.items():
+            load_module(module, f"learner/{name}/", tensors)
+        for optimizer in self.optimizers.values():
+            optimizer.load_tensors(tensors)
 
     def drawn(self, sample: Sample) -> Drawn:
         """The sample as networks take it."""

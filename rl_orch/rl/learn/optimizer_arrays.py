@@ -1,4 +1,4 @@
-"""Optimisers as kernels take them; apart, since compiling kernels takes no torch."""
+"""Optimisers and weights of losses as kernels take them; apart, since compiling takes no torch."""
 
 from typing import Any, NamedTuple
 
@@ -20,3 +20,16 @@ class OptimizerArrays(NamedTuple):
     most: float
     beta_1: float
     beta_2: float
+
+
+class LossWeights(NamedTuple):
+    """Weights and clip ranges, ∞ for none, of the terms of an actor-critic's loss.
+
+    Where the ratio of probabilities is not clipped, the loss is that of the plain policy gradient.
+    """
+
+    clip: float
+    clip_values: float
+    value: float
+    entropy: float
+    standardize: bool

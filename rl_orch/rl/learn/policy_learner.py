@@ -3,6 +3,7 @@
 Which loss is descended, and how often, is in `algos/ppo.py` and `algos/a2c.py`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import LearnerState
 from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.learn.optimizer import build_optimizer
+from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.learn.precision import compiled, precision
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup
@@ -91,6 +93,11 @@ class PolicyLearner(ABC):
         if self.options.normalize_advantage:
             advantages = standardized(advantages)
         return Estimates(rollout, log_prob, values, entropies.mean(), advantages)
+
+    def loss_weights(self, clip: float = math.inf, clip_values: float | None = None) -> LossWeights:
+        """The weights of the loss, for an engine."""
+        value, standardize = self.options.vf_coef, self.options.normalize_advantage
+        return LossWeights(clip, clip_values or math.inf, value, self.ent_coef, standardize)
 
     def state(self) -> LearnerState:
         """Optimiser, reward statistics and the steps learned from so far."""

@@ -14,11 +14,9 @@ from rl_orch.rl.learn.off_policy import ReplayLearner
 from rl_orch.rl.learn.optimizer import Target, build_optimizer
 from rl_orch.rl.learn.precision import compiled
 from rl_orch.rl.policies.exploration import EpsilonGreedy, epsilon_at
-from rl_orch.rl.policies.policy import Setup, load_module, module_tensors
+from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.policies.q_network import QNetwork
 from rl_orch.rl.replay.buffer import Sample
-
-TARGET_PREFIX = "learner/target/"
 
 
 class QLearner(ReplayLearner[QNetwork]):
@@ -38,6 +36,7 @@ class QLearner(ReplayLearner[QNetwork]):
         self._target = Target(policy.network)
         self._followed = 0
         self._optimizer = build_optimizer(policy.network, self.options)
+        self.optimizers, self.remembered = {"": self._optimizer}, {"target": self._target.module}
         self._updates = engine.value_updates(
             policy, self._optimizer, self._target, double=self.options.double_q
         )
@@ -83,14 +82,9 @@ class QLearner(ReplayLearner[QNetwork]):
         loss = (weights * losses).mean()
         return loss.detach(), self._optimizer.step(loss, self.learning_rate)
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """Target network and optimiser; copies."""
-        return module_tensors(self._target.module, TARGET_PREFIX) | self._optimizer.tensors()
-
     def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `tensors` returned."""
-        load_module(self._target.module, TARGET_PREFIX, tensors)
-        self._optimizer.load_tensors(tensors)
+        super().load_tensors(tensors)
         # Between two updates the target is up to date, or still the same as the online network.
         self._followed = self.env_steps // self.options.target_update_interval
 

@@ -1,18 +1,17 @@
 """The latency of single decisions, as where a policy acts alone."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_orch.rl.data.batch import Column
-from rl_orch.rl.evaluate import Evaluator
+from rl_orch.rl.data.batch import mapped
+from rl_orch.rl.evaluate import Evaluator, action_generator
+from rl_orch.rl.policies.exploration import ActorWrapper
 from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput
-from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
 
 WARM_UP = 100
@@ -38,9 +37,7 @@ def decision_times(
     """The seconds that each of many decisions took; on observations of an episode that the policy
     plays: the first one of that seed."""
     shown = observed(policy, spec, seed=seed, deterministic=deterministic)
-    source = None if deterministic else torch.Generator(policy.device)
-    if source is not None:
-        source.manual_seed(derive(seed, Stream.ACTIONS))
+    source = None if deterministic else action_generator(policy, seed)
     for number in range(WARM_UP):
         _decide(policy, shown, number, source)
     took: list[float] = []
@@ -70,38 +67,19 @@ def _decide(
     policy.to_env(decision.actions)
 
 
-@dataclass(slots=True)
-class _WatchedPolicy:
+class _WatchedPolicy(ActorWrapper):
     """A policy that decides as it would, and what it was shown meanwhile."""
 
-    policy: Actor
-    shown: list[PolicyInput] = field(default_factory=list)
-
-    @property
-    def device(self) -> torch.device:
-        """The policy's device."""
-        return self.policy.device
-
-    @property
-    def memory_size(self) -> int:
-        """Numbers that are remembered from step to step."""
-        return self.policy.memory_size
+    def __init__(self, policy: Actor) -> None:
+        super().__init__(policy)
+        self.memory_size = policy.memory_size
+        self.shown: list[PolicyInput] = []
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """The policy's decision. Environments reuse their memory, so that copies are kept."""
         if len(self.shown) < SHOWN:
             memory = None if seen.memory is None else np.array(seen.memory)
             masks = None if seen.masks is None else np.array(seen.masks)
-            first, observations = np.array(seen.first), _copied(seen.observations)
+            first, observations = np.array(seen.first), mapped(seen.observations, np.array)
             self.shown.append(PolicyInput(observations, first, memory, masks))
-        return self.policy.decide(seen, generator)
-
-    def to_env(self, actions: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Actions as the environment takes them."""
-        return self.policy.to_env(actions)
-
-
-def _copied(observations: Column) -> Column:
-    if isinstance(observations, Mapping):
-        return {name: np.array(part) for name, part in observations.items()}
-    return np.array(observations)
+        return self.actor.decide(seen, generator)

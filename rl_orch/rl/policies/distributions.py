@@ -238,59 +238,28 @@ class SquashedGaussian:
         return self.normal.mean.tanh()
 
 
-class StateDependentGaussian:
+class StateDependentGaussian(SquashedGaussian):
     """gSDE (Raffin et al. 2021): exploration as a function of the state, kept for several steps.
 
-    a = mean + latentᵀ θ with θ_lk ~ N(0, std_lk²) drawn now and then; tanh of that if `squashed`.
-    `mean` (B, A), `latent` (B, L), `log_std` (L, A). Over all θ, each component is normal with
-    variance Σ_l latent_l² std_lk², and that is the distribution of a row.
+    a = tanh(mean + latentᵀ θ) with θ_lk ~ N(0, std_lk²) drawn now and then. `mean` (B, A),
+    `latent` (B, L), `log_std` (L, A). Over all θ, each component before tanh is normal with
+    variance Σ_l latent_l² std_lk², and that is the distribution of a row: samples are drawn as if
+    each row had a θ of its own.
     """
 
-    __slots__ = ("latent", "marginal", "mean", "squashed")
+    __slots__ = ("latent",)
 
-    def __init__(
-        self, mean: Tensor, latent: Tensor, log_std: Tensor, *, squashed: bool = False
-    ) -> None:
+    def __init__(self, mean: Tensor, latent: Tensor, log_std: Tensor) -> None:
         # In full precision: the floor and small deviations would be lost in bfloat16.
         with torch.autocast(latent.device.type, enabled=False):
             variance = latent.square() @ (2.0 * log_std).exp() + VARIANCE_FLOOR
-        kind = SquashedGaussian if squashed else DiagGaussian
-        self.marginal: DiagGaussian | SquashedGaussian = kind(mean, 0.5 * variance.log())
-        self.mean = mean
+        super().__init__(mean, 0.5 * variance.log())
         self.latent = latent
-        self.squashed = squashed
 
-    def log_prob(self, actions: Tensor) -> Tensor:
-        """log π(a), shape (B,); `actions` (B, A)."""
-        return self.marginal.log_prob(actions)
-
-    def entropy(self) -> Tensor:
-        """H, shape (B,)."""
-        return self.marginal.entropy()
-
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """Actions (B, A), as if each row had a θ of its own."""
-        return self.marginal.sample(generator)
-
-    def rsample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions (B, A) for the standard normal noise given, and their log π (B,)."""
-        return self.marginal.rsample_with_log_prob(noise)
-
-    def mode(self) -> Tensor:
-        """Actions (B, A) without exploration."""
-        return self.marginal.mode()
-
-    def explore(self, matrix: Tensor) -> Tensor:
-        """Actions (B, A) under θ, (L, A) for all rows or (B, L, A)."""
-        actions = self.mean + self.noise_of(self.latent, matrix)
-        return actions.tanh() if self.squashed else actions
-
-    @staticmethod
-    def noise_of(latent: Tensor, matrix: Tensor) -> Tensor:
-        """latentᵀ θ, shape (B, A); `latent` (B, L), `matrix` (L, A) or (B, L, A)."""
-        if matrix.ndim == 2:
-            return latent @ matrix
-        return torch.bmm(latent.unsqueeze(1), matrix).squeeze(1)
+    def explore(self, matrices: Tensor) -> Tensor:
+        """Actions (B, A) under the θ of each row, (B, L, A)."""
+        noise = torch.bmm(self.latent.unsqueeze(1), matrices).squeeze(1)
+        return (self.normal.mean + noise).tanh()
 
     @staticmethod
     def matrices(log_std: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -12,20 +12,31 @@ from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput
 from rl_orch.spec.groups import TrainGroup
 
 
-class EpsilonGreedy:
-    """The policy's best action, but with probability `epsilon` any allowed one, each as likely."""
+class ActorWrapper:
+    """An actor around another one, whose device and terms of the environment it shares."""
 
     memory_size = 0
 
-    def __init__(self, actor: Actor, choices: int) -> None:
-        self.epsilon = 1.0
+    def __init__(self, actor: Actor) -> None:
         self.actor = actor
-        self._choices = choices
 
     @property
     def device(self) -> torch.device:
         """The policy's device."""
         return self.actor.device
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """As the policy does."""
+        return self.actor.to_env(actions)
+
+
+class EpsilonGreedy(ActorWrapper):
+    """The policy's best action, but with probability `epsilon` any allowed one, each as likely."""
+
+    def __init__(self, actor: Actor, choices: int) -> None:
+        super().__init__(actor)
+        self.epsilon = 1.0
+        self._choices = choices
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N,), counted from 0."""
@@ -41,10 +52,6 @@ class EpsilonGreedy:
         explored = torch.where(draws < self.epsilon, scores.argmax(-1), actions)
         return replace(greedy, actions=explored.cpu().numpy())
 
-    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """As the policy does."""
-        return self.actor.to_env(actions)
-
 
 def epsilon_at(train: TrainGroup, progress: float) -> float:
     """The share of random actions at a progress of the run."""
@@ -57,20 +64,13 @@ def epsilon_at(train: TrainGroup, progress: float) -> float:
     )
 
 
-class NoisyActions:
+class NoisyActions(ActorWrapper):
     """The policy's action in [-1, 1] plus normal noise; or, while `random`, anything in there."""
 
-    memory_size = 0
-
     def __init__(self, actor: Actor, deviation: float = 0.0) -> None:
+        super().__init__(actor)
         self.random = False
-        self.actor = actor
         self.deviation = deviation
-
-    @property
-    def device(self) -> torch.device:
-        """The policy's device."""
-        return self.actor.device
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""
@@ -85,7 +85,3 @@ class NoisyActions:
             noise.normal_(std=self.deviation, generator=generator)
             explored = (actions + noise).clamp_(-1.0, 1.0)
         return replace(decision, actions=explored.cpu().numpy())
-
-    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """As the policy does."""
-        return self.actor.to_env(actions)

@@ -6,6 +6,7 @@ the host, in NumPy, and is saved with the policy: what is served is what was tra
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -142,18 +143,13 @@ def _process(
     return _Numbers(leaf.size, normalizer, clip_range).process
 
 
+@dataclass(slots=True)
 class _Numbers:
     """Normalised, clipped, flattened."""
 
-    __slots__ = ("clip_range", "normalizer", "size")
-
-    def __init__(
-        self,
-        size: int,
-        normalizer: RunningNormalizer | None,
-        clip_range: tuple[float, float] | None,
-    ) -> None:
-        self.size, self.normalizer, self.clip_range = size, normalizer, clip_range
+    size: int
+    normalizer: RunningNormalizer | None
+    clip_range: tuple[float, float] | None
 
     def process(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         if self.normalizer is not None:

@@ -39,11 +39,6 @@ class LogSegment:
     name: str
     arrays: Mapping[str, NDArray[Any]]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays.values())
-
 
 @dataclass(frozen=True, slots=True)
 class LogRows:

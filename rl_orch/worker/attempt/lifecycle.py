@@ -71,12 +71,12 @@ def carried_out(
         try:
             run = directory.path.name
             with (
-                reserved(directory.path) as reserve,
+                reserved(directory.path) as release,
                 EventWriter(directory.events, run=run, attempt=attempt) as writer,
             ):
                 end = _attempted(directory, writer, find, carry_out)
                 if end.how == "failed":
-                    reserve.release()
+                    release()
                 _record(writer, end)
         except Exception as error:
             log.error("the end of the attempt could not be recorded", why=error)

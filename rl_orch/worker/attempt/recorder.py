@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rl_orch.io.checkpoints import catalog, checkpoint_files
@@ -132,7 +133,7 @@ class FileRecorder:
     def _with_segments(self, snapshot: TrainingSnapshot) -> dict[str, Any]:
         """The snapshot's document, with what is on the disk of each segment that it names."""
         entries = self._store.flush()
-        listed = [entries[name].document() for name in snapshot.segments]
+        listed = [asdict(entries[name]) for name in snapshot.segments]
         meta = snapshot.document["replay_meta"]
         return snapshot.document | {"replay_meta": meta | {"segments": listed} if listed else meta}
 

@@ -8,6 +8,7 @@ and has then loaded what it needs; it ends with `OUTDATED` if that has changed m
 
 import contextlib
 import sys
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
@@ -39,12 +40,7 @@ def answer(spec: Spec) -> dict[str, Any]:
         found = list(error.problems)
     except RlctlError as error:
         return error.document()
-    return {
-        "settled": settled,
-        "problems": [
-            {"path": p.path, "value": p.value, "message": p.message, "hint": p.hint} for p in found
-        ],
-    }
+    return {"settled": settled, "problems": [asdict(problem) for problem in found]}
 
 
 def unexportable(spec: Spec) -> list[Problem]:

@@ -8,6 +8,7 @@ our business: only what goes over its standard input and output is.
 
 import contextlib
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
@@ -28,11 +29,7 @@ def answer(spec: Spec) -> dict[str, Any]:
         found = list(error.problems)
     except RlctlError as error:
         return error.document()
-    return {
-        "problems": [
-            {"path": p.path, "value": p.value, "message": p.message, "hint": p.hint} for p in found
-        ]
-    }
+    return {"problems": [asdict(problem) for problem in found]}
 
 
 def problems(env: EnvDescription) -> list[Problem]:

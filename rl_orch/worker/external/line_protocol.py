@@ -6,11 +6,11 @@ itself are events and nothing more.
 """
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.history import number_of
 from rl_orch.records import EventKind
 from rl_orch.worker.external.tensorboard_files import Scalar
 
@@ -23,8 +23,6 @@ RETURN, LENGTH, SPEED = "charts/episodic_return", "charts/episodic_length", "cha
 SPELLINGS = {"episodic_return": RETURN, "episodic_length": LENGTH, "SPS": SPEED}
 SPEEDS = 1e-3, 1e9
 """Steps a second between which a program can be; what else it says of its speed is a number."""
-
-WORDS = ("NaN", "Infinity", "-Infinity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ def understood(line: bytes) -> Scalar | Saved | None:
         case {"checkpoint": str(path)} if step is not None and 0 < len(path) <= PATH_CHARS:
             return Saved(step, path, best=said.get("best") is True)
         case {"key": str(key), "value": value} if step is not None:
-            number = _number(value)
+            number = number_of(value)
             return None if number is None else Scalar(step, key, number)
     return None
 
@@ -127,14 +125,3 @@ def _step(value: object) -> int | None:
     if isinstance(value, float) and not value.is_integer():
         return None
     return int(value) if 0 <= value < STEPS else None
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, str):
-        return float(value) if value in WORDS else None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf

@@ -1,8 +1,9 @@
 """Lines that another program appends to a file, as they come in. What they say is not known."""
 
 import os
-import stat
 from pathlib import Path
+
+from rl_orch.io.files import regular
 
 LINE_BYTES = 1 << 20
 CHUNK_BYTES = 4 << 20
@@ -57,17 +58,13 @@ class LineReader:
         try:
             if os.stat(self._path).st_size == self._offset:
                 return b""
-            # Not to wait for a writer, should the file be a pipe by now.
-            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+            reader = regular.reader(self._path)
         except OSError:
             return b""
-        with os.fdopen(fd, "rb", buffering=0) as file:
-            facts = os.fstat(fd)
-            if not stat.S_ISREG(facts.st_mode):
-                return b""
-            if facts.st_size < self._offset:
+        with reader as file:
+            if os.fstat(file.fileno()).st_size < self._offset:
                 self._offset, self._within_skipped = 0, False
             file.seek(self._offset)
-            chunk = file.read(CHUNK_BYTES) or b""
+            chunk = file.read(CHUNK_BYTES)
         self.behind = len(chunk) == CHUNK_BYTES
         return chunk

@@ -4,17 +4,14 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rl_orch.errors import RlctlError
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EventKind
-from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.external.checkpoints import CheckpointKeeper
 from rl_orch.worker.external.line_protocol import Saved, Teller, understood
 from rl_orch.worker.external.line_reader import LineReader
-from rl_orch.worker.external.scratch import Scratch
 from rl_orch.worker.external.tensorboard_files import FILES, Scalar, Scalars
 
 READ_TENSORBOARD_EVERY_S = 1.0
@@ -51,25 +48,6 @@ class TrainerListener:
     def __post_init__(self) -> None:
         self._looked_at = self._heard_at = self.timer()
         self._paced = self.teller.step, self.timer()
-
-    @classmethod
-    def make(
-        cls,
-        spec: Spec,
-        scratch: Scratch,
-        at: Path,
-        *,
-        step: int,
-        writer: EventWriter,
-        stock: CheckpointKeeper,
-    ) -> "TrainerListener":
-        """Listener to a program that is started there, after this.
-
-        It hears all that the program will say.
-        """
-        folder = spec.runner.tensorboard
-        scalars = None if folder is None else Scalars(at / folder)
-        return cls(LineReader(scratch.events), scalars, writer, Teller(writer, step), stock)
 
     def listen(self) -> None:
         """Hear what is new; not all at once, so that a talkative program can still be ended."""

@@ -70,27 +70,22 @@ def folder(spec: Spec, directory: RunDir) -> Path:
     return own
 
 
-def umask(spec: Spec) -> int:
-    """Umask of the programs of a run: in the run's own folder its umask, elsewhere that of whoever
-    started the run; -1 is no change."""
-    return -1 if spec.runner.cwd is None else private.users_umask()
-
-
 def start(
     arguments: Sequence[str],
-    at: Path,
-    environment: Mapping[str, str],
+    spec: Spec,
+    directory: RunDir,
+    given: Mapping[str, str],
     *,
     output: IO[bytes] | int,
     errors: IO[bytes],
     input: int = subprocess.DEVNULL,
-    umask: int = -1,
 ) -> "subprocess.Popen[bytes]":
-    """Start a program in a process group of its own.
+    """Start a program of a run, with the variables that are given, in a process group of its own.
 
     So it ends when we say so. Its session is that of its root: who looks for a root by the session
     that it leads finds nobody else.
     """
+    at, environment = folder(spec, directory), variables(spec, given)
     try:
         return subprocess.Popen(
             list(arguments),
@@ -98,9 +93,10 @@ def start(
             stdout=output,
             stderr=errors,
             cwd=at,
-            env=dict(environment),
+            env=environment,
             process_group=0,
-            umask=umask,
+            # In the run's own folder its umask, elsewhere that of whoever started the run.
+            umask=-1 if spec.runner.cwd is None else private.users_umask(),
         )
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error

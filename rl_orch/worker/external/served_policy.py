@@ -4,10 +4,10 @@ The evaluator and its episodes are those of every other run; only who decides is
 """
 
 import secrets
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt
-from rl_orch.rl.data.batch import Column
+from rl_orch.rl.data.batch import mapped
 from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
@@ -49,7 +49,8 @@ class ServedPolicy:
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *action_shape), as the environment takes them."""
-        question = {"obs": _listed(seen.observations), "deterministic": generator is None}
+        listed = mapped(seen.observations, np.ndarray.tolist)
+        question = {"obs": listed, "deterministic": generator is None}
         answer = self._dialogue.ask(question, timeout_s=self._timeout_s)
         self._timeout_s = LATER_S
         return Decision(actions_in(answer, len(seen.first), self._space))
@@ -57,13 +58,6 @@ class ServedPolicy:
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The same: a program answers in the environment's terms."""
         return actions
-
-
-def _listed(observations: Column) -> Any:
-    """Observations as JSON holds them: lists, or lists by name."""
-    if isinstance(observations, Mapping):
-        return {name: _listed(part) for name, part in observations.items()}
-    return observations.tolist()
 
 
 @contextmanager
@@ -79,17 +73,10 @@ def serving(
     apart = RunDir(directory.path / f"served-{secrets.token_hex(8)}")
     place = directory if pids.is_of(directory.path) else apart
     arguments = [word.replace(PLACE, str(checkpoint)) for word in spec.runner.policy]
+    given = facts(spec, directory, attempt) | pids.cookie(place.path, attempt)
     with regular.appender(directory.log) as errors:
         child = program.start(
-            arguments,
-            program.folder(spec, directory),
-            program.variables(
-                spec, facts(spec, directory, attempt) | pids.cookie(place.path, attempt)
-            ),
-            input=subprocess.PIPE,
-            output=subprocess.PIPE,
-            errors=errors,
-            umask=program.umask(spec),
+            arguments, spec, directory, given, input=PIPE, output=PIPE, errors=errors
         )
     dialogue = Dialogue(child, _note, name=NAME)
     try:

@@ -32,8 +32,11 @@ from rl_orch.worker import log
 from rl_orch.worker.attempt.lifecycle import End, all_that_was, carried_out, served, signals_stop
 from rl_orch.worker.external import program
 from rl_orch.worker.external.checkpoints import CheckpointKeeper, kept_by
+from rl_orch.worker.external.line_protocol import Teller
+from rl_orch.worker.external.line_reader import LineReader
 from rl_orch.worker.external.listener import TrainerListener
 from rl_orch.worker.external.scratch import Scratch
+from rl_orch.worker.external.tensorboard_files import Scalars
 
 LOOK_EVERY_S = 0.2
 FINISH_S = 5.0
@@ -145,24 +148,11 @@ class ExternalAttempt:
     def _watched(self, orders: ExternalCommands) -> End:
         """Start the program and see it to its end, however that comes."""
         scratch = Scratch.make(self.directory, self.number, self.spec)
-        at = program.folder(self.spec, self.directory)
-        listener = TrainerListener.make(
-            self.spec,
-            scratch,
-            at,
-            step=self.beginning.step,
-            writer=self.writer,
-            stock=self._stock(scratch),
-        )
-        environment = program.variables(self.spec, self._variables(scratch))
+        listener = self._listener(scratch)
+        command, given = self.spec.runner.command, self._variables(scratch)
         with regular.appender(self.directory.log) as output:
             child = program.start(
-                self.spec.runner.command,
-                at,
-                environment,
-                output=output,
-                errors=output,
-                umask=program.umask(self.spec),
+                command, self.spec, self.directory, given, output=output, errors=output
             )
         watch = Watch(child, self.spec, scratch)
         try:
@@ -174,6 +164,14 @@ class ExternalAttempt:
             left = program.end(child, self.directory, self.number)
         listener.finish(until=watch.finishes_by)
         return watch.end(listener.teller.step, left, asked=orders.stopping)
+
+    def _listener(self, scratch: Scratch) -> TrainerListener:
+        """Made before the program starts, so that it hears all that the program says."""
+        lines, folder = LineReader(scratch.events), self.spec.runner.tensorboard
+        at = program.folder(self.spec, self.directory)
+        scalars = None if folder is None else Scalars(at / folder)
+        teller = Teller(self.writer, self.beginning.step)
+        return TrainerListener(lines, scalars, self.writer, teller, self._stock(scratch))
 
     def _stock(self, scratch: Scratch) -> CheckpointKeeper:
         deposit, root = self.beginning.deposit, self.directory.checkpoints

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import session_run
@@ -106,7 +104,8 @@ def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
 
 
 def _from_bundle(bundle: Bundle) -> LoadedPolicy:
-    setup, tensors = _setup(bundle), _weights(bundle)
+    setup, data = _setup(bundle), bundle.files[bundles.WEIGHTS]
+    tensors = decode(data, bundle.path, bundles.WEIGHTS, noun=bundles.NOUN)
     policy, actor = load_with_actor(setup, tensors)
     return LoadedPolicy(policy, actor, setup.spec, tensors, bundle.report.step, bundle)
 
@@ -118,8 +117,3 @@ def _setup(bundle: Bundle) -> Setup:
         space_json.from_json(told.observation_space),
         space_json.from_json(told.action_space),
     )
-
-
-def _weights(bundle: Bundle) -> dict[str, np.ndarray]:
-    data = bundle.files[bundles.WEIGHTS]
-    return decode(data, bundle.path, bundles.WEIGHTS, noun=bundles.NOUN)

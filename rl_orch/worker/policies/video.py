@@ -25,11 +25,6 @@ LONGEST = 1_000
 """Frames of a film; what comes after is left out."""
 
 
-def refuse_unless_possible() -> None:
-    """Raise if nothing is installed that makes films."""
-    _av()
-
-
 def show(spec: Spec, episode: Recorded, film: Path | None) -> ReplayedEpisode:
     """Drive an episode again, into a film or, without one, in a window."""
     if film is None:

@@ -13,7 +13,7 @@ import contextlib
 import json
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,34 +26,27 @@ from rl_orch.io.files import sealed
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.evaluate import Evaluator, extras_of, report
-from rl_orch.rl.policies.policy import Actor
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import refuse_unless_alike
 from rl_orch.worker.policies.recording import notable
-from rl_orch.worker.policies.sources import playable
-from rl_orch.worker.task import teller, write
+from rl_orch.worker.policies.sources import Playable, playable
+from rl_orch.worker.task import Tell, teller, write
 
 SEED_BITS = 31
-Tell = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSubject:
-    """A policy that is loaded, and what it is evaluated with."""
+    """A policy that is loaded, its names in a report, and what it is evaluated with."""
 
-    spec: Spec
-    policy: Actor
-    step: int
-    checkpoint: str
-    model: str | None
-    digest: str | None
+    loaded: Playable
+    names: Mapping[str, Any]
     evaluator: Evaluator
 
     @property
-    def names(self) -> dict[str, Any]:
-        """Names of the policy in a report."""
-        named = {"checkpoint": self.checkpoint, "model": self.model, "digest": self.digest}
-        return named | {"step": self.step}
+    def spec(self) -> Spec:
+        """The spec of the policy."""
+        return self.loaded.spec
 
 
 class EvalTask:
@@ -82,7 +75,7 @@ class EvalTask:
 
             extras = extras_of(question.get("metrics", ()), actions=bool(question.get("actions")))
             played = subject.evaluator.play(
-                subject.policy,
+                subject.loaded.policy,
                 episodes=int(question["episodes"]),
                 seed=seed,
                 deterministic=deterministic,
@@ -108,10 +101,13 @@ class EvalTask:
             evaluator = Evaluator(found.spec, lanes=found.lanes)
             self._stack.callback(evaluator.close)
             model = named.get("model")
-            label = None if model is None else str(model)
-            self._known[place] = LoadedSubject(
-                found.spec, found.policy, found.step, found.name, label, digest, evaluator
-            )
+            names = {
+                "step": found.step,
+                "checkpoint": found.name,
+                "model": None if model is None else str(model),
+                "digest": digest,
+            }
+            self._known[place] = LoadedSubject(found, names, evaluator)
         return self._known[place]
 
 

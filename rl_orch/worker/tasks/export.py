@@ -6,7 +6,6 @@ The question names a checkpoint, a format, where to write, and whether to `repla
 there is progress to tell of, and a last one with the answer or an error.
 """
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -158,12 +157,8 @@ def _write_file(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RlctlError(
-            f"cannot write {path}: {error.strerror}",
-            path=str(path),
-            hint=sealed.advice(error, then=AGAIN),
-        ) from error
+        raise sealed.unwritable(str(path), path, error, then=AGAIN) from error
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(export, json.loads(sys.stdin.read())))
+    sys.exit(answer_one(export))

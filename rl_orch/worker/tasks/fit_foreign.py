@@ -6,10 +6,9 @@ policy. The environment is made, so that its spaces say which shapes fit. What a
 may be missing, and starts as it would in a training; whatever else does not fit is named.
 """
 
-import json
 import sys
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,12 @@ from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.files.sealed import advice
-from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import TENSOR_PREFIX, Setup, policy_tensors
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.worker.checks import environment
+from rl_orch.worker.policies.load import setup_of
 from rl_orch.worker.task import Tell, answer_one
 
 NOT_FOR_ACTING = ("critic.", "log_std")
@@ -42,10 +40,8 @@ def adopt(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     spec = Spec.model_validate(question["spec"])
     settled = _checked(spec)
     spec = assign(spec, settled)
-    with closing(vector.make(spec, num_envs=1)) as envs:
-        space = envs.single_action_space
-        setup = Setup(spec, flat_space(envs.single_observation_space), space)
-    _refuse_other_bounds(space, question.get("stretched") or {}, spec.env.id)
+    setup = setup_of(spec)
+    _refuse_other_bounds(setup.action_space, question.get("stretched") or {}, spec.env.id)
     tell("fitting", 0.6)
     given = dict(decode_tensors(Path(question["tensors"]).read_bytes()))
     whole, missing = fitted(given, setup)
@@ -123,4 +119,4 @@ def _refuse_other_bounds(space: Space[Any], told: Mapping[str, Any], env_id: str
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        sys.exit(answer_one(adopt, json.loads(sys.stdin.read())))
+        sys.exit(answer_one(adopt))

@@ -5,9 +5,8 @@ The process that makes the final evaluation of a run gathers the same by the sam
 cannot be gathered is a sentence in its place, and never the end of an evaluation.
 """
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +36,8 @@ from rl_orch.rl.measure.latency import decision_times
 from rl_orch.rl.policies.policy import Actor
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import on_cpu, opened, refuse_unless_alike, spec_in
-from rl_orch.worker.task import answer_one
+from rl_orch.worker.task import Tell, answer_one
 
-Tell = Callable[[str, float], None]
 PERCENTILE = 99.0
 
 
@@ -211,4 +209,4 @@ def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(answer, json.loads(sys.stdin.read())))
+    sys.exit(answer_one(answer))

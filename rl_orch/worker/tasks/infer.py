@@ -4,7 +4,6 @@ The question names a checkpoint or a bundle, and a file of observations or one b
 output has a line of JSON whenever there is progress to tell of, and a last one with the answer.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from rl_orch.export.formats import session_run
 from rl_orch.export.graph import FIRST, MASK, OBSERVATION, PolicyGraph
 from rl_orch.io.policies import requests, tabular
 from rl_orch.io.policies.bundles import Port
+from rl_orch.rl.data.batch import rows_of
 from rl_orch.worker.policies import sources
 from rl_orch.worker.task import Tell, answer_one
 
@@ -33,10 +33,10 @@ def infer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     if question.get("input") is None:
         columns = tabular.from_json(question["observation"])
         table = tabular.fitted(columns, ports, source="--observation", row=0)
-        return {"action": tabular.plain(_act(acting, table, ports))[0], "rows": 1}
+        return {"action": _act(acting, table, ports).tolist()[0], "rows": 1}
     batches = _batches(acting, ports, Path(question["input"]), tell)
     if question.get("output") is None:
-        actions = [action for batch in batches for action in tabular.plain(batch)]
+        actions = [action for batch in batches for action in batch.tolist()]
         return {"actions": actions, "rows": len(actions)}
     return _to_file(batches, Path(question["output"]))
 
@@ -69,10 +69,8 @@ def _act(acting: PolicySession, table: tabular.Table, ports: Sequence[Port]) -> 
     if not any(port.name.startswith("state.") for port in ports):
         return acting.act(observed, first, masks)
     steps = [
-        acting.act(
-            _row(observed, at), first[at : at + 1], None if masks is None else masks[at : at + 1]
-        )
-        for at in range(count)
+        acting.act(rows_of(observed, row), first[row], None if masks is None else masks[row])
+        for row in (slice(at, at + 1) for at in range(count))
     ]
     return np.concatenate(steps)
 
@@ -82,12 +80,6 @@ def _observations(table: tabular.Table) -> Any:
         return table[OBSERVATION]
     prefix = f"{OBSERVATION}."
     return {name.removeprefix(prefix): t for name, t in table.items() if name.startswith(prefix)}
-
-
-def _row(observed: Any, at: int) -> Any:
-    if isinstance(observed, dict):
-        return {name: part[at : at + 1] for name, part in observed.items()}
-    return observed[at : at + 1]
 
 
 def _acting(question: Mapping[str, Any]) -> tuple[PolicySession, tuple[Port, ...]]:
@@ -111,4 +103,4 @@ def _with_graph(source: Path, means: str) -> tuple[PolicySession, tuple[Port, ..
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        sys.exit(answer_one(infer, json.loads(sys.stdin.read())))
+        sys.exit(answer_one(infer))

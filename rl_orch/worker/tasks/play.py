@@ -5,7 +5,6 @@ of one that the policy is to play first. With `film` the frames go into that fil
 opens. The answer is the last line of standard output.
 """
 
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -79,4 +78,4 @@ def _played(question: Mapping[str, Any]) -> Recorded:
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(answer, json.loads(sys.stdin.read())))
+    sys.exit(answer_one(answer))

@@ -5,7 +5,6 @@ The question has a spec with nothing left open, and limits. Standard output has 
 whenever there is progress to tell of, and a last one with the answer or an error.
 """
 
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -22,4 +21,4 @@ def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(answer, json.loads(sys.stdin.read())))
+    sys.exit(answer_one(answer))

@@ -6,7 +6,6 @@ is looked at, this process gives up what it does not need. The tensors go to a f
 opened before, under our names; the answer says which options go with them.
 """
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -81,4 +80,4 @@ def _told(found: reading.Policy) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        sys.exit(answer_one(read, json.loads(sys.stdin.read())))
+        sys.exit(answer_one(read))

@@ -80,7 +80,7 @@ class RestartedEpisodes(SeededEpisodes):
         return None
 
     def class_state(self) -> dict[str, int]:
-        """See `classes.class_state`."""
+        """See `class_state.class_state`."""
         return class_state(self.env)
 
     def _state(self) -> FlatGraph:

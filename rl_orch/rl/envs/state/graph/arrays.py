@@ -6,6 +6,7 @@ block of memory, and a block is [start, size] in the bytes.
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -149,22 +150,16 @@ class Unpacker:
         return array
 
 
+@dataclass(frozen=True, slots=True)
 class _Row:
     """The place of an array in its block."""
 
-    __slots__ = ("block", "dtype", "offset", "shape", "strides", "writeable")
-
-    def __init__(
-        self,
-        dtype: str,
-        shape: list[int],
-        strides: list[int],
-        offset: int,
-        block: int,
-        writeable: bool,
-    ) -> None:
-        self.dtype, self.shape, self.strides = dtype, shape, strides
-        self.offset, self.block, self.writeable = offset, block, writeable
+    dtype: str
+    shape: list[int]
+    strides: list[int]
+    offset: int
+    block: int
+    writeable: bool
 
     def of(self, memory: Bytes) -> NDArray[Any]:
         """The array as a view of a block of memory."""

@@ -43,8 +43,7 @@ def state_of(generator: Generator) -> State:
         return {"bits": dict(bits.state), "seeds": _seeds(getattr(bits, "seed_seq", None))}
     if isinstance(generator, np.random.RandomState):
         return {"bits": generator.get_state(legacy=False)}
-    version, words, gauss = generator.getstate()
-    return {"bits": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}}
+    return _python_state(generator)
 
 
 def set_state(generator: Generator, state: State) -> None:
@@ -54,8 +53,7 @@ def set_state(generator: Generator, state: State) -> None:
     elif isinstance(generator, np.random.RandomState):
         generator.set_state(state["bits"])
     else:
-        bits = state["bits"]
-        generator.setstate((bits["version"], tuple(bits["words"].tolist()), bits["gauss"]))
+        _set_python_state(generator, state)
 
 
 def can_take(generator: Generator, state: State) -> bool:
@@ -83,13 +81,12 @@ def create(kind: str, state: State) -> Generator:
 
 def process_wide() -> list[State]:
     """The states of the generators of Python and NumPy that a process shares."""
-    return [_python_state(), {"bits": np.random.get_state(legacy=False)}]
+    return [_python_state(random), {"bits": np.random.get_state(legacy=False)}]
 
 
 def set_process_wide(states: list[State]) -> None:
     """Put the process-wide generators back where `process_wide` found them."""
-    bits = states[0]["bits"]
-    random.setstate((bits["version"], tuple(bits["words"].tolist()), bits["gauss"]))
+    _set_python_state(random, states[0])
     np.random.set_state(states[1]["bits"])
 
 
@@ -118,6 +115,12 @@ def _seeds(sequence: Any) -> State | None:
     return state | {"entropy": tuple(entropy) if isinstance(entropy, list) else entropy}
 
 
-def _python_state() -> State:
-    version, words, gauss = random.getstate()
+def _python_state(source: Any) -> State:
+    """The state of a generator of Python's, or of the module `random`, which has one of its own."""
+    version, words, gauss = source.getstate()
     return {"bits": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}}
+
+
+def _set_python_state(target: Any, state: State) -> None:
+    bits = state["bits"]
+    target.setstate((bits["version"], tuple(bits["words"].tolist()), bits["gauss"]))
