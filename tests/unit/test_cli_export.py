@@ -35,7 +35,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answering:
     home = tmp_path / "rlruns"
     Shop(home, Store(home / "rlctl.db")).a_model("r-1")
     made = Answering()
-    monkeypatch.setattr(export, "_child", lambda *_: made)
+    monkeypatch.setattr(export, "TaskChild", lambda *_, **__: made)
     return made
 
 

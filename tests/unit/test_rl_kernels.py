@@ -23,7 +23,7 @@ from rl_orch.rl.kernels.networks import Plan
 from rl_orch.rl.kernels.optimizers import descend, squares
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, flattened
-from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
+from rl_orch.rl.learn.optimizer_arrays import LossWeights, OptimizerArrays
 from rl_orch.rl.policies.distributions import Categorical, DiagGaussian
 from rl_orch.rl.policies.nets import MLP, initialize
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup
@@ -367,9 +367,7 @@ def test_a_pass_stops_at_the_first_part_that_is_not_finite() -> None:
         np.arange(32),
         np.arange(0, 33, 8),
         1e-3,
-        value=0.5,
-        entropy=0.0,
-        standardize=False,
+        LossWeights(math.inf, math.inf, value=0.5, entropy=0.0, standardize=False),
     )
     assert terms.isfinite().all(1).tolist() == [True, False]
     assert int(learner.state().tensors["optimizer/steps"]) == 2
