@@ -77,7 +77,7 @@ class Resume(Body):
 
 
 class Command(Body):
-    """A command for the root of a run that is at work."""
+    """A command for the process of a run that is at work."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "checkpoint"}]})
 

@@ -215,7 +215,7 @@ class Client:
         return Submission.model_validate(self._link.post(path, body, timeout_s=CHECK_TIMEOUT_S))
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a run's root replies to a command."""
+        """What a run process replies to a command."""
         body = {"name": name, "arguments": arguments}
         answer: dict[str, Any] = self._link.post(f"{self._run(reference)}/command", body)
         return answer

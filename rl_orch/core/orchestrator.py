@@ -109,7 +109,7 @@ class Orchestrator(Verbs):
     ) -> RunResult:
         """Go on with a run from its newest intact checkpoint, in the foreground.
 
-        It is carried out to its end. A run whose supervisor died while its root lives on is taken
+        It is carried out to its end. A run whose supervisor died while its process lives is taken
         over as it is.
         """
         run = self.get(reference)
@@ -197,7 +197,7 @@ class Orchestrator(Verbs):
             self.store.release(run_id, lease=lease)
 
     def kill(self, run_id: str) -> None:
-        """End a run's root at once and tell nobody, as a power cut would."""
+        """End a run process at once and tell nobody, as a power cut would."""
         self._signal(self.store.get(run_id), force=True)
 
     def _supervisors(self, spec: Spec) -> list[Supervisor]:

@@ -17,7 +17,7 @@ __all__ = ["Exit", "ModelEvaluator", "Runner", "Sink", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Purpose of a root process: training an attempt, or judging a checkpoint.
+    """Purpose of a run process: training an attempt, or judging a checkpoint.
 
     `gpus` are the only ones that it may see; None leaves it those that its starter sees. `spec` is
     the run's, where its starter has read it: `RunDir(directory, task.spec)` carries it on.
@@ -31,7 +31,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End of a root; the code is None where nobody could see it."""
+    """End of a run process; the code is None where nobody could see it."""
 
     code: int | None
 
@@ -44,16 +44,16 @@ class Runner(Protocol):
         Changes nothing. Modules are searched for in the folders of `module_path` as well."""
 
     def start(self, directory: Path, task: Task) -> str:
-        """Start a root in the run directory and return its handle."""
+        """Start a run process in the run directory and return its handle."""
 
     def poll(self, handle: str) -> Exit | None:
-        """None while the root lives, whoever started it."""
+        """None while the run process lives, whoever started it."""
 
     def stop(self, handle: str, *, force: bool) -> None:
-        """Ask the root to end soon, or make it."""
+        """Ask the run process to end soon, or make it."""
 
     def adopt(self, directory: Path) -> str | None:
-        """The handle of a root that lives in the directory, though nobody noted its handle."""
+        """The handle of a run process that lives in the directory, though nobody noted it."""
 
     def sweep(self, directory: Path, *, through: int) -> int:
         """End what is left of the run's attempts up to one; returns how many processes that was."""

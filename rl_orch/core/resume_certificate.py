@@ -1,6 +1,6 @@
 """The certificate of exact resume: one training undisturbed, one killed again and again, compared.
 
-The kills are real: SIGKILL to the root, at moments that are drawn by chance. What is compared, and
+The kills are real: SIGKILL to the run process, at moments drawn by chance. What is compared, and
 how, is in `io/checkpoints/hash_chain.py`.
 """
 

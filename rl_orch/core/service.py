@@ -45,7 +45,7 @@ LOOK_SHARE = 0.05
 
 SWEEP_S = 60.0
 FOREIGN_S = 30.0
-"""How long a root on another host must have been silent before its run is taken over."""
+"""How long a run process on another host must have been silent before its run is taken over."""
 
 LEFT_BEHIND = (".new-*", ".removing-*")
 STALE_S = 3600.0
@@ -211,7 +211,7 @@ class RunService:
     def _is_free(self, run: Run, lease: str | None) -> bool:
         """Whether nobody who lives has the run.
 
-        No root of it may live where we cannot see it, either.
+        No run process of it may live where we cannot see it, either.
         """
         if lease is None or lease == self.id:
             return True
@@ -229,7 +229,7 @@ class RunService:
         return self.timer() - since > FOREIGN_S
 
     def _take_over(self, run: Run, lease: str | None) -> list[Claim]:
-        """Become the supervisor of a run at work, its root alive or not."""
+        """Become the supervisor of a run at work, its run process alive or not."""
         if not self._hold(run, lease):
             return []
         LOG.info("run taken over: %s", run.id)

@@ -257,7 +257,7 @@ class Verbs:
         return Submission(runs=members, group=fold(members))
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a run's root replies to a command."""
+        """What a run process replies to a command."""
         if name not in command_socket.COMMANDS:
             allowed = ", ".join(command_socket.COMMANDS)
             raise BadInput(f"no command {name!r}; there are: {allowed}", path="name")

@@ -16,7 +16,7 @@ class Exactness:
 
 
 class Kill(Record):
-    """A kill of a run's root: the attempt it ended, the step that was last told of, and the step
+    """A kill of a run process: the attempt it ended, the step that was last told of, and the step
     at which the next attempt went on."""
 
     attempt: int

@@ -104,7 +104,7 @@ class Group(Record):
 
 
 class Attempt(Record):
-    """One try at carrying a run out. `handle` names its root process to the runner."""
+    """One try at carrying a run out. `handle` names its run process to the runner."""
 
     run_id: str
     number: int

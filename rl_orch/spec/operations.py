@@ -117,7 +117,7 @@ class RunnerGroup(OptionGroup):
     )
     silence_s: Number = option(
         120.0,
-        "Seconds without a sign of life from its root after which a run is taken for hung.",
+        "Seconds without a sign of life from its run process after which a run is taken for hung.",
         gt=0,
         le=10**6,
     )

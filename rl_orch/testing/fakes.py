@@ -1,4 +1,4 @@
-"""Small fakes and things to test with: a clock, a runner whose roots are functions, a spec."""
+"""Small fakes and things to test with: a clock, a runner whose processes are functions, a spec."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rl_orch.spec.resolve import resolve
 from rl_orch.stats import summarize
 
 Script = Callable[[RunDir, Task], int]
-"""What a fake root does in its directory; returns the exit code."""
+"""What a fake run process does in its directory; returns the exit code."""
 
 
 class FakeClock:
@@ -35,13 +35,13 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeRunner:
-    """A runner whose roots are functions. They end when `finish` is called, or at once."""
+    """A runner whose run processes are functions. They end when `finish` is called, or at once."""
 
     script: Script
     at_once: bool = True
     started: list[Task] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
-    _roots: dict[str, tuple[RunDir, Task]] = field(default_factory=dict)
+    _processes: dict[str, tuple[RunDir, Task]] = field(default_factory=dict)
     _exits: dict[str, Exit] = field(default_factory=dict)
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
@@ -52,40 +52,40 @@ class FakeRunner:
         """Note the task; its handle is its number."""
         handle = f"fake:{len(self.started)}"
         self.started.append(task)
-        self._roots[handle] = (RunDir(directory), task)
+        self._processes[handle] = (RunDir(directory), task)
         if self.at_once:
             self.finish()
         return handle
 
     def finish(self, code: int | None = None) -> None:
-        """Let every root run its script and end; a given code ends it without."""
-        for handle, (directory, task) in self._roots.items():
+        """Let every run process run its script and end; a given code ends it without."""
+        for handle, (directory, task) in self._processes.items():
             if handle not in self._exits:
                 ended = self.script(directory, task) if code is None else code
                 self._exits[handle] = Exit(ended)
 
     def poll(self, handle: str) -> Exit | None:
-        """The way the root ended, once it has."""
-        return self._exits.get(handle, None if handle in self._roots else Exit(None))
+        """The way the run process ended, once it has."""
+        return self._exits.get(handle, None if handle in self._processes else Exit(None))
 
     def stop(self, handle: str, *, force: bool) -> None:
-        """Note that it was asked; a forced root is gone."""
+        """Note that it was asked; a forced run process is gone."""
         self.stopped.append(force)
         if force:
             self._exits.setdefault(handle, Exit(-9))
 
     def adopt(self, directory: Path) -> str | None:
-        """The root that was started in the directory and has not ended."""
-        for handle, (run, _) in self._roots.items():
+        """The run process that was started in the directory and has not ended."""
+        for handle, (run, _) in self._processes.items():
             if run.path == directory and handle not in self._exits:
                 return handle
         return None
 
     def sweep(self, directory: Path, *, through: int) -> int:
-        """End the roots of the directory; returns how many that was."""
+        """End the run processes of the directory; returns how many that was."""
         left = [
             handle
-            for handle, (run, task) in self._roots.items()
+            for handle, (run, task) in self._processes.items()
             if run.path == directory and task.attempt <= through and handle not in self._exits
         ]
         self._exits.update(dict.fromkeys(left, Exit(-9)))

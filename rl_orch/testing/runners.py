@@ -50,7 +50,7 @@ class RunnerContract(ABC):
             time.sleep(0.02)
 
     def wait(self, runner: Runner, handle: str, *, timeout_s: float = PATIENCE_S) -> Exit:
-        """The way the root ends."""
+        """The way the run process ends."""
         self.wait_for(lambda: runner.poll(handle) is not None, timeout_s=timeout_s)
         ended = runner.poll(handle)
         assert ended is not None
@@ -86,7 +86,7 @@ class RunnerContract(ABC):
         assert report.checkpoint == name
 
     def test_a_handle_of_nobody_has_ended_with_an_unknown_code(self) -> None:
-        """A root that another process started, and that is gone, is gone."""
+        """A run process that another process started, and that is gone, is gone."""
         assert self.make_runner().poll("999999999:0") == Exit(None)
 
     def test_stopping_what_has_ended_does_nothing(self, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ class RunnerContract(ABC):
         runner.stop(handle, force=False)
         assert runner.poll(handle) == ended
 
-    def test_another_instance_sees_that_a_root_has_ended(self, tmp_path: Path) -> None:
+    def test_another_instance_sees_that_a_run_process_has_ended(self, tmp_path: Path) -> None:
         """It may not know the code."""
         runner, directory = self.make_runner(), self.make_directory(tmp_path)
         handle = runner.start(directory, Task(attempt=1))
@@ -105,7 +105,7 @@ class RunnerContract(ABC):
         assert self.make_runner().poll(handle) in (Exit(0), Exit(None))
 
     def test_there_is_nobody_to_adopt_where_nothing_lives(self, tmp_path: Path) -> None:
-        """Neither before a root starts nor after it has ended."""
+        """Neither before a run process starts nor after it has ended."""
         runner, directory = self.make_runner(), self.make_directory(tmp_path)
         assert runner.adopt(directory) is None
         self.wait(runner, runner.start(directory, Task(attempt=1)))
@@ -113,11 +113,11 @@ class RunnerContract(ABC):
 
 
 class BackgroundRunnerContract(RunnerContract):
-    """The contract of every runner; and of those whose roots live on when `start` has returned."""
+    """The contract of every runner, and of those whose processes outlive `start`."""
 
     @contextmanager
-    def living_root(self, folder: Path) -> Iterator[tuple[Runner, Path, str]]:
-        """A runner, a directory and the handle of a root that trains there for hours."""
+    def living_process(self, folder: Path) -> Iterator[tuple[Runner, Path, str]]:
+        """A runner, a directory and the handle of a run process that trains there for hours."""
         runner = self.make_runner()
         directory = self.make_directory(folder, *LONG)
         handle = runner.start(directory, Task(attempt=1))
@@ -128,28 +128,28 @@ class BackgroundRunnerContract(RunnerContract):
             runner.stop(handle, force=True)
             self.wait(runner, handle)
 
-    def test_a_root_lives_when_start_has_returned(self, tmp_path: Path) -> None:
+    def test_a_run_process_lives_when_start_has_returned(self, tmp_path: Path) -> None:
         """`start` does not wait for it."""
-        with self.living_root(tmp_path) as (runner, _, handle):
+        with self.living_process(tmp_path) as (runner, _, handle):
             assert runner.poll(handle) is None
 
-    def test_a_living_root_that_is_asked_to_stop_ends_by_itself(self, tmp_path: Path) -> None:
+    def test_a_living_process_that_is_asked_to_stop_ends_by_itself(self, tmp_path: Path) -> None:
         """It saves, says that it was stopped, and exits as it should."""
-        with self.living_root(tmp_path) as (runner, directory, handle):
+        with self.living_process(tmp_path) as (runner, directory, handle):
             runner.stop(handle, force=False)
             assert self.wait(runner, handle) == Exit(0)
             assert _last_words(directory) == ("state", "ended", "stopped")
 
-    def test_a_living_root_that_is_forced_to_stop_is_gone(self, tmp_path: Path) -> None:
+    def test_a_living_process_that_is_forced_to_stop_is_gone(self, tmp_path: Path) -> None:
         """It has no time for last words."""
-        with self.living_root(tmp_path) as (runner, directory, handle):
+        with self.living_process(tmp_path) as (runner, directory, handle):
             runner.stop(handle, force=True)
             assert self.wait(runner, handle) != Exit(0)
             assert _last_words(directory)[1] != "ended"
 
-    def test_another_instance_sees_a_living_root_and_can_stop_it(self, tmp_path: Path) -> None:
+    def test_another_instance_sees_a_living_process_and_can_stop_it(self, tmp_path: Path) -> None:
         """A handle outlives the process that got it."""
-        with self.living_root(tmp_path) as (runner, directory, handle):
+        with self.living_process(tmp_path) as (runner, directory, handle):
             other = self.make_runner()
             assert other.poll(handle) is None
             other.stop(handle, force=False)
@@ -157,9 +157,9 @@ class BackgroundRunnerContract(RunnerContract):
             assert _last_words(directory) == ("state", "ended", "stopped")
             assert other.poll(handle) is not None
 
-    def test_a_living_root_is_found_by_its_directory(self, tmp_path: Path) -> None:
+    def test_a_living_process_is_found_by_its_directory(self, tmp_path: Path) -> None:
         """The process that started it may have died before the handle was noted."""
-        with self.living_root(tmp_path) as (_, directory, handle):
+        with self.living_process(tmp_path) as (_, directory, handle):
             assert self.make_runner().adopt(directory) == handle
 
 

@@ -41,8 +41,8 @@ BARE = "Bare-v0"
 class OrchestratorContract(ABC):
     """The contract of everybody who has the verbs.
 
-    Runs are carried out by an orchestrator in this process, whose roots are functions; the verbs
-    under test look at the same home.
+    Runs are carried out by an orchestrator in this process, whose run processes are functions; the
+    verbs under test look at the same home.
     """
 
     @abstractmethod

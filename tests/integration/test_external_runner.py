@@ -60,7 +60,7 @@ class TestExternalRunner(BackgroundRunnerContract):
         return directory.path
 
     def test_a_sweep_ends_the_program_of_a_root_that_was_killed(self, tmp_path: Path) -> None:
-        with self.living_root(tmp_path) as (runner, directory, handle):
+        with self.living_process(tmp_path) as (runner, directory, handle):
             runner.stop(handle, force=True)
             self.wait(runner, handle)
             assert runner.sweep(directory, through=1) == 1
@@ -77,7 +77,7 @@ class TestExternalRunner(BackgroundRunnerContract):
         self.make_runner().check(a_spec("~runner.policy", env_id="TheirSimulator-v3"))
 
     def test_an_attempt_that_is_started_twice_runs_once(self, tmp_path: Path) -> None:
-        with self.living_root(tmp_path) as (runner, directory, handle):
+        with self.living_process(tmp_path) as (runner, directory, handle):
             late = runner.start(directory, Task(attempt=1))
             assert self.wait(runner, late).code == 2
             assert runner.poll(handle) is None

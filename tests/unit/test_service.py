@@ -305,7 +305,7 @@ def test_what_would_fail_again_is_not_retried(
     assert (ended.state, ended.attempt) == (State.FAILED, attempts)
 
 
-def test_a_run_at_work_whose_service_died_is_taken_over_with_its_living_root(
+def test_a_run_at_work_whose_service_died_is_taken_over_with_its_living_process(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path)

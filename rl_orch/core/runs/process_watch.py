@@ -13,7 +13,7 @@ BLINK_S = 2.0
 
 @dataclass(slots=True)
 class RunProcess:
-    """The root of a run, by the handle from its runner, if known.
+    """The run process, by the handle from its runner, if known.
 
     It is `watched` once it was seen alive. `why_forced` says why it was made to end.
     """
@@ -45,7 +45,7 @@ class RunProcess:
         self.handle, self._unseen_since = None, self.timer()
 
     def poll(self) -> Exit | None:
-        """Exit of the root; None while it lives. One whose handle was never noted is looked for."""
+        """Exit of the process; None while it lives. One without a noted handle is looked for."""
         if self.handle is None:
             self.handle = self.runner.adopt(self.path)
         if self.handle is None:

@@ -1,7 +1,7 @@
-"""Progress of a run from its events, and its state without a root. Pure.
+"""Progress of a run from its events, and its state without a run process. Pure.
 
-That state is the one it has once its root is gone. Anything may append to an event file, so what
-cannot be read here is passed over.
+That state is the one it has once its run process is gone. Anything may append to an event file, so
+what cannot be read here is passed over.
 """
 
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ def began(start: Event) -> str:
 
 
 def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[State, str]:
-    """The state that follows once the root of a training attempt is gone, and why."""
+    """The state that follows once the run process of a training attempt is gone, and why."""
     last = progress.ended
     if last is not None:
         return _after_last_words(last, stopping=stopping)
@@ -97,15 +97,15 @@ def after_training(progress: Progress, gone: Exit, *, stopping: bool) -> tuple[S
 def worth_a_retry(progress: Progress, gone: Exit) -> bool:
     """Whether a further attempt may end better: after a crash, not after a reasoned refusal.
 
-    A root that says why it failed and exits as for bad input, or because numbers were no longer
-    finite, would do so again.
+    A run process that says why it failed and exits as for bad input, or because numbers were no
+    longer finite, would do so again.
     """
     last = progress.ended
     return last is None or (gone.code != BAD_INPUT and not last.tags.get("final"))
 
 
 def was_interrupted(gone: Exit, *, watched: bool, idle: int) -> bool:
-    """Whether a root ended by no fault of its run, as in a power cut.
+    """Whether a run process ended by no fault of its run, as in a power cut.
 
     It ended without a word. Its supervisor died as well, before it saw that end. After so many idle
     attempts in a row, the run itself may be what brings all down, and it is no longer taken for

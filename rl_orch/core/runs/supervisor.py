@@ -1,4 +1,4 @@
-"""Supervision: one tick reads what a run has told, looks at its root, and takes the next step.
+"""Supervision: one tick reads what a run has told, looks at its process, and takes the next step.
 
 What follows from what is decided in `progress.py` and `gate/`; `Supervisor` carries it out.
 """
@@ -37,10 +37,10 @@ from rl_orch.spec.model import Spec
 
 LOG = logging.getLogger(__name__)
 LAST_WORDS_S = 2.0
-"""What a root gets beyond its grace, to say what it did with it."""
+"""What a run process gets beyond its grace, to say what it did with it."""
 
 APPEARS_WITHIN_S = 2.0
-"""How long after its start a root may be neither seen nor heard."""
+"""How long after its start a run process may be neither seen nor heard."""
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class Supervisor:
             self._stop_asked_at = self._stop_asked_at or self.timer()
             with suppress(OSError):  # On a full disk the request is known to this process alone.
                 self.directory.request_stop(force=asked)
-            self._stop_root(force=force, why="killed as asked" if asked else "")
+            self._stop_process(force=force, why="killed as asked" if asked else "")
 
     def _heed_stop(self) -> None:
         """Pass a request from elsewhere on, and force what has not ended within the grace."""
@@ -184,21 +184,21 @@ class Supervisor:
         elif not self._process.forced and self.run.active:
             grace_s = self.spec.runner.stop_grace_s
             if self.directory.kill_requested:
-                self._stop_root(force=True, why="killed as asked")
+                self._stop_process(force=True, why="killed as asked")
             elif self.timer() - self._stop_asked_at > grace_s + LAST_WORDS_S:
                 why = f"it ignored SIGTERM for {grace_s:g} s and was killed"
-                self._stop_root(force=True, why=why)
+                self._stop_process(force=True, why=why)
 
     @property
     def _stopping(self) -> bool:
         return self._stop_asked_at is not None or self.directory.stop_requested
 
-    def _stop_root(self, *, force: bool, why: str = "") -> None:
+    def _stop_process(self, *, force: bool, why: str = "") -> None:
         if self.run.active:
             self._process.stop(force=force, why=why)
 
     def _poll(self) -> Exit | None:
-        """Exit of the root, if it has ended.
+        """Exit of the run process, if it has ended.
 
         One that shows no sign of life for too long is ended: it hangs, or was halted.
         """
@@ -211,11 +211,11 @@ class Supervisor:
             silent_s = self._process.silent_s(self.directory.heartbeat)
             if not self._process.forced and silent_s > self.spec.runner.silence_s:
                 why = f"it showed no sign of life for {silent_s:.0f} s and was killed"
-                self._stop_root(force=True, why=why)
+                self._stop_process(force=True, why=why)
         return gone
 
     def _may_still_appear(self) -> bool:
-        """Whether a root may just have been started, by a supervisor that then died.
+        """Whether a run process may just have been started, by a supervisor that then died.
 
         Who only looks once goes by when the start was noted.
         """
@@ -287,7 +287,7 @@ class Supervisor:
         self._begin()
 
     def _begin(self, checkpoint: str | None = None) -> None:
-        """Start a root and note its handle; if we die in between, its handle is found again."""
+        """Start a run process and note its handle; if we die in between, it is found again."""
         self._process.handle = None
         self._note_attempt(handle=None)
         task = Task(self.run.attempt, checkpoint, gpus=self.gpus, spec=self.spec)
@@ -300,7 +300,7 @@ class Supervisor:
         to, why = after_training(self._progress, gone, stopping=self._stopping)
         why = self._with_what_was_done(why)
         ended = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
-        # From then on a handle is that of the evaluation's root, also if we die before it starts.
+        # From then on a handle is the evaluation's process, also if we die before it starts.
         self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
         if to is not State.EVALUATING:
             self._end_or_retry(to, why, gone)
@@ -312,7 +312,7 @@ class Supervisor:
         elif not self.may_start:
             self._become(State.LOST, f"{why}; the final evaluation is still to be made")
         else:
-            # If the row cannot be written now, the next tick finds no root and begins one.
+            # If the row cannot be written now, the next tick finds no run process and begins one.
             self._process.forget()
             self.directory.report_file(FINAL).unlink(missing_ok=True)
             self._become(State.EVALUATING, why)
@@ -321,7 +321,7 @@ class Supervisor:
 
     @property
     def _never_began(self) -> bool:
-        """Whether a root never came to be, so that it still can."""
+        """Whether a run process never came to be, so that it still can."""
         return self._process.handle is None and self.may_start and not self._stopping
 
     def _begin_evaluation(self, best: str) -> None:
@@ -332,7 +332,7 @@ class Supervisor:
         self._begin(best)
 
     def _with_what_was_done(self, why: str) -> str:
-        """A reason with how the root was ended and what was killed with it."""
+        """A reason with how the run process was ended and what was killed with it."""
         left = self._sweep()
         parts = [why, self._process.why_forced]
         if left:
@@ -341,8 +341,8 @@ class Supervisor:
         return "; ".join(filter(None, parts))
 
     def _sweep(self) -> int:
-        """Kill what a dead root left behind, and return the number of processes."""
-        self.save()  # Refused where another supervisor's root may be at work by now.
+        """Kill what a dead run process left behind, and return the number of processes."""
+        self.save()  # Refused where another supervisor's run process may be at work by now.
         return self._process.sweep(through=self.run.attempt)
 
     def _after_evaluation(self, gone: Exit) -> None:

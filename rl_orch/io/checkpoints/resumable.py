@@ -1,4 +1,4 @@
-"""The place a run can go on from: asked by whoever resumes one, and by the root that then does."""
+"""The place a run can go on from: asked by whoever resumes one, and by the run process."""
 
 from rl_orch.errors import Damaged
 from rl_orch.io.checkpoints import catalog

@@ -1,4 +1,4 @@
-"""The run directory: where each of its files is, and the lock that only one root can hold.
+"""The run directory: where each of its files is, and the lock that only one run process can hold.
 
 A run can be understood and moved with its directory alone.
 """
@@ -209,7 +209,7 @@ class RunDir:
 
     @property
     def heartbeat(self) -> Path:
-        """The file that the root touches while it lives."""
+        """The file that the run process touches while it lives."""
         return self.path / "heartbeat"
 
     @property
@@ -243,7 +243,7 @@ class RunDir:
         return tuple(regular.read_note(self.path / "gpus").split())
 
     def pin(self, names: Collection[str]) -> None:
-        """Note which checkpoints the registry needs, before a root that prunes is started."""
+        """Note which checkpoints the registry needs, before a process that prunes is started."""
         file = self.path / "pinned"
         if names or file.exists():
             write_text(file, "".join(f"{name}\n" for name in sorted(names)))
@@ -259,7 +259,7 @@ class RunDir:
             return frozenset()
 
     def note_attempt(self, number: int) -> None:
-        """Note durably which attempt is to begin next, before its root is started."""
+        """Note durably which attempt is to begin next, before its run process is started."""
         write_text(self.path / "attempt", f"{number}\n")
 
     def noted_attempt(self) -> int:
@@ -288,7 +288,7 @@ class RunDir:
         return 0
 
     def lock_holder(self) -> str | None:
-        """The identity of the root that works in this directory, if one does."""
+        """The identity of the run process that works in this directory, if one does."""
         file = self.path / "lock"
         try:
             identity = regular.read_text(file).strip()
@@ -302,7 +302,7 @@ class RunDir:
     def locked(self, *, patience_s: float = 0.0, note: bool = True) -> Iterator[None]:
         """Hold the directory; the kernel lets go of it when the process dies, however it dies.
 
-        A root notes who it is. Whoever only looks or tidies up must not be taken for one.
+        A run process notes who it is. Whoever only looks or tidies up must not be taken for one.
         """
         deadline = time.monotonic() + patience_s
         with os.fdopen(regular.appendable(self.path / "lock"), "a+") as file:

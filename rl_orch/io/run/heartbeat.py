@@ -1,4 +1,4 @@
-"""Signs of life: a root touches a file once a second, and whoever supervises it sees it change.
+"""Signs of life: a run process touches a file once a second, and its supervisor sees it change.
 
 Only whether the time in the file changes is looked at, never which time it is, so that clocks may
 jump.

@@ -20,7 +20,7 @@ from rl_orch.records import EventKind
 from rl_orch.worker import log
 
 LOCK_PATIENCE_S = 5.0
-"""A root whose turn is over holds the lock only as long as it takes to find that out."""
+"""A run process whose turn is over holds the lock only as long as it takes to find that out."""
 
 REASON_CHARS = 2000
 """An error may have any text; an event holds only so much."""

@@ -82,8 +82,8 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Start a program of a run, with the variables that are given, in a process group of its own.
 
-    So it ends when we say so. Its session is that of its root: who looks for a root by the session
-    that it leads finds nobody else.
+    So it ends when we say so. Its session is that of its run process: who looks for one by the
+    session that it leads finds nobody else.
     """
     at, environment = folder(spec, directory), variables(spec, given)
     try:

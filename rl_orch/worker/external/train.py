@@ -1,8 +1,9 @@
 """`python -m rl_orch.worker.external.train DIRECTORY ATTEMPT`: one attempt by a program of
 anybody's.
 
-The root of an external run. It starts the program, turns what it says into events and checkpoints,
-passes a stop on, and leaves no process behind. It loads no torch: watching must cost little.
+The run process of an external run. It starts the program, turns what it says into events and
+checkpoints, passes a stop on, and leaves no process behind. It loads no torch:
+watching must cost little.
 """
 
 import math
@@ -43,7 +44,7 @@ FINISH_S = 5.0
 """What is kept of a long grace for the last checkpoint and the last words."""
 
 LAST_MOMENT_S = 1.0
-"""What a root takes beyond its grace: it is killed a little later than that."""
+"""What a run process takes beyond its grace: it is killed a little later than that."""
 
 PROMISES = {
     "none": "its program does not say that it can go on from a checkpoint",
