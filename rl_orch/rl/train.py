@@ -29,7 +29,7 @@ from rl_orch.rl.replay.buffer import LogSegment, ReplayState
 from rl_orch.rl.seeding import RngState, rng_state, seed_all, set_rng_state
 from rl_orch.spec.model import Spec
 
-Command: TypeAlias = Literal["stop", "checkpoint"]
+TrainingCommand: TypeAlias = Literal["stop", "checkpoint"]
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
 
 SEGMENT_BYTES = 32 << 20
@@ -98,7 +98,7 @@ class TrainingRecorder(Protocol):
         interruption."""
         return None
 
-    def command(self) -> Command | None:
+    def command(self) -> TrainingCommand | None:
         """The pending command, if any; called once an iteration, and blocks while paused."""
         return None
 

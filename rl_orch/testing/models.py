@@ -23,7 +23,7 @@ from rl_orch.testing.fakes import (
     seal_checkpoint,
     trains_to,
 )
-from rl_orch.testing.verbs import Connected, alike
+from rl_orch.testing.verbs import VerbsUnderTest, alike
 
 GATED = ("gates.min_return=1", "eval.final_episodes=10")
 
@@ -32,7 +32,7 @@ class ModelsContract(ABC):
     """The contract of everybody who has the verbs of the registry."""
 
     @abstractmethod
-    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         """The verbs under test, at the home of an orchestrator in this process."""
 
     def make_shop(self, folder: Path) -> Orchestrator:
@@ -105,7 +105,7 @@ class ModelsContract(ABC):
         local = self.make_shop(tmp_path)
         local.launch(a_spec(*GATED))
         with self.reach(local) as verbs:
-            asked: list[Callable[[Connected], object]] = [
+            asked: list[Callable[[VerbsUnderTest], object]] = [
                 lambda known: known.models.get(99),
                 lambda known: known.models.get("99"),
                 lambda known: known.models.get("nobody"),

@@ -29,7 +29,7 @@ from rl_orch.testing.fakes import FakeRunner, a_spec, trains_to
 if TYPE_CHECKING:
     from rl_orch.client import Client
 
-Connected: TypeAlias = "Orchestrator | Client"
+VerbsUnderTest: TypeAlias = "Orchestrator | Client"
 
 WRONG = "CartPole-v999"
 """An environment that the runner of these tests refuses."""
@@ -46,7 +46,7 @@ class OrchestratorContract(ABC):
     """
 
     @abstractmethod
-    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         """The verbs under test, at the home of an orchestrator in this process."""
 
     def make_local(self, folder: Path) -> Orchestrator:
@@ -124,7 +124,7 @@ class OrchestratorContract(ABC):
             names = [runs[0].name for runs in (*first.rows, *rest.rows)]
             assert (names, rest.next) == (["other", *"debac"], None)
 
-    def test_a_page_that_there_is_not_is_refusedalike(self, tmp_path: Path) -> None:
+    def test_a_page_that_there_is_not_is_refused_alike(self, tmp_path: Path) -> None:
         """Wrong orders, wrong cursors."""
         local = self.make_local(tmp_path)
         with self.reach(local) as verbs:
@@ -217,7 +217,7 @@ class OrchestratorContract(ABC):
         with self.reach(local) as verbs:
             alike(local, verbs, lambda known: known.get("last"))
             runs = [verbs.submit(a_spec("name=twin")).runs[0] for _ in range(2)]
-            asked: list[Callable[[Connected], object]] = [
+            asked: list[Callable[[VerbsUnderTest], object]] = [
                 lambda known: known.get("nobody"),
                 lambda known: known.show("nobody"),
                 lambda known: known.history("nobody"),
@@ -290,7 +290,7 @@ def _logs(script: Callable[[RunDir, Task], int]) -> Callable[[RunDir, Task], int
     return logging
 
 
-def _names(verbs: Connected, query: Query) -> list[str]:
+def _names(verbs: VerbsUnderTest, query: Query) -> list[str]:
     """The names of all runs that a query finds, page by page."""
     runs: list[Run] = []
     page = verbs.ls(query)
@@ -310,7 +310,9 @@ def _error(ask: Callable[[], object]) -> RlctlError:
     raise AssertionError(f"nothing was refused: {answer!r}")
 
 
-def alike(local: Orchestrator, verbs: Connected, ask: Callable[[Connected], object]) -> RlctlError:
+def alike(
+    local: Orchestrator, verbs: VerbsUnderTest, ask: Callable[[VerbsUnderTest], object]
+) -> RlctlError:
     """The error that both raise, in the same words."""
     expected, found = _error(lambda: ask(local)), _error(lambda: ask(verbs))
     assert type(found) is type(expected)

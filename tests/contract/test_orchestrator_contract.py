@@ -13,12 +13,12 @@ from rl_orch.core.telemetry import Telemetry
 from rl_orch.http.serving import serve
 from rl_orch.http.settings import Settings
 from rl_orch.testing import ModelsContract, OrchestratorContract, a_spec
-from rl_orch.testing.verbs import Connected
+from rl_orch.testing.verbs import VerbsUnderTest
 from tests.waiting import PATIENCE_S
 
 
 @contextmanager
-def served(local: Orchestrator) -> Iterator[Connected]:
+def served(local: Orchestrator) -> Iterator[VerbsUnderTest]:
     """A client of the API that serves an orchestrator, until the block is left."""
     until, urls = threading.Event(), Queue[str]()
     app = create_app(local, settings=Settings(port=0, own_token="own"))
@@ -37,7 +37,7 @@ def served(local: Orchestrator) -> Iterator[Connected]:
 class TestOrchestrator(OrchestratorContract):
     """The orchestrator of this process."""
 
-    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         return nullcontext(local)
 
 
@@ -56,19 +56,19 @@ class TestClient(OrchestratorContract):
             assert client.series(run.id, ["nothing"]) == telemetry.series(run.id, ["nothing"])
             assert client.recent_metrics(run.id, 3) == telemetry.recent_metrics(run.id, 3)
 
-    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         return served(local)
 
 
 class TestOrchestratorModels(ModelsContract):
     """The registry of the orchestrator of this process."""
 
-    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         return nullcontext(local)
 
 
 class TestClientModels(ModelsContract):
     """The registry by a client of the API that serves it."""
 
-    def reach(self, local: Orchestrator) -> AbstractContextManager[Connected]:
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         return served(local)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import Command, TrainingSnapshot
+from rl_orch.rl.train import TrainingCommand, TrainingSnapshot
 
 
 class Said(NamedTuple):
@@ -23,7 +23,7 @@ class Said(NamedTuple):
 class MemoryOutlet:
     """Keeps events and snapshots; gives one command an iteration, then none."""
 
-    def __init__(self, commands: Sequence[Command | None] = ()) -> None:
+    def __init__(self, commands: Sequence[TrainingCommand | None] = ()) -> None:
         self.events: list[Said] = []
         self.saved: list[tuple[TrainingSnapshot, EvalReport | None]] = []
         self.said_before: list[int] = []
@@ -60,7 +60,7 @@ class MemoryOutlet:
         """Remember a doubt."""
         self.doubts.append(reason)
 
-    def command(self) -> Command | None:
+    def command(self) -> TrainingCommand | None:
         """The next command."""
         return self._commands.pop(0) if self._commands else None
 

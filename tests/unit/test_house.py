@@ -99,10 +99,13 @@ def test_the_table_names_modules_that_there_are() -> None:
     assert all(text.rpartition(".")[0] in modules() for text in unknown), unknown
 
 
-def test_class_names_are_unique() -> None:
+def test_names_of_classes_and_type_aliases_are_unique() -> None:
     where = defaultdict(list)
     for name, tree in modules().items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                where[node.name].append(name)
+            match node:
+                case ast.ClassDef(name=type_name) | ast.AnnAssign(
+                    ast.Name(type_name), ast.Name("TypeAlias")
+                ):
+                    where[type_name].append(name)
     assert {name: found for name, found in where.items() if len(found) > 1} == {}

@@ -19,8 +19,8 @@ LONGEST_DELAY_S = 600.0
 SUSPECT = 10
 """As many attempts in a row that got no checkpoint further may themselves be why all came down."""
 
-Exactness: TypeAlias = Literal["bitwise", "approximate"]
-EXACT: dict[Any, Exactness] = {"bitwise": "bitwise", "approximate": "approximate"}
+ExactnessLevel: TypeAlias = Literal["bitwise", "approximate"]
+EXACT: dict[Any, ExactnessLevel] = {"bitwise": "bitwise", "approximate": "approximate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Progress:
     ended: Event | None = None
     evaluation: Evaluation | None = None
     best: str | None = None
-    resume: Exactness | None = None
+    resume: ExactnessLevel | None = None
     paced_steps: int = 0
     paced_s: float = 0.0
 

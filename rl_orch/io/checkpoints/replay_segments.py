@@ -29,7 +29,6 @@ from rl_orch.io.files.sealed import sync_directory, unwritable
 from rl_orch.io.machine import hardware
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-Allocate: TypeAlias = Callable[[str, tuple[int, ...], DTypeLike], NDArray[Any]]
 
 NOUN = "replay segment"
 QUEUE = 2
@@ -156,7 +155,9 @@ def reader(folder: Path, listed: Iterable[SegmentEntry]) -> Callable[[str], Arra
     return by_name
 
 
-def allocator(folder: Path, share_of_memory: float) -> Allocate:
+def allocator(
+    folder: Path, share_of_memory: float
+) -> Callable[[str, tuple[int, ...], DTypeLike], NDArray[Any]]:
     """A function that makes the arrays of a replay buffer: zeros in memory; or, once they would
     take more than that share of it together, in files of that folder which have no name and go with
     the process.

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from rl_orch.io.run.command_socket import Request
-from rl_orch.rl.train import Command
+from rl_orch.rl.train import TrainingCommand
 
 PAUSED_POLL_S = 0.05
 
@@ -17,7 +17,7 @@ class PendingCommands:
         self._checkpoint_wanted = False
         self._paused = False
 
-    def next(self) -> Command | None:
+    def next(self) -> TrainingCommand | None:
         """The next command, `stop` before all else; waits here while the run is paused."""
         while self._paused and not (self._stopping or self._checkpoint_wanted):
             time.sleep(PAUSED_POLL_S)

@@ -12,7 +12,7 @@ from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import Command, TrainingSnapshot
+from rl_orch.rl.train import TrainingCommand, TrainingSnapshot
 from rl_orch.spec.model import Spec
 from rl_orch.worker.attempt.commands import PendingCommands
 
@@ -125,7 +125,7 @@ class FileRecorder:
         tags = {"method": resume["method"], "reason": resume["reason"]}
         self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
 
-    def command(self) -> Command | None:
+    def command(self) -> TrainingCommand | None:
         """What was ordered, once all that was emitted is with the operating system."""
         self._writer.flush()
         return self._orders.next()

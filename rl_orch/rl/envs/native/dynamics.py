@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from rl_orch.rl.jit import kernel, part
 
-Row: TypeAlias = NDArray[np.float64]
-Outcome: TypeAlias = tuple[float, bool]
+StateRow: TypeAlias = NDArray[np.float64]
+StepOutcome: TypeAlias = tuple[float, bool]
 """A reward, and whether the episode is over."""
 
 single, double = np.float32, np.float64
@@ -50,7 +50,7 @@ THETA_LIMIT = 12 * 2 * math.pi / 360
 
 
 @kernel
-def step_choice(kind: int, row: Row, action: int) -> Outcome:
+def step_choice(kind: int, row: StateRow, action: int) -> StepOutcome:
     """Step one copy in place by one of the choices."""
     if kind == CARTPOLE:
         return _cartpole(row, action)
@@ -60,14 +60,14 @@ def step_choice(kind: int, row: Row, action: int) -> Outcome:
 
 
 @kernel
-def step_move(kind: int, row: Row, action: Any) -> Outcome:
+def step_move(kind: int, row: StateRow, action: Any) -> StepOutcome:
     """Step one copy in place by the only number of a Box, a float32."""
     if kind == MOUNTAIN_CAR_CONTINUOUS:
         return _mountain_car_continuous(row, action)
     return _pendulum(row, action)
 
 
-def step_one(kind: int, row: Row, action: Any) -> Outcome:
+def step_one(kind: int, row: StateRow, action: Any) -> StepOutcome:
     """Step one copy in place by a choice or a number, whichever it is."""
     return (step_choice if isinstance(action, int | np.integer) else step_move)(kind, row, action)
 
@@ -84,7 +84,7 @@ def _step_one(kind: Any, row: Any, action: Any) -> Any:
 
 
 @part
-def observe_one(kind: int, row: Row, observation: NDArray[np.float32]) -> None:
+def observe_one(kind: int, row: StateRow, observation: NDArray[np.float32]) -> None:
     """Write what a copy shows."""
     if kind == CARTPOLE:
         for i in range(4):
@@ -142,7 +142,7 @@ def step_all(
 
 
 @part
-def _cartpole(row: Row, action: Any) -> Outcome:
+def _cartpole(row: StateRow, action: Any) -> StepOutcome:
     x, x_dot, theta, theta_dot = row[0], row[1], row[2], row[3]
     force = 10.0 if action == 1 else -10.0
     cos_theta, sin_theta = math.cos(theta), math.sin(theta)
@@ -158,7 +158,7 @@ def _cartpole(row: Row, action: Any) -> Outcome:
 
 
 @part
-def _mountain_car(row: Row, action: Any) -> Outcome:
+def _mountain_car(row: StateRow, action: Any) -> StepOutcome:
     velocity = row[1] + ((action - 1) * 0.001 + math.cos(3 * row[0]) * (-0.0025))
     velocity = _clipped(velocity, -0.07, 0.07)
     position = _clipped(row[0] + velocity, -1.2, 0.6)
@@ -169,7 +169,7 @@ def _mountain_car(row: Row, action: Any) -> Outcome:
 
 
 @part
-def _mountain_car_continuous(row: Row, action: Any) -> Outcome:
+def _mountain_car_continuous(row: StateRow, action: Any) -> StepOutcome:
     """Gymnasium computes in float32 wherever one of its float32 arrays takes part: the action does,
     unless it is clipped; the state does from the second step of an episode on."""
     given = single(action)
@@ -200,7 +200,7 @@ def _mountain_car_continuous(row: Row, action: Any) -> Outcome:
 
 
 @kernel
-def _acrobot(row: Row, action: Any) -> Outcome:
+def _acrobot(row: StateRow, action: Any) -> StepOutcome:
     """One step of the classical Runge-Kutta method, of 0.2 s."""
     torque = action - 1.0
     a0, a1, a2, a3 = row[0], row[1], row[2], row[3]
@@ -260,7 +260,7 @@ def _wrapped(angle: float) -> float:
 
 
 @part
-def _pendulum(row: Row, action: Any) -> Outcome:
+def _pendulum(row: StateRow, action: Any) -> StepOutcome:
     """Gymnasium's torque is a float32, and so is what it is multiplied with."""
     theta, theta_dot = row[0], row[1]
     torque = _clipped(single(action), single(-2.0), single(2.0))

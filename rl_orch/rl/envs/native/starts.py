@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Start: TypeAlias = Callable[[np.random.Generator], tuple[NDArray[Any], Any]]
+DrawStart: TypeAlias = Callable[[np.random.Generator], tuple[NDArray[Any], Any]]
 """Draws a state; returns it and the first observation."""
 
 
@@ -38,7 +38,7 @@ def _pendulum(generator: np.random.Generator) -> tuple[NDArray[Any], Any]:
 
 _WIDEST = np.array([np.pi, 1.0])
 
-STARTS: dict[str, Start] = {
+STARTS: dict[str, DrawStart] = {
     "cartpole": _cartpole,
     "mountain_car": _mountain_car,
     "mountain_car_continuous": _mountain_car,

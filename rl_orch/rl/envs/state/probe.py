@@ -41,7 +41,7 @@ _STREAM = 1_000_000
 Move: TypeAlias = Any
 """The actions of a step, or None for a reset."""
 
-Record: TypeAlias = list[Any]
+ProbeRecord: TypeAlias = list[Any]
 """What each move showed, as bytes."""
 
 
@@ -81,10 +81,10 @@ class _Drive:
     `changed` names what changed on a class or in a module. `pure` is None if it was not tried.
     """
 
-    head: Record
-    tail: Record
+    head: ProbeRecord
+    tail: ProbeRecord
     states: capture.EnvStates
-    process: list[generators.State]
+    process: list[generators.GeneratorState]
     changed: str | None
     pure: bool | None
 
@@ -170,7 +170,7 @@ class _Probe:
         changed = next((name for name in after if after[name] != before.get(name)), None)
         return _Drive(head, tail, states, process, changed, pure)
 
-    def _played_head(self, envs: vector.Envs) -> Record:
+    def _played_head(self, envs: vector.Envs) -> ProbeRecord:
         first = vector.reset(envs, self._seed)
         self._shown = first.infos
         return [_bytes(first.observations), *self._played(envs, self._head, HEAD)]
@@ -194,9 +194,9 @@ class _Probe:
             return _Attempt(True, None)
         return _Attempt(True, f"a restored copy differs {differing[0] + 1} steps later")
 
-    def _played(self, envs: vector.Envs, moves: list[Move], steps: tuple[int, int]) -> Record:
+    def _played(self, envs: vector.Envs, moves: list[Move], steps: tuple[int, int]) -> ProbeRecord:
         """The observations that moves lead to; without moves, some are made up and noted."""
-        record: Record = []
+        record: ProbeRecord = []
         for move in [*moves] or self._invented(envs, moves, steps):
             if move is None:
                 observations, self._shown = envs.reset()

@@ -13,7 +13,7 @@ import numpy as np
 from rl_orch.rl.streams import Stream, derive
 
 Generator: TypeAlias = np.random.Generator | np.random.RandomState | random.Random
-State: TypeAlias = dict[str, Any]
+GeneratorState: TypeAlias = dict[str, Any]
 
 KINDS = (np.random.Generator, np.random.RandomState, random.Random)
 
@@ -36,7 +36,7 @@ def is_known(generator: Generator) -> bool:
     return type(generator) in KINDS
 
 
-def state_of(generator: Generator) -> State:
+def state_of(generator: Generator) -> GeneratorState:
     """Everything that decides what a generator draws, and spawns, from now on."""
     if isinstance(generator, np.random.Generator):
         bits = generator.bit_generator
@@ -46,7 +46,7 @@ def state_of(generator: Generator) -> State:
     return _python_state(generator)
 
 
-def set_state(generator: Generator, state: State) -> None:
+def set_state(generator: Generator, state: GeneratorState) -> None:
     """Put a generator into a state."""
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = state["bits"]
@@ -56,7 +56,7 @@ def set_state(generator: Generator, state: State) -> None:
         _set_python_state(generator, state)
 
 
-def can_take(generator: Generator, state: State) -> bool:
+def can_take(generator: Generator, state: GeneratorState) -> bool:
     """Whether `set_state` makes this generator what the state says; what it spawns is fixed."""
     if not isinstance(generator, np.random.Generator):
         return True
@@ -65,7 +65,7 @@ def can_take(generator: Generator, state: State) -> bool:
     return bool(same_kind and repr(present["seeds"]) == repr(state["seeds"]))
 
 
-def create(kind: str, state: State) -> Generator:
+def create(kind: str, state: GeneratorState) -> Generator:
     """A new generator in a state; `kind` is the name of its class."""
     generator: Generator
     if kind == "Generator":
@@ -79,12 +79,12 @@ def create(kind: str, state: State) -> Generator:
     return generator
 
 
-def process_wide() -> list[State]:
+def process_wide() -> list[GeneratorState]:
     """The states of the generators of Python and NumPy that a process shares."""
     return [_python_state(random), {"bits": np.random.get_state(legacy=False)}]
 
 
-def set_process_wide(states: list[State]) -> None:
+def set_process_wide(states: list[GeneratorState]) -> None:
     """Put the process-wide generators back where `process_wide` found them."""
     _set_python_state(random, states[0])
     np.random.set_state(states[1]["bits"])
@@ -106,7 +106,7 @@ def process_wide_kept() -> Iterator[None]:
         set_process_wide(before)
 
 
-def _seeds(sequence: Any) -> State | None:
+def _seeds(sequence: Any) -> GeneratorState | None:
     """The seed sequence from which a generator spawns others."""
     if not isinstance(sequence, np.random.SeedSequence):
         return None
@@ -115,12 +115,12 @@ def _seeds(sequence: Any) -> State | None:
     return state | {"entropy": tuple(entropy) if isinstance(entropy, list) else entropy}
 
 
-def _python_state(source: Any) -> State:
+def _python_state(source: Any) -> GeneratorState:
     """The state of a generator of Python's, or of the module `random`, which has one of its own."""
     version, words, gauss = source.getstate()
     return {"bits": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}}
 
 
-def _set_python_state(target: Any, state: State) -> None:
+def _set_python_state(target: Any, state: GeneratorState) -> None:
     bits = state["bits"]
     target.setstate((bits["version"], tuple(bits["words"].tolist()), bits["gauss"]))
