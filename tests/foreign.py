@@ -38,12 +38,12 @@ def reported(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
     return found
 
 
-def taken_in(path: Path, wish: PolicyImportRequest, home: Path) -> tuple[Spec, Path]:
+def taken_in(path: Path, request: PolicyImportRequest, home: Path) -> tuple[Spec, Path]:
     """A policy as an import leaves it in a home: its spec, and its checkpoint. Read by the child
     that reads for users; fitted in this process, to save the time that torch takes to load."""
     scratch = home / f"scratch-{path.name}"
     scratch.mkdir(parents=True)
-    arrival = policy_import.read(path, wish, scratch, unwatched)
+    arrival = policy_import.read(path, request, scratch, unwatched)
     question = {
         "spec": arrival.spec.model_dump(mode="json"),
         "tensors": str(scratch / policy_import.TENSORS),

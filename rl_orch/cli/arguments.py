@@ -74,7 +74,10 @@ class ArgumentGroup:
 
 
 def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command for typer, with the parameters of each group in the place of the group."""
+    """The command for typer, with the parameters of each group in the place of the group.
+
+    Refused are a default for a whole group, which nobody would see, and two parameters of one name.
+    """
     own = inspect.signature(command).parameters
     groups = {
         name: parameter.annotation
@@ -84,6 +87,8 @@ def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
     }
     if not groups:
         return command
+    if any(own[name].default is not inspect.Parameter.empty for name in groups):
+        raise TypeError(f"{command.__qualname__}: a group takes no default; its fields have theirs")
     inner = {name: inspect.signature(group).parameters for name, group in groups.items()}
 
     @functools.wraps(command)

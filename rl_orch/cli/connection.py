@@ -73,8 +73,7 @@ class ConnectionOptions(ArgumentGroup):
             if value and VARIABLES.get(flag) not in inherited
         )
 
-    @property
-    def service(self) -> ServiceEndpoint | None:
+    def find_service(self) -> ServiceEndpoint | None:
         """The living service of the home, unless it keeps another database than is asked for."""
         endpoint = service_note.living(self.folder)
         if endpoint is None or self.database is None or endpoint.database is None:
@@ -89,18 +88,18 @@ class ConnectionOptions(ArgumentGroup):
         """
         if self.server is not None:
             return _client(self.server, os.environ.get("RLCTL_TOKEN"), ())
-        endpoint = self.service
+        endpoint = self.find_service()
         if endpoint is None:
-            return store(self.home, self.database)
+            return local_orchestrator(self.home, self.database)
         if _answers(endpoint):
             return _own_client(endpoint)
         if not reading:
             return self._awaited(endpoint)
         silent = f"{_name(endpoint)} has not answered for {ANSWERS_WITHIN_S:g} s"
         warn(f"{silent}; the database was read without it")
-        return store(self.home, self.database or endpoint.database)
+        return local_orchestrator(self.home, self.database or endpoint.database)
 
-    def lasting(self, *, reading: bool = False) -> "RetryingConnection":
+    def retrying(self, *, reading: bool = False) -> "RetryingConnection":
         """A connection for long waits.
 
         `connect` has had an answer from the home's own service, so reading from it is tried again
@@ -116,9 +115,9 @@ class ConnectionOptions(ArgumentGroup):
         warn(f"{name} does not answer; what changes anything goes through it, so this waits")
         deadline = time.monotonic() + GONE_FOR_S
         while time.monotonic() < deadline:
-            now = self.service
+            now = self.find_service()
             if now is None:
-                return store(self.home, self.database)
+                return local_orchestrator(self.home, self.database)
             if _answers(now):
                 return _own_client(now)
             time.sleep(TRY_EVERY_S)
@@ -135,10 +134,6 @@ class LocalOptions(ConnectionOptions):
     """The same for a command that cannot be carried out but where the service is."""
 
     server: Elsewhere = None
-
-
-CONNECTION, LOCAL = ConnectionOptions(), LocalOptions()
-"""What counts where nothing is typed."""
 
 
 def home_folder(home: Path | None) -> Path:
@@ -243,7 +238,7 @@ def same_database(asked: str, kept: str) -> bool:
     return Path(asked).absolute() == Path(kept)
 
 
-def store(
+def local_orchestrator(
     home: Path | None, database: str | None, runners: "Mapping[str, Runner] | None" = None
 ) -> "Orchestrator":
     """The home itself, without a service: whoever has it carries out what it is told to."""

@@ -82,7 +82,7 @@ class Arrival:
 def import_policy(
     here: Orchestrator,
     path: Path,
-    wish: PolicyImportRequest,
+    request: PolicyImportRequest,
     *,
     watch: ProgressCallback = unwatched,
 ) -> ModelVersion:
@@ -92,12 +92,12 @@ def import_policy(
     this does not come to its end, nothing stays.
     """
     here.refuse_unwritable()
-    size = _size_of(path) + (0 if wish.normalizer is None else _size_of_file(wish.normalizer))
+    size = _size_of(path) + (0 if request.normalizer is None else _size_of_file(request.normalizer))
     spare = "Free space on that disk, or name a home on another one with --home."
     room.refuse_without(here.home / "runs", _called(path), COPIES * size, hint=spare)
     try:
         with workspaces.workspace(here.home / "runs") as scratch:
-            arrival = fit(read(path, wish, scratch, watch), watch)
+            arrival = fit(read(path, request, scratch, watch), watch)
             return _registered(here, arrival, draft(here.home, arrival, somebody()))
     except OSError as error:
         raise RlctlError(
@@ -107,12 +107,14 @@ def import_policy(
         ) from error
 
 
-def read(path: Path, wish: PolicyImportRequest, scratch: Path, watch: ProgressCallback) -> Arrival:
+def read(
+    path: Path, request: PolicyImportRequest, scratch: Path, watch: ProgressCallback
+) -> Arrival:
     """The policy at a path: the file of another library, or a bundle of ours."""
     _refuse_other(path)
     if bundles.is_bundle(path):
-        return _from_bundle(bundles.read(path), wish, scratch)
-    return _from_file(path, wish, scratch, watch)
+        return _from_bundle(bundles.read(path), request, scratch)
+    return _from_file(path, request, scratch, watch)
 
 
 def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
@@ -173,7 +175,7 @@ def draft(home: Path, arrival: Arrival, who: str) -> Draft:
 
 
 def _from_file(
-    path: Path, wish: PolicyImportRequest, scratch: Path, watch: ProgressCallback
+    path: Path, request: PolicyImportRequest, scratch: Path, watch: ProgressCallback
 ) -> Arrival:
     watch("reading", 0.0)
     digest, size = _taken(path, scratch / "policy")
@@ -181,23 +183,23 @@ def _from_file(
         "file": "policy",
         "called": _called(path),
         "tensors": TENSORS,
-        "algorithm": wish.algorithm,
+        "algorithm": request.algorithm,
     }
-    if wish.normalizer is not None:
-        _taken(wish.normalizer, scratch / "normalizer")
-        question |= {"normalizer": "normalizer", "normalizer_called": _called(wish.normalizer)}
+    if request.normalizer is not None:
+        _taken(request.normalizer, scratch / "normalizer")
+        question |= {"normalizer": "normalizer", "normalizer_called": _called(request.normalizer)}
     answer = _reading(scratch).answer(question, watch)
-    if wish.env is None:
+    if request.env is None:
         raise BadInput(
             f"{_called(path)} does not say which environment its policy, {answer['algorithm']} of "
             f"{answer['format']}, has learned",
             path="env",
             hint="For example: --env CartPole-v1",
         )
-    options = answer["options"] | {"agent.algorithm": answer["algorithm"], "env.id": wish.env}
+    options = answer["options"] | {"agent.algorithm": answer["algorithm"], "env.id": request.env}
     lineage = {"file": _called(path), "format": answer["format"], "sha256": digest, "bytes": size}
     return Arrival(
-        _spec(options, wish),
+        _spec(options, request),
         scratch,
         lineage | {"confined": answer["confined"]},
         step=answer["step"],
@@ -206,18 +208,18 @@ def _from_file(
     )
 
 
-def _from_bundle(bundle: Bundle, wish: PolicyImportRequest, scratch: Path) -> Arrival:
+def _from_bundle(bundle: Bundle, request: PolicyImportRequest, scratch: Path) -> Arrival:
     """The policy of a bundle, on its way in.
 
     A bundle was verified as a whole, and none of its files can run anything when it is read.
     """
     for name, given, own in (
-        ("env", wish.env, bundle.policy.env_id),
-        ("algo", wish.algorithm, bundle.policy.algorithm),
+        ("env", request.env, bundle.policy.env_id),
+        ("algo", request.algorithm, bundle.policy.algorithm),
     ):
         if given not in (None, own):
             raise BadInput(f"bundle {bundle.path.name} is of {own}; --{name} says {given}")
-    if wish.normalizer is not None:
+    if request.normalizer is not None:
         raise BadInput("a bundle brings its own normaliser; --normalizer is for other files")
     prefix = f"policies/{bundles.POLICY}/"
     weights = decode(bundle.files[bundles.WEIGHTS], bundle.path, bundles.WEIGHTS, noun=bundles.NOUN)
@@ -230,7 +232,7 @@ def _from_bundle(bundle: Bundle, wish: PolicyImportRequest, scratch: Path) -> Ar
     origin = bundle.document.lineage
     lineage = {"file": _called(bundle.path), "format": "bundle", "sha256": bundle.digest}
     return Arrival(
-        _spec(learned, wish),
+        _spec(learned, request),
         scratch,
         lineage | {"bytes": bundle.size, "elsewhere": origin},
         step=bundle.report.step,
@@ -239,10 +241,10 @@ def _from_bundle(bundle: Bundle, wish: PolicyImportRequest, scratch: Path) -> Ar
     )
 
 
-def _spec(document: dict[str, Any], wish: PolicyImportRequest) -> Spec:
+def _spec(document: dict[str, Any], request: PolicyImportRequest) -> Spec:
     """The spec of a policy: what its file says, under what its importer does."""
-    name = {} if wish.name is None else {"name": wish.name}
-    spec = resolve(document | name, overrides=wish.overrides)
+    name = {} if request.name is None else {"name": request.name}
+    spec = resolve(document | name, overrides=request.overrides)
     if spec.seeds is not None or spec.runner != RunnerGroup():
         raise BadInput(
             "seeds and runner are set, but a policy that is imported is not trained here",

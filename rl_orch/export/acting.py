@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_orch.export.graph import ACTION, Arrays, PolicyGraph, blank_state, fed, following_state
+from rl_orch.export.graph import (
+    ACTION,
+    Arrays,
+    PolicyGraph,
+    blank_state,
+    following_state,
+    graph_inputs,
+)
 from rl_orch.export.parity import Run, in_torch, newest
 from rl_orch.io.policies.bundles import Port
 from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput, PolicyModule
@@ -41,7 +48,7 @@ class GraphActing:
         """Actions as the environment takes them."""
         if len(first) != self._rows:
             self._rows, self._state = len(first), blank_state(self._inputs, len(first))
-        outputs = self._run(fed(self._inputs, observations, first, self._state, masks))
+        outputs = self._run(graph_inputs(self._inputs, observations, first, self._state, masks))
         self._state = following_state(outputs)
         return outputs[ACTION]
 

@@ -134,7 +134,7 @@ def following_state(outputs: Mapping[str, NDArray[Any]]) -> Arrays:
     return {name.removesuffix(NEXT): out for name, out in outputs.items() if name.endswith(NEXT)}
 
 
-def fed(
+def graph_inputs(
     ports: Sequence[Port],
     observations: Any,
     first: NDArray[np.bool_],

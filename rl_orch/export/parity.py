@@ -24,8 +24,8 @@ from rl_orch.export.graph import (
     Arrays,
     PolicyGraph,
     blank_state,
-    fed,
     following_state,
+    graph_inputs,
 )
 from rl_orch.io.policies.bundles import GraphParity
 from rl_orch.rl.envs import vector
@@ -158,7 +158,7 @@ class _Play:
     def _inputs(self, shown: PolicyInput, state: Arrays) -> Arrays:
         """As an environment without wrappers would show them; copies, since it reuses memory."""
         raw = newest(shown.observations) if self.stacked else shown.observations
-        given = fed(self.graph.inputs, raw, shown.first, state, shown.masks)
+        given = graph_inputs(self.graph.inputs, raw, shown.first, state, shown.masks)
         return {name: np.array(array) for name, array in given.items()}
 
     def _expected(self, actions: NDArray[Any], memory: NDArray[np.float32] | None) -> Arrays:

@@ -32,7 +32,7 @@ from rl_orch.http.addresses import (
 from rl_orch.http.limits import Buckets
 from rl_orch.http.problems import HttpProblem, respond
 from rl_orch.http.settings import Settings
-from rl_orch.http.threads import at_the_door
+from rl_orch.http.threads import admissions
 from rl_orch.io.service_note import SOCKET
 from rl_orch.spec.code import NamedCode
 
@@ -128,7 +128,7 @@ class Access:
         """Whether a request that lasts would be let in now as well."""
         given = values(scope, b"authorization")
         try:
-            return bool(self._owner(given, scope) or await at_the_door(self.caller, given, scope))
+            return bool(self._owner(given, scope) or await admissions(self.caller, given, scope))
         except HttpProblem:
             return False
         except RlctlError:  # A database that is away says nothing about the caller.
@@ -145,7 +145,7 @@ class Access:
             return owner
         self._refuse_guessing(address, given)
         try:
-            caller = await at_the_door(self.caller, given, scope)
+            caller = await admissions(self.caller, given, scope)
         except HttpProblem:
             self._known.pop(_digest_of(given) or b"", None)
             self._count(address)

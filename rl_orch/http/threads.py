@@ -12,8 +12,8 @@ from anyio import CapacityLimiter, to_thread
 Result = TypeVar("Result")
 
 
-class WorkerThreads:
-    """Threads for one kind of work, so many at once."""
+class ThreadLimiter:
+    """A limit on the threads for one kind of work."""
 
     def __init__(self, most: int) -> None:
         self._limiter = CapacityLimiter(most)
@@ -23,14 +23,14 @@ class WorkerThreads:
         return await to_thread.run_sync(partial(work, *given, **named), limiter=self._limiter)
 
 
-aside = WorkerThreads(4)
+slow_reads = ThreadLimiter(4)
 """For what reads much: only little of it is done at once, so that others are answered meanwhile."""
 
-commanding = WorkerThreads(8)
+commands = ThreadLimiter(8)
 """For what a run replies. One that was halted lets each who asks wait for seconds."""
 
-stopping = WorkerThreads(8)
+stops = ThreadLimiter(8)
 """For stops: not behind commands to the very run that does not answer them."""
 
-at_the_door = WorkerThreads(8)
+admissions = ThreadLimiter(8)
 """For who asks, and whether all is well: this is found out however busy the rest is."""

@@ -142,9 +142,9 @@ def test_a_service_is_not_asked_to_import(rlctl: Callable[..., Ran]) -> None:
     assert "cannot be done through --server" in done.err
 
 
-def refusal(path: Path, home: Path, **wish: Any) -> BadInput:
+def refusal(path: Path, home: Path, **request: Any) -> BadInput:
     with pytest.raises(BadInput) as caught:
-        taken_in(path, PolicyImportRequest(**wish), home)
+        taken_in(path, PolicyImportRequest(**request), home)
     return caught.value
 
 
@@ -244,8 +244,10 @@ def test_what_a_state_dict_lacks_begins_new_and_is_said(tmp_path: Path) -> None:
     file, rng = tmp_path / "mlp.safetensors", np.random.default_rng(0)
     shapes = {"0.weight": (8, 4), "0.bias": (8,), "2.weight": (2, 8), "2.bias": (2,)}
     save_file({n: rng.normal(size=shape).astype(np.float32) for n, shape in shapes.items()}, file)
-    wish = PolicyImportRequest("CartPole-v1", "ppo", overrides=("agent.network.activation=relu",))
-    spec, checkpoint = taken_in(file, wish, tmp_path / "home")
+    request = PolicyImportRequest(
+        "CartPole-v1", "ppo", overrides=("agent.network.activation=relu",)
+    )
+    spec, checkpoint = taken_in(file, request, tmp_path / "home")
     assert spec.agent.network.activation == "relu"
     tensors = load_file(checkpoint / "tensors.safetensors")
     actor = tensors["policies/default/actor.layers.0.weight"]

@@ -125,7 +125,7 @@ def test_a_service_that_dies_before_its_first_answer_is_read_again_and_told_noth
 
     client = Client("http://127.0.0.1:1", patience_s=0.0)
     monkeypatch.setattr(ConnectionOptions, "connect", lambda *_, **__: client)
-    line = ConnectionOptions().lasting(reading=reading)
+    line = ConnectionOptions().retrying(reading=reading)
     if reading:
         assert line.ask(question) == "an answer"
     else:
@@ -141,7 +141,7 @@ def test_a_token_of_ones_own_that_is_refused_is_not_tried_again(rlctl: Rlctl) ->
         asked.append(connected)
         raise Unauthorized("revoked")
 
-    line = ConnectionOptions(server="http://127.0.0.1:1").lasting()
+    line = ConnectionOptions(server="http://127.0.0.1:1").retrying()
     line.answered = True
     with pytest.raises(Unauthorized):
         line.ask(question)

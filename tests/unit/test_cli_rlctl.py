@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from rl_orch import __version__, errors
+from rl_orch.cli.arguments import expanded
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import print_json, report_error, safe
 from rl_orch.cli.rlctl import COMMANDS, load
 from rl_orch.cli.views.text import counted
@@ -218,3 +220,16 @@ def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(
     monkeypatch.setattr("rl_orch.cli.rlctl.load", interrupted)
     ran = rlctl("ls")
     assert (ran.code, ran.err) == (130, "interrupted\n")
+
+
+def test_a_group_of_arguments_has_no_default_and_no_name_twice() -> None:
+    def with_default(target: ConnectionOptions = ConnectionOptions()) -> None:  # noqa: B008
+        """A default that would never be used."""
+
+    def with_name_twice(home: str, target: ConnectionOptions) -> None:
+        """A parameter that is in the group, too."""
+
+    with pytest.raises(TypeError, match="a group takes no default"):
+        expanded(with_default)
+    with pytest.raises(ValueError, match="duplicate parameter name: 'home'"):
+        expanded(with_name_twice)

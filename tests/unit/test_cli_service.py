@@ -292,7 +292,7 @@ def test_a_server_that_is_not_there_is_told_with_exit_code_one(rlctl: Rlctl) -> 
 
 def test_another_database_than_the_services_is_opened_past_it(home: Path, stack: ExitStack) -> None:
     stack.enter_context(a_service(home, trains_to([1.0]), at_once=False))
-    assert ConnectionOptions(home, str(home / "rlctl.db")).service is not None
+    assert ConnectionOptions(home, str(home / "rlctl.db")).find_service() is not None
     assert isinstance(ConnectionOptions(home).connect(), Client)
     assert isinstance(ConnectionOptions(home, str(home / "other.db")).connect(), Orchestrator)
 
@@ -300,7 +300,7 @@ def test_another_database_than_the_services_is_opened_past_it(home: Path, stack:
 def test_the_note_of_a_dead_service_is_not_believed(home: Path) -> None:
     home.mkdir()
     service_note.write(home, ServiceEndpoint("http://127.0.0.1:1", "999999999:1", pids.host(), "t"))
-    assert ConnectionOptions(home).service is None
+    assert ConnectionOptions(home).find_service() is None
     assert isinstance(ConnectionOptions(home).connect(), Orchestrator)
 
 

@@ -222,7 +222,7 @@ def test_the_newest_counts_as_the_best_until_the_program_says_otherwise() -> Non
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> tuple[CheckpointKeeper, RunDir, EventWriter, Path]:
+def keeper(tmp_path: Path) -> tuple[CheckpointKeeper, RunDir, EventWriter, Path]:
     directory = RunDir(tmp_path / "run")
     directory.checkpoints.mkdir(parents=True)
     folder = tmp_path / "folder"
@@ -235,9 +235,9 @@ def stock(tmp_path: Path) -> tuple[CheckpointKeeper, RunDir, EventWriter, Path]:
 
 
 def test_a_checkpoint_is_told_of_with_what_had_to_go(
-    stock: tuple[CheckpointKeeper, RunDir, EventWriter, Path],
+    keeper: tuple[CheckpointKeeper, RunDir, EventWriter, Path],
 ) -> None:
-    made, directory, _, folder = stock
+    made, directory, _, folder = keeper
     for step in (1, 2, 3):
         (folder / str(step)).write_text("weights")
         made.take(Saved(step, str(folder / "3") if step == 3 else str(step)))
@@ -254,9 +254,9 @@ def test_a_checkpoint_is_told_of_with_what_had_to_go(
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", ".", "a/../../secret", "way/secret"])
 def test_only_what_lies_in_its_folder_can_be_a_checkpoint(
-    stock: tuple[CheckpointKeeper, RunDir, EventWriter, Path], path: str
+    keeper: tuple[CheckpointKeeper, RunDir, EventWriter, Path], path: str
 ) -> None:
-    made, directory, _, folder = stock
+    made, directory, _, folder = keeper
     (folder.parent / "secret").write_text("secret")
     (folder / "way").symlink_to(folder.parent)
     with pytest.raises(BadInput, match=r"not inside the folder|leads through a link"):

@@ -48,7 +48,7 @@ class Desk:
         self.clock = itertools.count(1.0)
 
     def listener(self, scalars: Scalars | None = None) -> TrainerListener:
-        stock = CheckpointKeeper(
+        keeper = CheckpointKeeper(
             self.directory,
             self.writer,
             folder=self.written,
@@ -58,7 +58,7 @@ class Desk:
         )
         lines, teller = LineReader(self.said), Teller(self.writer)
         return TrainerListener(
-            lines, scalars, self.writer, teller, stock, timer=self.clock.__next__
+            lines, scalars, self.writer, teller, keeper, timer=self.clock.__next__
         )
 
     def say(self, **said: Any) -> None:

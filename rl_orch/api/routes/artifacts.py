@@ -24,7 +24,7 @@ from rl_orch.api.schemas import Artifact, ArtifactList
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.http.operations import Reference, json_response, operation, router
 from rl_orch.http.problems import HttpProblem
-from rl_orch.http.threads import aside
+from rl_orch.http.threads import slow_reads
 
 MOST_LISTED = 10_000
 MOST_SEEN = 100_000
@@ -44,7 +44,7 @@ routes = router("artifacts")
 @routes.get("/runs/{ref}/artifacts", **operation("listArtifacts", ArtifactList, "read", 404))
 async def list_artifacts(ref: Reference, here: Here) -> Response:
     """The files in a run's directory."""
-    return await aside(lambda: json_response(listing(here.orchestrator.there(ref)[1].path)))
+    return await slow_reads(lambda: json_response(listing(here.orchestrator.there(ref)[1].path)))
 
 
 def _file_operation() -> dict[str, Any]:
@@ -73,8 +73,8 @@ async def get_artifact(
     """One file, or a single range of its bytes. It is offered for download, never for display.
     With `If-None-Match` it is sent only where it has changed since."""
     parts = parts_of(path)
-    _, directory = await aside(here.orchestrator.there, ref)
-    file = await aside(opened, directory.path, parts)
+    _, directory = await slow_reads(here.orchestrator.there, ref)
+    file = await slow_reads(opened, directory.path, parts)
     facts = os.fstat(file.fileno())
     tag = f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
     if has_tag(",".join(if_none_match or ()), tag):

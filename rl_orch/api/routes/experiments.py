@@ -11,7 +11,7 @@ from rl_orch.errors import BadInput, ConsentNeeded
 from rl_orch.http.access import require_code, require_owner
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.problems import VISIBLE, HttpProblem
-from rl_orch.http.threads import WorkerThreads
+from rl_orch.http.threads import ThreadLimiter
 from rl_orch.records import Submission
 from rl_orch.spec import checks, code, consent
 from rl_orch.spec.model import Spec
@@ -21,7 +21,7 @@ CHECKS_AT_ONCE = 4
 """A check starts a process that makes the environment; more at once would only be slower."""
 
 routes = router("experiments")
-_checking = WorkerThreads(CHECKS_AT_ONCE)
+_checking = ThreadLimiter(CHECKS_AT_ONCE)
 
 IdempotencyKey = Annotated[
     str | None,

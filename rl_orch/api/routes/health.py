@@ -9,7 +9,7 @@ from rl_orch.api.parts import Here, Parts
 from rl_orch.api.schemas import Health, OptionList, Readiness, ServiceList
 from rl_orch.errors import RlctlError
 from rl_orch.http.operations import json_response, operation, router
-from rl_orch.http.threads import at_the_door
+from rl_orch.http.threads import admissions
 from rl_orch.spec.options import table
 
 routes = router("service")
@@ -27,7 +27,7 @@ UNREADY = {"model": Readiness, "description": "A part does not work"}
 @routes.get("/ready", **operation("getReadiness", Readiness, "none", also={503: UNREADY}))
 async def get_readiness(here: Here) -> Response:
     """Whether database and scheduler work: 200 if they do, 503 if not."""
-    database = await at_the_door(_answers, here)
+    database = await admissions(_answers, here)
     scheduler = here.service is not None and here.service.ready
     ready = database and (scheduler or here.service is None)
     readiness = Readiness(ready=ready, database=database, scheduler=scheduler)

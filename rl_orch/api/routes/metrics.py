@@ -7,7 +7,7 @@ from fastapi import Query, Response
 from rl_orch.api.parts import Here
 from rl_orch.api.schemas import RecentSteps, SeriesList
 from rl_orch.http.operations import Reference, json_response, operation, router
-from rl_orch.http.threads import aside
+from rl_orch.http.threads import slow_reads
 from rl_orch.io.metrics.recent import MOST
 from rl_orch.io.metrics.series import POINTS
 
@@ -45,7 +45,7 @@ async def get_metrics(
         series = here.telemetry.series(ref, key, points=points, from_step=first, to_step=last)
         return json_response(SeriesList(series=series))
 
-    return await aside(curves)
+    return await slow_reads(curves)
 
 
 @routes.get("/runs/{ref}/metrics/recent", **operation("getRecentMetrics", RecentSteps, "read", 404))
@@ -60,4 +60,4 @@ async def get_recent_metrics(
     def newest() -> Response:
         return json_response(RecentSteps(metrics=here.telemetry.recent_metrics(ref, count, key)))
 
-    return await aside(newest)
+    return await slow_reads(newest)

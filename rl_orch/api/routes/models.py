@@ -19,7 +19,7 @@ from rl_orch.api.schemas import (
 )
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.problems import LINE
-from rl_orch.http.threads import WorkerThreads, aside
+from rl_orch.http.threads import ThreadLimiter, slow_reads
 from rl_orch.records import AliasChange, ModelView, Pruning, StoredVerdict, Verification
 from rl_orch.records.queries import LARGEST_PAGE, ModelQuery
 
@@ -30,7 +30,7 @@ PERSON = re.compile(r"[!-~]{1,100}")
 """A user at a machine, as clients may call themselves."""
 
 routes = router("models")
-_assessing = WorkerThreads(ASSESSED_AT_ONCE)
+_assessing = ThreadLimiter(ASSESSED_AT_ONCE)
 
 Id = Annotated[int, Path(description="The id of a model.", ge=1, le=2**31 - 1, examples=[12])]
 Word = Annotated[str | None, Parameter(max_length=200, pattern=LINE)]
@@ -116,13 +116,13 @@ def remove_alias(request: Request, here: Here, body: Holder) -> Response:
 @routes.get("/registry/faults", **operation("verifyRegistry", Verification, "operate"))
 async def verify_registry(here: Here, env: Word = None) -> Response:
     """What is missing or changed of the models' files. Reads every byte of them."""
-    return await aside(lambda: json_response(here.orchestrator.models.verify(env=env)))
+    return await slow_reads(lambda: json_response(here.orchestrator.models.verify(env=env)))
 
 
 @routes.post("/registry/prune", **operation("pruneRegistry", Pruning, "admin", 409, 413))
 async def prune_registry(here: Here, body: Prune) -> Response:
     """Let go of models beyond some limits, but for those that an alias or a run needs."""
-    done = await aside(here.orchestrator.models.prune, **body.model_dump())
+    done = await slow_reads(here.orchestrator.models.prune, **body.model_dump())
     return json_response(done)
 
 

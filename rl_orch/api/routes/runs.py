@@ -26,7 +26,7 @@ from rl_orch.errors import NotFound
 from rl_orch.http.access import require_code
 from rl_orch.http.operations import Reference, json_response, operation, router
 from rl_orch.http.problems import LINE
-from rl_orch.http.threads import aside, commanding, stopping
+from rl_orch.http.threads import commands, slow_reads, stops
 from rl_orch.records import Run, State, Submission
 from rl_orch.records.queries import LARGEST_PAGE, LONGEST_CURSOR, SORTS, Query
 from rl_orch.spec import code
@@ -96,7 +96,9 @@ def get_run(ref: Reference, here: Here) -> Response:
 @routes.get("/runs/{ref}/view", **operation("viewRun", RunDetails, "read", 404))
 async def view_run(ref: Reference, here: Here, checkpoints: bool = True) -> Response:
     """A run with its spec, attempts, checkpoints, models and final report."""
-    return await aside(lambda: json_response(here.orchestrator.show(ref, checkpoints=checkpoints)))
+    return await slow_reads(
+        lambda: json_response(here.orchestrator.show(ref, checkpoints=checkpoints))
+    )
 
 
 @routes.get("/runs/{ref}/history", **operation("getHistory", HistoryView, "read", 404))
@@ -112,7 +114,7 @@ async def get_history(ref: Reference, here: Here) -> Response:
         )
         return json_response(view)
 
-    return await aside(history)
+    return await slow_reads(history)
 
 
 @routes.get("/groups/{ref}", **operation("getGroup", GroupView, "read", 404))
@@ -129,7 +131,7 @@ def get_group(ref: Reference, here: Here) -> Response:
 async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Response:
     """Ask a run to end. It may take a while to; this does not wait for it."""
     force = body is not None and body.force
-    run = await stopping(lambda: here.orchestrator.ask_to_stop(ref, force=force))
+    run = await stops(lambda: here.orchestrator.ask_to_stop(ref, force=force))
     here.wake()
     return json_response(run, 202)
 
@@ -150,7 +152,7 @@ async def resume_run(
         require_code(request, code.named_by_overrides(overrides))
         return here.orchestrator.requeue(ref, overrides=overrides)
 
-    submission = await aside(requeue)
+    submission = await slow_reads(requeue)
     here.wake()
     return json_response(submission, 202)
 
@@ -160,14 +162,14 @@ async def resume_run(
 )
 async def command_run(ref: Reference, here: Here, body: Command) -> Response:
     """Send a command to a run that is at work, and answer what it replies."""
-    reply = await commanding(here.orchestrator.command, ref, body.name, body.arguments)
+    reply = await commands(here.orchestrator.command, ref, body.name, body.arguments)
     return JSONResponse(reply)
 
 
 @routes.delete("/runs/{ref}", **operation("removeRun", Run, "admin", 404, 409))
 async def remove_run(ref: Reference, here: Here) -> Response:
     """Delete a run that has ended, with its directory, checkpoints and models."""
-    return await aside(lambda: json_response(here.orchestrator.remove(ref)))
+    return await slow_reads(lambda: json_response(here.orchestrator.remove(ref)))
 
 
 @routes.get("/runs/{ref}/events", **operation("getEvents", EventPage, "read", 404))
@@ -184,19 +186,19 @@ async def get_events(
         page = EventPage(events=tail.events, offset=tail.offset, skipped=tail.skipped)
         return json_response(page)
 
-    return await aside(events)
+    return await slow_reads(events)
 
 
 @routes.get("/runs/{ref}/log", **operation("getLog", LogText, "read", 404))
 async def get_log(ref: Reference, here: Here, offset: Offset = 0) -> Response:
     """Whole lines of the log after a byte offset, as far as 256 KiB go."""
-    return await aside(lambda: json_response(here.orchestrator.log(ref, offset)))
+    return await slow_reads(lambda: json_response(here.orchestrator.log(ref, offset)))
 
 
 @routes.get("/runs/{ref}/checkpoints", **operation("listCheckpoints", CheckpointList, "read", 404))
 async def list_checkpoints(ref: Reference, here: Here) -> Response:
     """The checkpoints of a run, each with whether it is intact."""
-    view = await aside(here.orchestrator.show, ref)
+    view = await slow_reads(here.orchestrator.show, ref)
     return json_response(CheckpointList(checkpoints=view.checkpoints))
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
+from rl_orch.cli.connection import Connected, ConnectionOptions
 from rl_orch.cli.output import print_json, safe
 from rl_orch.cli.views import figure as picture
 from rl_orch.cli.views import subjects
@@ -42,7 +42,8 @@ def command(
             help="Also draw the curves into a file, .png or .svg; may be repeated.",
         ),
     ] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     as_json: Json = False,
 ) -> None:
     """Put runs side by side: results, config difference, curves.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
+from rl_orch.cli.connection import Connected, ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json, warn
 from rl_orch.cli.policy_arguments import (
@@ -74,7 +74,8 @@ def command(
     jobs: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes that play; one for each core.")
     ] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

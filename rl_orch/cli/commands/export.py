@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LOCAL, LocalOptions
+from rl_orch.cli.connection import LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.policy_arguments import PolicyArgument, source_of
@@ -35,7 +35,8 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier export has written there.")
     ] = False,
-    target: LocalOptions = LOCAL,
+    *,
+    target: LocalOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LOCAL, LocalOptions
+from rl_orch.cli.connection import LocalOptions, local_orchestrator
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.text import short
@@ -44,7 +43,8 @@ def command(
         typer.Option(help="An .npz with mean and var of observations, such as VecNormalize's."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    target: LocalOptions = LOCAL,
+    *,
+    target: LocalOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,10 +70,10 @@ def command(
       rlctl registry import ./cartpole.bundle
     """
     algorithm = None if algo is None else algo.lower().replace("-", "")
-    wish = PolicyImportRequest(env, algorithm, name, normalizer, tuple(overrides or ()))
+    request = PolicyImportRequest(env, algorithm, name, normalizer, tuple(overrides or ()))
     with watching(quiet=quiet) as watch:
-        here = orchestrator.connect(target.home, database=target.database)
-        model = import_policy(here, path, wish, watch=watch)
+        here = local_orchestrator(target.home, target.database)
+        model = import_policy(here, path, request, watch=watch)
     if json:
         print_json(model)
     else:

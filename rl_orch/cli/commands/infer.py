@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LOCAL, LocalOptions
+from rl_orch.cli.connection import LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json
 from rl_orch.cli.policy_arguments import MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
@@ -42,7 +42,8 @@ def command(
     ] = True,
     seed: Annotated[int, typer.Option(help="What drawn actions follow from.", min=0)] = 0,
     using: UsingOption = "torch",
-    target: LocalOptions = LOCAL,
+    *,
+    target: LocalOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

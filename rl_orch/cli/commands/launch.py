@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rl_orch import plugins
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
-from rl_orch.cli.connection import Connected, ConnectionOptions, is_url, store
+from rl_orch.cli.connection import Connected, ConnectionOptions, is_url, local_orchestrator
 from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.live.finish import OutputOptions, attached, in_foreground
 from rl_orch.cli.live.follow import announce
@@ -53,17 +53,17 @@ def command(
     database = spec.registry.db_path
     spec = _without_address(spec)
     target = ConnectionOptions(home, database, server)
-    manner = OutputOptions(target.flags, json=json, quiet=quiet)
+    options = OutputOptions(target.flags, json=json, quiet=quiet)
     if not detach and server is None:
         with _prestarted(spec) as runners:
-            here = store(home, database, runners)
+            here = local_orchestrator(home, database, runners)
             launch = here.launch_group if spec.members else here.launch
-            return in_foreground(here, partial(launch, spec), manner)
-    line = target.lasting()
+            return in_foreground(here, partial(launch, spec), options)
+    line = target.retrying()
     submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:
-        return attached(line, submission, manner)
-    return announce(submission, flags=manner.flags, json=json, served=line.connected.serves)
+        return attached(line, submission, options)
+    return announce(submission, flags=options.flags, json=json, served=line.connected.serves)
 
 
 def _submitted(connected: Connected, spec: Spec) -> Submission:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json, RunArgument
-from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions, RetryingConnection
+from rl_orch.cli.connection import Connected, ConnectionOptions, RetryingConnection
 from rl_orch.cli.output import unread
 from rl_orch.errors import BadInput
 from rl_orch.io.files.text import clean
@@ -32,7 +32,8 @@ def command(
         bool,
         typer.Option("--all", help="Also events that a later attempt has superseded."),
     ] = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Print a run's log; -f follows it.
@@ -43,7 +44,7 @@ def command(
     """
     if every and not (events or json):
         raise BadInput("--all is about events", hint="Add --events.")
-    line = target.lasting(reading=True)
+    line = target.retrying(reading=True)
     followed = line.get(run)
     read = _log if not (events or json) else _events if every else _one_history(line, followed)
     for text in _parts(line, followed.id, read, follow=follow):

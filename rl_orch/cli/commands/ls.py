@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
+from rl_orch.cli.connection import Connected, ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.text import age_text, outcome_cells, short
@@ -30,7 +30,8 @@ def command(
     after: Annotated[
         str | None, typer.Option(help="Continue after the `next` of the page before.")
     ] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """List runs, newest first, a group in one row.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe, warn
 from rl_orch.cli.policy_arguments import PolicyArgument, source_of
@@ -49,7 +49,8 @@ def command(
     sample: Annotated[
         bool, typer.Option("--sample/--deterministic", help="With a number: sample actions.")
     ] = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Look at an episode of a policy.

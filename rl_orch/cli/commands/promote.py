@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json, ModelArgument
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import print_result
 from rl_orch.cli.views.models import change_line
 
@@ -35,7 +35,8 @@ def command(
             min=10, max=100_000, help="Compare the two over so many; 100, or what is stored."
         ),
     ] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Give a model an alias, if gates let it pass.

@@ -8,7 +8,7 @@ import typer
 
 from rl_orch.cli.arguments import AliasArgument, Json, ModelArgument
 from rl_orch.cli.commands import import_policy
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import out, print_json, print_result, safe
 from rl_orch.cli.views.models import (
     change_line,
@@ -42,7 +42,8 @@ def list_(
     limit: Annotated[
         int, typer.Option("-n", "--limit", min=1, max=10_000, help="At most so many.")
     ] = 1000,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """List models, newest first; with --top-n, the best first.
@@ -66,7 +67,7 @@ def list_(
 
 def show(
     model: ModelArgument,
-    target: ConnectionOptions = CONNECTION,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Show one model: numbers, lineage, verdicts, aliases and their history."""
@@ -79,7 +80,8 @@ def show(
 
 def best(
     env: Env = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Print the path of the best validated model: the one with the highest mean return.
@@ -109,7 +111,8 @@ def validate(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Play it now, though there is a report on it.")
     ] = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> int:
     """Hold a model against the gate of its spec, and keep the verdict.
@@ -131,7 +134,8 @@ def validate(
 
 def verify(
     env: Env = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> int:
     """Compare every model with its files: what is missing, damaged or changed, by name.
@@ -167,7 +171,8 @@ def prune(
     ] = None,
     env: Env = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Delete models beyond a number or an age, files and rows; and finish what was cut short.
@@ -198,7 +203,8 @@ def history(
         str | None, typer.Argument(metavar="[ALIAS]", help="Of this alias only.")
     ] = None,
     env: Env = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """List every change of an alias, newest first: which model, by whom, why, forced or not."""
@@ -218,7 +224,8 @@ def unalias(
     alias: AliasArgument,
     env: Env = None,
     reason: Annotated[str | None, typer.Option(help="Why; it stays in the history.")] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Take an alias away, so that nobody has it."""

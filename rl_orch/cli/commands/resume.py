@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Detach, Json, Quiet
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.finish import OutputOptions, attached, in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.views.subjects import SubjectArgument
@@ -23,7 +23,8 @@ def command(
     run: SubjectArgument,
     changes: Changes = None,
     detach: Detach = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -43,14 +44,14 @@ def command(
 
       rlctl resume cartpole-k3m9xq --set train.total_timesteps=2e6
     """
-    line = target.lasting()
-    manner = OutputOptions(target.flags, json=json, quiet=quiet)
+    line = target.retrying()
+    options = OutputOptions(target.flags, json=json, quiet=quiet)
     if not line.connected.serves and not detach:
         here, group = line.connected, line.connected.group(run)
         resume = here.resume if group is None else here.resume_group
         meant = run if group is None else group.id
-        return in_foreground(here, partial(resume, meant, overrides=changes or ()), manner)
+        return in_foreground(here, partial(resume, meant, overrides=changes or ()), options)
     submission = line.ask(lambda connected: connected.requeue(run, overrides=changes or ()))
     if detach:
-        return announce(submission, flags=manner.flags, json=json, served=line.connected.serves)
-    return attached(line, submission, manner)
+        return announce(submission, flags=options.flags, json=json, served=line.connected.serves)
+    return attached(line, submission, options)

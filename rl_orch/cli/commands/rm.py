@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views import subjects
 from rl_orch.core.runs.groups import RunOrGroup
@@ -18,7 +18,8 @@ def command(
         list[str], typer.Argument(metavar="RUN...", help="The runs or groups to delete.")
     ],
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Delete runs that have ended: directory, checkpoints and models.

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import AliasArgument, Json
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import print_result
 from rl_orch.cli.views.models import change_line
 
@@ -16,7 +16,8 @@ def command(
         str | None, typer.Option("--env", metavar="ENV", help="Where several have the alias.")
     ] = None,
     reason: Annotated[str | None, typer.Option(help="Why; it stays in the history.")] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Give an alias back to the model that had it before.

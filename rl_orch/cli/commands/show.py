@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, Connected, ConnectionOptions
+from rl_orch.cli.connection import Connected, ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.grid import grid_of
@@ -20,7 +20,7 @@ from rl_orch.stats.text import figure
 
 def command(
     run: SubjectArgument,
-    target: ConnectionOptions = CONNECTION,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Show one run: result, curve, checkpoints, models.

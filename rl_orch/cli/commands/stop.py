@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions, RetryingConnection
+from rl_orch.cli.connection import ConnectionOptions, RetryingConnection
 from rl_orch.cli.output import out, print_json
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.subjects import SubjectArgument
@@ -19,7 +19,8 @@ from rl_orch.records import Run
 def command(
     run: SubjectArgument,
     force: Annotated[bool, typer.Option("--force", help="Kill it, without a checkpoint.")] = False,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> None:
     """Ask a run to end after a last checkpoint, and wait until it has.
@@ -28,7 +29,7 @@ def command(
     it has started. Of a group, every run that has yet to end is asked. A service that is started
     anew in the meantime is waited for.
     """
-    line = target.lasting()
+    line = target.retrying()
     meant = line.ask(lambda connected: subjects.find(connected, run))
     ended = _ended(line, meant, force=force)
     if json:

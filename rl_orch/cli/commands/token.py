@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_orch import orchestrator
 from rl_orch.cli.arguments import Elsewhere, Home, Json
-from rl_orch.cli.connection import LOCAL, LocalOptions
+from rl_orch.cli.connection import LocalOptions, local_orchestrator
 from rl_orch.cli.output import note, out, print_json, print_result, safe
 from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.text import age_text, plain, span_text
@@ -37,7 +36,8 @@ def create(
             metavar="TIME", help="After which it no longer counts: 12h, 30d.", show_default="never"
         ),
     ] = None,
-    target: LocalOptions = LOCAL,
+    *,
+    target: LocalOptions,
     json: Json = False,
 ) -> None:
     """Make a token, and print its secret: once, now, and never again.
@@ -62,9 +62,9 @@ def create(
     )
 
 
-def ls(target: LocalOptions = LOCAL, json: Json = False) -> None:
+def ls(target: LocalOptions, json: Json = False) -> None:
     """List the tokens, without their secrets."""
-    connected = orchestrator.connect(target.home, database=target.database)
+    connected = local_orchestrator(target.home, target.database)
     tokens = Tokens(connected.store).list() if connected.exists else []
     if json:
         print_json({"tokens": tokens})
@@ -81,7 +81,7 @@ def ls(target: LocalOptions = LOCAL, json: Json = False) -> None:
 
 def revoke(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")],
-    target: LocalOptions = LOCAL,
+    target: LocalOptions,
     json: Json = False,
 ) -> None:
     """Let a token count no longer, from the next request on."""
@@ -129,7 +129,7 @@ def seconds(text: str) -> float:
 
 
 def _tokens(target: LocalOptions) -> Tokens:
-    return Tokens(orchestrator.connect(target.home, database=target.database).store)
+    return Tokens(local_orchestrator(target.home, target.database).store)
 
 
 def _state(token: Token) -> str:

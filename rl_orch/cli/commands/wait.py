@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.connection import CONNECTION, ConnectionOptions, RetryingConnection
+from rl_orch.cli.connection import ConnectionOptions, RetryingConnection
 from rl_orch.cli.output import print_result
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.subjects import SubjectArgument
@@ -22,7 +22,8 @@ def command(
     timeout: Annotated[
         float | None, typer.Option(help="Give up after so many seconds.", min=0.0)
     ] = None,
-    target: ConnectionOptions = CONNECTION,
+    *,
+    target: ConnectionOptions,
     json: Json = False,
 ) -> int:
     """Wait until a run has ended and exit with its code.
@@ -31,7 +32,7 @@ def command(
     any was stopped, else 3 if any was rejected, else 0. A service that is started anew in the
     meantime is waited for.
     """
-    line = target.lasting(reading=True)
+    line = target.retrying(reading=True)
     meant = line.ask(lambda connected: subjects.find(connected, run))
     ended = _ended(line, meant, timeout)
     print_result(subjects.document(ended), subjects.line(ended), as_json=json)

@@ -28,39 +28,39 @@ class OutputOptions:
 
 
 def conclude(
-    connected: Connected, ended: RunOrGroup, manner: OutputOptions, verdict: Verdict | None = None
+    connected: Connected, ended: RunOrGroup, options: OutputOptions, verdict: Verdict | None = None
 ) -> int:
     """Say what became of a run or a group, and return the exit code for it."""
-    if manner.json:
+    if options.json:
         print_json(subjects.document(ended))
     elif ended.group is not None:
         # What draws is loaded now: a launch need not wait for it.
-        plugins.part("group summary").print_group(out(), connected, ended, flags=manner.flags)
+        plugins.part("group summary").print_group(out(), connected, ended, flags=options.flags)
     else:
         shown, past = connected.show(ended.id, checkpoints=False), connected.history(ended.id)
         print_summary = plugins.part("run summary").print_summary
-        print_summary(out(), shown, past, verdict or shown.verdict, flags=manner.flags)
+        print_summary(out(), shown, past, verdict or shown.verdict, flags=options.flags)
     return EXIT_CODES[ended.whole.state]
 
 
 def in_foreground(
     connected: "Orchestrator",
     carry_out: "Callable[..., RunResult | GroupResult]",
-    manner: OutputOptions,
+    options: OutputOptions,
 ) -> int:
     """Carry a run or a group out here to its end, and return the exit code for it."""
-    with watched(quiet=manner.quiet) as (watch, asked):
+    with watched(quiet=options.quiet) as (watch, asked):
         result = carry_out(watch=watch, stop_requests=asked)
     if hasattr(result, "group"):
-        return conclude(connected, subjects.of_group(connected, result.group.id), manner)
-    return conclude(connected, RunOrGroup((result.run,)), manner, result.verdict)
+        return conclude(connected, subjects.of_group(connected, result.group.id), options)
+    return conclude(connected, RunOrGroup((result.run,)), options, result.verdict)
 
 
-def attached(line: RetryingConnection, submission: Submission, manner: OutputOptions) -> int:
+def attached(line: RetryingConnection, submission: Submission, options: OutputOptions) -> int:
     """Follow what a service carries out to its end, and return the exit code for it."""
     for sentence in submission.warnings:
         warn(sentence)
-    with watched(quiet=manner.quiet) as (watch, stop_requests):
+    with watched(quiet=options.quiet) as (watch, stop_requests):
         runs = follow(line, submission.runs, watch, stop_requests)
     ended = line.ask(lambda connected: subjects.find(connected, of_runs(runs).id))
-    return conclude(line.connected, ended, manner)
+    return conclude(line.connected, ended, options)

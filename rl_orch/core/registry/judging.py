@@ -37,7 +37,7 @@ class ValidationRequest:
 
 
 def validate(
-    registry: Registry, assess: ModelEvaluator, model: ModelVersion, wish: ValidationRequest
+    registry: Registry, assess: ModelEvaluator, model: ModelVersion, request: ValidationRequest
 ) -> StoredVerdict:
     """The verdict of its spec's gate on a model, kept.
 
@@ -46,16 +46,16 @@ def validate(
     """
     directory, path = directory_of(model), Path(model.model_path)
     spec = directory.spec()
-    rules = _rules(model, spec, wish)
+    rules = _rules(model, spec, request)
     digest = sealed.manifest_digest(path)
-    report = _known(directory, model, wish, digest)
+    report = _known(directory, model, request, digest)
     file = directory.report_file(FINAL) if report is not None else None
     gathered = GateEvidence(digest=digest)
     if report is not None:
         catalog.verify_policy(path)
         gathered = gate_evidence.read(directory, FINAL, digest) or gathered
     else:
-        report, _ = assess.assess(model, None, wish.episodes or spec.eval.final_episodes)
+        report, _ = assess.assess(model, None, request.episodes or spec.eval.final_episodes)
         _verify_unless_played(path, report)
     wanted = evidence.wanted(registry, model.env_id, path, rules)
     gathered = _completed(assess, model, report, gathered, wanted)
@@ -75,7 +75,7 @@ def compare(
     assess: ModelEvaluator,
     model: ModelVersion,
     champion: ModelVersion,
-    demand: PromotionRule,
+    rule: PromotionRule,
     episodes: int,
 ) -> StoredVerdict:
     """The verdict on a model beside the champion, both over the same episodes, kept."""
@@ -87,10 +87,10 @@ def compare(
     reports = {report.policy: report, BASELINE: baseline}
     documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
     file = evidence.written(directory_of(model), f"against-{champion.id}", documents)
-    verdict = gate.judge(report, baseline, (demand.rule,), env_steps=report.step)
+    verdict = gate.judge(report, baseline, (rule.gate_rule,), env_steps=report.step)
     assert verdict is not None
     judgement = Judgement(
-        verdict, (demand.rule,), file, champion.id, digest, theirs, report.summary.n
+        verdict, (rule.gate_rule,), file, champion.id, digest, theirs, report.summary.n
     )
     return registry.decide(model, judgement, report)
 
@@ -119,10 +119,10 @@ def _verify_unless_played(path: Path, report: EvalReport) -> None:
 
 
 def _known(
-    directory: RunDir, model: ModelVersion, wish: ValidationRequest, digest: str | None
+    directory: RunDir, model: ModelVersion, request: ValidationRequest, digest: str | None
 ) -> EvalReport | None:
     """The report of the final evaluation, if it is of these very files and enough."""
-    if wish.fresh or wish.episodes is not None or digest != model.digest:
+    if request.fresh or request.episodes is not None or digest != model.digest:
         return None
     report = directory.read_report(FINAL)
     if report is None or report.checkpoint != Path(model.model_path).name:
@@ -130,10 +130,10 @@ def _known(
     return report if report.digest in (None, digest) else None
 
 
-def _rules(model: ModelVersion, spec: Spec, wish: ValidationRequest) -> tuple[gate.Rule, ...]:
+def _rules(model: ModelVersion, spec: Spec, request: ValidationRequest) -> tuple[gate.Rule, ...]:
     gates = spec.gates
-    if wish.min_return is not None:
-        gates = gates.model_copy(update={"min_return": wish.min_return})
+    if request.min_return is not None:
+        gates = gates.model_copy(update={"min_return": request.min_return})
     rules = gate.rules_from(gates)
     if not rules:
         raise BadInput(

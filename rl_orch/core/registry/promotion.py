@@ -24,8 +24,8 @@ class PromotionRule:
     margin: float = 0.0
 
     @property
-    def rule(self) -> Rule:
-        """The demand as a rule of a gate."""
+    def gate_rule(self) -> Rule:
+        """The same as a rule of a gate."""
         name = NO_REGRESSION if self.allow_equal else IMPROVEMENT
         return Rule(name, self.margin, self.alias)
 
@@ -60,7 +60,7 @@ def decided(
     model: ModelVersion,
     stored: Sequence[StoredVerdict],
     champion: ModelVersion,
-    demand: PromotionRule,
+    rule: PromotionRule,
     episodes: int,
 ) -> StoredVerdict | None:
     """The stored verdict that settles whether a challenger takes the champion's place.
@@ -68,17 +68,17 @@ def decided(
     The newest one that passed does, if it asked for no less. Else one over as many episodes that
     was asked the same: whoever tries again has to play more.
     """
-    met = verdicts.against(verdicts.on_files(stored, model.digest), champion, demand.met_by)
+    met = verdicts.against(verdicts.on_files(stored, model.digest), champion, rule.met_by)
     for verdict in met:
-        margins = [rule["limit"] for rule in verdict.rules if rule["name"] == NO_REGRESSION]
-        if verdict.passed and all(margin <= demand.margin for margin in margins):
+        margins = [each["limit"] for each in verdict.rules if each["name"] == NO_REGRESSION]
+        if verdict.passed and all(margin <= rule.margin for margin in margins):
             return verdict
     same = (
         verdict
         for verdict in met
         if (verdict.episodes or 0) >= episodes
-        and [(rule["name"], rule["limit"]) for rule in verdict.rules]
-        == [(demand.rule.name, demand.rule.limit)]
+        and [(each["name"], each["limit"]) for each in verdict.rules]
+        == [(rule.gate_rule.name, rule.gate_rule.limit)]
     )
     return next(same, None)
 

@@ -111,8 +111,8 @@ class ModelVerbs:
         model = self.get(reference)
         self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
-        wish = ValidationRequest(min_return, episodes, fresh)
-        return judging.validate(self._registry, self._assess, model, wish)
+        request = ValidationRequest(min_return, episodes, fresh)
+        return judging.validate(self._registry, self._assess, model, request)
 
     def verify(self, *, env: str | None = None) -> Verification:
         """Faults of the registry's files by name, missing or changed."""
@@ -144,7 +144,7 @@ class ModelVerbs:
         references.refuse_other_env(
             self, source, named, lambda word, env: f"rlctl promote {word} --to {alias}@{env}"
         )
-        demand = PromotionRule(alias, allow_equal, margin)
+        rule = PromotionRule(alias, allow_equal, margin)
         _refuse_reason(reason, needed=force, margin=margin)
         _refuse_few(episodes)
         if margin and not allow_equal:
@@ -158,7 +158,7 @@ class ModelVerbs:
         if force:
             catalog.verify_policy(source.path)
             return self._aliases.change(replace(asked, forced=True))
-        verdict_id = self._deserved(model, asked, demand, episodes or EPISODES)
+        verdict_id = self._deserved(model, asked, rule, episodes or EPISODES)
         return self._aliases.change(replace(asked, verdict_id=verdict_id))
 
     def rollback(
@@ -226,7 +226,7 @@ class ModelVerbs:
             raise at_work(model.id, run.id, run.state)
 
     def _deserved(
-        self, model: ModelVersion, asked: Change, demand: PromotionRule, episodes: int
+        self, model: ModelVersion, asked: Change, rule: PromotionRule, episodes: int
     ) -> int:
         """The id of the verdict by which the model may have the alias. Its files are verified on
         the way, by us, or by whoever plays them for that verdict."""
@@ -236,12 +236,12 @@ class ModelVerbs:
             catalog.verify_policy(path)
             return promotion.validating(model, verdicts).id
         champion = registry.get(asked.previous_id)
-        stored = promotion.decided(model, verdicts, champion, demand, episodes)
+        stored = promotion.decided(model, verdicts, champion, rule, episodes)
         if stored is not None:
             catalog.verify_policy(path)
         promotion.validating(model, verdicts)
         if stored is None:
-            stored = judging.compare(registry, self._assess, model, champion, demand, episodes)
+            stored = judging.compare(registry, self._assess, model, champion, rule, episodes)
         promotion.refuse_beaten(model, champion.id, asked.place, stored)
         return stored.id
 

@@ -77,33 +77,33 @@ def save(path: Path, source: Path, facts: Mapping[str, Any]) -> ExternalCheckpoi
     try:
         folder.mkdir(parents=True)
         named = {"folder": folder.name, "name": source.name, "files": _copied(source, folder)}
-        deposit = ExternalCheckpoint.model_validate({**facts, **named})
-        data = deposit.model_dump_json().encode()
+        checkpoint = ExternalCheckpoint.model_validate({**facts, **named})
+        data = checkpoint.model_dump_json().encode()
         sealed.write(path, {DEPOSIT: data}, noun=NOUN, most=regular.JSON_BYTES)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise RlctlError(f"cannot keep {source.name!r}: {error.strerror}") from error
         raise
-    return deposit
+    return checkpoint
 
 
 def load(path: Path) -> ExternalCheckpoint:
-    """The deposit in a directory, every byte of it verified; or `Damaged` with what is at fault."""
-    deposit = _read(path)
-    for name, expected in deposit.files.items():
-        with _opened(path, path.with_name(deposit.folder) / name) as file:
+    """The checkpoint in a directory, every byte verified; or `Damaged` with what is at fault."""
+    checkpoint = _read(path)
+    for name, expected in checkpoint.files.items():
+        with _opened(path, path.with_name(checkpoint.folder) / name) as file:
             if os.fstat(file.fileno()).st_size != expected.size:
                 raise sealed.damaged(path, f"has a file of the wrong size: {name}", noun=NOUN)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != expected.sha256:
             raise sealed.damaged(path, f"fails its digest: {name}", noun=NOUN)
-    return deposit
+    return checkpoint
 
 
-def payload(path: Path, deposit: ExternalCheckpoint) -> Path:
+def payload(path: Path, checkpoint: ExternalCheckpoint) -> Path:
     """The path of the copy of what the program wrote."""
-    return path.with_name(deposit.folder) / deposit.name
+    return path.with_name(checkpoint.folder) / checkpoint.name
 
 
 def sweep(root: Path) -> None:
@@ -129,13 +129,13 @@ def sweep(root: Path) -> None:
 def _read(path: Path) -> ExternalCheckpoint:
     data = sealed.read(path, (DEPOSIT,), noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
     try:
-        deposit = ExternalCheckpoint.model_validate_json(data)
+        checkpoint = ExternalCheckpoint.model_validate_json(data)
     except ValueError:
         raise sealed.damaged(path, f"is not in its format: {DEPOSIT}", noun=NOUN) from None
-    names = [deposit.name, *deposit.files]
-    if not _FOLDER.fullmatch(deposit.folder) or not all(map(_stays_inside, names)):
+    names = [checkpoint.name, *checkpoint.files]
+    if not _FOLDER.fullmatch(checkpoint.folder) or not all(map(_stays_inside, names)):
         raise sealed.damaged(path, f"names files elsewhere: {DEPOSIT}", noun=NOUN)
-    return deposit
+    return checkpoint
 
 
 def _stays_inside(name: str) -> bool:
@@ -237,7 +237,7 @@ def _copy(source: Path, target: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path, file: Path) -> Iterator[BufferedReader]:
-    """A regular file of a deposit; never what a link points to."""
+    """A regular file of a checkpoint; never what a link points to."""
     try:
         with regular.reader(file, follow=False) as opened:
             yield opened

@@ -35,7 +35,7 @@ class KernelHead(NamedTuple):
     high: float = math.inf
 
 
-class Deciding(NamedTuple):
+class KernelPolicy(NamedTuple):
     """A policy's part of a network: weights, layers, what outputs mean, what flows through it."""
 
     vector: Floats
@@ -45,11 +45,11 @@ class Deciding(NamedTuple):
 
 
 @kernel
-def choose(by: Deciding, rows: int, noise: Floats, choices: NDArray[np.int64]) -> None:
+def choose(policy: KernelPolicy, rows: int, noise: Floats, choices: NDArray[np.int64]) -> None:
     """Choices (N,) for the inputs (N, I) in `flow`: where logits less log E are greatest, for the
     noise E (N, n) given, or where values are; without noise, the greatest outputs of all."""
-    head, flow = by.head, by.flow
-    forward(by.vector, by.table, rows, flow)
+    head, flow = policy.head, policy.flow
+    forward(policy.vector, policy.table, rows, flow)
     for row in range(rows):
         at = rows * head.place + row * head.actions * head.each
         best = -math.inf
@@ -65,11 +65,11 @@ def choose(by: Deciding, rows: int, noise: Floats, choices: NDArray[np.int64]) -
 
 
 @kernel
-def move(by: Deciding, rows: int, noise: Floats, moves: Floats) -> None:
+def move(policy: KernelPolicy, rows: int, noise: Floats, moves: Floats) -> None:
     """Actions (N, A), flat, for the inputs (N, I) in `flow`; with standard normal noise (N, A), or
     without it."""
-    vector, head, flow = by.vector, by.head, by.flow
-    forward(vector, by.table, rows, flow)
+    vector, head, flow = policy.vector, policy.head, policy.flow
+    forward(vector, policy.table, rows, flow)
     count = head.actions
     for row in range(rows):
         at = rows * head.place + row * count * head.each
@@ -100,25 +100,25 @@ class KernelActor:
         self._flow = memory(0)
         self._none = np.empty(0, np.float32)
 
-    def deciding(self, rows: int) -> Deciding:
+    def kernel_policy(self, rows: int) -> KernelPolicy:
         """Its network, with memory for so many rows."""
         if len(self._flow) < rows * self._columns:
             self._flow = memory(rows * self._columns)
-        return Deciding(self._vector, self._table, self.head, self._flow)
+        return KernelPolicy(self._vector, self._table, self.head, self._flow)
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape): sampled, or the likeliest without a generator."""
         inputs = self.pipeline.process(seen.observations)
         assert isinstance(inputs, np.ndarray)
         rows, width = inputs.shape
-        by, noise = self.deciding(rows), self._noise(rows, generator)
-        by.flow[: rows * width] = inputs.reshape(-1)
+        policy, noise = self.kernel_policy(rows), self._noise(rows, generator)
+        policy.flow[: rows * width] = inputs.reshape(-1)
         if self._chooses:
             choices = np.empty(rows, np.int64)
-            choose(by, rows, noise, choices)
+            choose(policy, rows, noise, choices)
             return Decision(choices)
         moves = np.empty(rows * self.head.actions, np.float32)
-        move(by, rows, noise, moves)
+        move(policy, rows, noise, moves)
         return Decision(moves.reshape(rows, *self._shape))
 
     def _noise(self, rows: int, generator: torch.Generator | None) -> Floats:

@@ -18,9 +18,9 @@ from rl_orch.rl.kernels.act import (
     CHOICE,
     NORMAL,
     VALUES,
-    Deciding,
     KernelActor,
     KernelHead,
+    KernelPolicy,
 )
 from rl_orch.rl.kernels.dense import forward, tanh
 from rl_orch.rl.policies.exploration import EpsilonGreedy, NoisyActions
@@ -82,7 +82,7 @@ class Scale(NamedTuple):
 @kernel
 def take_choices(
     worlds: Worlds,
-    by: Deciding,
+    policy: KernelPolicy,
     behaviour: Behaviour,
     noise: NDArray[np.float32],
     draws: NDArray[np.float32],
@@ -92,11 +92,11 @@ def take_choices(
 ) -> int:
     """Steps from `begin` on; returns how many are done, which is less than all if the beginning of
     an episode is missing. Noise is (n, N, ·), draws (n, N)."""
-    copies, head, flow = len(worlds.state), by.head, by.flow
+    copies, head, flow = len(worlds.state), policy.head, policy.flow
     for t in range(begin, len(taken.rewards)):
         if not _look(worlds, scale, taken, t, flow):
             return t
-        forward(by.vector, by.table, copies, flow)
+        forward(policy.vector, policy.table, copies, flow)
         for i in range(copies):
             at = copies * head.place + i * head.actions * head.each
             best = _choice(head, flow, at, noise[t, i])
@@ -111,7 +111,7 @@ def take_choices(
 @kernel
 def take_moves(
     worlds: Worlds,
-    by: Deciding,
+    policy: KernelPolicy,
     behaviour: Behaviour,
     noise: NDArray[np.float32],
     scale: Scale,
@@ -121,14 +121,14 @@ def take_moves(
     begin: int,
 ) -> int:
     """As `take_choices`, for actions that are a number between bounds."""
-    copies, head, flow = len(worlds.state), by.head, by.flow
+    copies, head, flow = len(worlds.state), policy.head, policy.flow
     for t in range(begin, len(taken.rewards)):
         if not _look(worlds, scale, taken, t, flow):
             return t
-        forward(by.vector, by.table, copies, flow)
+        forward(policy.vector, policy.table, copies, flow)
         for i in range(copies):
             at = copies * head.place + i * head.each
-            move = _move(by, at, noise[t, i, 0], behaviour)
+            move = _move(policy, at, noise[t, i, 0], behaviour)
             taken.moves[t, i, 0] = move
             given = float(move)
             if head.kind != NORMAL:
@@ -197,8 +197,8 @@ def _greatest(numbers: NDArray[np.float32]) -> int:
 
 
 @part
-def _move(by: Deciding, at: int, noise: float, behaviour: Behaviour) -> Any:
-    vector, head, flow = by.vector, by.head, by.flow
+def _move(policy: KernelPolicy, at: int, noise: float, behaviour: Behaviour) -> Any:
+    vector, head, flow = policy.vector, policy.head, policy.flow
     if behaviour.random:
         return np.float32(noise)
     value = flow[at]
@@ -257,13 +257,15 @@ class KernelStepper:
         )
         noise, draws = _noise(actor.head, behaviour, steps, copies, generator)
         scale = Scale(*actor.pipeline.scale())
-        worlds, by, done = self._worlds, actor.deciding(copies), 0
+        worlds, policy, done = self._worlds, actor.kernel_policy(copies), 0
         while done < steps:
             self._prepare()
             if chooses:
-                done = take_choices(worlds, by, behaviour, noise, draws, scale, taken, done)
+                done = take_choices(worlds, policy, behaviour, noise, draws, scale, taken, done)
             else:
-                done = take_moves(worlds, by, behaviour, noise, scale, *self._bounds, taken, done)
+                done = take_moves(
+                    worlds, policy, behaviour, noise, scale, *self._bounds, taken, done
+                )
             for copy in np.flatnonzero(worlds.used).tolist():
                 self._envs.skip(copy, int(worlds.used[copy]))
         return taken.finals

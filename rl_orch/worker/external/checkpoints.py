@@ -19,9 +19,9 @@ from rl_orch.records import EventKind
 from rl_orch.worker.external.line_protocol import Saved
 
 
-def kept_by(deposit: ExternalCheckpoint, root: Path) -> CheckpointRetention:
-    """Checkpoints kept when a deposit came; a best one that has gone since is none."""
-    kept = CheckpointRetention(deposit.kept, deposit.best, best_said=deposit.best_said)
+def kept_by(checkpoint: ExternalCheckpoint, root: Path) -> CheckpointRetention:
+    """Checkpoints kept when one came; a best one that has gone since is none."""
+    kept = CheckpointRetention(checkpoint.kept, checkpoint.best, best_said=checkpoint.best_said)
     return kept.in_folder(root)
 
 
@@ -58,16 +58,16 @@ class CheckpointKeeper:
             "saved": tags,
             "created_at": time.time(),
         }
-        deposit = external.save(root / name, self._found(said.path), facts)
+        checkpoint = external.save(root / name, self._found(said.path), facts)
         self.kept = kept
-        self.announce(deposit)
+        self.announce(checkpoint)
 
-    def announce(self, deposit: ExternalCheckpoint) -> None:
+    def announce(self, checkpoint: ExternalCheckpoint) -> None:
         """Let go of what is no longer kept, and tell of a checkpoint."""
-        catalog.retain(self.directory.checkpoints, {*deposit.kept, *self.directory.pinned()})
-        tags: Mapping[str, Any] = deposit.saved
-        name = catalog.name_of(deposit.step)
-        self.writer.emit(EventKind.CHECKPOINT, "saved", name, step=deposit.step, tags=tags)
+        catalog.retain(self.directory.checkpoints, {*checkpoint.kept, *self.directory.pinned()})
+        tags: Mapping[str, Any] = checkpoint.saved
+        name = catalog.name_of(checkpoint.step)
+        self.writer.emit(EventKind.CHECKPOINT, "saved", name, step=checkpoint.step, tags=tags)
         self.writer.flush()
 
     def _found(self, path: str) -> Path:

@@ -35,7 +35,7 @@ class TrainerListener:
     scalars: Scalars | None
     writer: EventWriter
     teller: Teller
-    stock: CheckpointKeeper
+    keeper: CheckpointKeeper
     timer: Callable[[], float] = time.monotonic
     passed_over: int = 0
     _waiting: list[Scalar] = field(init=False, default_factory=list)
@@ -132,7 +132,7 @@ class TrainerListener:
         self._tell_scalars(through=said.step)
         self.teller.flush()
         try:
-            self.stock.take(said)
+            self.keeper.take(said)
         except (RlctlError, OSError, ValueError) as error:
             log.warning("checkpoint not kept", step=said.step, why=str(error))
             self.passed_over += 1

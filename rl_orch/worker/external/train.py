@@ -60,8 +60,8 @@ class ExternalResumePoint:
 
     step: int
     tags: dict[str, Any]
-    checkpoint: Path | None = None
-    deposit: ExternalCheckpoint | None = None
+    path: Path | None = None
+    checkpoint: ExternalCheckpoint | None = None
     trained: Event | None = None
 
 
@@ -108,13 +108,13 @@ def find(directory: RunDir, number: int) -> ExternalResumePoint:
     newest = newest_checkpoint(directory)
     if newest.path is None:
         return fresh
-    deposit = external.load(newest.path)
+    checkpoint = external.load(newest.path)
     tags = {
-        "after": {"attempt": deposit.attempt, "seq": deposit.seq},
+        "after": {"attempt": checkpoint.attempt, "seq": checkpoint.seq},
         "checkpoint": newest.path.name,
         "passed_over": list(newest.passed_over),
     }
-    return ExternalResumePoint(deposit.step, tags, newest.path, deposit)
+    return ExternalResumePoint(checkpoint.step, tags, newest.path, checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +172,25 @@ class ExternalAttempt:
         at = program.folder(self.spec, self.directory)
         scalars = None if folder is None else Scalars(at / folder)
         teller = Teller(self.writer, self.beginning.step)
-        return TrainerListener(lines, scalars, self.writer, teller, self._stock(scratch))
+        return TrainerListener(lines, scalars, self.writer, teller, self._keeper(scratch))
 
-    def _stock(self, scratch: Scratch) -> CheckpointKeeper:
-        deposit, root = self.beginning.deposit, self.directory.checkpoints
-        stock = CheckpointKeeper(
+    def _keeper(self, scratch: Scratch) -> CheckpointKeeper:
+        checkpoint, root = self.beginning.checkpoint, self.directory.checkpoints
+        keeper = CheckpointKeeper(
             self.directory,
             self.writer,
             folder=scratch.checkpoints,
             attempt=self.number,
             keep_last=self.spec.checkpoint.keep_last,
-            kept=CheckpointRetention() if deposit is None else kept_by(deposit, root),
+            kept=CheckpointRetention() if checkpoint is None else kept_by(checkpoint, root),
         )
-        if deposit is not None:
-            stock.announce(deposit)
-        return stock
+        if checkpoint is not None:
+            keeper.announce(checkpoint)
+        return keeper
 
     def _variables(self, scratch: Scratch) -> dict[str, str]:
-        deposit, path = self.beginning.deposit, self.beginning.checkpoint
-        resume = None if deposit is None or path is None else external.payload(path, deposit)
+        checkpoint, path = self.beginning.checkpoint, self.beginning.path
+        resume = None if checkpoint is None or path is None else external.payload(path, checkpoint)
         variables = scratch.variables(self.spec, self.directory)
         return variables | ({} if resume is None else {"RLCTL_RESUME": str(resume)})
 

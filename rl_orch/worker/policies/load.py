@@ -53,10 +53,10 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
         loaded = from_checkpoint(spec, path)
         yield loaded.actor, loaded.step
         return
-    deposit = external.load(path)
-    payload = external.payload(path, deposit)
+    checkpoint = external.load(path)
+    payload = external.payload(path, checkpoint)
     with serving(spec, directory, payload, setup_of(spec).action_space) as policy:
-        yield policy, deposit.step
+        yield policy, checkpoint.step
 
 
 def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
