@@ -158,17 +158,17 @@ def _leaves(model: type[BaseModel], prefix: str) -> Iterator[Option]:
 def _option(path: str, field: FieldInfo) -> Option:
     extra: Any = field.json_schema_extra or {}
     annotation, nullable = _without_none(field.annotation)
-    words, allowed, choices, structured = _kind(field, annotation)
+    kind = _kind(field, annotation)
     missing = field.default is PydanticUndefined
     return Option(
         path=path,
-        type=str(extra.get("words", words)) + (" or null" if nullable else ""),
-        allowed=str(extra.get("allowed", allowed)) + (", or null" if nullable else ""),
+        type=str(extra.get("words", kind.words)) + (" or null" if nullable else ""),
+        allowed=str(extra.get("allowed", kind.allowed)) + (", or null" if nullable else ""),
         default=None if missing else _plain(field.default),
         required=missing,
         nullable=nullable,
-        choices=tuple(extra.get("choices", choices)),
-        structured=structured,
+        choices=tuple(extra.get("choices", kind.choices)),
+        structured=kind.structured,
         help=field.description or "",
         pending=extra.get("pending"),
         variables=_variables(path, extra.get("env")),
@@ -210,24 +210,35 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _kind(field: FieldInfo, annotation: Any) -> tuple[str, str, tuple[str, ...], bool]:
-    """What an annotation says of itself, for a table and in a sentence; the choices that it names,
-    and whether a text of it is JSON."""
+@dataclass(frozen=True, slots=True)
+class OptionKind:
+    """The type of an option: its words in a table, what is allowed as a sentence says it, the
+    choices that it names, and whether a text of it is JSON."""
+
+    words: str
+    allowed: str
+    choices: tuple[str, ...] = ()
+    structured: bool = False
+
+
+def _kind(field: FieldInfo, annotation: Any) -> OptionKind:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         choices = tuple(str(value) for value in arguments)
-        return " | ".join(choices), _one_of(choices), choices, False
+        return OptionKind(" | ".join(choices), _one_of(choices), choices)
     if origin is tuple and arguments[-1] is ...:
         words = LISTS[_without_none(arguments[0])[0]]
-        return words, f"a {words}", (), True
+        return OptionKind(words, f"a {words}", structured=True)
     if origin is tuple:
-        return "pair of numbers", "a pair of numbers [low, high], one number", (), True
+        allowed = "a pair of numbers [low, high], one number"
+        return OptionKind("pair of numbers", allowed, structured=True)
     if origin is dict:
-        return "map", "a map of names to JSON values, all numbers finite", (), True
+        allowed = "a map of names to JSON values, all numbers finite"
+        return OptionKind("map", allowed, structured=True)
     bounds = _bounds(field.metadata)
     longest = min(_lengths(field.annotation, field.metadata), default=None)
     length = f" of 1 to {longest} characters" if longest else ""
-    return KINDS[annotation] + bounds, ALLOWED[annotation] + bounds + length, (), False
+    return OptionKind(KINDS[annotation] + bounds, ALLOWED[annotation] + bounds + length)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
