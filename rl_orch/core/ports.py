@@ -1,5 +1,5 @@
-"""The seams that the orchestrator is extended at: how runs are executed, who is told of them, who
-plays models for a gate.
+"""The seams that the orchestrator is extended at: how runs are executed, who plays models for a
+gate. Who is told of them is a `Sink`, in `io/trackers/pump.py`.
 """
 
 from collections.abc import Sequence
@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
-from rl_orch.io.trackers.pump import Sink
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.spec.model import Spec
-
-__all__ = ["Exit", "ModelEvaluator", "Runner", "Sink", "Task"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,12 +84,12 @@ class Trial:
 
     def _launch(self, name: str) -> CarryOut:
         """Carry the spec out; checkpoints are many and all kept, and no model is registered."""
-        checkpoint = {"keep_last": ALL_CHECKPOINTS, "every": self._every()}
-        spec = self.spec.model_copy(
-            update={
+        spec = self.spec.changed(
+            {
                 "name": f"{self.spec.label}-{name}"[:100],
-                "checkpoint": self.spec.checkpoint.model_copy(update=checkpoint),
-                "registry": self.spec.registry.model_copy(update={"enable": False}),
+                "checkpoint.keep_last": ALL_CHECKPOINTS,
+                "checkpoint.every": self._every(),
+                "registry.enable": False,
             }
         )
         return partial(self.orchestrator.launch, spec, stop_requests=self.stop_requests)

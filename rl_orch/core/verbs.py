@@ -38,7 +38,7 @@ from rl_orch.core.runs.resumption import (
     stop_grace_s,
 )
 from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
-from rl_orch.core.store.runs import Page, Query, QueryRows, Store
+from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
 from rl_orch.io.checkpoints import catalog
@@ -50,6 +50,7 @@ from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Tail, tail
 from rl_orch.io.run.logs import LogPart
 from rl_orch.records import Checkpoint, EventKind, Group, History, Run, RunView, State, Submission
+from rl_orch.records.queries import Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec

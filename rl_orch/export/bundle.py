@@ -95,8 +95,7 @@ class Export:
         return parity.compare(run, self._rows, self._policy.action_space)
 
     def _returns(self, run: parity.Run, episodes: int) -> tuple[float, ...]:
-        alone = self._spec.env.model_copy(update={"num_envs": 1})
-        spec = self._spec.model_copy(update={"env": alone})
+        spec = self._spec.changed({"env.num_envs": 1})
         actor, seed = GraphActor(run, self.graph.inputs, spec), final_evaluation_seed(spec)
         report = evaluate(actor, spec, episodes=episodes, seed=seed, deterministic=True, step=0)
         return report.returns

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from rl_orch.core.ports import Sink
+from rl_orch.io.trackers.pump import Sink
 from rl_orch.records import Event, EventKind
 
 

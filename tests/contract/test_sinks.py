@@ -6,7 +6,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
     EventAccumulator,
 )
 
-from rl_orch.core.ports import Sink
+from rl_orch.io.trackers.pump import Sink
 from rl_orch.io.trackers.tensorboard import TensorBoard
 from rl_orch.testing import SinkContract
 

@@ -9,10 +9,11 @@ import sqlalchemy as sa
 
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.verdicts import Judgement
-from rl_orch.core.store.runs import Page, QueryRows, Store
+from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, EvalReport, Evaluation, State, Verdict
+from rl_orch.records.queries import Page, QueryRows
 from rl_orch.spec.resolve import resolve
 from rl_orch.stats import summarize
 from tests.stores import a_run

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core.store.runs import Query, Store
+from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import ACTIVE, RUNS
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State, queries
-from rl_orch.records.queries import SORTS
+from rl_orch.records.queries import SORTS, Query
 from tests.counting import calls
 from tests.postgres import Postgres
 from tests.stores import KINDS, a_run

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from rl_orch.core.store.runs import Query, Store
+from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import METADATA, RUNS, SUBMISSIONS
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, is_start, read
 from rl_orch.records import Event, EventKind, Run, State
+from rl_orch.records.queries import Query
 from tests.faults.lab import Lab
 from tests.waiting import PATIENCE_S
 

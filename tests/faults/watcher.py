@@ -13,11 +13,12 @@ from pathlib import Path
 
 import psutil
 
-from rl_orch.core.store.runs import Query, Store
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import RlctlError
 from rl_orch.io.processes import pids as processes
 from rl_orch.io.processes import subreaper
 from rl_orch.records import State
+from rl_orch.records.queries import Query
 
 LOOK_EVERY_S = 0.15
 LEAST_S = 0.05

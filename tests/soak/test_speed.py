@@ -18,8 +18,9 @@ from benchmarks.stream_clients import Load, measure
 from rl_orch.core.preflight.facts import quick
 from rl_orch.core.queue.forecast import forecast
 from rl_orch.core.queue.scheduler import Capacity, choose
-from rl_orch.core.store.runs import Query, Store
+from rl_orch.core.store.runs import Store
 from rl_orch.io.processes import pids
+from rl_orch.records.queries import Query
 from tests.api.conftest import Api, api, runner
 from tests.api.test_limits import JSON, ODD_JSON
 from tests.contract.test_store_pages import ORDERS, full

@@ -120,10 +120,11 @@ def resolve_devices(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, lis
     if spec.resources.device != "auto":
         return spec, [findings.device(spec, devices)]
     if devices.cuda or devices.mps:
-        chosen = _with_resources(spec, device="cuda" if devices.cuda else "mps")
+        chosen = spec.changed({"resources.device": "cuda" if devices.cuda else "mps"})
         return chosen, [findings.device(chosen, devices)]
     threads = min(spec.resources.threads, cores)
-    chosen = _with_resources(spec, device="cpu", gpus=0, threads=threads)
+    resources = {"resources.device": "cpu", "resources.gpus": 0, "resources.threads": threads}
+    chosen = spec.changed(resources)
     return chosen, [findings.fallback(threads)]
 
 
@@ -196,10 +197,6 @@ def _devices_of(spec: Spec, devices: Devices | None) -> Devices:
     if devices is not None and spec.runner.name != "external":
         return devices
     return Devices("", tuple(gpu.name for gpu in hardware.gpus()), hardware.has_mps())
-
-
-def _with_resources(spec: Spec, **values: object) -> Spec:
-    return spec.model_copy(update={"resources": spec.resources.model_copy(update=values)})
 
 
 def _has_egl() -> bool:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from rl_orch import stats
 from rl_orch.records import Group, GroupEvaluation, Run, State, Verdicts
 
-__all__ = ["JUDGED", "Group", "RunOrGroup", "fold", "folded_state", "of_runs"]
-
 WORST_FIRST = (State.FAILED, State.STOPPED, State.REJECTED)
 """A group whose runs have all ended is in the first of these states that any of them is in."""
 

@@ -102,7 +102,7 @@ def requeued(
 
     Its directory says what has changed. `check` raises if a changed spec could not be carried out.
     """
-    directory = RunDir(Path(run.path))
+    directory = RunDir.of(run)
     refuse_gone(run)
     with directory.locked(note=False):
         pass  # Nobody is at work there, or `RunLocked` says who is.

@@ -19,8 +19,6 @@ from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, Run, queries
 from rl_orch.records.queries import NEWEST, Page, Query, QueryRows
 
-__all__ = ["NEWEST", "Page", "Query", "QueryRows", "Store"]
-
 COLUMNS = tuple(column.key for column in RUNS.c)
 LEASE = COLUMNS.index("lease")
 

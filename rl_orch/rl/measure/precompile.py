@@ -26,13 +26,15 @@ def compile_updates(spec: Spec) -> None:
 
 def miniature(spec: Spec) -> Spec:
     """The spec with as little to do as possible for the same kernels."""
-    changes = {
-        "env": {"backend": "sync", "num_envs": 1},
-        "rollout": {"steps": ROWS, "overlap": False},
-        "train": {"batch_size": ROWS, "learning_starts": 1, "update_epochs": 1},
-        "buffer": {"size": 16 * (ROWS + spec.buffer.n_step)},
-    }
-    groups = {
-        name: getattr(spec, name).model_copy(update=values) for name, values in changes.items()
-    }
-    return spec.model_copy(update=groups)
+    return spec.changed(
+        {
+            "env.backend": "sync",
+            "env.num_envs": 1,
+            "rollout.steps": ROWS,
+            "rollout.overlap": False,
+            "train.batch_size": ROWS,
+            "train.learning_starts": 1,
+            "train.update_epochs": 1,
+            "buffer.size": 16 * (ROWS + spec.buffer.n_step),
+        }
+    )

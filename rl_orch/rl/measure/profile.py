@@ -157,12 +157,7 @@ def soon_learning(spec: Spec) -> Spec:
     of what overlaps, no part could be told how long it takes."""
     first = max(spec.train.batch_size, MOST_RANDOM_STEPS)
     starts = min(spec.train.learning_starts, first)
-    return spec.model_copy(
-        update={
-            "train": spec.train.model_copy(update={"learning_starts": starts}),
-            "rollout": spec.rollout.model_copy(update={"overlap": False}),
-        }
-    )
+    return spec.changed({"train.learning_starts": starts, "rollout.overlap": False})
 
 
 def step_alone_s(spec: Spec, clock: Clock = time.perf_counter) -> float:

@@ -161,9 +161,7 @@ def _played(judged: Judged, champion: Champion) -> EvalReport:
     directory = RunDir(Path(champion.directory))
     path = directory.checkpoints / Path(champion.checkpoint).name
     _refuse_changed(path, champion)
-    device = {"device": judged.spec.resources.device}
-    spec = spec_in(directory)
-    spec = spec.model_copy(update={"resources": spec.resources.model_copy(update=device)})
+    spec = spec_in(directory).changed({"resources.device": judged.spec.resources.device})
     refuse_unless_alike(judged.spec, spec)
     seed, deterministic = judged.report.seed, judged.report.deterministic
     with (
