@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -478,5 +477,10 @@ def _delete(directory: RunDir) -> None:
 
 
 def _checkpoint(entry: catalog.CatalogEntry) -> Checkpoint:
-    named = {"name": entry.path.name, "path": str(entry.path)}
-    return Checkpoint.model_validate(asdict(entry) | named)
+    return Checkpoint(
+        name=entry.path.name,
+        step=entry.step,
+        path=str(entry.path),
+        intact=entry.intact,
+        problem=entry.problem,
+    )

@@ -85,11 +85,14 @@ def _difference(report: EvalReport, baseline: EvalReport) -> _Difference:
     first, second = report.returns[:n], baseline.returns[:n]
     apart = stats.paired(first, second, seed=report.seed)
     how = f"over {n} pairs of episodes with the same seed"
-    if report.stopping is None:
+    stopping = report.stopping
+    if stopping is None:
         return _Difference(apart.ci95[0], apart.mean, _between(apart.ci95), how)
-    test = stats.plan(**report.stopping.model_dump())
+    test = stats.plan(
+        stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin
+    )
     seen = test.look([a - b for a, b in zip(first, second, strict=True)])
-    how = f"{how}, of at most {report.stopping.n_max},"
+    how = f"{how}, of at most {stopping.n_max},"
     return _Difference(seen.low, apart.mean, f"at least {seen.low:.2f} by all looks", how)
 
 

@@ -1,5 +1,6 @@
 """Rules as data, and the evidence that they may read. What nobody has gathered is None."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -41,10 +42,9 @@ class Evidence:
 
 
 def check(rule: Rule, passed: bool, observed: float | None, sentence: str) -> Check:
-    """The check of a rule by its own limit."""
-    return Check(
-        rule=rule.name, passed=passed, observed=observed, limit=rule.limit, sentence=sentence
-    )
+    """The check of a rule by its own limit, if it has one."""
+    limit = rule.limit if math.isfinite(rule.limit) else None
+    return Check(rule=rule.name, passed=passed, observed=observed, limit=limit, sentence=sentence)
 
 
 def missing(evidence: Evidence, rule: Rule, what: str, remedy: str) -> Check:

@@ -1,6 +1,7 @@
 """Rules that read one report alone: returns, their spread, and how long training took."""
 
 import math
+from dataclasses import replace
 
 from rl_orch.gate.evidence import Evidence, Rule, check
 from rl_orch.records import Check
@@ -59,5 +60,4 @@ def stability(evidence: Evidence, rule: Rule) -> Check:
         sentence = (
             f"not judged: mean return {mean:.2f} is not above zero and gates.max_std is not set"
         )
-    limits = {"limit": limit if math.isfinite(limit) else None}
-    return check(rule, passed, std, sentence).model_copy(update=limits)
+    return check(replace(rule, limit=limit), passed, std, sentence)

@@ -9,7 +9,7 @@ from rl_orch import plugins
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
 from rl_orch.cli.connection import Connected, ConnectionOptions, is_url, local_orchestrator
 from rl_orch.cli.consent import Yes, agreed
-from rl_orch.cli.live.finish import OutputOptions, attached, in_foreground
+from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground, run_in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.records import Submission
@@ -57,8 +57,9 @@ def command(
     if not detach and server is None:
         with _prestarted(spec) as runners:
             here = local_orchestrator(home, database, runners)
-            launch = here.launch_group if spec.members else here.launch
-            return in_foreground(here, partial(launch, spec), options)
+            if spec.members:
+                return group_in_foreground(here, partial(here.launch_group, spec), options)
+            return run_in_foreground(here, partial(here.launch, spec), options)
     line = target.retrying()
     submission = line.ask(lambda connected: _submitted(connected, spec))
     if not detach:

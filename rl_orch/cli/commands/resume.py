@@ -7,7 +7,7 @@ import typer
 
 from rl_orch.cli.arguments import Detach, Json, Quiet
 from rl_orch.cli.connection import ConnectionOptions
-from rl_orch.cli.live.finish import OutputOptions, attached, in_foreground
+from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground, run_in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.views.subjects import SubjectArgument
 
@@ -48,9 +48,11 @@ def command(
     options = OutputOptions(target.flags, json=json, quiet=quiet)
     if not line.connected.serves and not detach:
         here, group = line.connected, line.connected.group(run)
-        resume = here.resume if group is None else here.resume_group
-        meant = run if group is None else group.id
-        return in_foreground(here, partial(resume, meant, overrides=changes or ()), options)
+        if group is None:
+            resume = partial(here.resume, run, overrides=changes or ())
+            return run_in_foreground(here, resume, options)
+        resume_group = partial(here.resume_group, group.id, overrides=changes or ())
+        return group_in_foreground(here, resume_group, options)
     submission = line.ask(lambda connected: connected.requeue(run, overrides=changes or ()))
     if detach:
         return announce(submission, flags=options.flags, json=json, served=line.connected.serves)

@@ -43,17 +43,22 @@ def conclude(
     return EXIT_CODES[ended.whole.state]
 
 
-def in_foreground(
-    connected: "Orchestrator",
-    carry_out: "Callable[..., RunResult | GroupResult]",
-    options: OutputOptions,
+def run_in_foreground(
+    connected: "Orchestrator", carry_out: "Callable[..., RunResult]", options: OutputOptions
 ) -> int:
-    """Carry a run or a group out here to its end, and return the exit code for it."""
+    """Carry a run out here to its end, and return the exit code for it."""
     with watched(quiet=options.quiet) as (watch, asked):
         result = carry_out(watch=watch, stop_requests=asked)
-    if hasattr(result, "group"):
-        return conclude(connected, subjects.of_group(connected, result.group.id), options)
     return conclude(connected, RunOrGroup((result.run,)), options, result.verdict)
+
+
+def group_in_foreground(
+    connected: "Orchestrator", carry_out: "Callable[..., GroupResult]", options: OutputOptions
+) -> int:
+    """Carry a group out here to its end, and return the exit code for it."""
+    with watched(quiet=options.quiet) as (watch, asked):
+        result = carry_out(watch=watch, stop_requests=asked)
+    return conclude(connected, subjects.of_group(connected, result.group.id), options)
 
 
 def attached(line: RetryingConnection, submission: Submission, options: OutputOptions) -> int:

@@ -202,7 +202,13 @@ def _refuse_overtaken(connection: sa.Connection, asked: Change) -> None:
 def _put(connection: sa.Connection, asked: Change, at: float) -> None:
     connection.execute(ALIASES.delete().where(*_matching(ALIASES, asked.env_id, asked.alias)))
     if asked.model_id is not None:
-        held = Alias.model_validate(asdict(asked) | {"since": at})
+        held = Alias(
+            env_id=asked.env_id,
+            alias=asked.alias,
+            model_id=asked.model_id,
+            since=at,
+            verdict_id=asked.verdict_id,
+        )
         connection.execute(ALIASES.insert().values(**held.model_dump()))
 
 

@@ -137,9 +137,10 @@ class Registry:
 
     def get(self, model_id: int) -> ModelVersion:
         """The model of that id."""
-        for model in self._select(MODELS.c.id == model_id):
-            return model
-        raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
+        model = next(iter(self._select(MODELS.c.id == model_id)), None)
+        if model is None:
+            raise NotFound(f"no model {model_id}", hint="`rlctl registry list` lists them.")
+        return model
 
     def find(self, query: ModelQuery) -> list[ModelVersion]:
         """The models that a query asks for: the newest first, or the best where it asks for so

@@ -102,9 +102,11 @@ class Store(Database):
 
     def get(self, run_id: str) -> Run:
         """The run of exactly that id."""
-        for row in self.read(sa.select(RUNS).where(RUNS.c.id == run_id)):
-            return _run(row)
-        raise NotFound(f"no run {run_id!r}")
+        with self.reading() as connection:
+            row = connection.execute(sa.select(RUNS).where(RUNS.c.id == run_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"no run {run_id!r}")
+        return _run(row)
 
     def find(self, reference: str) -> Run:
         """The run meant by a reference: an id, a unique beginning of one, a name (its newest), or

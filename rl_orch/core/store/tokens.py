@@ -79,10 +79,12 @@ class Tokens:
         form = FORM.fullmatch(text)
         if form is None:
             return None
-        for row in self._store.read(_counting(now).where(TOKENS.c.id == form[1])):
-            if hmac.compare_digest(row.digest, _digest(text)):
-                return _token(row)
-        return None
+        query = _counting(now).where(TOKENS.c.id == form[1])
+        with self._store.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None or not hmac.compare_digest(row.digest, _digest(text)):
+            return None
+        return _token(row)
 
     def any(self) -> bool:
         """Whether there is a token that counts: neither expired nor revoked."""
