@@ -1,9 +1,11 @@
 """Modules that are loaded only when asked for by name: plugins of anybody's, and parts of ours.
 
 A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a vector
-environment with one in `rl_orch.vector_envs`, which a spec then names. Our own are found the same
-way. What each kind must provide is the protocol named in `KINDS`. `PARTS` and `PROGRAMS` are the
-one place where modules of ours are named by strings; a test holds every other module to that.
+environment with one in `rl_orch.vector_envs`, which a spec then names. A tracker cannot be named
+yet: every run has `tensorboard`. Our own are found the same way. What each kind must provide is the
+protocol named in `KINDS`. Modules of ours are named by strings here alone, in `KINDS`, `PARTS`,
+`COMMANDS`, `PROGRAMS` and `PRELOADED`, and in `former_names.FORMER`; a test holds every other
+module to that.
 """
 
 import difflib

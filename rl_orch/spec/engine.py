@@ -3,20 +3,19 @@ what steps the environment. What a spec alone says of it."""
 
 from collections.abc import Mapping
 
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec
 
 ACTIVATIONS = ("tanh", "relu")
 WIDEST = 512
 """The widest layer for which kernels are chosen where there are several threads."""
 
-KNOWN = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3")
-
 
 def why_not(spec: Spec) -> str | None:
     """Why kernels cannot train what a spec asks for, as the end of a sentence; None if they can,
     as far as the spec tells."""
     reasons = {
-        f"agent.algorithm is {spec.agent.algorithm!r}": spec.agent.algorithm not in KNOWN,
+        f"agent.algorithm is {spec.agent.algorithm!r}": spec.agent.algorithm not in BUILT_IN,
         f"resources.device is {spec.resources.device!r}": spec.resources.device
         not in ("cpu", "auto"),
         f"agent.network.activation is {spec.agent.network.activation!r}, not tanh or relu": (

@@ -99,22 +99,11 @@ class Pump:
         self._retry_s = retry_s
         self._longest_retry_s = longest_retry_s
         self._progress = _read_note(self._note)
-        self._failures = 0
         self._error: str | None = None
         self._stopping = threading.Event()
         self._gave_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
         self._thread.start()
-
-    @property
-    def failures(self) -> int:
-        """The number of times the sink raised."""
-        return self._failures
-
-    @property
-    def error(self) -> str | None:
-        """The words of the sink when it last failed; None once it works again."""
-        return self._error
 
     def stop(self, timeout_s: float = 5.0) -> Delivered:
         """Deliver what is left and close the sink; or give up when the time is over.
@@ -177,7 +166,6 @@ class Pump:
         try:
             action()
         except (Exception, SystemExit) as error:
-            self._failures += 1
             self._error = f"{type(error).__name__}: {error}"
             return False
         return True
