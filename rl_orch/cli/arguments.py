@@ -11,6 +11,9 @@ import typer
 
 from rl_orch.errors import BadInput
 
+DATABASE_VARIABLES = ("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH")
+SERVER_VARIABLE = "RLCTL_SERVER"
+
 
 def _refuse_elsewhere(context: typer.Context, server: str | None) -> None:
     if server is not None:
@@ -25,9 +28,7 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
 Home = Annotated[
     Path | None, typer.Option("--home", help="Folder of the runs; RLCTL_HOME, or ./rlruns.")
 ]
-_database = partial(
-    typer.Option, metavar="URL|PATH", envvar=["RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"]
-)
+_database = partial(typer.Option, metavar="URL|PATH", envvar=[*DATABASE_VARIABLES])
 _DATABASE = "The database: a path, or postgresql://…"
 Database = Annotated[str | None, _database("--registry-db", help=_DATABASE)]
 ServiceDatabase = Annotated[
@@ -39,13 +40,13 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        envvar="RLCTL_SERVER",
+        envvar=SERVER_VARIABLE,
         help="Ask this service, with the token in RLCTL_TOKEN, and not that of the home.",
     ),
 ]
 Elsewhere = Annotated[
     str | None,
-    typer.Option("--server", envvar="RLCTL_SERVER", hidden=True, callback=_refuse_elsewhere),
+    typer.Option("--server", envvar=SERVER_VARIABLE, hidden=True, callback=_refuse_elsewhere),
 ]
 """The same, where a command cannot be carried out but where the service is."""
 

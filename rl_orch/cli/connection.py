@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rl_orch import plugins
-from rl_orch.cli.arguments import ArgumentGroup, Database, Elsewhere, Home, Server
+from rl_orch.cli.arguments import (
+    DATABASE_VARIABLES,
+    SERVER_VARIABLE,
+    ArgumentGroup,
+    Database,
+    Elsewhere,
+    Home,
+    Server,
+)
 from rl_orch.cli.output import warn
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
 from rl_orch.io import service_note
@@ -41,7 +49,8 @@ ANSWERS_WITHIN_S = 3.0
 """How long a service may say nothing before who only reads goes on without it."""
 
 TRY_EVERY_S = 0.5
-VARIABLES = {"--registry-db": "RL_REGISTRY_DB", "--server": "RLCTL_SERVER"}
+VARIABLES = {"--registry-db": DATABASE_VARIABLES, "--server": (SERVER_VARIABLE,)}
+"""What says the same as a flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +74,14 @@ class ConnectionOptions(ArgumentGroup):
         """
         database = self.database and masked(self.database)
         given = {"--home": self.home, "--registry-db": database, "--server": self.server}
-        typed = {"RL_REGISTRY_DB": self.database, "RLCTL_SERVER": self.server}
-        inherited = {name for name, value in typed.items() if value == os.environ.get(name)}
+        typed = {"--registry-db": self.database, "--server": self.server}
+        inherited = {
+            flag for flag, value in typed.items() if value in map(os.environ.get, VARIABLES[flag])
+        }
         return "".join(
             f" {flag} {shlex.quote(str(value))}"
             for flag, value in given.items()
-            if value and VARIABLES.get(flag) not in inherited
+            if value and flag not in inherited
         )
 
     def find_service(self) -> ServiceEndpoint | None:
@@ -105,9 +116,10 @@ class ConnectionOptions(ArgumentGroup):
         `connect` has had an answer from the home's own service, so reading from it is tried again
         even if it died right after. A first change never is: it may have been made.
         """
-        renew = partial(self.connect, reading=reading)
-        answered = reading and self.server is None
-        return RetryingConnection(renew, renew(), answered, keeps_token=self.server is not None)
+        renew, named = partial(self.connect, reading=reading), self.server is not None
+        connected = renew()
+        answered = connected.serves and reading and not named
+        return RetryingConnection(renew, connected, answered, keeps_token=named)
 
     def _awaited(self, endpoint: ServiceEndpoint) -> Connected:
         """The verbs once the service answers or has died; if neither happens, nothing changes."""

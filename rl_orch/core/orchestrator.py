@@ -6,7 +6,7 @@ and runners, and nothing of terminals, HTTP or torch.
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,10 +180,13 @@ class Orchestrator(Verbs):
             return self.orphans.looked_at(run, lease)
 
     @contextmanager
-    def arriving(self, run_id: str, lease: str) -> Iterator[None]:
+    def arriving(
+        self, run_id: str, lease: str, undo: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
         """A run that was just recorded, while what belongs to it is.
 
-        Whatever is raised meanwhile, nothing stays of it here.
+        Whatever is raised meanwhile, nothing stays of it here; `undo` is for its files. A lease
+        that cannot be released then takes nothing back: it ends with this process.
         """
         try:
             yield
@@ -192,6 +195,7 @@ class Orchestrator(Verbs):
             with suppress(RlctlError):
                 self.registry.forget_run(run_id)
                 self.store.remove(run_id)
+            undo()
             raise
         finally:
             self.store.release(run_id, lease=lease)

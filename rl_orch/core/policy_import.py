@@ -259,15 +259,15 @@ def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVe
     root, registry = RunDir.of(run).checkpoints, here.registry
     try:
         here.store.submit((run,), key=None, digest="", lease=lease, ready=drafted.publish)
-        with here.arriving(run.id, lease):
-            (name,) = catalog.all_names(root)
-            model_id = registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
-            run = here.store.get(run.id).model_copy(update={"model_id": model_id})
-            here.store.save(run, lease=lease)
-            return registry.get(model_id)
     except BaseException:
         drafted.discard()
         raise
+    with here.arriving(run.id, lease, undo=drafted.discard):
+        (name,) = catalog.all_names(root)
+        model_id = registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
+        run = here.store.get(run.id).model_copy(update={"model_id": model_id})
+        here.store.save(run, lease=lease)
+        return registry.get(model_id)
 
 
 def _size_of(path: Path) -> int:

@@ -93,8 +93,8 @@ def views_of(
 def normalizers_of(pipeline: ObservationPipeline) -> dict[str, RunningNormalizer]:
     """The running statistics of each observation that is measured, by name; none where none run."""
     names = [name for name, leaf in pipeline.leaves.items() if leaf.measured]
-    modules = (each for each in pipeline.modules() if isinstance(each, RunningNormalizer))
-    return dict(zip(names, modules, strict=False))
+    modules = [each for each in pipeline.modules() if isinstance(each, RunningNormalizer)]
+    return dict(zip(names, modules, strict=True)) if modules else {}
 
 
 def _view(

@@ -19,7 +19,8 @@ from safetensors.numpy import load_file, save_file
 from rl_orch import orchestrator
 from rl_orch.core.policy_import import PolicyImportRequest, import_policy
 from rl_orch.core.registry.models import Registry
-from rl_orch.errors import BadInput
+from rl_orch.core.store.runs import Store
+from rl_orch.errors import BadInput, Unavailable
 from rl_orch.io.machine import room
 from rl_orch.io.machine.room import Room
 from rl_orch.io.run.directory import RunDir
@@ -137,9 +138,25 @@ def test_a_hostile_zip_runs_nothing_leaves_nothing_and_is_named(
 
 
 def test_a_service_is_not_asked_to_import(rlctl: Callable[..., Ran]) -> None:
-    done = rlctl("registry", "import", "x.zip", "--server", "http://localhost:1")
-    assert done.code == 2
-    assert "cannot be done through --server" in done.err
+    for words in (("registry", "import", "x.zip"), ("import-run", "x")):
+        done = rlctl(*words, "--server", "http://localhost:1")
+        assert done.code == 2
+        assert "cannot be done through --server" in done.err
+
+
+def test_a_lease_that_cannot_be_released_takes_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_given: Any, **_options: Any) -> None:
+        raise Unavailable("the database is busy")
+
+    here = orchestrator.connect(tmp_path / "home")
+    monkeypatch.setattr(Store, "release", busy)
+    with pytest.raises(Unavailable):
+        import_policy(here, FOLDER / "sb3-ppo.zip", PolicyImportRequest(env="CartPole-v1"))
+    (run,) = here.ls().runs
+    assert here.registry.of_run(run.id)[0].model_path.startswith(run.path)
+    assert (Path(run.path) / "spec.yaml").is_file()
 
 
 def refusal(path: Path, home: Path, **request: Any) -> BadInput:

@@ -134,6 +134,18 @@ def test_a_service_that_dies_before_its_first_answer_is_read_again_and_told_noth
     assert len(asked) == 1 + reading
 
 
+def test_a_database_that_has_yet_to_answer_is_asked_once(home: Path) -> None:
+    asked: list[connection.Connected] = []
+
+    def question(connected: connection.Connected) -> None:
+        asked.append(connected)
+        raise Unavailable("not there")
+
+    with pytest.raises(Unavailable):
+        ConnectionOptions(home).lasting(reading=True).ask(question)
+    assert len(asked) == 1
+
+
 def test_a_token_of_ones_own_that_is_refused_is_not_tried_again(rlctl: Rlctl) -> None:
     asked: list[connection.Connected] = []
 

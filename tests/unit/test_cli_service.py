@@ -389,14 +389,17 @@ def test_a_program_of_somebodys_own_needs_a_yes(
 
 
 def test_a_password_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RL_REGISTRY_DB", raising=False)
+    for name in ("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"):
+        monkeypatch.delenv(name, raising=False)
     secret = "postgresql://me:s3cr:t@db:5432/rl?sslpassword=s3cr&x=1"
     assert masked(secret) == "postgresql://me:***@db:5432/rl?sslpassword=***&x=1"
     assert masked("postgresql://me@db/rl") == "postgresql://me@db/rl"
     assert masked("/a path/x@y:z.db") == "/a path/x@y:z.db"
     assert "s3cr" not in ConnectionOptions(None, secret).flags
-    monkeypatch.setenv("RL_REGISTRY_DB", secret)
-    assert ConnectionOptions(None, secret).flags == ""
+    for name in ("RL_REGISTRY_DB", "RL_REGISTRY_DB_PATH"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, secret)
+            assert ConnectionOptions(None, secret).flags == ""
 
 
 def test_the_address_of_a_database_is_not_written_into_the_run(

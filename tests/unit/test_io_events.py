@@ -140,6 +140,15 @@ def test_a_value_that_a_reader_would_pass_over_is_refused(path: Path) -> None:
     assert path.read_bytes() == b""
 
 
+def test_a_value_that_nests_too_deep_is_no_event(path: Path) -> None:
+    first = emit_three(path)
+    event = first[-1].model_copy(update={"seq": 4}).model_dump(mode="json") | {"value": 0}
+    line = json.dumps(event).replace('"value": 0', f'"value": {"[" * 120}NaN{"]" * 120}')
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    assert tail(path, 0).events == tuple(first)
+
+
 def test_a_torn_line_is_skipped_and_the_next_one_read(path: Path) -> None:
     first = emit_three(path)
     with path.open("ab") as file:

@@ -293,6 +293,15 @@ def test_a_database_of_a_newer_release_is_not_touched(tmp_path: Path) -> None:
     assert (found.level, found.fix) == ("fail", "Use the newer rlctl.")
 
 
+def test_a_database_with_two_schemas_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "rlctl.db"
+    Store(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO alembic_version VALUES ('0001')")
+    assert reach(str(path)).level == "fail"
+    assert "several schemas" in reach(str(path)).detail
+
+
 def test_a_database_server_that_does_not_answer_is_told_without_its_password() -> None:
     found = reach("postgresql://user:secret@127.0.0.1:1/none?connect_timeout=2")
     assert found.level == "fail"

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Database, Home, Json, Quiet
-from rl_orch.cli.connection import ConnectionOptions
+from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.connection import LOCAL, LocalOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.text import short, state_text
@@ -17,8 +17,7 @@ from rl_orch.core.runs.resumption import RESUMABLE
 def command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The run directory.")],
     move: Annotated[bool, typer.Option("--move", help="Move it here instead of a copy.")] = False,
-    home: Home = None,
-    database: Database = None,
+    target: LocalOptions = LOCAL,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -32,7 +31,7 @@ def command(
     to spare. Holes in files stay holes. An import that does not come to its end leaves nothing.
     """
     with watching(quiet=quiet or json) as watch:
-        here = orchestrator.connect(home, database=database)
+        here = orchestrator.connect(target.home, database=target.database)
         run = here.import_run(path, move=move, watch=watch)
     if json:
         print_json(run)
@@ -40,5 +39,4 @@ def command(
     out().print(f"{safe(run.id)}  {state_text(run)}: {safe(run.reason)}")
     out().print(f"  in {safe(short(run.path))}", style="dim")
     if run.state in RESUMABLE:
-        flags = ConnectionOptions(home, database).flags
-        out().print(safe(f"  next: rlctl resume {run.id}{flags}"), style="dim")
+        out().print(safe(f"  next: rlctl resume {run.id}{target.flags}"), style="dim")

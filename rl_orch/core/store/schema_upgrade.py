@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from rl_orch.core.store import migrations
 from rl_orch.core.store.database import Database, Lock
 from rl_orch.core.store.tables import HEAD
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
 
 
 def migrate(database: Database) -> None:
@@ -36,5 +36,10 @@ def schema_version(database: Database) -> str | None:
         if not sa.inspect(connection).has_table("alembic_version"):
             return None
         query = sa.text("SELECT version_num FROM alembic_version")
-        version: str | None = connection.execute(query).scalar_one_or_none()
-        return version
+        versions = connection.execute(query).scalars().all()
+    if len(versions) > 1:
+        raise RlctlError(
+            f"the database is at several schemas at once: {', '.join(versions)}",
+            hint="Restore it from a copy; run directories are whole.",
+        )
+    return versions[0] if versions else None

@@ -344,12 +344,13 @@ def _is_torn(fd: int) -> bool:
 def parse(line: bytes) -> Event | None:
     """The event on a line; None if the line is torn, foreign or out of bounds."""
     try:
-        event = Event.model_validate_json(line)
+        # As `model_validate_json` does; its way there would take a quarter of the time.
+        event: Event = Event.__pydantic_validator__.validate_json(line)
+        if _is_finite(event.value) and (not event.tags or _is_finite(event.tags)):
+            return event
+        return event.model_copy(update={"value": _plain(event.value), "tags": _plain(event.tags)})
     except ValueError:
         return None
-    if _is_finite(event.value) and _is_finite(event.tags):
-        return event
-    return event.model_copy(update={"value": _plain(event.value), "tags": _plain(event.tags)})
 
 
 def _is_finite(value: Any) -> bool:

@@ -104,6 +104,8 @@ class ReplayLearner(ABC, Generic[P]):
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The modules that are remembered, and what the optimisers know; copies."""
+        if not self.optimizers:
+            raise TypeError(f"{type(self).__name__} has no optimizers: it could not be resumed")
         tensors: dict[str, NDArray[Any]] = {}
         for name, module in self.remembered.items():
             tensors |= module_tensors(module, f"learner/{name}/")
