@@ -142,7 +142,7 @@ def test_a_database_that_has_yet_to_answer_is_asked_once(home: Path) -> None:
         raise Unavailable("not there")
 
     with pytest.raises(Unavailable):
-        ConnectionOptions(home).lasting(reading=True).ask(question)
+        ConnectionOptions(home).retrying(reading=True).ask(question)
     assert len(asked) == 1
 
 

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LOCAL, LocalOptions
+from rl_orch.cli.connection import LocalOptions, local_orchestrator
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.text import short, state_text
@@ -17,7 +16,8 @@ from rl_orch.core.runs.resumption import RESUMABLE
 def command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The run directory.")],
     move: Annotated[bool, typer.Option("--move", help="Move it here instead of a copy.")] = False,
-    target: LocalOptions = LOCAL,
+    *,
+    target: LocalOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -31,7 +31,7 @@ def command(
     to spare. Holes in files stay holes. An import that does not come to its end leaves nothing.
     """
     with watching(quiet=quiet or json) as watch:
-        here = orchestrator.connect(target.home, database=target.database)
+        here = local_orchestrator(target.home, target.database)
         run = here.import_run(path, move=move, watch=watch)
     if json:
         print_json(run)
