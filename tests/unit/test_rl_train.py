@@ -13,11 +13,11 @@ from rl_orch.rl.evaluate import evaluate, evaluation_seed
 from rl_orch.rl.learn.learner import load_policy
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.train import (
-    Command,
     Outcome,
     Resumption,
     Trainer,
     Training,
+    TrainingCommand,
     TrainingRecorder,
     train,
 )
@@ -42,7 +42,7 @@ def a_spec(**groups: Any) -> Spec:
     )
 
 
-def trained(spec: Spec, *commands: Command | None) -> tuple[Outcome, MemoryOutlet]:
+def trained(spec: Spec, *commands: TrainingCommand | None) -> tuple[Outcome, MemoryOutlet]:
     recorder = MemoryOutlet(commands)
     return train(spec, recorder), recorder
 
