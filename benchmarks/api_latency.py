@@ -97,13 +97,21 @@ class _Asker:
 
         async def one(due: float) -> float:
             await asyncio.sleep(due - time.perf_counter())
-            if idle.empty():
-                connection = await asyncio.open_connection(*self._address, limit=1 << 24)
-            else:
-                connection = idle.get_nowait()
-            await self._exchange(path, *connection)
-            idle.put_nowait(connection)
-            return time.perf_counter() - due
+            while True:
+                fresh = idle.empty()
+                if fresh:
+                    connection = await asyncio.open_connection(*self._address, limit=1 << 24)
+                else:
+                    connection = idle.get_nowait()
+                try:
+                    await self._exchange(path, *connection)
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    # A service closes connections that have been idle for a while.
+                    if fresh:
+                        raise
+                    continue
+                idle.put_nowait(connection)
+                return time.perf_counter() - due
 
         dues = [began + number / per_s for number in range(max(1, int(per_s * seconds)))]
         return list(await asyncio.gather(*map(one, dues)))
