@@ -24,20 +24,27 @@ if TYPE_CHECKING:
 _UNREAD: set[int] = set()
 """The descriptors of standard streams whose reader has gone."""
 
+_CLOSED = (errno.EPIPE, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 PROBLEMS_SHOWN = 2
 """Each takes two lines; with one more for the rest, an error never passes five."""
 
 
 class StandardStream(io.FileIO):
-    """Standard output or error. Once its reader has gone, as `head` goes, it drops what it gets."""
+    """Standard output or error. Once its reader has gone, as `head` goes, or its disk is full, it
+    drops what it gets."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Write the data; a pipe or a terminal that is closed ends the output and nothing else."""
+        """Write the data; a pipe or a terminal that is closed ends the output and nothing else, nor
+        does a file that has no room."""
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.EIO):
+            if error.errno not in (*_CLOSED, *_FULL):
                 raise
+            if error.errno in _FULL and self.fileno() == 1 and not unread():
+                warn(f"standard output cannot be written: {error.strerror}; the rest is left out")
             _UNREAD.add(self.fileno())
             return memoryview(data).nbytes
 

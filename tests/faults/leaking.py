@@ -78,6 +78,9 @@ class Leaking(gymnasium.Env):
             os.killpg(0, signal.SIGKILL)
         elif how == "halts its parent":
             os.kill(os.getppid(), signal.SIGSTOP)
+        elif how == "disturbs its parent":
+            os.kill(os.getppid(), signal.SIGUSR2)
+            os.kill(os.getppid(), signal.SIGALRM)
         elif how == "kills its parent":
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(600)

@@ -204,7 +204,8 @@ def test_a_check_whose_subreaper_is_killed_is_answered_and_ends_what_carries_its
 
 
 def test_nothing_outlives_an_environment_that_halts_what_watches_over_it(here: Path) -> None:
-    LocalRunner().check(a_spec("halts its parent"))
+    for how in ("halts its parent", "disturbs its parent"):
+        LocalRunner().check(a_spec(how))
     assert_all_ended(here)
 
 

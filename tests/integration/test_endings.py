@@ -12,7 +12,7 @@ from rl_orch import orchestrator
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.processes import pids
 from rl_orch.io.run import command_socket
-from tests.integration.conftest import SMALL, Shell, until
+from tests.integration.conftest import RLCTL, SMALL, Shell, until
 from tests.waiting import PATIENCE_S
 
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9", *SMALL)
@@ -99,6 +99,26 @@ def test_a_launch_whose_reader_leaves_goes_on_to_its_own_end(shell: Shell) -> No
     (run,) = shell.json("ls")["runs"]
     assert run["state"] == "rejected"
     until(lambda: not shell.processes())
+
+
+def test_output_that_finds_no_room_is_left_out_and_ends_nothing(shell: Shell) -> None:
+    with Path("/dev/full").open("w") as full:
+        for stdout, stderr, said in (
+            (full, subprocess.PIPE, "cannot be written"),
+            (None, full, ""),
+        ):
+            done = subprocess.run(
+                [*RLCTL, "ls"],
+                env=shell.environment,
+                stdout=stdout or subprocess.DEVNULL,
+                stderr=stderr,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            assert done.returncode == 0
+            assert said in (done.stderr or "")
+            assert "Traceback" not in (done.stderr or "")
 
 
 def test_logs_that_nobody_reads_any_more_are_no_longer_followed(shell: Shell) -> None:

@@ -140,6 +140,19 @@ def test_a_value_that_a_reader_would_pass_over_is_refused(path: Path) -> None:
     assert path.read_bytes() == b""
 
 
+def test_a_copy_of_the_process_writes_nothing(path: Path) -> None:
+    with writer(path) as log:
+        first = log.emit("metric", "k", 1.0, step=1)
+        child = os.fork()
+        if child == 0:
+            log.emit("metric", "k", 2.0, step=2)
+            log.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        second = log.emit("metric", "k", 3.0, step=3)
+    assert list(read(path)) == [first, second]
+
+
 def test_a_value_that_nests_too_deep_is_no_event(path: Path) -> None:
     first = emit_three(path)
     event = first[-1].model_copy(update={"seq": 4}).model_dump(mode="json") | {"value": 0}

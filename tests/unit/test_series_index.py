@@ -251,6 +251,15 @@ def _change(statement: str) -> Callable[[Path], None]:
     return change
 
 
+def _make_it_ask_for_ever(folder: Path) -> None:
+    endless = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)"
+    with closing(sqlite3.connect(folder / "metrics.db")) as sql, sql:
+        sql.execute("DROP TABLE head")
+        sql.execute(
+            f"CREATE VIEW head AS {endless} SELECT x AS document, 1 AS crc FROM r WHERE x < 0"
+        )
+
+
 def _make_the_event_file_shorter(folder: Path) -> None:
     path = folder / "events.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:40]))
@@ -268,6 +277,7 @@ def _make_it_another_event_file(folder: Path) -> None:
         _cut_the_file,
         _empty_the_file,
         _make_it_another_kind_of_file,
+        _make_it_ask_for_ever,
         _change("DROP TABLE streams"),
         _change("ALTER TABLE chunks RENAME COLUMN data TO content"),
         _change("DELETE FROM chunks WHERE number = 3"),

@@ -51,6 +51,9 @@ _SCHEMA = """
 """
 """What a crash of the machine leaves is noticed, so that no write waits for the disk."""
 
+_KINDS = "SELECT DISTINCT type FROM sqlite_master"
+"""A view or a trigger could make a question last for ever."""
+
 
 class IndexCorrupt(Exception):
     """A metric index that is damaged, of another version, or about another event file."""
@@ -89,6 +92,8 @@ class MetricDatabase:
             name = ":memory:" if path is None else path
             self._sql = sqlite3.connect(name, timeout=patience_s, isolation_level=None)
             self._sql.executescript(_SCHEMA)
+            if {kind for (kind,) in self._sql.execute(_KINDS)} != {"table", "index"}:
+                raise IndexCorrupt("it has something other than tables")
 
     @classmethod
     def of_run(cls, folder: Path, patience_s: float) -> Self:

@@ -87,7 +87,8 @@ def contain(asker: int, claim: RunClaim | None = None) -> None:
 
     With a claim, the child leads a session: it is a run process, or may become one.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEEDED)
+    # No signal that the program sends up ends us, but for one that cannot be blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     prctl(SET_CHILD_SUBREAPER, 1)
     prctl(SET_DEATH_SIGNAL, PARENT_CHANGED)

@@ -38,6 +38,7 @@ class EventWriter:
         self._path = path
         self._run = run
         self._attempt = attempt
+        self._pid = os.getpid()
         self._clock = clock
         self._seq = 0
         self._pending = bytearray()
@@ -126,7 +127,12 @@ class EventWriter:
             self._write_pending()
 
     def _write_pending(self) -> None:
-        """Write all that waits. What a full disk refuses stays, and goes with the next flush."""
+        """Write all that waits. What a full disk refuses stays, and goes with the next flush.
+
+        A copy of this process, as an environment that forks makes one, writes nothing.
+        """
+        if os.getpid() != self._pid:
+            self._pending.clear()
         try:
             while self._pending:
                 written = os.write(self._open_fd(), self._pending)
