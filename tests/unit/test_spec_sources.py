@@ -209,7 +209,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Typed]:
 
 every_option = pytest.mark.parametrize("option", table().values(), ids=lambda option: option.path)
 a_few = settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
 )
 
 
