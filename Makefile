@@ -34,7 +34,7 @@ endef
 # Hundreds of processes load the same modules: compiled once, whatever the machine prefers.
 test check: export PYTHONDONTWRITEBYTECODE :=
 test: setup
-	$(call beside_lint,-n 4 --dist worksteal --durations=25 tests)
+	$(call beside_lint,-n 3 --dist worksteal --durations=25 tests)
 
 # The linters, and tests that need neither services nor trainings of their own.
 check: setup
