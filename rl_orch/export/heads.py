@@ -27,17 +27,14 @@ TORCH_TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NA
 
 
 class ExportHead(nn.Module):
-    """Inputs, and what was remembered where there is a memory → outputs (B, ·) and the memory.
+    """`forward`: inputs, and what was remembered where there is a memory → outputs (B, ·) and the
+    memory.
 
     `squashed` says that the outputs are actions in [-1, 1], to be stretched to the bounds.
     """
 
     squashed = False
     memory_size = 0
-
-    def forward(self, inputs: Inputs, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The outputs, and what is to be remembered."""
-        raise NotImplementedError
 
 
 class StochasticHead(ExportHead):
