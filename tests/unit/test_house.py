@@ -21,6 +21,11 @@ TABLE = "rl_orch.plugins"
 
 FORMER = "rl_orch.former_names"
 
+IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {
+    "rl_orch.io.trackers.tensorboard": ("rl_orch.io.metrics.series",),
+}
+"""Implementations of a seam, and who may import them besides the modules of their own folder."""
+
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -109,3 +114,16 @@ def test_names_of_classes_and_type_aliases_are_unique() -> None:
                 ):
                     where[type_name].append(name)
     assert {name: found for name, found in where.items() if len(found) > 1} == {}
+
+
+def test_implementations_of_a_seam_are_imported_in_their_own_folder_alone() -> None:
+    strangers = [
+        f"{name} imports {module}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        for module in imported(node)
+        if module in IMPLEMENTATIONS
+        and name.rpartition(".")[0] != module.rpartition(".")[0]
+        and name not in IMPLEMENTATIONS[module]
+    ]
+    assert strangers == []
