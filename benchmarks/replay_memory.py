@@ -33,8 +33,9 @@ from rl_orch.io.run.events import EventWriter
 from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.policies.policy import Setup
-from rl_orch.rl.replay.buffer import ReplayBuffer, ReplayState
-from rl_orch.rl.train import SEGMENT_BYTES, TrainingSnapshot
+from rl_orch.rl.replay.buffer import ReplayBuffer, segments_in
+from rl_orch.rl.snapshot import TrainingSnapshot, parts_of
+from rl_orch.rl.train import SEGMENT_BYTES
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.attempt import start
@@ -232,8 +233,9 @@ class _Collection:
             "replay_meta": dict(state.document),
             "rng_state": {},
         }
-        tensors = dict(state.tensors)
-        self._recorder.save(TrainingSnapshot(self.steps, tensors, document, state.segments), None)
+        tensors = {f"replay/{name}": tensor for name, tensor in state.tensors.items()}
+        snapshot = TrainingSnapshot(tensors, document, step=self.steps, segments=segments_in(state))
+        self._recorder.save(snapshot, None)
         self.stalls.append(time.perf_counter() - began)
         checkpoint = max(self.directory.checkpoints.iterdir())
         written = [file.stat().st_size for file in checkpoint.iterdir()]
@@ -345,10 +347,8 @@ def _restored(directory: RunDir) -> dict[str, Any]:
     began = time.perf_counter()
     resumption = start.find(directory, 2).resumption
     assert resumption is not None
-    known = resumption.snapshot
     buffer = ReplayBuffer(_setup(directory.spec()))
-    state = ReplayState(known.tensors, known.document["replay_meta"])
-    buffer.load(state, resumption.segments)
+    buffer.load(parts_of(resumption.snapshot)["replay"], resumption.segments)
     digest = _digest(buffer)
     seconds = time.perf_counter() - began
     return {"seconds": seconds, "peak_gib": _peak_gib(), "digest": digest}

@@ -12,18 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.streams import Stream, derive
-
-
-@dataclass(frozen=True, slots=True)
-class RngState:
-    """The states of the process-wide generators, as JSON (Python, NumPy) and bytes (torch)."""
-
-    python: list[Any]
-    numpy: dict[str, Any]
-    torch: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +23,11 @@ class SeedReport:
 
     seed: int
     seeds: dict[str, int]
-    state: RngState
+    state: StateTree
 
     def document(self) -> dict[str, Any]:
         """The report as JSON; torch's state is hexadecimal."""
-        state = {
-            "python": self.state.python,
-            "numpy": self.state.numpy,
-            "torch": self.state.torch.tobytes().hex(),
-        }
+        state = self.state.document | {"torch": self.state.tensors["torch"].tobytes().hex()}
         return {"seed": self.seed, "seeds": self.seeds, "rng_state": state}
 
 
@@ -57,25 +44,26 @@ def seed_all(seed: int) -> SeedReport:
     return SeedReport(seed, seeds, rng_state())
 
 
-def rng_state() -> RngState:
-    """The present states of the generators of Python, NumPy and torch (CPU)."""
+def rng_state() -> StateTree:
+    """The generators of Python and NumPy as JSON, that of torch (CPU) as bytes."""
     version, words, gauss = random.getstate()
     numpy_state: Any = np.random.get_state(legacy=False)
     key = numpy_state["state"]["key"].tolist()
-    return RngState(
-        python=[version, list(words), gauss],
-        numpy={**numpy_state, "state": {**numpy_state["state"], "key": key}},
-        torch=torch.get_rng_state().numpy().copy(),
-    )
+    document = {
+        "python": [version, list(words), gauss],
+        "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": key}},
+    }
+    return StateTree({"torch": torch.get_rng_state().numpy().copy()}, document)
 
 
-def set_rng_state(state: RngState) -> None:
+def set_rng_state(state: StateTree) -> None:
     """Put the generators back where `rng_state` found them."""
-    version, words, gauss = state.python
+    version, words, gauss = state.document["python"]
     random.setstate((version, tuple(words), gauss))
-    key = np.asarray(state.numpy["state"]["key"], dtype=np.uint32)
-    np.random.set_state({**state.numpy, "state": {**state.numpy["state"], "key": key}})
-    torch.set_rng_state(torch.from_numpy(state.torch.copy()))
+    numpy_state = state.document["numpy"]
+    key = np.asarray(numpy_state["state"]["key"], dtype=np.uint32)
+    np.random.set_state({**numpy_state, "state": {**numpy_state["state"], "key": key}})
+    torch.set_rng_state(torch.from_numpy(state.tensors["torch"].copy()))
 
 
 @contextmanager

@@ -6,27 +6,28 @@ that.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
-from numpy.typing import NDArray
 
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import EvalReport, EventKind, Verdict
 from rl_orch.rl.collect.overlap import overlapped
-from rl_orch.rl.collect.rollout import CollectorState, LocalCollector
+from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import LearnerState, build_learner
-from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
-from rl_orch.rl.replay.buffer import LogSegment, ReplayState
-from rl_orch.rl.seeding import RngState, rng_state, seed_all, set_rng_state
+from rl_orch.rl.learn.learner import build_learner
+from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_module, module_state
+from rl_orch.rl.replay.buffer import LogSegment, segments_in
+from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
+from rl_orch.rl.snapshot import Resumption, TrainingSnapshot, assemble, parts_of
 from rl_orch.spec.model import Spec
 
 TrainingCommand: TypeAlias = Literal["stop", "checkpoint"]
@@ -34,30 +35,6 @@ Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
 
 SEGMENT_BYTES = 32 << 20
 """New experience beyond this is handed over at once, so that no save has much of it to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSnapshot:
-    """Everything training remembers at a step: arrays by name, a JSON document, and the names of
-    the segments that hold its replay buffer."""
-
-    step: int
-    tensors: dict[str, NDArray[Any]]
-    document: dict[str, Any]
-    segments: tuple[str, ...] = ()
-
-
-def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:
-    raise KeyError(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Resumption:
-    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments."""
-
-    snapshot: TrainingSnapshot
-    report: EvalReport | None
-    segments: Callable[[str], Mapping[str, NDArray[Any]]] = field(default=_no_segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +197,17 @@ class Training(Trainer):
 
     def resume(self, resumption: Resumption) -> None:
         """Go on as if the snapshot had just been saved."""
-        snapshot = resumption.snapshot
-        tensors, trainer = snapshot.tensors, snapshot.document["trainer_state"]
-        process = snapshot.document["rng_state"]
-        load_weights(self.policy, tensors)
+        parts = parts_of(resumption.snapshot)
+        load_module(self.policy, parts["policy"], what="policy")
         if self.learner.replay is not None:
-            kept = ReplayState(tensors, snapshot.document["replay_meta"])
-            self.learner.replay.load(kept, resumption.segments)
-        self.learner.load_state(LearnerState(tensors, trainer["learner"]))
-        self._reports = _Reports(trainer.get("reports"))
-        begun_anew = self.collector.load_state(CollectorState(tensors, trainer["collector"]))
-        self._failures = int(trainer["failed_evaluations"])
-        self._saved_at = snapshot.step
+            self.learner.replay.load(parts["replay"], resumption.segments)
+        self.learner.load_state(parts["learner"])
+        self._reports = _Reports(parts["loop"].document.get("reports"))
+        begun_anew = self.collector.load_state(parts["collector"])
+        self._failures = int(parts["loop"].document["failed_evaluations"])
+        self._saved_at = resumption.snapshot.step
         # Last: making and driving environments may have drawn from them.
-        set_rng_state(RngState(process["python"], process["numpy"], tensors["rng/torch"]))
+        set_rng_state(parts["rng"])
         if begun_anew:
             self._recorder.mark_inexact("episodes could not be gone on with", step=self.env_steps)
         if resumption.report is not None:
@@ -283,31 +257,18 @@ class Training(Trainer):
     def snapshot(self) -> TrainingSnapshot:
         """Everything training remembers now; copies."""
         self._hand_over(0)
-        learner, collector = self.learner.state(), self.collector.state()
+        own = {"failed_evaluations": self._failures, "reports": self._reports.document()}
         buffer = self.learner.replay
-        replay = ReplayState({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
-        process = rng_state()
-        return TrainingSnapshot(
-            step=self.env_steps,
-            tensors={
-                **policy_tensors(self.policy),
-                **learner.tensors,
-                **collector.tensors,
-                **replay.tensors,
-                "rng/torch": process.torch,
-            },
-            document={
-                "trainer_state": {
-                    "failed_evaluations": self._failures,
-                    "learner": learner.document,
-                    "collector": collector.document,
-                    "reports": self._reports.document(),
-                },
-                "replay_meta": dict(replay.document),
-                "rng_state": {"python": process.python, "numpy": process.numpy},
-            },
-            segments=replay.segments,
-        )
+        replay = StateTree({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
+        parts = {
+            "policy": module_state(self.policy),
+            "learner": self.learner.state(),
+            "collector": self.collector.state(),
+            "replay": replay,
+            "rng": rng_state(),
+            "loop": StateTree({}, own),
+        }
+        return assemble(parts, step=self.env_steps, segments=segments_in(replay))
 
     def close(self) -> None:
         """Close all environments."""

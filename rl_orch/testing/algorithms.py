@@ -23,7 +23,8 @@ from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import NullRecorder, Resumption, Training, TrainingSnapshot
+from rl_orch.rl.snapshot import Resumption, TrainingSnapshot
+from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import ANY_ACTIONS, Traits
 from rl_orch.spec.model import Spec
@@ -276,7 +277,8 @@ def _round_trip(snapshot: TrainingSnapshot) -> TrainingSnapshot:
         name: np.frombuffer(tensor.tobytes(), tensor.dtype).reshape(tensor.shape).copy()
         for name, tensor in snapshot.tensors.items()
     }
-    return TrainingSnapshot(snapshot.step, tensors, _plain(snapshot.document), snapshot.segments)
+    document = _plain(snapshot.document)
+    return TrainingSnapshot(tensors, document, step=snapshot.step, segments=snapshot.segments)
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rl_orch.io.checkpoints import catalog, hash_chain, replay_files, replay_seg
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport
 from rl_orch.rl import train
-from rl_orch.rl.train import TrainingSnapshot
+from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.testing import a_spec
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.train import run_attempt

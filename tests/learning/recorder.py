@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import TrainingCommand, TrainingSnapshot
+from rl_orch.rl.snapshot import TrainingSnapshot
+from rl_orch.rl.train import TrainingCommand
 
 
 class Said(NamedTuple):

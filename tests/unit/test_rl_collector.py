@@ -301,6 +301,6 @@ def test_a_snapshot_without_beginnings_is_read_by_the_lengths_of_episodes() -> N
     first, second = (a_collector(vector.make(spec, num_envs=2)) for _ in range(2))
     first.collect(Counting(0), 2)
     state = first.state()
-    del state.tensors["collector/first"]
+    del state.tensors["first"]
     second.load_state(state)
     assert rows(second.collect(Counting(0), 3), "first") == [True, False, True] * 2

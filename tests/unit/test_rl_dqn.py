@@ -23,7 +23,7 @@ from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.learn.q_learner import QLearner, taken
 from rl_orch.rl.policies.policy import PolicyInput, Setup, load_weights, policy_tensors
 from rl_orch.rl.policies.q_network import QNetwork, best_actions, dueling
-from rl_orch.rl.replay.buffer import LogSegment, ReplayState
+from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.train import Training
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -441,7 +441,7 @@ def test_priorities_are_the_errors_and_their_weights_count_in_the_loss() -> None
     learner.replay.seal()
     state = learner.replay.state()
     numbers = sample.rows - state.document["oldest"]
-    kept = state.tensors["replay/priorities"][numbers]
+    kept = state.tensors["priorities"][numbers]
     assert kept == pytest.approx(errors.abs().numpy() + 1e-6, rel=1e-4)
 
 
@@ -460,7 +460,7 @@ def test_a_learner_goes_on_from_its_state_as_if_it_had_never_stopped(
 
     resumed = a_learner(algo, VARIANTS[variant])
     load_weights(resumed.policy, saved)
-    resumed.replay.load(ReplayState(replay.tensors, replay.document), segments.__getitem__)
+    resumed.replay.load(replay, segments.__getitem__)
     resumed.load_state(state)
     assert resumed.behaviour.epsilon == whole.behaviour.epsilon
     for seed in range(5, 9):

@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.native.envs import NativeEnvs
-from rl_orch.rl.envs.state.capture import EnvStates, capture, restore
+from rl_orch.rl.envs.state.capture import capture, restore
 from rl_orch.rl.envs.state.probe import Proof, probe
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
@@ -205,13 +206,13 @@ def test_what_cannot_be_stepped_is_refused_before_anything_moves() -> None:
     assert envs.elapsed.tolist() == [0, 0]
 
 
-def stored(states: EnvStates) -> EnvStates:
+def stored(states: StateTree) -> StateTree:
     """The states as a checkpoint gives them back."""
     tensors = {
         name: np.frombuffer(tensor.tobytes(), tensor.dtype).reshape(tensor.shape)
         for name, tensor in states.tensors.items()
     }
-    return EnvStates(tensors, json.loads(json.dumps(states.document)))
+    return StateTree(tensors, json.loads(json.dumps(states.document)))
 
 
 def record(envs: Any, env_id: str, seen: NDArray[Any], steps: int) -> list[bytes]:
@@ -245,9 +246,9 @@ def test_a_captured_state_is_a_copy() -> None:
     with made(limited("CartPole-v1"), 2) as envs:
         vector.reset(envs, 5)
         states = capture(envs)
-        before = states.tensors["envs/0/arrays"].tobytes()
+        before = states.tensors["0/arrays"].tobytes()
         envs.step(np.zeros(2, np.int64))
-    assert states.tensors["envs/0/arrays"].tobytes() == before
+    assert states.tensors["0/arrays"].tobytes() == before
 
 
 def test_unseeded_episodes_go_on_bit_for_bit() -> None:
@@ -288,7 +289,7 @@ def test_states_with_missing_bytes_are_refused(caplog: pytest.LogCaptureFixture)
         vector.reset(envs, 5)
         states = capture(envs)
         tensors = {name: tensor[:-8] for name, tensor in states.tensors.items()}
-        assert restore(envs, EnvStates(tensors, states.document)) is not None
+        assert restore(envs, StateTree(tensors, states.document)) is not None
     assert "the state has 72 bytes; must have 80" in caplog.text
 
 

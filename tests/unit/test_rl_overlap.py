@@ -12,7 +12,8 @@ from rl_orch.rl.collect.overlap import OverlappedCollector
 from rl_orch.rl.data.batch import Batch, host_column, on_host
 from rl_orch.rl.policies.policy import load_weights, policy_tensors
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import Resumption, Training
+from rl_orch.rl.snapshot import Resumption
+from rl_orch.rl.train import Training
 from rl_orch.spec.checks import problems
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve

@@ -144,9 +144,9 @@ def test_our_adam_takes_the_steps_that_torchs_takes(limit: float | None) -> None
 
 def test_an_optimisers_memory_of_another_size_is_refused() -> None:
     small, large = nn.Linear(1, 1), nn.Linear(2, 2)
-    tensors = Adam(small, eps=1e-5, max_grad_norm=None).tensors()
+    state = Adam(small, eps=1e-5, max_grad_norm=None).state()
     with pytest.raises(Damaged, match="remembers 2 parameters, the policy has 6"):
-        Adam(large, eps=1e-5, max_grad_norm=None).load_tensors(tensors)
+        Adam(large, eps=1e-5, max_grad_norm=None).load_state(state)
 
 
 def test_the_spec_names_the_learner() -> None:

@@ -137,7 +137,7 @@ def test_an_update_descends_along_the_loss_of_the_sample_that_is_drawn(double: b
     assert metrics["losses/td_loss"] == pytest.approx(expected, rel=1e-4)
     assert metrics["losses/q_values"] == pytest.approx(quantiles.mean().item(), rel=1e-4)
     learner.replay.seal()
-    kept = learner.replay.state().tensors["replay/priorities"][sample.rows]
+    kept = learner.replay.state().tensors["priorities"][sample.rows]
     errors = (targets[:, None, :] - quantiles[:, :, None]).abs().mean((1, 2)).numpy()
     assert kept == pytest.approx(errors + 1e-6, rel=1e-4)
 

@@ -1,5 +1,6 @@
 """A training that goes on from a checkpoint does, bit for bit, what it would have done anyway."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from rl_orch.io.checkpoints import checkpoint_files
 from rl_orch.records import EventKind
 from rl_orch.rl.envs.state.probe import Proof, probe
-from rl_orch.rl.train import Resumption, TrainingSnapshot, train
+from rl_orch.rl.snapshot import Resumption, TrainingSnapshot
+from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
 from tests.learning.recorder import MemoryOutlet, Said
 
@@ -48,7 +50,7 @@ def through_files(folder: Path, snapshot: TrainingSnapshot) -> TrainingSnapshot:
         meta={"run_id": "r", "attempt": 1},
     )
     loaded = checkpoint_files.load(path)
-    return TrainingSnapshot(loaded.step, loaded.tensors, loaded.document)
+    return TrainingSnapshot(loaded.tensors, loaded.document, step=loaded.step)
 
 
 def trained(spec: Spec, proof: Proof, resumption: Resumption | None = None) -> MemoryOutlet:
@@ -140,7 +142,7 @@ def test_every_part_of_a_snapshot_is_needed_to_go_on(name: str) -> None:
     other = snapshot.tensors[name].copy()
     flat = other.reshape(-1).view(np.uint8)
     flat[len(flat) // 4 : len(flat) // 2] ^= 1
-    tampered = TrainingSnapshot(snapshot.step, snapshot.tensors | {name: other}, snapshot.document)
+    tampered = replace(snapshot, tensors=snapshot.tensors | {name: other})
     rest = MemoryOutlet()
     train(spec, rest, resumption=Resumption(tampered, report))
     assert told(rest.events) != told(whole.events[whole.said_before[0] :])

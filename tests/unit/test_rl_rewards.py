@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.reward_scale import RewardScale
 from rl_orch.spec.model import Spec
 
@@ -101,19 +102,20 @@ def test_rewards_are_left_alone_unless_something_is_asked_for() -> None:
     scale, rewards = a_scale(), np.array([[1e9, -3.0]])
     scale.observe(a_batch())
     assert np.array_equal(scale.transform(rewards), rewards)
-    assert scale.tensors() == {}
-    scale.load_tensors({})
+    assert scale.state() == StateTree()
+    scale.load_state(StateTree())
 
 
 def test_a_scale_goes_on_from_its_tensors() -> None:
     whole, resumed = (a_scale(normalize_reward=True) for _ in range(2))
     whole.observe(a_batch())
-    saved = whole.tensors()
+    state = whole.state()
+    saved = state.tensors
     copies = {name: tensor.copy() for name, tensor in saved.items()}
     whole.observe(a_batch(seed=1))
     assert all(np.array_equal(saved[name], copies[name]) for name in saved)
-    resumed.load_tensors(saved)
+    resumed.load_state(state)
     resumed.observe(a_batch(seed=1))
-    assert {*saved} == {f"rewards/{name}" for name in ("count", "mean", "m2", "sums")}
-    for name, tensor in whole.tensors().items():
-        assert tensor.tobytes() == resumed.tensors()[name].tobytes(), name
+    assert {*saved} == {"count", "mean", "m2", "sums"}
+    for name, tensor in whole.state().tensors.items():
+        assert tensor.tobytes() == resumed.state().tensors[name].tobytes(), name

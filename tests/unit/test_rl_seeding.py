@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.seeding import isolated, rng_state, seed_all, set_rng_state
 from rl_orch.rl.streams import Stream, derive
 
@@ -62,9 +63,9 @@ def test_a_captured_state_is_restored_after_a_trip_through_json() -> None:
     random.gauss()
     state = rng_state()
     expected = throw()
-    python, numpy = json.loads(json.dumps([state.python, state.numpy]))
+    document = json.loads(json.dumps(state.document))
     throw()
-    set_rng_state(type(state)(python, numpy, state.torch))
+    set_rng_state(StateTree(state.tensors, document))
     assert throw() == expected
 
 
@@ -79,8 +80,7 @@ def test_isolation_is_repeatable_inside_and_invisible_outside() -> None:
     before = rng_state()
     with isolated(9):
         inside = throw()
-    assert rng_state().python == before.python
-    assert rng_state().numpy == before.numpy
-    assert np.array_equal(rng_state().torch, before.torch)
+    assert rng_state().document == before.document
+    assert np.array_equal(rng_state().tensors["torch"], before.tensors["torch"])
     with isolated(9):
         assert throw() == inside

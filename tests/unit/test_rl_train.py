@@ -12,9 +12,9 @@ from rl_orch.rl.compile_time import CompileTimer
 from rl_orch.rl.evaluate import evaluate, evaluation_seed
 from rl_orch.rl.learn.learner import load_policy
 from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.snapshot import Resumption
 from rl_orch.rl.train import (
     Outcome,
-    Resumption,
     Trainer,
     Training,
     TrainingCommand,

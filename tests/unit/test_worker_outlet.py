@@ -17,7 +17,7 @@ from rl_orch.io.run.command_socket import COMMANDS, Request
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
-from rl_orch.rl.train import TrainingSnapshot
+from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.testing import a_report, a_spec
 from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.recorder import FileRecorder
@@ -46,7 +46,7 @@ def an_outlet(directory: RunDir, orders: PendingCommands, *, keep_last: int = 3)
 
 def a_snapshot(step: int) -> TrainingSnapshot:
     document: dict[str, Any] = {"trainer_state": {}, "replay_meta": {}, "rng_state": {}}
-    return TrainingSnapshot(step, {"policy/w": np.zeros(1)}, document)
+    return TrainingSnapshot({"policy/w": np.zeros(1)}, document, step=step)
 
 
 def test_what_the_registry_needs_outlives_what_training_keeps(

@@ -24,7 +24,7 @@ from rl_orch.io.checkpoints.resumable import newest_checkpoint
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import TrainingSnapshot
+from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.testing import a_report, a_spec
 from rl_orch.worker.attempt import start
 from rl_orch.worker.attempt.commands import PendingCommands
@@ -80,7 +80,7 @@ def a_snapshot(step: int, *numbers: int) -> TrainingSnapshot:
     named = tuple(name_of(number) for number in numbers)
     replay = {"size": 10 * len(named), "segments": list(named)}
     document: dict[str, Any] = {"trainer_state": {}, "replay_meta": replay, "rng_state": {}}
-    return TrainingSnapshot(step, {"policy/w": np.zeros(1)}, document, named)
+    return TrainingSnapshot({"policy/w": np.zeros(1)}, document, step=step, segments=named)
 
 
 def test_a_checkpoint_lists_its_segments_with_size_and_digest(directory: RunDir) -> None:

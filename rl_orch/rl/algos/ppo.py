@@ -36,8 +36,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import PolicyUpdates
-from rl_orch.rl.learn.learner import LearnerState, finite_means
+from rl_orch.rl.learn.learner import finite_means
 from rl_orch.rl.learn.on_policy import Rollout
 from rl_orch.rl.learn.policy_learner import PolicyLearner
 from rl_orch.rl.policies.actor_critic import ActorCritic
@@ -82,13 +83,12 @@ class PPO(PolicyLearner):
             **finite_means(DIVERGENCES, divergences, step=self.env_steps),
         }
 
-    def state(self) -> LearnerState:
+    def state(self) -> StateTree:
         """As of all policy learners, and the minibatch generator."""
-        state = super().state()
-        state.tensors["rng/minibatches"] = self._generator.get_state().numpy().copy()
-        return state
+        generator = self._generator.get_state().numpy().copy()
+        return super().state() | StateTree({"rng/minibatches": generator})
 
-    def load_state(self, state: LearnerState) -> None:
+    def load_state(self, state: StateTree) -> None:
         """Go on from a state."""
         super().load_state(state)
         self._generator.set_state(torch.from_numpy(state.tensors["rng/minibatches"].copy()))

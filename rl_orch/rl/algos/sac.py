@@ -182,9 +182,7 @@ class SAC(CriticLearner[SquashedPolicy]):
         if options.ent_coef == "auto":
             self.temperature = Temperature().to(policy.device)
             self.remembered["temperature"] = self.temperature
-            self.optimizers["temperature"] = build_optimizer(
-                self.temperature, options, name="temperature"
-            )
+            self.optimizers["temperature"] = build_optimizer(self.temperature, options)
         self._target_entropy = (
             -float(policy.action_size)
             if options.target_entropy == "auto"

@@ -23,14 +23,12 @@ The details that the paper leaves open, as they are here:
 11. With n-step returns, actions of older policies are not corrected for.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.critic_learner import (
     CriticLearner,
     least,
@@ -171,14 +169,14 @@ class TD3(CriticLearner[DeterministicPolicy]):
             self._follow()
         return torch.tensor((q_loss, q, self._actor_loss.item(), grad_norm))
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> StateTree:
         """As all with critics; and the loss that is reported until the policy moves again."""
-        return super().tensors() | {ACTOR_LOSS: self._actor_loss.cpu().numpy().copy()}
+        return super().state() | StateTree({ACTOR_LOSS: self._actor_loss.cpu().numpy().copy()})
 
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
-        super().load_tensors(tensors)
-        self._actor_loss = torch.tensor(tensors[ACTOR_LOSS], device=self.policy.device)
+    def load_state(self, state: StateTree) -> None:
+        """Go on from a state."""
+        super().load_state(state)
+        self._actor_loss = torch.tensor(state.tensors[ACTOR_LOSS], device=self.policy.device)
 
     @torch.no_grad()
     def _target(self, drawn: Drawn) -> Tensor:

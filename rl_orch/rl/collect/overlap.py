@@ -1,6 +1,5 @@
 """`OverlappedCollector`: the next rollout is collected while the last one is learned from."""
 
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,15 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_orch.rl.collect.rollout import CollectorState, Episode, LocalCollector, named, unnamed
+from rl_orch.rl.collect.rollout import Episode, LocalCollector, named, unnamed
 from rl_orch.rl.data.batch import ARRAY_FIELDS, Batch
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.learn.on_policy import Rollouts
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
-
-AHEAD = "collector/ahead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +79,30 @@ class OverlappedCollector:
         episodes, self._episodes = self._episodes, []
         return episodes
 
-    def state(self) -> CollectorState:
+    def state(self) -> StateTree:
         """The collector behind the rollout that is ahead, and that rollout; copies."""
         ahead = None if self._next is None else self._next.result()
         inner = self._collector.state()
-        document = inner.document | {"env_steps": self.env_steps, "ahead": None}
+        whole = inner | StateTree({}, {"env_steps": self.env_steps, "ahead": None})
         if ahead is None:
-            return CollectorState(inner.tensors, document)
-        document["ahead"] = {
+            return whole
+        document = {
             "env_steps": inner.document["env_steps"],
             "columns": [name for name in ARRAY_FIELDS if getattr(ahead.batch, name) is not None],
             "episodes": [asdict(episode) for episode in ahead.episodes],
         }
-        return CollectorState(inner.tensors | dict(_apart(ahead.batch)), document)
+        return whole | StateTree.joined({"ahead": StateTree(_apart(ahead.batch), document)})
 
-    def load_state(self, state: CollectorState) -> bool:
+    def load_state(self, state: StateTree) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
-        ahead = state.document["ahead"]
+        ahead = state.under("ahead")
         self.env_steps = int(state.document["env_steps"])
-        steps = self.env_steps if ahead is None else int(ahead["env_steps"])
-        inner = CollectorState(state.tensors, state.document | {"env_steps": steps})
-        begun_anew = self._collector.load_state(inner)
-        if ahead is not None:
-            episodes = [Episode(**episode) for episode in ahead["episodes"]]
+        steps = int(ahead.document.get("env_steps", self.env_steps))
+        begun_anew = self._collector.load_state(state | StateTree({}, {"env_steps": steps}))
+        if ahead.document:
+            episodes = [Episode(**episode) for episode in ahead.document["episodes"]]
             self._next = Future()
-            batch = _whole(state.tensors, ahead["columns"])
+            batch = _whole(ahead)
             self._next.set_result(_Collected(batch, episodes, steps - self.env_steps))
         return begun_anew
 
@@ -129,21 +126,17 @@ class OverlappedCollector:
         )
 
 
-def _apart(batch: Batch) -> list[tuple[str, NDArray[Any]]]:
+def _apart(batch: Batch) -> dict[str, NDArray[Any]]:
     """The columns of a batch with names for a snapshot; copies."""
     fields = {name: getattr(batch, name) for name in ARRAY_FIELDS}
-    columns = {f"{AHEAD}/{name}": column for name, column in fields.items() if column is not None}
-    columns |= {f"{AHEAD}/extras/{name}": column for name, column in batch.extras.items()}
-    return [entry for name, column in columns.items() for entry in named(name, column)]
+    columns = {name: column for name, column in fields.items() if column is not None}
+    columns |= {f"extras/{name}": column for name, column in batch.extras.items()}
+    return dict(entry for name, column in columns.items() for entry in named(name, column))
 
 
-def _whole(tensors: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Batch:
+def _whole(state: StateTree) -> Batch:
     """The batch that `_apart` took apart."""
-    prefix = f"{AHEAD}/extras/"
-    extras = {
-        name.removeprefix(prefix): np.array(tensor)
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
-    columns: dict[str, Any] = {name: unnamed(f"{AHEAD}/{name}", tensors) for name in names}
+    extras = {name: np.array(tensor) for name, tensor in state.under("extras").tensors.items()}
+    names = state.document["columns"]
+    columns: dict[str, Any] = {name: unnamed(name, state.tensors) for name in names}
     return Batch(**columns, extras=extras)

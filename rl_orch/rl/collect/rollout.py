@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
 from rl_orch.rl.data.batch import Batch, Column, mapped, rows_of
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import final_masks, masks_in
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
-from rl_orch.rl.envs.state.capture import EnvStates, capture, restore
+from rl_orch.rl.envs.state.capture import capture, restore
 from rl_orch.rl.learn.engine import Stepper
 from rl_orch.rl.policies.policy import Actor, PolicyInput
 from rl_orch.rl.streams import Stream, derive
@@ -50,14 +51,6 @@ class Episode:
     env: int
     ret: float
     length: int
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorState:
-    """A collector's snapshot: arrays by name, and a JSON document."""
-
-    tensors: dict[str, NDArray[Any]]
-    document: dict[str, Any]
 
 
 class _Columns:
@@ -119,12 +112,11 @@ class LocalCollector:
         self._stepper = stepper
         self._episodes: list[Episode] = []
 
-    def state(self) -> CollectorState:
+    def state(self) -> StateTree:
         """The snapshot of every copy and its present episode; copies.
 
         Between two calls of `collect`, no rollout is under way.
         """
-        states = capture(self._envs)
         arrays = {
             "first": self._first,
             "ended": self._ended,
@@ -133,32 +125,31 @@ class LocalCollector:
             "memory": self._memory,
             "masks": self._masks,
         }
-        return CollectorState(
+        return StateTree.joined({"envs": capture(self._envs)}) | StateTree(
             tensors={
-                **states.tensors,
-                **dict(named("collector/observations", self._observations)),
-                **{f"collector/{k}": v.copy() for k, v in arrays.items() if v is not None},
+                **dict(named("observations", self._observations)),
+                **{name: array.copy() for name, array in arrays.items() if array is not None},
                 "rng/actions": self.generator.get_state().numpy().copy(),
             },
-            document={"env_steps": self.env_steps, "envs": states.document},
+            document={"env_steps": self.env_steps},
         )
 
-    def load_state(self, state: CollectorState) -> bool:
+    def load_state(self, state: StateTree) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
         tensors = state.tensors
-        begun = restore(self._envs, EnvStates(dict(tensors), state.document["envs"]))
+        begun = restore(self._envs, state.under("envs"))
         self.env_steps = int(state.document["env_steps"])
         self.generator.set_state(torch.from_numpy(tensors["rng/actions"].copy()))
-        self._observations = unnamed("collector/observations", tensors)
-        self._ended = tensors["collector/ended"].copy()
-        self._returns = tensors["collector/returns"].copy()
-        self._lengths = tensors["collector/lengths"].copy()
+        self._observations = unnamed("observations", tensors)
+        self._ended = tensors["ended"].copy()
+        self._returns = tensors["returns"].copy()
+        self._lengths = tensors["lengths"].copy()
         # Snapshots of earlier releases do not say where episodes begin.
-        self._first = np.array(tensors.get("collector/first", self._lengths == 0))
+        self._first = np.array(tensors.get("first", self._lengths == 0))
         if self._memory is not None:
-            self._memory = tensors["collector/memory"].copy()
+            self._memory = tensors["memory"].copy()
         if self._masks is not None:
-            self._masks = tensors["collector/masks"].copy()
+            self._masks = tensors["masks"].copy()
         if begun is not None:
             self._ended[:], self._returns[:], self._lengths[:] = False, 0.0, 0
             self._begin(begun)

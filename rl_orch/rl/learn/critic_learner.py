@@ -36,8 +36,8 @@ class CriticLearner(ReplayLearner[P]):
         self.critics = TwinCritics.build(policy, setup)
         self.target_critics = Target(self.critics)
         self.optimizers = {
-            "policy": build_optimizer(policy, self.options, name="policy"),
-            "critics": build_optimizer(self.critics, self.options, name="critics"),
+            "policy": build_optimizer(policy, self.options),
+            "critics": build_optimizer(self.critics, self.options),
         }
         self.remembered = {
             "critics": self.critics,

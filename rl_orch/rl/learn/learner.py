@@ -5,7 +5,6 @@ Algorithms live in `algos/`, one file each, and are found by name through `plugi
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -15,18 +14,14 @@ from torch import Tensor
 from rl_orch import plugins
 from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, load_weights
 from rl_orch.rl.replay.buffer import ReplayBuffer
 from rl_orch.spec.algorithms import Traits
 
-
-@dataclass(frozen=True, slots=True)
-class LearnerState:
-    """A learner's snapshot besides policy and replay buffer: arrays by name, and JSON."""
-
-    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
-    document: dict[str, Any] = field(default_factory=dict)
+LearnerState = StateTree
+"""Its former name, which the pages once printed."""
 
 
 class Learner(Protocol):
@@ -46,10 +41,10 @@ class Learner(Protocol):
     def update(self, batch: Batch) -> dict[str, float]:
         """Learn from new experience; returns metrics, none while nothing is learned yet."""
 
-    def state(self) -> LearnerState:
-        """The learner's snapshot; copies."""
+    def state(self) -> StateTree:
+        """The learner's state besides policy and replay buffer; copies."""
 
-    def load_state(self, state: LearnerState) -> None:
+    def load_state(self, state: StateTree) -> None:
         """Go on from what `state` returned; policy and replay buffer are restored by others."""
 
 

@@ -1,7 +1,6 @@
 """`ReplayLearner`: the frame of learners that draw from all experience."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.schedules import scheduled
-from rl_orch.rl.learn.learner import LearnerState, finite_means
+from rl_orch.rl.data.state import StateTree
+from rl_orch.rl.learn.learner import finite_means
 from rl_orch.rl.learn.optimizer import Optimizer
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
@@ -22,7 +22,7 @@ from rl_orch.rl.policies.policy import (
     PolicyModule,
     Setup,
     load_module,
-    module_tensors,
+    module_state,
 )
 from rl_orch.rl.replay.buffer import ReplayBuffer, Sample
 from rl_orch.rl.streams import Stream, derive
@@ -47,7 +47,7 @@ class ReplayLearner(ABC, Generic[P]):
 
     An algorithm says how: `improve` for one sample, `explore` for what behaviour is next. It sets
     `behaviour`, and adds to `optimizers` and `remembered` what a snapshot needs besides the policy;
-    `tensors` and `load_tensors` may say more.
+    `state` and `load_state` may say more. The name of an only optimiser is "".
     """
 
     METRICS: ClassVar[tuple[str, ...]]
@@ -102,24 +102,6 @@ class ReplayLearner(ABC, Generic[P]):
     def explore(self) -> None:
         """Say how the next transitions are to be collected."""
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """The modules that are remembered, and what the optimisers know; copies."""
-        if not self.optimizers:
-            raise TypeError(f"{type(self).__name__} has no optimizers: it could not be resumed")
-        tensors: dict[str, NDArray[Any]] = {}
-        for name, module in self.remembered.items():
-            tensors |= module_tensors(module, f"learner/{name}/")
-        for optimizer in self.optimizers.values():
-            tensors |= optimizer.tensors()
-        return tensors
-
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
-        for name, module in self.remembered.items():
-            load_module(module, f"learner/{name}/", tensors)
-        for optimizer in self.optimizers.values():
-            optimizer.load_tensors(tensors)
-
     def drawn(self, sample: Sample) -> Drawn:
         """The sample as networks take it."""
         return Drawn(
@@ -141,24 +123,27 @@ class ReplayLearner(ABC, Generic[P]):
         if self._prioritized:
             self.replay.update_priorities(sample.rows, errors.detach().cpu().numpy())
 
-    def state(self) -> LearnerState:
-        """Counters, generators, reward statistics and what the algorithm remembers."""
-        return LearnerState(
-            tensors={
-                **self.tensors(),
-                **self.rewards.tensors(),
-                "rng/noise": self.noise.get_state().numpy().copy(),
-            },
-            document={"env_steps": self.env_steps, "updates": self.updates},
+    def state(self) -> StateTree:
+        """Counters, generators, reward statistics, modules that are remembered, optimisers."""
+        if not self.optimizers:
+            raise TypeError(f"{type(self).__name__} has no optimizers: it could not be resumed")
+        parts = {f"learner/{name}": module_state(m) for name, m in self.remembered.items()}
+        parts |= {_optimizer(name): each.state() for name, each in self.optimizers.items()}
+        return StateTree.joined(parts | {"rewards": self.rewards.state()}) | StateTree(
+            {"rng/noise": self.noise.get_state().numpy().copy()},
+            {"env_steps": self.env_steps, "updates": self.updates},
         )
 
-    def load_state(self, state: LearnerState) -> None:
+    def load_state(self, state: StateTree) -> None:
         """Go on from a state; policy and replay buffer are restored by others."""
         self.env_steps = int(state.document["env_steps"])
         self.updates = int(state.document["updates"])
         self.noise.set_state(torch.from_numpy(state.tensors["rng/noise"].copy()))
-        self.rewards.load_tensors(state.tensors)
-        self.load_tensors(state.tensors)
+        self.rewards.load_state(state.under("rewards"))
+        for name, module in self.remembered.items():
+            load_module(module, state.under(f"learner/{name}"), what=f"learner/{name}")
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state(state.under(_optimizer(name)))
         self.explore()
 
     def _learned(self, added: int) -> dict[str, float]:
@@ -176,3 +161,7 @@ class ReplayLearner(ABC, Generic[P]):
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)
+
+
+def _optimizer(name: str) -> str:
+    return f"optimizer/{name}" if name else "optimizer"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import Damaged
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.optimizer_arrays import OptimizerArrays
 from rl_orch.spec.groups import TrainGroup
 
@@ -50,24 +51,17 @@ class Optimizer(ABC):
     """Descends along the gradient of a loss, after it is scaled down to a norm.
 
     The module's parameters become views of one vector, and their gradients of another, so the
-    module must be on its device before, and stay there. `name` sets the tensors of several
-    optimisers in one snapshot apart. `steps` counts those that were made.
+    module must be on its device before, and stay there. `steps` counts those that were made.
     """
 
     smoothing: ClassVar[float]
     """The share of the old mean square in the new one."""
 
     def __init__(
-        self,
-        module: nn.Module,
-        *,
-        eps: float,
-        max_grad_norm: float | None = None,
-        name: str = "",
+        self, module: nn.Module, *, eps: float, max_grad_norm: float | None = None
     ) -> None:
         self._eps = eps
         self._max_grad_norm = max_grad_norm
-        self._prefix = f"optimizer/{name}/" if name else "optimizer/"
         self._vector = flattened(module)
         self._gradient = torch.zeros_like(self._vector)
         self._mean = torch.zeros_like(self._vector)
@@ -104,25 +98,35 @@ class Optimizer(ABC):
             beta_2=self.smoothing,
         )
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> StateTree:
         """The optimiser's state besides the parameters; copies."""
-        return {
-            f"{self._prefix}mean": self._mean.cpu().numpy().copy(),
-            f"{self._prefix}square": self._square.cpu().numpy().copy(),
-            f"{self._prefix}steps": torch.tensor(self.steps).numpy(),
-        }
+        return StateTree(
+            {
+                "mean": self._mean.cpu().numpy().copy(),
+                "square": self._square.cpu().numpy().copy(),
+                "steps": torch.tensor(self.steps).numpy(),
+            }
+        )
 
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
+    def load_state(self, state: StateTree) -> None:
+        """Go on from what `state` returned."""
         for name, target in (("mean", self._mean), ("square", self._square)):
-            saved = torch.from_numpy(tensors[f"{self._prefix}{name}"].copy())
+            saved = torch.from_numpy(state.tensors[name].copy())
             if saved.shape != target.shape:
                 raise Damaged(
                     f"the snapshot's optimiser remembers {saved.numel()} parameters, "
                     f"the policy has {target.numel()}"
                 )
             target.copy_(saved)
-        self.steps = int(tensors[f"{self._prefix}steps"])
+        self.steps = int(state.tensors["steps"])
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The tensors of `state` as the pages once printed them."""
+        return StateTree.joined({"optimizer": self.state()}).tensors
+
+    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `tensors` returned."""
+        self.load_state(StateTree(dict(tensors)).under("optimizer"))
 
     @abstractmethod
     def _descend(self, learning_rate: float) -> None:
@@ -156,11 +160,10 @@ class RMSprop(Optimizer):
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "rmsprop": RMSprop}
 
 
-def build_optimizer(module: nn.Module, train: TrainGroup, *, name: str = "") -> Optimizer:
+def build_optimizer(module: nn.Module, train: TrainGroup) -> Optimizer:
     """The optimiser that the options name."""
-    return OPTIMIZERS[train.optimizer](
-        module, eps=train.adam_eps, max_grad_norm=train.max_grad_norm, name=name
-    )
+    kind = OPTIMIZERS[train.optimizer]
+    return kind(module, eps=train.adam_eps, max_grad_norm=train.max_grad_norm)
 
 
 class Target(Generic[M]):

@@ -14,8 +14,8 @@ from torch import Tensor
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance
 from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import LearnerState
 from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.optimizer_arrays import LossWeights
@@ -99,13 +99,13 @@ class PolicyLearner(ABC):
         value, standardize = self.options.vf_coef, self.options.normalize_advantage
         return LossWeights(clip, clip_values or math.inf, value, self.ent_coef, standardize)
 
-    def state(self) -> LearnerState:
+    def state(self) -> StateTree:
         """Optimiser, reward statistics and the steps learned from so far."""
-        tensors = {**self.optimizer.tensors(), **self.rollouts.rewards.tensors()}
-        return LearnerState(tensors, {"env_steps": self.env_steps})
+        parts = {"optimizer": self.optimizer.state(), "rewards": self.rollouts.rewards.state()}
+        return StateTree.joined(parts) | StateTree({}, {"env_steps": self.env_steps})
 
-    def load_state(self, state: LearnerState) -> None:
+    def load_state(self, state: StateTree) -> None:
         """Go on from a state; the policy's weights are loaded into the policy itself."""
-        self.optimizer.load_tensors(state.tensors)
-        self.rollouts.rewards.load_tensors(state.tensors)
+        self.optimizer.load_state(state.under("optimizer"))
+        self.rollouts.rewards.load_state(state.under("rewards"))
         self.env_steps = int(state.document["env_steps"])

@@ -1,14 +1,12 @@
 """`QLearner`: the frame of learners of a `QNetwork`; the losses are in `algos/`."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.off_policy import ReplayLearner
 from rl_orch.rl.learn.optimizer import Target, build_optimizer
@@ -82,9 +80,9 @@ class QLearner(ReplayLearner[QNetwork]):
         loss = (weights * losses).mean()
         return loss.detach(), self._optimizer.step(loss, self.learning_rate)
 
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
-        super().load_tensors(tensors)
+    def load_state(self, state: StateTree) -> None:
+        """Go on from a state."""
+        super().load_state(state)
         # Between two updates the target is up to date, or still the same as the online network.
         self._followed = self.env_steps // self.options.target_update_interval
 

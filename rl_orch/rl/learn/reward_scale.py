@@ -3,13 +3,13 @@
 What is reported of episodes is always the environment's own reward.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.policies.observations import EPSILON, RunningNormalizer
 from rl_orch.spec.model import Spec
 
@@ -53,18 +53,18 @@ class RewardScale:
             rewards = np.clip(rewards / deviation, -LONGEST, LONGEST)
         return rewards if self._bounds is None else np.clip(rewards, *self._bounds)
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> StateTree:
         """The statistics so far; copies."""
         if self._statistics is None:
-            return {}
+            return StateTree()
         statistics = self._statistics.state_dict()
-        counted = {f"rewards/{name}": value.numpy().copy() for name, value in statistics.items()}
-        return counted | {"rewards/sums": self._sums.copy()}
+        counted = {name: value.numpy().copy() for name, value in statistics.items()}
+        return StateTree(counted | {"sums": self._sums.copy()})
 
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
+    def load_state(self, state: StateTree) -> None:
+        """Go on from what `state` returned."""
         if self._statistics is None:
             return
         for name, value in self._statistics.state_dict().items():
-            value.numpy()[...] = tensors[f"rewards/{name}"]
-        self._sums = tensors["rewards/sums"].copy()
+            value.numpy()[...] = state.tensors[name]
+        self._sums = state.tensors["sums"].copy()

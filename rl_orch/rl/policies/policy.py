@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.rl.data.batch import Column
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.policies.observations import ObservationPipeline
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
@@ -140,31 +141,27 @@ def new_policy(make: Callable[[Setup, torch.Generator], P], setup: Setup) -> P:
 
 def load_weights(policy: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Make a policy, in place, the one that a snapshot holds."""
-    load_module(policy, TENSOR_PREFIX, tensors)
+    own = StateTree(dict(tensors)).under(TENSOR_PREFIX.rstrip("/"))
+    load_module(policy, own, what=TENSOR_PREFIX)
 
 
 def policy_tensors(policy: nn.Module) -> dict[str, NDArray[Any]]:
     """The policy as a snapshot holds it; copies, which further training does not change."""
-    return module_tensors(policy, TENSOR_PREFIX)
+    return {TENSOR_PREFIX + name: t for name, t in module_state(policy).tensors.items()}
 
 
-def load_module(module: nn.Module, prefix: str, tensors: Mapping[str, NDArray[Any]]) -> None:
-    """Fill a module with the tensors of a snapshot whose names begin with the prefix."""
-    state = {
-        name.removeprefix(prefix): torch.from_numpy(np.array(tensor))
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+def load_module(module: nn.Module, state: StateTree, *, what: str) -> None:
+    """Make a module, in place, the one that a state holds; `what` names it in an error."""
+    tensors = {name: torch.from_numpy(np.array(t)) for name, t in state.tensors.items()}
     try:
-        module.load_state_dict(state)
+        module.load_state_dict(tensors)
     except RuntimeError as error:
-        raise Damaged(f"the snapshot's {prefix} does not fit its spec: {error}") from error
+        raise Damaged(f"the snapshot's {what} does not fit its spec: {error}") from error
 
 
-def module_tensors(module: nn.Module, prefix: str) -> dict[str, NDArray[Any]]:
-    """A module as a snapshot holds it under a prefix; copies."""
-    state = module.state_dict()
-    return {prefix + name: tensor.cpu().numpy().copy() for name, tensor in state.items()}
+def module_state(module: nn.Module) -> StateTree:
+    """The parameters and buffers of a module; copies."""
+    return StateTree({name: t.cpu().numpy().copy() for name, t in module.state_dict().items()})
 
 
 def usable_device(name: str) -> torch.device:

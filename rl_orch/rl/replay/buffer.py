@@ -3,7 +3,7 @@ priority, over one step or several. How it is kept is in `log.py`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch, Column
 from rl_orch.rl.data.returns import n_step
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.replay.log import (
     FINAL,
@@ -27,7 +28,7 @@ from rl_orch.rl.replay.log import (
 from rl_orch.rl.replay.sum_tree import SumTree
 from rl_orch.rl.streams import Stream, derive
 
-__all__ = ["LogSegment", "ReplayBuffer", "ReplayState", "Sample"]
+__all__ = ["LogSegment", "ReplayBuffer", "Sample", "segments_in"]
 
 SPARSE = 8
 """Where fewer than one row in so many can be drawn, they are looked up instead of tried for."""
@@ -35,7 +36,7 @@ SPARSE = 8
 PRIORITY_EPS = 1e-6
 """Added to every error, so that no transition is never drawn again."""
 
-PRIORITIES = "replay/priorities"
+PRIORITIES = "priorities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +55,6 @@ class Sample:
     next_masks: Flags | None
     weights: NDArray[np.float32]
     rows: Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayState:
-    """A buffer's snapshot besides its rows: arrays by name, and JSON.
-
-    `document["segments"]` lists the segments that hold the rows: names, or maps with a `name`.
-    """
-
-    tensors: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    document: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def segments(self) -> tuple[str, ...]:
-        """The names of the segments that are needed, oldest first."""
-        listed = self.document["segments"]
-        return tuple(entry if isinstance(entry, str) else entry["name"] for entry in listed)
 
 
 class ReplayBuffer:
@@ -164,15 +148,18 @@ class ReplayBuffer:
         `state` from now on."""
         return self._log.seal()
 
-    def state(self) -> ReplayState:
-        """All that the buffer remembers, but for the rows, which are in segments; copies."""
+    def state(self) -> StateTree:
+        """All that the buffer remembers, but for the rows, which are in segments; copies.
+
+        `document["segments"]` lists these: names, or maps with a `name`.
+        """
         if self._log.unsealed:
             raise ValueError(f"{self._log.unsealed} rows are in no segment yet; call seal first")
         tensors: dict[str, NDArray[Any]] = {}
         if self._tree is not None:
             live = self._tree.get(self._log.at(self._log.live()))
             tensors[PRIORITIES] = live.astype(np.float32)
-        return ReplayState(
+        return StateTree(
             tensors=tensors,
             document={
                 **self._log.state(),
@@ -181,11 +168,9 @@ class ReplayBuffer:
             },
         )
 
-    def load(
-        self, state: ReplayState, segments: Callable[[str], Mapping[str, NDArray[Any]]]
-    ) -> None:
+    def load(self, state: StateTree, segments: Callable[[str], Mapping[str, NDArray[Any]]]) -> None:
         """Go on from what `state` returned; `segments` reads a segment by name."""
-        self._log.load(state.document, state.segments, segments)
+        self._log.load(state.document, segments_in(state), segments)
         self._greatest = float(state.document["greatest_priority"])
         self._generator.bit_generator.state = dict(state.document["rng"])
         self._ready[:] = False
@@ -282,3 +267,9 @@ class ReplayBuffer:
         terminated, ends = flags & TERMINATED > 0, flags & (TERMINATED | TRUNCATED) > 0
         sums, discounts = n_step(rewards, terminated, ends, self._gamma)
         return sums.astype(np.float32), discounts.astype(np.float32), rows
+
+
+def segments_in(state: StateTree) -> tuple[str, ...]:
+    """The names of the segments that a buffer's state needs, oldest first."""
+    listed = state.document["segments"]
+    return tuple(entry if isinstance(entry, str) else entry["name"] for entry in listed)

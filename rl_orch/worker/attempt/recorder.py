@@ -12,7 +12,8 @@ from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
-from rl_orch.rl.train import TrainingCommand, TrainingSnapshot
+from rl_orch.rl.snapshot import TrainingSnapshot
+from rl_orch.rl.train import TrainingCommand
 from rl_orch.spec.model import Spec
 from rl_orch.worker.attempt.commands import PendingCommands
 

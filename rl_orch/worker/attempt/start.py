@@ -17,7 +17,7 @@ from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, read
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs.state.probe import Proof, probe
-from rl_orch.rl.train import Resumption, TrainingSnapshot
+from rl_orch.rl.snapshot import Resumption, TrainingSnapshot
 from rl_orch.spec.model import Spec
 
 
@@ -76,10 +76,11 @@ class ResumePoint:
             return None
         checkpoint, listed = self.checkpoint, self.segments
         names = tuple(entry.name for entry in listed)
+        snapshot = TrainingSnapshot(
+            checkpoint.tensors, checkpoint.document, step=checkpoint.step, segments=names
+        )
         return Resumption(
-            TrainingSnapshot(checkpoint.step, checkpoint.tensors, checkpoint.document, names),
-            self.report,
-            segments.reader(catalog.replay_of(checkpoint.path), listed),
+            snapshot, self.report, segments.reader(catalog.replay_of(checkpoint.path), listed)
         )
 
 

@@ -4,12 +4,11 @@ Nothing here can run code that the data brings along: only what a new environmen
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.native.envs import NativeEnvs
 from rl_orch.rl.envs.state.graph import generators
@@ -24,29 +23,19 @@ from rl_orch.rl.streams import derive
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class EnvStates:
-    """The states of all copies of a vector environment.
-
-    `document` says the `method`, the `memories` (of each copy, or one of the whole) and `why`, a
-    part of a sentence, if the method became "restarted" because a state could not be captured.
-    """
-
-    tensors: dict[str, NDArray[Any]]
-    document: dict[str, Any]
-
-
-def capture(envs: Envs) -> EnvStates:
+def capture(envs: Envs) -> StateTree:
     """The present states, by the method that the environments were made with; copies.
 
     "captured": what the objects of each copy hold, or the arrays of native ones. "redriven": the
     seed and the actions of each copy's present episode. "restarted": which episodes follow.
+    The document says the `method`, the `memories` (of each copy, or one of the whole) and `why`, a
+    part of a sentence, if the method became "restarted" because a state could not be captured.
     """
     kept = vector.upkeep(envs)
     memories = _memories(envs, kept)
     why = next((m.document["why"] for m in memories if m.document["state"] is None), None)
-    return EnvStates(
-        tensors={f"envs/{i}/arrays": memory.data for i, memory in enumerate(memories)},
+    return StateTree(
+        tensors={f"{i}/arrays": memory.data for i, memory in enumerate(memories)},
         document={
             "method": kept.method if why is None else "restarted",
             "memories": [memory.document for memory in memories],
@@ -55,7 +44,7 @@ def capture(envs: Envs) -> EnvStates:
     )
 
 
-def restore(envs: Envs, states: EnvStates) -> vector.First | None:
+def restore(envs: Envs, states: StateTree) -> vector.First | None:
     """Let environments that were made alike go on from these states.
 
     None where every copy goes on exactly where it was; else the first observations (N, ...) of
@@ -75,7 +64,7 @@ def restore(envs: Envs, states: EnvStates) -> vector.First | None:
         return vector.shown(envs, *envs.reset(seed=seed))
 
 
-def go_on(envs: Envs, states: EnvStates) -> str | None:
+def go_on(envs: Envs, states: StateTree) -> str | None:
     """None if every copy goes on exactly where it was; else, as a part of a sentence, why not.
 
     Then the environments know which episodes follow, and must be reset.
@@ -86,7 +75,7 @@ def go_on(envs: Envs, states: EnvStates) -> str | None:
         why = f"the state is one to be {method}, and these environments are {kept.method}"
         documents = [{**document, "state": None, "why": why} for document in documents]
     memories = [
-        EnvSnapshot(document, np.asarray(states.tensors[f"envs/{i}/arrays"]))
+        EnvSnapshot(document, np.asarray(states.tensors[f"{i}/arrays"]))
         for i, document in enumerate(documents)
     ]
     with generators.process_wide_kept():

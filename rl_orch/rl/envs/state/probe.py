@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from rl_orch.errors import RlctlError
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import allowed_action, masks_in
@@ -83,7 +84,7 @@ class _Drive:
 
     head: ProbeRecord
     tail: ProbeRecord
-    states: capture.EnvStates
+    states: StateTree
     process: list[generators.GeneratorState]
     changed: str | None
     pure: bool | None
@@ -230,13 +231,13 @@ class _Probe:
         return allowed_action(single, masks[0])
 
 
-def _round_trip(states: capture.EnvStates) -> capture.EnvStates:
+def _round_trip(states: StateTree) -> StateTree:
     """The states as a checkpoint gives them back: through JSON, and through bytes."""
     tensors = {
         name: np.frombuffer(tensor.tobytes(), tensor.dtype).reshape(tensor.shape)
         for name, tensor in states.tensors.items()
     }
-    return capture.EnvStates(tensors, json.loads(json.dumps(states.document)))
+    return StateTree(tensors, json.loads(json.dumps(states.document)))
 
 
 def _held(envs: vector.Envs) -> dict[str, int]:
