@@ -20,6 +20,7 @@ from rl_orch.errors import BadInput
 
 KINDS = {
     "algorithms": "rl_orch.rl.learn.learner.Algorithm",
+    "collectors": "a callable (spec, method) -> rl_orch.rl.collect.collector.Collector",
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
     "runners": "rl_orch.core.ports.Runner",

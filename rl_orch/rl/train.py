@@ -13,17 +13,15 @@ import torch
 
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import EvalReport, EventKind, Verdict
-from rl_orch.rl.collect.overlap import overlapped
-from rl_orch.rl.collect.rollout import LocalCollector
+from rl_orch.rl.collect.collector import build_collector
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.data.state import StateTree
-from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import build_learner
+from rl_orch.rl.learn.policy_copy import behaviour_state
 from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_module, module_state
 from rl_orch.rl.replay.buffer import LogSegment, segments_in
 from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
@@ -133,26 +131,15 @@ class Training(Trainer):
         self._spec = spec
         self._recorder = recorder
         self._clock = clock
-        self._envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
-        space = flat_space(self._envs.single_observation_space)
-        setup = Setup(spec, space, self._envs.single_action_space, allocate)
+        self.collector = build_collector(spec, method)
+        spaces = (self.collector.observation_space, self.collector.action_space)
+        setup = Setup(spec, *spaces, allocate)
         engine = engine_for(setup)
         if engine.has_threads:
             torch.set_num_threads(1)
         self.learner = build_learner(setup)
         self.policy = self.learner.policy
         self.actor = engine.actor(self.policy)
-        collector = LocalCollector(
-            self._envs,
-            seed=spec.env.seed,
-            device=self.policy.device,
-            memory_size=self.learner.behaviour.memory_size,
-            masked=spec.agent.action_masks,
-            stepper=engine.stepper(self._envs),
-        )
-        self.collector = (
-            overlapped(collector, setup, self.policy) if spec.rollout.overlap else collector
-        )
         self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_of_reports(spec.gates)
@@ -216,7 +203,9 @@ class Training(Trainer):
     def train_step(self) -> dict[str, float]:
         """Collect once and let the learner learn from it."""
         began, before = self._clock(), self.env_steps
-        batch = self.collector.collect(self.learner.behaviour, self._spec.rollout.steps)
+        batch = self.collector.collect(
+            self.learner.behaviour, self._spec.rollout.steps, self._weights
+        )
         metrics = self.learner.update(batch)
         # Only now: actions, log-probabilities and the update must see one normalisation.
         if self._spec.obs.normalize != "none":
@@ -274,6 +263,9 @@ class Training(Trainer):
         """Close all environments."""
         self._evaluator.close()
         self.collector.close()
+
+    def _weights(self) -> StateTree:
+        return behaviour_state(self.learner)
 
     def _hand_over(self, least_bytes: int) -> None:
         """Give new experience to the recorder, once there is more of it than that."""

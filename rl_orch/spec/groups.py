@@ -69,6 +69,9 @@ STEPS = 10**13
 ENCODERS = ("auto", "mlp", "cnn", "impala", "transformer", "gru", "lstm")
 """Encoders that come with this package; `auto` follows the observations."""
 
+COLLECTORS = ("local", "overlapped")
+"""Collectors that come with this package."""
+
 NumberOrAuto = Annotated[
     Annotated[float, Field(allow_inf_nan=False)] | Literal["auto"], BeforeValidator(auto)
 ]
@@ -82,6 +85,10 @@ def _algorithm(name: str) -> str:
 
 def _encoder(name: str) -> str:
     return _installed("encoders", name, ENCODERS)
+
+
+def _collector(name: str) -> str:
+    return _installed("collectors", name, COLLECTORS)
 
 
 def _installed(kind: str, name: str, built_in: Iterable[str]) -> str:
@@ -360,6 +367,14 @@ class RolloutGroup(OptionGroup):
         False,
         "Collect the next rollout while PPO learns from the last one, by the policy before that "
         "update.",
+    )
+    collector: Annotated[Word, AfterValidator(_collector)] = option(
+        "local",
+        "What steps the environment copies: `local`, in this process; `overlapped`, as "
+        "`rollout.overlap`; or a plugin.",
+        type="name",
+        allowed=f"one of {', '.join(COLLECTORS)}, or the name of an installed collector plugin",
+        choices=COLLECTORS,
     )
 
 

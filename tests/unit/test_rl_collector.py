@@ -97,7 +97,7 @@ def envs_of(env_id: str, mode: AutoresetMode, copies: int = 1, **kwargs: Any) ->
 
 
 def a_collector(envs: vector.Envs, *, memory: int = 0, masked: bool = False) -> LocalCollector:
-    return LocalCollector(envs, seed=3, device="cpu", memory_size=memory, masked=masked)
+    return LocalCollector(envs, seed=3, device="cpu", masked=masked)
 
 
 def rows(batch: Batch, name: str) -> Any:

@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.collect.rollout import Collector, Episode, LocalCollector
+from rl_orch.rl.collect.collector import Episode
+from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance, gae
 from rl_orch.rl.envs import vector
@@ -163,7 +164,7 @@ def test_episodes_are_told_with_the_step_at_which_they_ended(mode: AutoresetMode
 
 
 def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> None:
-    collector: Collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=9)
+    collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=9)
     batch = collector.collect(Still(), 3)
     collector.collect(Still(), 3)
     assert rows(batch, "observations") == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]

@@ -1,11 +1,7 @@
-"""Collecting experience: the `Collector` seam, and `LocalCollector` over a vector environment.
-
-What is worked out from experience (values, log-probabilities, returns) is the learners' business.
-"""
+"""`LocalCollector`: experience from a vector environment of this process."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,43 +10,21 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.data.batch import Batch, Column, mapped, rows_of
+from rl_orch.rl.collect.collector import Episode, Weights
+from rl_orch.rl.data.batch import Batch, Column, mapped, named, rows_of, unnamed
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import final_masks, masks_in
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
-from rl_orch.rl.envs.state.capture import capture, restore
-from rl_orch.rl.learn.engine import Stepper
-from rl_orch.rl.policies.policy import Actor, PolicyInput
+from rl_orch.rl.envs.state.capture import Method, capture, restore
+from rl_orch.rl.learn.engine import Stepper, engine_for
+from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, usable_device
 from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec.model import Spec
 
 Finals: TypeAlias = dict[tuple[int, int], Any]
 """The final observations of episodes, by (step, copy)."""
-
-
-class Collector(Protocol):
-    """A source of experience."""
-
-    def collect(self, actor: Actor, n: int) -> Batch:
-        """`n` steps of every environment copy.
-
-        Rows are ordered by copy, then time: the first `n` are those of copy 0. Where an episode
-        ended, `next_observations` has its last observation. Extras: `valid`, false for rows in
-        which a copy only reset itself; `first`, where an episode begins; `masks` and `next_masks`
-        if actions are masked; `memories` and `next_memories`, before and after the row, if the
-        actor remembers.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """A finished episode; `step` counts the environment steps of all copies up to its end."""
-
-    step: int
-    env: int
-    ret: float
-    length: int
 
 
 class _Columns:
@@ -75,6 +49,19 @@ class _Columns:
         self.next_masks = np.empty((*rows, choices), np.bool_) if choices else None
 
 
+def local(spec: Spec, method: Method) -> "LocalCollector":
+    """The collector of this process, with new environments."""
+    envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
+    setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+    return LocalCollector(
+        envs,
+        seed=spec.env.seed,
+        device=usable_device(spec.resources.device),
+        masked=spec.agent.action_masks,
+        stepper=engine_for(setup).stepper(envs),
+    )
+
+
 class LocalCollector:
     """Steps a vector environment of this process; handles both ways of resetting episodes.
 
@@ -88,7 +75,6 @@ class LocalCollector:
         *,
         seed: int,
         device: torch.device | str,
-        memory_size: int = 0,
         masked: bool = False,
         stepper: Stepper | None = None,
     ) -> None:
@@ -97,13 +83,15 @@ class LocalCollector:
         self.generator = torch.Generator(device).manual_seed(derive(seed, Stream.ACTIONS))
         self._envs = envs
         self._space = envs.single_observation_space
+        self.observation_space = flat_space(self._space)
+        self.action_space = envs.single_action_space
         self._resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
         self._masked = masked
         self._choices = sum(choices_of(envs.single_action_space))
         self._ended = np.zeros(copies, np.bool_)
         self._returns = np.zeros(copies, np.float64)
         self._lengths = np.zeros(copies, np.int64)
-        self._memory = np.zeros((copies, memory_size), np.float32) if memory_size else None
+        self._memory: NDArray[np.float32] | None = None
         self._observations: Column
         self._first: NDArray[np.bool_]
         self._masks: NDArray[np.bool_] | None
@@ -146,8 +134,7 @@ class LocalCollector:
         self._lengths = tensors["lengths"].copy()
         # Snapshots of earlier releases do not say where episodes begin.
         self._first = np.array(tensors.get("first", self._lengths == 0))
-        if self._memory is not None:
-            self._memory = tensors["memory"].copy()
+        self._memory = tensors["memory"].copy() if "memory" in tensors else None
         if self._masks is not None:
             self._masks = tensors["masks"].copy()
         if begun is not None:
@@ -155,9 +142,11 @@ class LocalCollector:
             self._begin(begun)
         return begun is not None
 
-    def collect(self, actor: Actor, n: int) -> Batch:
+    def collect(self, actor: Actor, n: int, weights: Weights | None = None) -> Batch:
         """`n` steps of every copy; see `Collector`."""
         columns = self._columns
+        if self._memory is None and actor.memory_size:
+            self._memory = np.zeros((self._envs.num_envs, actor.memory_size), np.float32)
         if columns is None or len(columns.rewards) != n:
             memory = 0 if self._memory is None else self._memory.shape[1]
             choices = 0 if self._masks is None else self._masks.shape[1]
@@ -348,25 +337,6 @@ def _put(column: Column, row: int, value: Any) -> None:
             _put(part, row, value[name])
     else:
         column[row] = value
-
-
-def named(name: str, column: Column) -> list[tuple[str, NDArray[Any]]]:
-    """The arrays of a column with names for a snapshot; copies."""
-    if isinstance(column, Mapping):
-        return [entry for key in column for entry in named(f"{name}/{key}", column[key])]
-    return [(name, np.array(column))]
-
-
-def unnamed(name: str, tensors: Mapping[str, NDArray[Any]]) -> Column:
-    """The column that `named` took apart."""
-    if name in tensors:
-        return tensors[name].copy()
-    prefix = f"{name}/"
-    return {
-        key.removeprefix(prefix): tensor.copy()
-        for key, tensor in tensors.items()
-        if key.startswith(prefix)
-    }
 
 
 def _by_copy(column: NDArray[Any]) -> NDArray[Any]:

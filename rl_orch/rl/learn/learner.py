@@ -49,7 +49,11 @@ class Learner(Protocol):
 
 
 class Algorithm(Protocol):
-    """The class behind an entry point of kind `algorithms`; its instances are learners."""
+    """The class behind an entry point of kind `algorithms`; its instances are learners.
+
+    One whose learners do not collect by the policy itself may have a static
+    `build_behaviour(policy, setup)`, which makes such an actor anew: collectors elsewhere need it.
+    """
 
     traits: Traits
 

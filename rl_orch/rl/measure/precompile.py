@@ -5,6 +5,7 @@ Rollouts in one call are left out: whoever trains begins with those, and compile
 
 from contextlib import closing
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 
@@ -20,7 +21,8 @@ def compile_updates(spec: Spec) -> None:
     with closing(Training(miniature(spec), NullRecorder())) as training:
         for _ in range(MOST_STEPS):
             # The policy itself decides in torch, which compiles nothing.
-            if training.learner.update(training.collector.collect(training.policy, ROWS)):
+            batch = training.collector.collect(training.policy, ROWS, StateTree)
+            if training.learner.update(batch):
                 return
 
 
@@ -32,6 +34,7 @@ def miniature(spec: Spec) -> Spec:
             "env.num_envs": 1,
             "rollout.steps": ROWS,
             "rollout.overlap": False,
+            "rollout.collector": "local",
             "train.batch_size": ROWS,
             "train.learning_starts": 1,
             "train.update_epochs": 1,

@@ -21,7 +21,6 @@ from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.native.envs import is_gymnasiums
-from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.policies.policy import Actor
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import NullRecorder, Training
@@ -157,7 +156,9 @@ def soon_learning(spec: Spec) -> Spec:
     of what overlaps, no part could be told how long it takes."""
     first = max(spec.train.batch_size, MOST_RANDOM_STEPS)
     starts = min(spec.train.learning_starts, first)
-    return spec.changed({"train.learning_starts": starts, "rollout.overlap": False})
+    return spec.changed(
+        {"train.learning_starts": starts, "rollout.overlap": False, "rollout.collector": "local"}
+    )
 
 
 def step_alone_s(spec: Spec, clock: Clock = time.perf_counter) -> float:
@@ -188,14 +189,14 @@ def _made(spec: Spec) -> Training:
 def _watch(training: Training, stopwatch: Stopwatch) -> None:
     """Time what each part of a training does."""
     # Native environments that are stepped by whole rollouts are asked how episodes begin.
-    stopwatch.watch(training._envs, ENV, "step", "upcoming")
+    assert isinstance(training.collector, LocalCollector)
+    stopwatch.watch(training.collector._envs, ENV, "step", "upcoming")
     stopwatch.watch(training.learner, LEARNER, "update")
     stopwatch.watch(training.learner.replay, BUFFER, "add", "sample", "update_priorities", "seal")
-    assert isinstance(training.collector, LocalCollector)
     stopwatch.watch(training.collector._stepper, TOGETHER, "run")
     collect, watched = training.collector.collect, set()
 
-    def collect_watched(actor: Actor, n: int) -> Batch:
+    def collect_watched(actor: Actor, n: int, weights: Any = None) -> Batch:
         # Who decides may change, as when learning begins.
         if id(actor) not in watched:
             watched.add(id(actor))
@@ -237,8 +238,8 @@ def _tell_apart(parts: dict[str, float], stepping_s: float) -> None:
 def _resolved(spec: Spec, training: Training) -> tuple[Resolved, Resolved, tuple[str, ...]]:
     """The engine, the backend, and the kinds of observations."""
     stacked = spec.obs.stack_frames is not None
-    leaves = leaves_of(flat_space(training._envs.single_observation_space), stacked=stacked)
-    actions = type(training._envs.single_action_space).__name__
+    leaves = leaves_of(training.collector.observation_space, stacked=stacked)
+    actions = type(training.collector.action_space).__name__
     trains = Resolved(
         value=engine.engine_of(spec, leaves, actions),
         why_not=engine.why_not(spec, leaves, actions),
