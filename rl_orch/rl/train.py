@@ -18,13 +18,20 @@ from rl_orch.rl.collect.overlap import overlapped
 from rl_orch.rl.collect.rollout import CollectorState, LocalCollector
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
-from rl_orch.rl.envs import vector
+from rl_orch.rl.envs import space_json, vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import LearnerState, build_learner
-from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_weights, policy_tensors
+from rl_orch.rl.policies.policy import (
+    POLICY,
+    Allocate,
+    Setup,
+    in_memory,
+    load_weights,
+    policy_tensors,
+)
 from rl_orch.rl.replay.buffer import LogSegment, ReplayState
 from rl_orch.rl.seeding import RngState, rng_state, seed_all, set_rng_state
 from rl_orch.spec.model import Spec
@@ -302,6 +309,7 @@ class Training(Trainer):
                     "learner": learner.document,
                     "collector": collector.document,
                     "reports": self._reports.document(),
+                    "spaces": {POLICY: space_json.of_policy(self.policy)},
                 },
                 "replay_meta": dict(replay.document),
                 "rng_state": {"python": process.python, "numpy": process.numpy},
