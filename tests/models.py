@@ -16,6 +16,7 @@ from rl_orch.core.registry.verbs import ModelVerbs
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.store.runs import Store
 from rl_orch.io.checkpoints import catalog
+from rl_orch.io.policies import artefacts
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import Baseline, EvidenceRequest, GateEvidence, Latency, plays
 from rl_orch.records import EvalReport, Group, ModelVersion, Run, State
@@ -118,8 +119,10 @@ class Shop:
         gates: Sequence[str] = GATED,
         at: float = 0.0,
         group: str | None = None,
+        sealed: bool = True,
     ) -> ModelVersion:
-        """The model of a run of its own, whose gate asks for a return of 100."""
+        """The model of a run of its own, whose gate asks for a return of 100; one that is not
+        sealed is as earlier releases have registered it."""
         directory = RunDir(self.home / "runs" / run_id)
         spec = a_spec(*gates, env_id=env_id)
         directory.create(spec, {"run_id": run_id})
@@ -128,8 +131,9 @@ class Shop:
         path = seal_checkpoint(directory, name)
         self.store.add(run.model_copy(update={"state": State.EVALUATING}), lease=run_id)
         report = a_report(mean, env_id=env_id, checkpoint=name)
+        made = artefacts.seal(path, spec) if sealed else path
         model_id = self.registry.register(
-            run, spec, path, report, lease=run_id, git_commit="c0ffee"
+            run, spec, made, report, lease=run_id, git_commit="c0ffee"
         )
         if judged:
             directory.write_report("final", report)

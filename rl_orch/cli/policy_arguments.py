@@ -13,7 +13,9 @@ from rl_orch.core.registry.references import PolicySource
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.policies import bundles
+from rl_orch.io.run.directory import MODEL
 
+FILES = (catalog.TENSORS, MODEL)
 FORMS = "A model's id, an alias, best, best@ENV, a run, or the path of a checkpoint or bundle."
 PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=FORMS)]
 OptionalPolicy = Annotated[str | None, typer.Argument(metavar="[POLICY]", help=FORMS)]
@@ -69,7 +71,7 @@ def names_model(connected: Connected, word: str) -> bool:
 def _is_at(path: Path) -> bool:
     """Whether a policy's files are there; not where the system takes no such path."""
     try:
-        return bundles.is_bundle(path) or (path / catalog.TENSORS).is_file()
+        return bundles.is_bundle(path) or any((path / name).is_file() for name in FILES)
     except OSError:
         return False
 

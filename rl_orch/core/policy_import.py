@@ -23,7 +23,7 @@ from rl_orch.io.files import regular, workspaces
 from rl_orch.io.files.sealed import advice
 from rl_orch.io.files.tensors import decode, encode
 from rl_orch.io.machine import room
-from rl_orch.io.policies import bundles
+from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.policies.bundles import Bundle
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import pinned
@@ -77,6 +77,7 @@ class Arrival:
     notes: tuple[str, ...] = ()
     stretched: dict[str, Any] = field(default_factory=dict)
     report: EvalReport | None = None
+    spaces: Mapping[str, Any] = field(default_factory=dict)
 
 
 def import_policy(
@@ -137,7 +138,8 @@ def fitted(arrival: Arrival, answer: Mapping[str, Any]) -> Arrival:
     notes = arrival.notes
     if answer["missing"]:
         notes = (*notes, f"the file does not have {', '.join(answer['missing'])}; {NEW}")
-    return replace(arrival, spec=assign(arrival.spec, answer["settled"]), notes=notes)
+    spec = assign(arrival.spec, answer["settled"])
+    return replace(arrival, spec=spec, notes=notes, spaces=answer.get("spaces", {}))
 
 
 def draft(home: Path, arrival: Arrival, who: str) -> Draft:
@@ -162,7 +164,11 @@ def draft(home: Path, arrival: Arrival, who: str) -> Draft:
         )
         meta = {"run_id": run.id, "attempt": 0}
         checkpoint_files.save(
-            directory.checkpoints, step=arrival.step, tensors=tensors, document={}, meta=meta
+            directory.checkpoints,
+            step=arrival.step,
+            tensors=tensors,
+            document={"trainer_state": {"spaces": arrival.spaces}},
+            meta=meta,
         )
         origin = arrival.lineage | {"by": who, "at": time.time(), "notes": list(arrival.notes)}
         directory.write_manifest(directory.manifest() | {"imported": origin})
@@ -264,7 +270,8 @@ def _registered(here: Orchestrator, arrival: Arrival, drafted: Draft) -> ModelVe
         raise
     with here.arriving(run.id, lease, undo=drafted.discard):
         (name,) = catalog.all_names(root)
-        model_id = registry.enter(run, arrival.spec, root / name, arrival.lineage, lease=lease)
+        path = artefacts.seal(root / name, arrival.spec)
+        model_id = registry.enter(run, arrival.spec, path, arrival.lineage, lease=lease)
         run = here.store.get(run.id).model_copy(update={"model_id": model_id})
         here.store.save(run, lease=lease)
         return registry.get(model_id)

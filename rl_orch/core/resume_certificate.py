@@ -89,6 +89,7 @@ class Trial:
                 "name": f"{self.spec.label}-{name}"[:100],
                 "checkpoint.keep_last": ALL_CHECKPOINTS,
                 "checkpoint.every": self._every(),
+                "checkpoint.keep_training_state": "always",
                 "registry.enable": False,
             }
         )

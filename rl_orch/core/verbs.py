@@ -201,6 +201,7 @@ class Verbs:
             certificate=directory.read_certificate(),
             changes=tuple(directory.changes()),
             forecast=self._forecast(run),
+            let_go=directory.let_go(),
         )
 
     def history(self, reference: str) -> History:
@@ -483,4 +484,5 @@ def _checkpoint(entry: catalog.CatalogEntry) -> Checkpoint:
         path=str(entry.path),
         intact=entry.intact,
         problem=entry.problem,
+        replay_let_go=entry.replay_let_go,
     )

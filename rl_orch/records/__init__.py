@@ -26,7 +26,7 @@ from rl_orch.records.reports import (
     Verdict,
     Verdicts,
 )
-from rl_orch.records.runs import Attempt, Checkpoint, Group, Run, State, Submission
+from rl_orch.records.runs import Attempt, Checkpoint, Group, LetGo, Run, State, Submission
 from rl_orch.records.service import Service, Token
 from rl_orch.records.views import Episodes, EpisodeSummary, History, RunView
 
@@ -50,6 +50,7 @@ __all__ = [
     "GroupEvaluation",
     "History",
     "Kill",
+    "LetGo",
     "ModelVersion",
     "ModelView",
     "Parity",

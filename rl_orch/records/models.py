@@ -11,9 +11,11 @@ from rl_orch.records.reports import Verdict
 class ModelVersion(Record):
     """A policy the registry holds; the fields down to `validated` are the columns of `models`.
 
-    `hyperparams` is its resolved spec, `digest` that of its checkpoint's manifest, `lineage` what
-    it was made from. While it is `retiring`, its files are being deleted. `episodes` is how many
-    its returns are over. `aliases` are its names in its environment.
+    `model_path` is its artefact, and `digest` that artefact's; `checkpoint_digest` is that of the
+    checkpoint it was sealed from. One of an earlier release that was not used since is a
+    checkpoint still. `hyperparams` is its resolved spec, `lineage` what it was made from. While it
+    is `retiring`, its files are being deleted. `episodes` is how many its returns are over.
+    `aliases` are its names in its environment.
     """
 
     id: int
@@ -38,7 +40,14 @@ class ModelVersion(Record):
     source: Literal["run", "import"] = "run"
     retiring: bool = False
     episodes: int | None = None
+    checkpoint_digest: str | None = None
     aliases: tuple[str, ...] = ()
+
+    @property
+    def digests(self) -> tuple[str | None, ...]:
+        """The digests under which its files were played: its own, and its checkpoint's."""
+        known = (self.digest, self.checkpoint_digest)
+        return tuple(each for each in known if each is not None) or (None,)
 
 
 class StoredVerdict(Record):

@@ -116,13 +116,30 @@ class Attempt(Record):
 
 
 class Checkpoint(Record):
-    """A checkpoint in a listing; `problem` is a sentence if it is not intact."""
+    """A checkpoint in a listing; `problem` is a sentence if it is not intact.
+
+    Where its `replay_let_go` is true it is whole but for the replay buffer, which its run has let
+    go of.
+    """
 
     name: str
     step: int
     path: str
     intact: bool
     problem: str | None = None
+    replay_let_go: bool = False
+
+
+class LetGo(Record):
+    """Training state that a run has let go of once it succeeded, and the bytes that this freed.
+
+    `segments` is the number of files that its replay buffer was in.
+    """
+
+    at: float
+    checkpoints: tuple[str, ...] = ()
+    segments: int = 0
+    bytes: int = 0
 
 
 class Submission(Record):

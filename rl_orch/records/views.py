@@ -9,7 +9,7 @@ from rl_orch.records.exactness import Certificate, Exactness
 from rl_orch.records.models import ModelVersion
 from rl_orch.records.record import Record
 from rl_orch.records.reports import EvalReport, Evaluation, Verdict
-from rl_orch.records.runs import Attempt, Checkpoint, Run
+from rl_orch.records.runs import Attempt, Checkpoint, LetGo, Run
 from rl_orch.spec.model import Spec
 
 
@@ -28,6 +28,7 @@ class RunView(Record):
     certificate: Certificate | None = None
     changes: tuple[dict[str, Any], ...] = ()
     forecast: str | None = None
+    let_go: LetGo | None = None
 
     @property
     def verdict(self) -> Verdict | None:

@@ -17,12 +17,20 @@ from rl_orch.rl.collect.collector import build_collector
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.data.state import StateTree
+from rl_orch.rl.envs import space_json
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
-from rl_orch.rl.policies.policy import Allocate, Setup, in_memory, load_module, module_state
+from rl_orch.rl.policies.policy import (
+    POLICY,
+    Allocate,
+    Setup,
+    in_memory,
+    load_module,
+    module_state,
+)
 from rl_orch.rl.replay.buffer import LogSegment, segments_in
 from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
 from rl_orch.rl.snapshot import Resumption, TrainingSnapshot, assemble, parts_of
@@ -246,7 +254,11 @@ class Training(Trainer):
     def snapshot(self) -> TrainingSnapshot:
         """Everything training remembers now; copies."""
         self._hand_over(0)
-        own = {"failed_evaluations": self._failures, "reports": self._reports.document()}
+        own = {
+            "failed_evaluations": self._failures,
+            "reports": self._reports.document(),
+            "spaces": {POLICY: space_json.of_policy(self.policy)},
+        }
         buffer = self.learner.replay
         replay = StateTree({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         parts = {

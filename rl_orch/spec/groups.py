@@ -502,3 +502,10 @@ class CheckpointGroup(OptionGroup):
     keep_last: Whole = option(
         3, "How many of the newest to keep; the best one is always kept.", ge=1, le=100_000
     )
+    keep_training_state: Annotated[Literal["until_final", "always"], BeforeValidator(lower)] = (
+        option(
+            "until_final",
+            "Once the run has succeeded: let go of the replay buffer and of all but the newest and "
+            "the best checkpoint, or keep all.",
+        )
+    )

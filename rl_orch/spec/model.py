@@ -52,6 +52,7 @@ ELSEWHERE = {
     "agent": {"discrete", "policy_type"},
     "train": {"off_policy", "report_every", "engine"},
     "buffer": {"memory_share"},
+    "checkpoint": {"keep_training_state"},
     "runner": {"silence_s", "stop_grace_s"},
 }
 """Options outside the hash: the seed, those that only state what the user expects, and patience."""

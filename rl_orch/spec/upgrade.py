@@ -6,7 +6,7 @@ from typing import Any
 
 def upgraded(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The document of a resolved spec, which says every option that its release had."""
-    return _before_engines(_before_encoders(document))
+    return _before_letting_go(_before_engines(_before_encoders(document)))
 
 
 def _before_encoders(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,3 +26,11 @@ def _before_engines(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(train, Mapping) or "engine" in train:
         return document
     return {**document, "train": {**train, "engine": "torch"}}
+
+
+def _before_letting_go(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Before runs let go of anything, all of it stayed; so it does of those runs."""
+    checkpoint = document.get("checkpoint")
+    if not isinstance(checkpoint, Mapping) or "keep_training_state" in checkpoint:
+        return document
+    return {**document, "checkpoint": {**checkpoint, "keep_training_state": "always"}}

@@ -1,5 +1,6 @@
 """Small fakes and things to test with: a clock, a runner whose processes are functions, a spec."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +117,11 @@ def a_report(
 def seal_checkpoint(directory: RunDir, name: str) -> Path:
     """A checkpoint that nobody can load and everybody can verify."""
     path = directory.checkpoints / name
-    files = {catalog.TENSORS: directory.path.name.encode(), catalog.STATE: b"{}"}
+    data = directory.path.name.encode()
+    tensor = {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}
+    header = json.dumps({"policies/default/name": tensor}).encode()
+    tensors = len(header).to_bytes(8, "little") + header + data
+    files = {catalog.TENSORS: tensors, catalog.STATE: b"{}"}
     sealed.write(path, files, noun=catalog.NOUN)
     return path
 
@@ -130,6 +135,8 @@ def trains_to(returns: Sequence[float], *, checkpoint: str = "step_000000000100"
             return 0
         with EventWriter(directory.events, run=directory.path.name, attempt=task.attempt) as writer:
             writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+            if not (directory.checkpoints / checkpoint).exists():
+                seal_checkpoint(directory, checkpoint)
             report = a_report(returns, checkpoint=checkpoint)
             directory.write_report(checkpoint, report)
             summary = report.summary.model_dump(mode="json")

@@ -8,21 +8,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.ports import Task
 from rl_orch.errors import BadInput, GateRefused
 from rl_orch.io.checkpoints import catalog
-from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import Baseline, EvidenceRequest, GateEvidence, plays
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.records.queries import ModelQuery
-from rl_orch.testing.fakes import (
-    FakeRunner,
-    Script,
-    a_report,
-    a_spec,
-    seal_checkpoint,
-    trains_to,
-)
+from rl_orch.testing.fakes import FakeRunner, a_report, a_spec, trains_to
 from rl_orch.testing.verbs import VerbsUnderTest, alike
 
 GATED = ("gates.min_return=1", "eval.final_episodes=10")
@@ -37,7 +28,7 @@ class ModelsContract(ABC):
 
     def make_shop(self, folder: Path) -> Orchestrator:
         """An orchestrator whose runs leave checkpoints that are whole, all of them as good."""
-        script = _seals(trains_to([4.0, 5.0] * 6))
+        script = trains_to([4.0, 5.0] * 6)
         return Orchestrator(folder / "home", FakeRunner(script), assess=_AsGood())
 
     def test_models_are_listed_judged_promoted_and_taken_back_alike(self, tmp_path: Path) -> None:
@@ -96,7 +87,7 @@ class ModelsContract(ABC):
             kept = {model.id for model in verbs.models.list()}
             assert kept == {runs[0].model_id, runs[2].model_id}
             assert verbs.models.verify().ok
-            shutil.rmtree(Path(runs[2].path) / "checkpoints" / catalog.name_of(100))
+            shutil.rmtree(Path(runs[2].path) / "models" / catalog.name_of(100))
             assert verbs.models.verify() == local.models.verify()
             assert [fault.kind for fault in verbs.models.verify().faults] == ["missing"]
 
@@ -147,14 +138,3 @@ class _AsGood:
             for alias, champion in wanted.champions.items()
         }
         return GateEvidence(digest=model.digest, baselines=baselines)
-
-
-def _seals(script: Script) -> Script:
-    """A script that also leaves the checkpoint that it tells of."""
-
-    def sealing(directory: RunDir, task: Task) -> int:
-        if task.checkpoint is None:
-            seal_checkpoint(directory, catalog.name_of(100))
-        return script(directory, task)
-
-    return sealing

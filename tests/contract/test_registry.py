@@ -17,8 +17,9 @@ from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import BadInput, Conflict, Damaged, GateRefused, NotFound
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
+from rl_orch.io.policies import artefacts
 from rl_orch.io.run import gate_evidence
-from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.run.gate_evidence import GateEvidence, Latency
 from rl_orch.records import EvalReport, EventKind, ModelVersion, State
@@ -477,7 +478,7 @@ def test_a_removal_that_was_cut_short_is_finished_and_nobody_is_promoted_meanwhi
         raise SystemExit("no power")
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "remove", power_cut)
+        patch.setattr(artefacts, "remove", power_cut)
         with pytest.raises(SystemExit, match="no power"):
             models.prune(keep_top_n=1)
     assert shop.registry.get(model.id).retiring
@@ -553,20 +554,22 @@ def test_a_run_whose_removal_was_cut_short_is_of_no_use_and_can_be_removed_again
 
 def test_what_the_registry_needs_of_a_run_is_known_to_it(shop: Shop) -> None:
     models = shop.models()
-    shop.a_model("loose", judged=False)
+    shop.a_model("loose", judged=False, sealed=False)
     forced = shop.a_model("forced", judged=False)
     shop.a_model("sound")
+    shop.a_model("old", sealed=False)
     models.promote(forced.id, "production", force=True, reason="a demo")
-    kept = {run_id: shop.registry.kept_of(run_id) for run_id in ("loose", "forced", "sound")}
-    name = catalog.name_of(100)
-    assert kept == {"loose": [], "forced": [name], "sound": [name]}
+    kept = {run_id: shop.registry.kept_of(run_id) for run_id in ("loose", "forced", "sound", "old")}
+    assert kept == {"loose": [], "forced": [], "sound": [], "old": [catalog.name_of(100)]}
 
 
 def other_files(model: ModelVersion) -> Path:
-    """Put another checkpoint where that of a model is."""
+    """Put another artefact where that of a model is."""
     path = Path(model.model_path)
-    shutil.rmtree(path)
-    sealed.write(path, {catalog.TENSORS: b"others", catalog.STATE: b"{}"}, noun=catalog.NOUN)
+    artefact = artefacts.read(path)
+    other = artefact.document.model_copy(update={"checkpoint_digest": "0" * 64})
+    files = artefact.files | {MODEL: other.model_dump_json().encode()}
+    sealed.write(path, files, noun=artefacts.NOUN)
     return path
 
 
@@ -680,14 +683,14 @@ def test_one_model_that_cannot_be_deleted_stops_no_other(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, free, best = (shop.a_model(n, m) for n, m in (("a", 200.0), ("b", 300.0), ("c", 500.0)))
-    remove = catalog.remove
+    remove = artefacts.remove
 
     def refuse(path: Path) -> None:
         if str(path) == stuck.model_path:
             raise PermissionError(13, "Permission denied")
         remove(path)
 
-    monkeypatch.setattr(catalog, "remove", refuse)
+    monkeypatch.setattr(artefacts, "remove", refuse)
     done = shop.models().prune(keep_top_n=1)
     assert [each.model_id for each in done.removed] == [free.id]
     assert {each.model_id: each.why for each in done.spared}[stuck.id].startswith(

@@ -123,10 +123,10 @@ def test_models_are_pruned_and_verified(rlctl: Rlctl, models: list[ModelVersion]
         "set one with --keep-top-n or --max-age\n"
     )
     assert rlctl("registry", "verify").code == 0
-    (Path(models[0].model_path) / "state.json").write_text("[]")
+    (Path(models[0].model_path) / "model.json").write_text("[]")
     ran = rlctl("registry", "verify")
     assert ran.code == 1
-    assert "damaged  model 1: checkpoint step_000000000100 fails" in ran.out
+    assert "damaged  model 1: model step_000000000100 has a file of the wrong size" in ran.out
     assert not json.loads(rlctl("registry", "verify", "--json").out)["ok"]
 
 

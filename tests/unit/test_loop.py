@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.runs.progress import Progress, after_training
 from rl_orch.core.runs.supervisor import APPEARS_WITHIN_S, LAST_WORDS_S, Supervisor
+from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import Conflict, LeaseLost, NotFound, OptionPending, RunLocked
 from rl_orch.io.files import sealed
 from rl_orch.io.processes import pids
@@ -301,12 +303,14 @@ def test_a_full_disk_does_not_make_a_run_fail_that_only_had_models_to_let_go_of(
     def refuse(_path: Path) -> None:
         raise OSError("read-only")
 
-    monkeypatch.setattr("rl_orch.io.checkpoints.catalog.remove", refuse)
+    monkeypatch.setattr("rl_orch.io.policies.artefacts.remove", refuse)
     assert made.launch(a_spec(*GATED, "registry.keep_top_n=1")).succeeded
     assert [fault.kind for fault in made.models.verify().faults] == ["retiring"]
 
 
-def test_a_new_attempt_is_told_which_checkpoints_the_registry_needs(tmp_path: Path) -> None:
+def test_a_new_attempt_is_told_which_checkpoints_the_registry_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def script(directory: RunDir, task: Task) -> int:
         broken = task.attempt == 1 and task.checkpoint is not None
         return 1 if broken else trains_to([500.0, 500.0])(directory, task)
@@ -318,8 +322,13 @@ def test_a_new_attempt_is_told_which_checkpoints_the_registry_needs(tmp_path: Pa
     assert directory.pinned() == frozenset()
     (model,) = made.registry.of_run(run.id)
     made.models.promote(model.id, "canary", force=True, reason="a look at it")
+    checkpoint = directory.checkpoints / "step_000000000100"
+    with made.store.writing() as connection:  # As an earlier release has registered it.
+        files = {"model_path": str(checkpoint), "digest": model.checkpoint_digest}
+        connection.execute(sa.update(MODELS).values(**files, checkpoint_digest=None))
     made.resume(run.id)
-    assert directory.pinned() == {"step_000000000100"}
+    assert directory.pinned() == {checkpoint.name}
+    assert made.registry.get(model.id).model_path == model.model_path
 
 
 def test_an_evaluation_that_leaves_no_report_fails_the_run(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_every_way_to_name_a_model_leads_to_its_files(shop: Shop) -> None:
         "good",
     ):
         found = source(models, shop, word)
-        assert (found.path, found.kind) == (Path(good.model_path), "checkpoint")
+        assert (found.path, found.kind) == (Path(good.model_path), "artefact")
         assert found.model is not None
         assert found.model.id == good.id
         assert found.run == shop.get("good")

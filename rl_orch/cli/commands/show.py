@@ -1,6 +1,7 @@
 """`rlctl show`: one run, or one group, whole."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -14,7 +15,7 @@ from rl_orch.cli.views.group_summary import print_group
 from rl_orch.cli.views.run_summary import print_summary
 from rl_orch.cli.views.subjects import SubjectArgument
 from rl_orch.cli.views.text import plain
-from rl_orch.records import RunView
+from rl_orch.records import Checkpoint, RunView
 from rl_orch.stats.text import figure
 
 
@@ -52,18 +53,24 @@ def _show_run(connected: Connected, run_id: str, flags: str, *, json: bool) -> N
 
 def _checkpoints(shown: RunView) -> Table:
     grid = grid_of(("checkpoint", "model", "evaluated", "validated", "integrity"))
-    models = {model.model_path: model for model in shown.models}
+    models = {Path(model.model_path).name: model for model in shown.models}
     for entry in shown.checkpoints:
-        model = models.get(entry.path)
+        model = models.get(entry.name)
         measured = "–" if model is None or model.mean_reward is None else figure(model.mean_reward)
         grid.add_row(
             entry.name,
             "–" if model is None else f"#{model.id}",
             measured,
             "yes" if model is not None and model.validated else "no",
-            "[green]intact[/]" if entry.intact else f"[red]{safe(entry.problem)}[/]",
+            _integrity(entry),
         )
     return grid
+
+
+def _integrity(entry: Checkpoint) -> str:
+    if not entry.intact:
+        return f"[red]{safe(entry.problem)}[/]"
+    return "[green]intact[/], replay let go of" if entry.replay_let_go else "[green]intact[/]"
 
 
 def _document(shown: RunView) -> dict[str, Any]:
@@ -79,5 +86,6 @@ def _document(shown: RunView) -> dict[str, Any]:
         "forecast": shown.forecast,
         "certificate": shown.certificate,
         "changes": shown.changes,
+        "let_go": shown.let_go,
         "checks": [] if verdict is None else verdict.checks,
     }

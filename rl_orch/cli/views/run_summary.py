@@ -13,7 +13,7 @@ from rl_orch.cli.views.text import compared_text, counted, interval_text, short,
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
 from rl_orch.core.runs.resumption import RESUMABLE
-from rl_orch.records import Certificate, Evaluation, History, Run, RunView, State, Verdict
+from rl_orch.records import Certificate, Evaluation, History, LetGo, Run, RunView, State, Verdict
 from rl_orch.stats.text import figure
 
 ATTEMPTS_SHOWN = 5
@@ -92,6 +92,8 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
     if shown.exactness is not None:
         why = shown.exactness.reason or f"environment state {shown.exactness.method}"
         yield "resume", f"{shown.exactness.level}: {why}"
+    if shown.let_go is not None:
+        yield "let go", let_go_sentence(shown.let_go)
     if shown.certificate is not None:
         yield "certificate", certificate_sentence(shown.certificate)
 
@@ -104,6 +106,13 @@ def certificate_sentence(certificate: Certificate) -> str:
     if difference is None:
         return said
     return f"{said}; first difference: {difference.at}, {difference.part}"
+
+
+def let_go_sentence(let_go: LetGo) -> str:
+    """What a run has let go of, and how much that freed."""
+    parts = [counted(len(let_go.checkpoints), "checkpoint")] if let_go.checkpoints else []
+    parts += ["the replay buffer"] if let_go.segments else []
+    return f"{' and '.join(parts)}; {let_go.bytes / 1e6:,.1f} MB freed"
 
 
 def _unwatched(run: Run, flags: str) -> str:

@@ -49,7 +49,11 @@ class SubprocessEvaluator:
 
 def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
     """The seed of the episodes on which two models meet, or one is judged."""
-    met = [model.digest or model.model_path for model in (challenger, champion) if model]
+    met = [
+        model.checkpoint_digest or model.digest or model.model_path
+        for model in (challenger, champion)
+        if model
+    ]
     digest = hashlib.sha256("\n".join(met).encode()).digest()
     return int.from_bytes(digest[:SEED_BYTES]) >> 1
 
@@ -58,7 +62,7 @@ def _named(model: ModelVersion) -> dict[str, Any]:
     path = Path(model.model_path)
     return {
         "directory": str(path.parents[1]),
-        "checkpoint": path.name,
+        "checkpoint": f"{path.parent.name}/{path.name}",
         "model": model.id,
         "module_path": RunDir(path.parents[1]).module_path(),
     }

@@ -179,7 +179,7 @@ def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
         )
     return {
         "directory": str(directory.path),
-        "checkpoint": source.path.name,
+        "checkpoint": f"{source.path.parent.name}/{source.path.name}",
         "model": model,
         "module_path": source.module_path,
     }

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from rl_orch.core.registry import verdicts
-from rl_orch.core.registry.models import refuse_at_work
+from rl_orch.core.registry.models import models, refuse_at_work
 from rl_orch.core.store.database import Lock
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import ALIAS_HISTORY, ALIASES, MODELS
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.io.files import sealed
-from rl_orch.records import Alias, AliasChange
+from rl_orch.records import Alias, AliasChange, ModelVersion
 
 LONGEST_REASON = 2000
 
@@ -80,9 +80,9 @@ class Aliases:
         with self._store.writing(Lock.REGISTRY) as connection:
             _refuse_overtaken(connection, asked)
             if asked.model_id is not None:
-                digest = refuse_unfit(connection, asked.model_id, asked.env_id)
+                model = refuse_unfit(connection, asked.model_id, asked.env_id)
                 if asked.action == "promote" and not asked.forced:
-                    _refuse_unjudged(connection, asked, digest)
+                    _refuse_unjudged(connection, asked, model)
             at = time.time()
             _put(connection, asked, at)
             statement = ALIAS_HISTORY.insert().values(**asdict(asked), at=at)
@@ -149,35 +149,35 @@ def protected(connection: sa.Connection, env_id: str) -> dict[int, str]:
     return reasons
 
 
-def refuse_unfit(connection: sa.Connection, model_id: int, env_id: str) -> str | None:
-    """Raise if a model cannot have a name there, whatever gates say of it; returns its digest.
+def refuse_unfit(connection: sa.Connection, model_id: int, env_id: str) -> ModelVersion:
+    """The model, if it can have a name there, whatever gates say of it.
 
     The run cannot begin to train again before the transaction ends.
     """
-    row = connection.execute(sa.select(MODELS).where(MODELS.c.id == model_id)).one_or_none()
-    if row is None or row.retiring:
-        why = "is being removed" if row is not None else "is not there any more"
+    matches = models(connection, sa.select(MODELS).where(MODELS.c.id == model_id))
+    if not matches or matches[0].retiring:
+        why = "is being removed" if matches else "is not there any more"
         raise Conflict(f"model {model_id} {why}", hint="`rlctl registry list` lists the others.")
-    if row.env_id != env_id:
-        raise BadInput(f"model {model_id} is of {row.env_id}, not of {env_id}")
-    refuse_at_work(connection, model_id, row.run_id)
-    digest = sealed.manifest_digest(Path(row.model_path))
+    model = matches[0]
+    if model.env_id != env_id:
+        raise BadInput(f"model {model_id} is of {model.env_id}, not of {env_id}")
+    refuse_at_work(connection, model_id, model.run_id)
+    digest = sealed.manifest_digest(Path(model.model_path))
     if digest is None:
-        raise NotFound(f"the files of model {model_id} are gone: {row.model_path!r}")
-    if row.digest is not None and digest != row.digest:
+        raise NotFound(f"the files of model {model_id} are gone: {model.model_path!r}")
+    if model.digest not in (None, digest):
         raise Conflict(
-            f"model {model_id} has other files than were evaluated: {row.model_path!r}",
+            f"model {model_id} has other files than were evaluated: {model.model_path!r}",
             hint=f"rlctl registry verify says more; rlctl registry validate {model_id} --fresh "
             "judges what is there now.",
         )
-    return None if row.digest is None else str(row.digest)
+    return model
 
 
-def _refuse_unjudged(connection: sa.Connection, asked: Change, digest: str | None) -> None:
+def _refuse_unjudged(connection: sa.Connection, asked: Change, model: ModelVersion) -> None:
     """Raise if what a promotion was decided by no longer holds: the model was judged anew, or is
     another one by now."""
-    assert asked.model_id is not None
-    stored = verdicts.on_files(verdicts.of_model(connection, asked.model_id), digest)
+    stored = verdicts.on_files(verdicts.of_model(connection, model.id), model.digests)
     newest = verdicts.alone(stored)
     holds = newest is not None and newest.passed
     if not holds or asked.verdict_id not in {verdict.id for verdict in stored}:

@@ -12,6 +12,7 @@ from typing import Any
 from rl_orch import gate
 from rl_orch.core.registry.models import Registry
 from rl_orch.io.metrics import series
+from rl_orch.io.policies import artefacts
 from rl_orch.io.run import gate_evidence as files
 from rl_orch.io.run import history
 from rl_orch.io.run.directory import RunDir, write_text
@@ -135,7 +136,7 @@ def _champion(registry: Registry, env_id: str, alias: str, checkpoint: Path) -> 
         directory=str(path.parents[1]),
         checkpoint=path.name,
         digest=found[0].digest,
-        itself=path == checkpoint,
+        itself=checkpoint in (path, *artefacts.places_of(path)),
     )
 
 

@@ -1,5 +1,5 @@
-"""Agreement of the registry and the files: every model with its checkpoint, every verdict on it
-with the report that it read, and every alias with its history. Looks only.
+"""Agreement of the registry and the files: every model with its artefact, every verdict on it with
+the report that it read, and every alias with its history. What it finds, it leaves as it is.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,23 +11,25 @@ import sqlalchemy as sa
 from rl_orch.core.registry import verdicts
 from rl_orch.core.registry.aliases import Aliases, present
 from rl_orch.core.registry.models import Registry, models
+from rl_orch.core.registry.sealing import as_artefact
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import Damaged, NotFound, RlctlError
-from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
+from rl_orch.io.policies import artefacts
 from rl_orch.records import ModelVersion, RegistryFault, StoredVerdict, Verification
 
 
 def verify(store: Store, env: str | None = None) -> Verification:
-    """Faults by name, missing or changed. Reads every byte of every checkpoint."""
+    """Faults by name, missing or changed. Reads every byte of every artefact; models of earlier
+    releases are sealed on the way."""
     query = sa.select(MODELS).order_by(MODELS.c.id)
     with store.reading() as connection:
         listed = models(connection, query if env is None else query.where(MODELS.c.env_id == env))
     registry = Registry(store)
     faults = [
         fault
-        for model in listed
+        for model in (as_artefact(store, each) for each in listed)
         for fault in _of_model(model, partial(registry.verdicts_on, model.id))
     ]
     faults += _of_aliases(Aliases(store), env)
@@ -44,7 +46,7 @@ def _of_model(
         yield RegistryFault(model_id=model.id, kind="retiring", sentence=sentence)
         return
     yield from _of_files(model)
-    for verdict in verdicts.on_files(judged(), model.digest):
+    for verdict in verdicts.on_files(judged(), model.digests):
         if verdict.report_path is not None:
             yield from _of_report(model, verdict)
 
@@ -53,7 +55,7 @@ def _of_files(model: ModelVersion) -> Iterator[RegistryFault]:
     path = Path(model.model_path)
     fault = partial(RegistryFault, model_id=model.id)
     try:
-        catalog.verify(path)
+        artefacts.verify(path)
     except NotFound:
         yield fault(kind="missing", sentence=f"model {model.id} is not at {str(path)!r}")
     except Damaged as error:

@@ -14,8 +14,8 @@ from rl_orch.core.registry.promotion import PromotionRule
 from rl_orch.core.registry.registration import FINAL
 from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.errors import BadInput, Conflict
-from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
+from rl_orch.io.policies import artefacts
 from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
@@ -52,8 +52,9 @@ def validate(
     file = directory.report_file(FINAL) if report is not None else None
     gathered = GateEvidence(digest=digest)
     if report is not None:
-        catalog.verify_policy(path)
-        gathered = gate_evidence.read(directory, FINAL, digest) or gathered
+        artefacts.verify(path)
+        known = (gate_evidence.read(directory, FINAL, each) for each in model.digests)
+        gathered = next(filter(None, known), gathered)
     else:
         report, _ = assess.assess(model, None, request.episodes or spec.eval.final_episodes)
         _verify_unless_played(path, report)
@@ -96,7 +97,7 @@ def compare(
 
 
 def directory_of(model: ModelVersion) -> RunDir:
-    """The run directory that a model's checkpoint is in."""
+    """The run directory that a model's artefact is in."""
     return RunDir(Path(model.model_path).parents[1])
 
 
@@ -115,7 +116,7 @@ def _verify_unless_played(path: Path, report: EvalReport) -> None:
     """Raise `Damaged` unless the files of a model are whole. A report that names their digest is
     by somebody who has verified every byte to play them: then none is read again."""
     if report.digest is None or report.digest != sealed.manifest_digest(path):
-        catalog.verify_policy(path)
+        artefacts.verify(path)
 
 
 def _known(
@@ -127,7 +128,7 @@ def _known(
     report = directory.read_report(FINAL)
     if report is None or report.checkpoint != Path(model.model_path).name:
         return None
-    return report if report.digest in (None, digest) else None
+    return report if report.digest in (None, *model.digests) else None
 
 
 def _rules(model: ModelVersion, spec: Spec, request: ValidationRequest) -> tuple[gate.Rule, ...]:

@@ -18,7 +18,7 @@ from rl_orch.core.registry.models import NAMED, models
 from rl_orch.core.store.database import Lock
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS, RUNS
-from rl_orch.io.checkpoints import catalog
+from rl_orch.io.policies import artefacts
 from rl_orch.records import ModelVersion, Pruning, Retirement, State
 
 LOG = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Retention:
             if not path.parent.is_dir():  # It is on another machine, whose turn it is.
                 continue
             try:
-                catalog.remove(path)
+                artefacts.remove(path)
             except OSError as error:
                 LOG.warning("model %s stays until its files can go: %s", model.id, error)
                 continue

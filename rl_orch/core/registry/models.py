@@ -1,8 +1,8 @@
 """The model registry: policies that were evaluated, and whether a gate has passed them.
 
 A row appears when a kept checkpoint has been evaluated, or a policy from elsewhere was imported
-(`validated = 0`), and goes when the checkpoint does. Only a passing verdict sets `validated = 1`.
-Names for models are in `aliases.py`.
+(`validated = 0`), once its artefact is sealed; training that drops the checkpoint drops both. Only
+a passing verdict sets `validated = 1`. Names for models are in `aliases.py`.
 """
 
 import json
@@ -22,11 +22,15 @@ from rl_orch.core.store.runs import Store, nothing
 from rl_orch.core.store.tables import ALIASES, MODELS, RUNS
 from rl_orch.errors import Conflict, NotFound
 from rl_orch.io.files import sealed
+from rl_orch.io.policies import artefacts
 from rl_orch.records import EvalReport, ModelVersion, Run, State, StoredVerdict, Verdict
 from rl_orch.records.queries import ModelQuery
 from rl_orch.spec.model import Spec
 
 AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
+
+FILES = ("model_path", "digest", "checkpoint_digest")
+"""The columns about the files of a model."""
 
 NAMED = sa.select(ALIASES.c.model_id)
 """The models that have an alias."""
@@ -48,7 +52,7 @@ class Registry:
         lease: str,
         git_commit: str | None,
     ) -> int:
-        """The id of the row for an evaluated checkpoint.
+        """The id of the row for a policy that was evaluated, by its artefact.
 
         The same path keeps its row: a resumed run tells of its checkpoint again, or saves another
         one in its place, whose numbers then count as long as no gate has passed the old ones.
@@ -61,10 +65,9 @@ class Registry:
             "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
         }
         with self._store.holding(run.id, lease) as connection:
-            there = sa.select(MODELS).where(MODELS.c.model_path == str(path))
-            row = connection.execute(there).one_or_none()
+            row = connection.execute(sa.select(MODELS).where(_at(path))).one_or_none()
             if row is not None:
-                _renew(connection, row, report, values["digest"])
+                _renew(connection, row, report, {name: values[name] for name in FILES})
                 return int(row.id)
             return _insert(connection, values)
 
@@ -112,7 +115,7 @@ class Registry:
         values: dict[str, Any] = {}
         if judgement.baseline_id is None:
             values = _judged(judgement.verdict)
-            values |= {} if judgement.digest is None else {"digest": judgement.digest}
+            values |= {} if judgement.digest is None else _files(Path(model.model_path))
         model_id = model.id
         with self._store.writing() as connection:
             here = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_not(sa.true()))
@@ -127,7 +130,7 @@ class Registry:
                     f"model {model_id} was replaced while it was judged",
                     hint=f"rlctl registry validate {model_id} --fresh",
                 )
-            if judgement.baseline_id is None and _is_largest(connection, model_id, judgement):
+            if judgement.baseline_id is None and _is_largest(connection, model, judgement):
                 values |= _measured(report)
             if values:
                 connection.execute(sa.update(MODELS).where(here).values(**values))
@@ -161,8 +164,8 @@ class Registry:
         return self._select(MODELS.c.run_id == run_id)
 
     def at(self, path: Path) -> ModelVersion | None:
-        """The model whose checkpoint is at that path."""
-        return next(iter(self._select(MODELS.c.model_path == str(path))), None)
+        """The model whose artefact, or checkpoint, is at that path."""
+        return next(iter(self._select(_at(path))), None)
 
     def verdicts_on(self, model_id: int) -> list[StoredVerdict]:
         """All verdicts on a model, the newest first."""
@@ -171,10 +174,11 @@ class Registry:
 
     def kept_of(self, run_id: str) -> list[str]:
         """The names of the run's checkpoints that stay whatever its training does: those of models
-        that were validated or have an alias."""
+        that were validated or have an alias, and are no artefacts yet."""
         wanted = sa.or_(MODELS.c.validated.is_(sa.true()), MODELS.c.id.in_(NAMED))
         query = sa.select(MODELS.c.model_path).where(MODELS.c.run_id == run_id, wanted)
-        return sorted(Path(row.model_path).name for row in self._store.read(query))
+        paths = [Path(row.model_path) for row in self._store.read(query)]
+        return sorted(path.name for path in paths if not artefacts.is_artefact(path))
 
     def forget(self, run: Run, path: Path, *, lease: str) -> None:
         """Drop the row of a checkpoint that is no longer kept; what was validated or has an alias
@@ -182,7 +186,7 @@ class Registry:
         with self._store.holding(run.id, lease) as connection:
             connection.execute(
                 MODELS.delete().where(
-                    MODELS.c.model_path == str(path),
+                    _at(path),
                     MODELS.c.validated.is_not(sa.true()),
                     MODELS.c.id.not_in(NAMED),
                 )
@@ -264,7 +268,7 @@ def refuse_named(connection: sa.Connection, run_id: str) -> None:
 def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
     """Columns of a checkpoint that no gate has seen."""
     return {
-        "model_path": str(path),
+        **_files(path),
         "algorithm": run.algo,
         "env_id": run.env,
         "timestamp": int(run.updated_at),
@@ -273,8 +277,20 @@ def _described(run: Run, spec: Spec, path: Path) -> dict[str, Any]:
         "run_id": run.id,
         "config_hash": run.config_hash,
         "group": run.group,
-        "digest": sealed.manifest_digest(path),
     }
+
+
+def _files(path: Path) -> dict[str, Any]:
+    """Columns about the files at a path, an artefact's or a checkpoint's."""
+    sealed_from = artefacts.checkpoint_digest(path) if artefacts.is_artefact(path) else None
+    digest = sealed.manifest_digest(path)
+    return dict(zip(FILES, (str(path), digest, sealed_from), strict=True))
+
+
+def _at(path: Path) -> sa.ColumnElement[bool]:
+    """The condition that a row is of that path: of the artefact, or of the checkpoint that it is
+    from, which a model of an earlier release is."""
+    return MODELS.c.model_path.in_([str(path), *map(str, artefacts.places_of(path))])
 
 
 def _insert(connection: sa.Connection, values: dict[str, Any]) -> int:
@@ -283,17 +299,21 @@ def _insert(connection: sa.Connection, values: dict[str, Any]) -> int:
 
 
 def _renew(
-    connection: sa.Connection, row: sa.Row[Any], report: EvalReport, digest: str | None
+    connection: sa.Connection, row: sa.Row[Any], report: EvalReport, files: dict[str, Any]
 ) -> None:
-    """Bring the row of a checkpoint that is told of again up to date.
+    """Bring the row of a policy that is told of again up to date.
 
-    Another checkpoint in its place has not been judged. Where the old one has an alias its row
-    stays, so that whoever verifies sees that the files are others now.
+    Another one in its place has not been judged. Where the old one has an alias its row stays, so
+    that whoever verifies sees that the files are others now.
     """
-    same = row.digest is None or digest is None or row.digest == digest
+    if files["digest"] is None:
+        files = {}
+    same = not files or row.digest in (None, files["digest"], files["checkpoint_digest"])
+    if same and files:
+        connection.execute(sa.update(MODELS).where(MODELS.c.id == row.id).values(**files))
     if same and row.verdict is not None:
         return
-    values = _measured(report) | ({} if digest is None else {"digest": digest})
+    values = _measured(report) | files
     if not same:
         values |= {"validated": False, "verdict": None}
     free = sa.and_(MODELS.c.id == row.id, MODELS.c.id.not_in(NAMED))
@@ -312,10 +332,11 @@ def _conditions(query: ModelQuery) -> list[sa.ColumnElement[bool]]:
     return conditions
 
 
-def _is_largest(connection: sa.Connection, model_id: int, judgement: Judgement) -> bool:
+def _is_largest(connection: sa.Connection, model: ModelVersion, judgement: Judgement) -> bool:
     """Whether no verdict on the same files was over more episodes: a small sample takes no place of
     a larger one."""
-    stored = verdicts.on_files(verdicts.of_model(connection, model_id), judgement.digest)
+    same = model.digests if judgement.digest in model.digests else (judgement.digest,)
+    stored = verdicts.on_files(verdicts.of_model(connection, model.id), same)
     sizes = (verdict.episodes or 0 for verdict in stored if verdict.baseline_id is None)
     return (judgement.episodes or 0) >= max(sizes, default=0)
 

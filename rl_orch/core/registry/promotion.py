@@ -40,7 +40,7 @@ def validating(model: ModelVersion, stored: Sequence[StoredVerdict]) -> StoredVe
 
     Raises `GateRefused` with what to do if there is none.
     """
-    newest = verdicts.alone(verdicts.on_files(stored, model.digest))
+    newest = verdicts.alone(verdicts.on_files(stored, model.digests))
     if newest is None:
         older = " on its files as they are now" if stored else ""
         raise GateRefused(
@@ -68,7 +68,7 @@ def decided(
     The newest one that passed does, if it asked for no less. Else one over as many episodes that
     was asked the same: whoever tries again has to play more.
     """
-    met = verdicts.against(verdicts.on_files(stored, model.digest), champion, rule.met_by)
+    met = verdicts.against(verdicts.on_files(stored, model.digests), champion, rule.met_by)
     for verdict in met:
         margins = [each["limit"] for each in verdict.rules if each["name"] == NO_REGRESSION]
         if verdict.passed and all(margin <= rule.margin for margin in margins):

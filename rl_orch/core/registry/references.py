@@ -16,12 +16,12 @@ from rl_orch.errors import BadInput, NotFound
 from rl_orch.io.checkpoints import catalog, external
 from rl_orch.io.files.sealed import MANIFEST
 from rl_orch.io.policies import bundles
-from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.records import Alias, Group, ModelVersion, Run
 from rl_orch.records.queries import ModelQuery
 from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, RESERVED
 
-Kind = Literal["checkpoint", "bundle", "deposit"]
+Kind = Literal["artefact", "checkpoint", "bundle", "deposit"]
 BEST = "best"
 MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
 FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
@@ -269,6 +269,8 @@ def kind_of(path: Path) -> Kind:
     names = os.listdir(path)
     if bundles.DOCUMENT in names:
         return "bundle"
+    if MODEL in names:
+        return "artefact"
     if MANIFEST in names and catalog.STATE in names:
         return "checkpoint"
     raise BadInput(

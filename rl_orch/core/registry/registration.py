@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 from rl_orch import gate
 from rl_orch.core.registry import evidence
@@ -10,8 +11,10 @@ from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import RlctlError
+from rl_orch.io.checkpoints import catalog, training_state
 from rl_orch.io.checkpoints.catalog import checkpoint_name
 from rl_orch.io.files import sealed
+from rl_orch.io.policies import artefacts
 from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import GateEvidence
@@ -34,12 +37,35 @@ def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease
     directory = RunDir.of(run)
     report = report_on(directory, name) if event.tags.get("evaluated") else None
     if report is not None:
-        path = directory.checkpoints / name
-        registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
+        register(registry, run, spec, directory.checkpoints / name, report, lease=lease)
     pruned = event.tags.get("removed")
     for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
         if gone is not None:
             registry.forget(run, directory.checkpoints / gone, lease=lease)
+            if registry.at(directory.models / gone) is None:
+                artefacts.remove(directory.models / gone)
+
+
+def register(
+    registry: Registry, run: Run, spec: Spec, checkpoint: Path, report: EvalReport, *, lease: str
+) -> None:
+    """Register an evaluated checkpoint, once what acts of it is sealed.
+
+    A model that has an alias is not replaced by another checkpoint of its name. What cannot be
+    sealed costs the model, never the run.
+    """
+    known = registry.at(checkpoint)
+    digest = sealed.manifest_digest(checkpoint)
+    if known is not None and known.aliases and digest not in (None, *known.digests):
+        LOG.warning("model %s has an alias and stays as it is", known.id)
+        return
+    try:
+        path = artefacts.seal(checkpoint, spec)
+    except RlctlError as error:
+        LOG.warning("model not registered: %s", error)
+        return
+    commit = _commit(RunDir.of(run))
+    registry.register(run, spec, path, report, lease=lease, git_commit=commit)
 
 
 def report_on(directory: RunDir, name: str) -> EvalReport | None:
@@ -66,8 +92,10 @@ def judge(
     verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
-        registry.register(run, spec, path, report, lease=lease, git_commit=_commit(directory))
+        register(registry, run, spec, path, report, lease=lease)
     model = registry.at(path)
+    if model is not None and report.digest not in (None, *model.digests):
+        model = None  # One with an alias stays, though its run has saved another in its place.
     if model is not None:
         file = directory.report_file(FINAL)
         if gate.read_more(rules):
@@ -81,6 +109,27 @@ def judge(
         "model_id": None if model is None else model.id,
     }
     return run.model_copy(update=news), verdict
+
+
+def let_go_of_training_state(
+    registry: Registry, run: Run, spec: Spec, best: str | None, *, now: float
+) -> None:
+    """Let go of what only training needs of a run that has succeeded, if its spec says so.
+
+    Its newest and its best checkpoint stay, and those that a model still is. Trouble with that is
+    not the run's.
+    """
+    if spec.checkpoint.keep_training_state == "always":
+        return
+    directory = RunDir.of(run)
+    models = (Path(model.model_path) for model in registry.of_run(run.id))
+    unsealed = {path.name for path in models if path.parent == directory.checkpoints}
+    newest = catalog.newest(directory.checkpoints).path
+    try:
+        if newest is not None:
+            training_state.let_go(directory, {newest.name, str(best), *unsealed}, now=now)
+    except (RlctlError, OSError) as error:
+        LOG.warning("training state not let go of: %s: %s", run.id, error)
 
 
 def retain_models(store: Store, run: Run, directory: RunDir, clock: Callable[[], float]) -> None:

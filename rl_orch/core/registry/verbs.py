@@ -16,9 +16,10 @@ from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.registry.models import Registry, at_work
 from rl_orch.core.registry.promotion import PromotionRule
 from rl_orch.core.registry.references import KnowsRuns, PolicySource
+from rl_orch.core.registry.sealing import as_artefact
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, NotFound
-from rl_orch.io.checkpoints import catalog
+from rl_orch.io.policies import artefacts
 from rl_orch.io.processes.pids import somebody
 from rl_orch.records import (
     Alias,
@@ -111,6 +112,7 @@ class ModelVerbs:
         model = self.get(reference)
         self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
+        model = as_artefact(self._home.store, model)
         request = ValidationRequest(min_return, episodes, fresh)
         return judging.validate(self._registry, self._assess, model, request)
 
@@ -155,8 +157,9 @@ class ModelVerbs:
             raise Conflict(f"model {model.id} is {asked.place} already")
         self._refuse_at_work(model)
         self._home.store.refuse_unwritable()
+        model = as_artefact(self._home.store, model)
         if force:
-            catalog.verify_policy(source.path)
+            artefacts.verify(Path(model.model_path))
             return self._aliases.change(replace(asked, forced=True))
         verdict_id = self._deserved(model, asked, rule, episodes or EPISODES)
         return self._aliases.change(replace(asked, verdict_id=verdict_id))
@@ -233,12 +236,12 @@ class ModelVerbs:
         registry, path = self._registry, Path(model.model_path)
         verdicts = registry.verdicts_on(model.id)
         if asked.previous_id is None:
-            catalog.verify_policy(path)
+            artefacts.verify(path)
             return promotion.validating(model, verdicts).id
-        champion = registry.get(asked.previous_id)
+        champion = as_artefact(self._home.store, registry.get(asked.previous_id))
         stored = promotion.decided(model, verdicts, champion, rule, episodes)
         if stored is not None:
-            catalog.verify_policy(path)
+            artefacts.verify(path)
         promotion.validating(model, verdicts)
         if stored is None:
             stored = judging.compare(registry, self._assess, model, champion, rule, episodes)

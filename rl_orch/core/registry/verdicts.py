@@ -61,9 +61,11 @@ def of_model(connection: sa.Connection, model_id: int) -> list[StoredVerdict]:
     return [_stored(row) for row in connection.execute(_newest_first(model_id))]
 
 
-def on_files(verdicts: Sequence[StoredVerdict], digest: str | None) -> list[StoredVerdict]:
-    """Verdicts on the files of that digest: of a checkpoint that was replaced, none count. Pure."""
-    return [verdict for verdict in verdicts if verdict.digest == digest]
+def on_files(
+    verdicts: Sequence[StoredVerdict], digests: Sequence[str | None]
+) -> list[StoredVerdict]:
+    """Verdicts on the files of these digests: of what was replaced since, none count. Pure."""
+    return [verdict for verdict in verdicts if verdict.digest in digests]
 
 
 def alone(verdicts: Sequence[StoredVerdict]) -> StoredVerdict | None:
@@ -81,7 +83,8 @@ def against(
     return [
         verdict
         for verdict in verdicts
-        if (verdict.baseline_id, verdict.baseline_digest) == (baseline.id, baseline.digest)
+        if verdict.baseline_id == baseline.id
+        and verdict.baseline_digest in baseline.digests
         and {check.rule for check in verdict.verdict.checks}.intersection(rules)
     ]
 

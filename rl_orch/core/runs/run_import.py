@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.registration import register
 from rl_orch.core.runs.creation import record
 from rl_orch.errors import Conflict, Damaged, RlctlError, RunLocked
 from rl_orch.io.checkpoints import catalog
@@ -18,6 +19,7 @@ from rl_orch.io.files import private, trees, workspaces
 from rl_orch.io.files.sealed import advice, sync_directory
 from rl_orch.io.machine import room
 from rl_orch.io.machine.hardware import nearest
+from rl_orch.io.policies import artefacts
 from rl_orch.io.processes.task_child import ProgressCallback
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
@@ -202,15 +204,22 @@ def attempts_in(directory: RunDir) -> list[Attempt]:
 
 
 def models_in(directory: RunDir) -> dict[str, EvalReport]:
-    """The reports on all intact checkpoints that were evaluated, by name. Reads every byte."""
+    """The reports on all intact checkpoints and artefacts that were evaluated, by name. Reads every
+    byte."""
     if not directory.spec().registry.enable:
         return {}
-    reports = {}
-    for entry in catalog.listing(directory.checkpoints):
+    listed = catalog.listing(directory.checkpoints)
+    names = {entry.path.name for entry in listed if entry.intact}
+    for path in artefacts.listing(directory.models):
         with suppress(Damaged):
-            report = directory.read_report(entry.path.name) if entry.intact else None
+            artefacts.verify(path)
+            names.add(path.name)
+    reports = {}
+    for name in sorted(names):
+        with suppress(Damaged):
+            report = directory.read_report(name)
             if report is not None:
-                reports[entry.path.name] = report
+                reports[name] = report
     return reports
 
 
@@ -219,10 +228,9 @@ def register_models(
 ) -> None:
     """Enter checkpoints of a run, by name, with the reports on them."""
     directory = RunDir.of(run)
-    spec, commit = directory.spec(), directory.manifest().get("git_commit")
+    spec = directory.spec()
     for name, report in models.items():
-        path = directory.checkpoints / name
-        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+        register(registry, run, spec, directory.checkpoints / name, report, lease=lease)
 
 
 def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:

@@ -15,7 +15,14 @@ from rl_orch import gate
 from rl_orch.core.ports import Exit, Runner, Task
 from rl_orch.core.registry.evidence import wanted
 from rl_orch.core.registry.models import Registry
-from rl_orch.core.registry.registration import FINAL, judge, keep_models, report_on, retain_models
+from rl_orch.core.registry.registration import (
+    FINAL,
+    judge,
+    keep_models,
+    let_go_of_training_state,
+    report_on,
+    retain_models,
+)
 from rl_orch.core.runs.event_follower import EventFollower
 from rl_orch.core.runs.process_watch import RunProcess
 from rl_orch.core.runs.progress import (
@@ -145,6 +152,11 @@ class Supervisor:
                 self._after_training(gone)
             case State.EVALUATING if gone is not None:
                 self._after_evaluation(gone)
+        if self.run.state is State.SUCCEEDED and before is not State.SUCCEEDED:
+            # Before the row says so: whoever dies in between leaves a run that comes here again.
+            let_go_of_training_state(
+                self.registry, self.run, self.spec, self._progress.best, now=self.clock()
+            )
         self._keep(force=self.run.state is not before)
         if not self.run.active and before is not self.run.state:
             retain_models(self.store, self.run, self.directory, self.clock)

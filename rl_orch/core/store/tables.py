@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0005"
+HEAD = "0007"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -98,6 +98,7 @@ MODELS = sa.Table(
     sa.Column("source", sa.Text, nullable=False, server_default="run"),
     sa.Column("retiring", sa.Boolean, nullable=False, server_default="0"),
     sa.Column("episodes", sa.Integer),
+    sa.Column("checkpoint_digest", sa.Text),
     sa.Index("idx_timestamp", "timestamp"),
     sa.Index("idx_mean_reward", "mean_reward"),
     sa.Index("idx_validated", "validated"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from rl_orch.errors import Damaged, NotFound
 from rl_orch.io.checkpoints import external, replay_files
 from rl_orch.io.files import regular, sealed
-from rl_orch.io.run.directory import replay_beside
+from rl_orch.io.run.directory import RunDir, replay_beside
 
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
@@ -25,19 +25,22 @@ _NAME = re.compile(r"step_([0-9]{12})")
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A checkpoint in a listing; `problem` is a sentence if it is not intact."""
+    """A checkpoint in a listing; `problem` is a sentence if it is not intact. One whose replay its
+    run has let go of is."""
 
     step: int
     path: Path
     intact: bool
     problem: str | None = None
+    replay_let_go: bool = False
 
 
 def verify(path: Path, *, deep: bool = True) -> None:
     """Raise `Damaged` unless a checkpoint is intact: all its files are there and pass their
-    digests, and all replay segments that it needs are there. Of these, the digests count only if it
-    is to be deep."""
-    for entry in _segments_in(verify_policy(path)):
+    digests, and all replay segments that it needs are there, unless its run has let go of them. Of
+    these, the digests count only if it is to be deep."""
+    segments = _segments_in(verify_policy(path))
+    for entry in segments if segments and not replay_let_go(path) else ():
         fault = replay_files.fault(replay_of(path), entry, digest=deep)
         if fault is not None:
             problem = f"needs a replay segment that {fault}: {entry.name}"
@@ -58,6 +61,12 @@ def segments_of(path: Path) -> tuple[replay_files.SegmentEntry, ...]:
     with suppress(OSError):
         return _segments_in(regular.read(path / STATE))
     return ()
+
+
+def replay_let_go(path: Path) -> bool:
+    """Whether a checkpoint needs replay segments that its run has let go of."""
+    let_go = RunDir(path.parents[1]).let_go()
+    return let_go is not None and let_go.segments > 0 and bool(segments_of(path))
 
 
 def replay_of(path: Path) -> Path:
@@ -176,4 +185,4 @@ def _entry(path: Path, *, deep: bool = False) -> CatalogEntry | None:
         return None
     except Damaged as error:
         return CatalogEntry(step, path, False, error.message) if path.exists() else None
-    return CatalogEntry(step, path, True)
+    return CatalogEntry(step, path, True, replay_let_go=replay_let_go(path))

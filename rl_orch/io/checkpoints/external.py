@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.io.files import regular, sealed
+from rl_orch.io.files import private, regular, sealed
 from rl_orch.io.machine import room
+from rl_orch.io.run.directory import MODEL
 from rl_orch.records import Record
 
 DEPOSIT = "deposit.json"
@@ -106,6 +107,35 @@ def payload(path: Path, checkpoint: ExternalCheckpoint) -> Path:
     return path.with_name(checkpoint.folder) / checkpoint.name
 
 
+def folder_of(path: Path) -> Path | None:
+    """The folder of the copy that a sealed directory names; None where it names none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        name = json.loads(regular.read(path / DEPOSIT))["folder"]
+        return path.with_name(name) if _FOLDER.fullmatch(name) else None
+    return None
+
+
+def copied(path: Path, to: Path) -> bytes:
+    """The document of another copy of a checkpoint, for the sealed directory that is to be there.
+
+    Every byte is verified as it is read.
+    """
+    checkpoint = _read(path)
+    folder = to.with_name(f"files_{to.name}_{secrets.token_hex(4)}")
+    try:
+        private.inner_folder(to.parent)
+        folder.mkdir()
+        files = _copied(payload(path, checkpoint), folder)
+        if files != {name: each.model_dump() for name, each in checkpoint.files.items()}:
+            raise sealed.damaged(path, "fails its digests", noun=NOUN)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise RlctlError(f"cannot copy {path.name!r}: {error.strerror}") from error
+        raise
+    return checkpoint.model_copy(update={"folder": folder.name}).model_dump_json().encode()
+
+
 def sweep(root: Path) -> None:
     """Remove the copies that no sealed directory of the folder names any more.
 
@@ -117,17 +147,18 @@ def sweep(root: Path) -> None:
     named = set()
     for path in sealed.present(root):
         if is_deposit(path):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                named.add(json.loads(regular.read(path / DEPOSIT))["folder"])
-                continue
-            return
+            folder = folder_of(path)
+            if folder is None:
+                return
+            named.add(folder.name)
     for path in copies:
         if path.name not in named:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _read(path: Path) -> ExternalCheckpoint:
-    data = sealed.read(path, (DEPOSIT,), noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
+    names = (DEPOSIT, MODEL) if os.path.lexists(path / MODEL) else (DEPOSIT,)
+    data = sealed.read(path, names, noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
     try:
         checkpoint = ExternalCheckpoint.model_validate_json(data)
     except ValueError:

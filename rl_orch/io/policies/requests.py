@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_orch.errors import BadInput, MissingExtra
 from rl_orch.io.checkpoints import external
-from rl_orch.io.policies import bundles, tabular
+from rl_orch.io.policies import artefacts, bundles, tabular
 from rl_orch.io.policies.bundles import INT8, ONNX, ONNX_PACKAGES, PT2, TORCHSCRIPT, Bundle
 from rl_orch.io.run.directory import RunDir
 
@@ -71,7 +71,8 @@ def refuse_unloadable(path: Path) -> None:
     """Raise if there is no policy at a path that torch can be given."""
     if bundles.is_bundle(path):
         return
-    run_of(path)
+    if not artefacts.is_artefact(path):
+        run_of(path)
     if external.is_deposit(path):
         raise BadInput(
             f"{str(path)!r} is what an external program saved; only that program can read it",

@@ -19,12 +19,15 @@ from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io.files import private, regular
 from rl_orch.io.files.sealed import sync_directory
 from rl_orch.io.processes import pids
-from rl_orch.records import Certificate, EvalReport, Run
+from rl_orch.records import Certificate, EvalReport, LetGo, Run
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import MAX_BYTES, parse
 from rl_orch.spec.upgrade import upgraded
 
 LOOK_EVERY_S = 0.05
+LET_GO = "let_go.json"
+MODEL = "model.json"
+"""In a folder of `models/`: it is there once what acts of a policy was sealed."""
 
 
 def replay_beside(checkpoints: Path) -> Path:
@@ -72,6 +75,20 @@ class RunDir:
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.path / "checkpoints"
+
+    @property
+    def models(self) -> Path:
+        """The folder of artefacts: what acts of each registered policy."""
+        return self.path / "models"
+
+    def policy(self, name: str) -> Path:
+        """The files of a policy by the name of its checkpoint: its artefact where there is one,
+        unless the name says in which of the two folders they are."""
+        folder, last = Path(name).parent.name, Path(name).name
+        if folder in (self.models.name, self.checkpoints.name):
+            return self.path / folder / last
+        sealed = self.models / last
+        return sealed if os.path.lexists(sealed / MODEL) else self.checkpoints / last
 
     @property
     def replay(self) -> Path:
@@ -202,6 +219,20 @@ class RunDir:
         file = self.path / "certificate.json"
         try:
             return Certificate.model_validate_json(regular.read_text(file))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+
+    def write_let_go(self, let_go: LetGo) -> None:
+        """Note durably what the run lets go of, before it does."""
+        write_text(self.path / LET_GO, let_go.model_dump_json(indent=2) + "\n")
+
+    def let_go(self) -> LetGo | None:
+        """What the run has let go of, or is about to."""
+        file = self.path / LET_GO
+        try:
+            return LetGo.model_validate_json(regular.read_text(file))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

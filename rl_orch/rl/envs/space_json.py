@@ -2,13 +2,36 @@
 
 import json
 import math
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
+
+
+class HasSpaces(Protocol):
+    """A policy, or what one is set up with."""
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """What it sees."""
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """What it may do."""
+
+
+def of_policy(policy: HasSpaces) -> dict[str, Any]:
+    """The spaces of a policy by name; none where one of them cannot be written as JSON."""
+    with suppress(BadInput):
+        return {
+            "observation_space": to_json(policy.observation_space),
+            "action_space": to_json(policy.action_space),
+        }
+    return {}
 
 
 def to_json(space: Space[Any]) -> dict[str, Any]:

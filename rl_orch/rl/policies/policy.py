@@ -29,7 +29,8 @@ Inputs: TypeAlias = Tensor | dict[str, Tensor]
 Allocate: TypeAlias = Callable[[str, tuple[int, ...], DTypeLike], NDArray[Any]]
 """Makes a large array of zeros, by name, shape and type."""
 
-TENSOR_PREFIX = "policies/default/"
+POLICY = "default"
+TENSOR_PREFIX = f"policies/{POLICY}/"
 """Where the tensors of the one policy stand in a snapshot; single-agent runs call it default."""
 
 

@@ -1,19 +1,20 @@
-"""Policies from the files of a run: of checkpoints, and of programs that serve them."""
+"""Policies from the files of a run: of artefacts, checkpoints, and programs that serve them."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import checkpoint_files, external
-from rl_orch.io.policies.bundles import Bundle
+from rl_orch.io.files.tensors import decode
+from rl_orch.io.policies import artefacts
+from rl_orch.io.policies.bundles import POLICY, Bundle
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
-from rl_orch.rl.envs import vector
+from rl_orch.rl.envs import space_json, vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
@@ -25,7 +26,7 @@ from rl_orch.worker.external.served_policy import serving
 class LoadedPolicy:
     """A policy in torch with who decides for it, its spec and its weights.
 
-    With it is the bundle or the checkpoint it is from.
+    With it is the bundle it is from, if any.
     """
 
     policy: PolicyModule
@@ -34,7 +35,6 @@ class LoadedPolicy:
     tensors: dict[str, np.ndarray]
     step: int
     bundle: Bundle | None = None
-    document: dict[str, Any] | None = None
 
 
 def spec_in(directory: RunDir) -> Spec:
@@ -48,7 +48,7 @@ def spec_in(directory: RunDir) -> Spec:
 
 @contextmanager
 def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
-    """The policy of a run's checkpoint, and the step it was saved at."""
+    """The policy of an artefact or a checkpoint of a run, and the step it was saved at."""
     if spec.runner.name != "external":
         loaded = from_checkpoint(spec, path)
         yield loaded.actor, loaded.step
@@ -60,10 +60,26 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
 
 
 def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
-    """The policy of a checkpoint, where the spec says that it computes."""
+    """The policy of a checkpoint or its artefact, where the spec says that it computes."""
+    if artefacts.is_artefact(path):
+        return _from_artefact(spec, path)
     loaded = checkpoint_files.load(path)
     policy, actor = load_with_actor(setup_of(spec), loaded.tensors)
-    return LoadedPolicy(policy, actor, spec, loaded.tensors, loaded.step, document=loaded.document)
+    return LoadedPolicy(policy, actor, spec, loaded.tensors, loaded.step)
+
+
+def _from_artefact(spec: Spec, path: Path) -> LoadedPolicy:
+    """The policy of an artefact; no environment is made where its spaces were sealed with it."""
+    artefact = artefacts.read(path)
+    sealed = artefact.document.policies[POLICY]
+    tensors = decode(artefact.files[sealed.file], path, sealed.file, noun=artefacts.NOUN)
+    seen, taken = sealed.observation_space, sealed.action_space
+    if seen is None or taken is None:
+        setup = setup_of(spec)
+    else:
+        setup = Setup(spec, space_json.from_json(seen), space_json.from_json(taken))
+    policy, actor = load_with_actor(setup, tensors)
+    return LoadedPolicy(policy, actor, spec, tensors, artefact.document.step)
 
 
 def setup_of(spec: Spec) -> Setup:

@@ -1,4 +1,4 @@
-"""Policies that can be carried away: from a checkpoint with its spec, or from a bundle.
+"""Policies that can be carried away: from an artefact, a checkpoint with its spec, or a bundle.
 
 Weights come from safetensors and the rest from the spec; nothing that could run code is loaded.
 """
@@ -13,7 +13,7 @@ from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import session_run
 from rl_orch.io.files.tensors import decode
-from rl_orch.io.policies import bundles, requests
+from rl_orch.io.policies import artefacts, bundles, requests
 from rl_orch.io.policies.bundles import Bundle
 from rl_orch.io.policies.requests import TORCH
 from rl_orch.io.processes import import_path
@@ -50,7 +50,7 @@ def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
         return
     directory = RunDir(Path(named["directory"]))
     import_path.search(named.get("module_path", ()))
-    spec, path = directory.spec(), directory.checkpoints / Path(named["checkpoint"]).name
+    spec, path = directory.spec(), directory.policy(named["checkpoint"])
     with opened(spec, directory, path) as (policy, step):
         yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
@@ -69,6 +69,8 @@ def load(path: Path, module_path: Sequence[str] = ()) -> LoadedPolicy:
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path))
     requests.refuse_unloadable(path)
+    if artefacts.is_artefact(path):
+        return from_checkpoint(on_cpu(artefacts.read(path).spec), path)
     return from_checkpoint(on_cpu(requests.run_of(path).spec()), path)
 
 

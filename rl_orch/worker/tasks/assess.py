@@ -116,7 +116,7 @@ def _digest(named: Mapping[str, Any]) -> str | None:
     if named.get("bundle") is not None:
         return None
     directory = RunDir(Path(named["directory"]))
-    return sealed.manifest_digest(directory.checkpoints / Path(named["checkpoint"]).name)
+    return sealed.manifest_digest(directory.policy(named["checkpoint"]))
 
 
 def main() -> None:

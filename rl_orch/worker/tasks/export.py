@@ -20,7 +20,7 @@ from rl_orch.errors import RlctlError
 from rl_orch.export.bundle import ROWS, Export, ExportSubject, Tell, bundle_files
 from rl_orch.io.files import private, sealed
 from rl_orch.io.machine import room
-from rl_orch.io.policies import bundles, requests
+from rl_orch.io.policies import artefacts, bundles, requests
 from rl_orch.io.policies.requests import BUNDLE
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport
@@ -100,9 +100,10 @@ def _report(loaded: LoadedPolicy, source: Path, tell: Tell) -> EvalReport:
     """The final evaluation of this very policy: the one there is, or a new one."""
     if loaded.bundle is not None:
         return loaded.bundle.report
-    known = requests.run_of(source).read_report("final")
+    known = _run_of(source).read_report("final")
     name, digest = sealed.original_name(source), sealed.manifest_digest(source)
-    if known is not None and known.checkpoint == name and known.digest in (None, digest):
+    same = (None, digest, artefacts.checkpoint_digest(source))
+    if known is not None and known.checkpoint == name and known.digest in same:
         return known
     tell("evaluating", 0.0)
     spec = loaded.spec
@@ -121,16 +122,21 @@ def _lineage(loaded: LoadedPolicy, source: Path) -> dict[str, Any]:
     """Lineage of a policy, as far as its files tell."""
     if loaded.bundle is not None:
         return dict(loaded.bundle.document.lineage)
-    manifest = _manifest(requests.run_of(source))
+    manifest = _manifest(_run_of(source))
     return {
         "run": manifest.get("run_id"),
         "group": manifest.get("group"),
         "checkpoint": sealed.original_name(source),
-        "checkpoint_digest": sealed.manifest_digest(source),
+        "checkpoint_digest": artefacts.checkpoint_digest(source),
         "config_hash": loaded.spec.config_hash,
         "git_commit": manifest.get("git_commit"),
         "rl_orch": rl_orch.__version__,
     }
+
+
+def _run_of(source: Path) -> RunDir:
+    """The run directory that a policy is in; an artefact may also be in none."""
+    return RunDir(source.absolute().parents[1])
 
 
 def _manifest(directory: RunDir) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.files.sealed import advice
+from rl_orch.rl.envs import space_json
 from rl_orch.rl.learn.learner import algorithm, load_policy
-from rl_orch.rl.policies.policy import TENSOR_PREFIX, Setup, policy_tensors
+from rl_orch.rl.policies.policy import POLICY, TENSOR_PREFIX, Setup, policy_tensors
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.worker.checks import environment
@@ -53,7 +54,8 @@ def adopt(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
             f"the fitted policy cannot be written: {error.strerror}",
             hint=advice(error, then="import it again"),
         ) from None
-    return {"settled": settled, "missing": missing}
+    told = {POLICY: space_json.of_policy(setup)}
+    return {"settled": settled, "missing": missing, "spaces": told}
 
 
 def fitted(given: Tensors, setup: Setup) -> tuple[Tensors, list[str]]:

@@ -18,7 +18,7 @@ import torch
 from rl_orch.errors import BadInput, Conflict, RlctlError
 from rl_orch.io.checkpoints import external
 from rl_orch.io.files import sealed
-from rl_orch.io.policies import bundles
+from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.processes.task_child import TaskChild
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import (
@@ -159,7 +159,7 @@ def _baseline(judged: Judged, alias: str, champion: Champion | None, tell: Tell)
 def _played(judged: Judged, champion: Champion) -> EvalReport:
     """The report on a champion, over episodes of the very same seeds."""
     directory = RunDir(Path(champion.directory))
-    path = directory.checkpoints / Path(champion.checkpoint).name
+    path = directory.policy(champion.checkpoint)
     _refuse_changed(path, champion)
     spec = spec_in(directory).changed({"resources.device": judged.spec.resources.device})
     refuse_unless_alike(judged.spec, spec)
@@ -177,8 +177,8 @@ def _played(judged: Judged, champion: Champion) -> EvalReport:
 
 def _refuse_changed(path: Path, champion: Champion) -> None:
     """Raise unless the files are those that were registered."""
-    found = sealed.manifest_digest(path)
-    if champion.digest is not None and found is not None and found != champion.digest:
+    found = {sealed.manifest_digest(path), artefacts.checkpoint_digest(path)}
+    if champion.digest is not None and not found & {None, champion.digest}:
         raise Conflict(
             f"its files are not those that were registered: {str(path)!r}",
             hint="`rlctl registry verify` says more.",
@@ -200,7 +200,7 @@ def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     torch.set_num_threads(1)
     directory = RunDir(Path(question["directory"]))
     wanted = EvidenceRequest.model_validate(question["wanted"])
-    path = directory.checkpoints / Path(wanted.checkpoint).name
+    path = directory.policy(wanted.checkpoint)
     known = EvalReport.model_validate(question["report"])
     judged = Judged(directory, path, spec_in(directory), known)
     return gather(judged, wanted, tell).model_dump(mode="json")
