@@ -11,7 +11,7 @@ BLOCK = re.compile(r"^## (.+?)$(?:(?!^## ).)*?^```python\n(.*?)^```$", re.MULTIL
 
 
 def blocks() -> dict[str, str]:
-    return {heading: code for heading, code in BLOCK.findall(PAGE.read_text("utf-8"))}
+    return dict(BLOCK.findall(PAGE.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("seam", blocks())

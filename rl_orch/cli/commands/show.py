@@ -79,5 +79,6 @@ def _document(shown: RunView) -> dict[str, Any]:
         "forecast": shown.forecast,
         "certificate": shown.certificate,
         "changes": shown.changes,
+        "trackers": shown.trackers,
         "checks": [] if verdict is None else verdict.checks,
     }

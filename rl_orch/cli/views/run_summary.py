@@ -94,6 +94,10 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
         yield "resume", f"{shown.exactness.level}: {why}"
     if shown.certificate is not None:
         yield "certificate", certificate_sentence(shown.certificate)
+    for tracker in shown.trackers:
+        if tracker.error or (tracker.is_behind and not shown.run.active):
+            why = tracker.error or "whoever delivered is gone; `rlctl up` goes on"
+            yield "tracker", f"{tracker.name} lacks {tracker.behind_bytes:,} bytes of events: {why}"
 
 
 def certificate_sentence(certificate: Certificate) -> str:
