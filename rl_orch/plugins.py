@@ -1,11 +1,10 @@
 """Modules that are loaded only when asked for by name: plugins of anybody's, and parts of ours.
 
-A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a vector
-environment with one in `rl_orch.vector_envs`, which a spec then names. A tracker cannot be named
-yet: every run has `tensorboard`. Our own are found the same way. What each kind must provide is the
-protocol named in `KINDS`. Modules of ours are named by strings here alone, in `KINDS`, `PARTS`,
-`COMMANDS`, `PROGRAMS` and `PRELOADED`, and in `former_names.FORMER`; a test holds every other
-module to that.
+A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a tracker with
+one in `rl_orch.trackers`, which a spec then names. Our own are found the same way. What each kind
+must provide is the protocol named in `KINDS`. Modules of ours are named by strings here alone, in
+`KINDS`, `PARTS`, `COMMANDS`, `PROGRAMS` and `PRELOADED`, and in `former_names.FORMER`; a test holds
+every other module to that.
 """
 
 import difflib
@@ -24,7 +23,7 @@ KINDS = {
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
     "runners": "rl_orch.core.ports.Runner",
-    "trackers": "rl_orch.io.trackers.pump.Sink",
+    "trackers": "rl_orch.io.trackers.pump.Tracker",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
 }
 
@@ -43,6 +42,7 @@ PARTS = {
     "preflight": "rl_orch.core.preflight.facts",
     "run summary": "rl_orch.cli.views.run_summary",
     "service": "rl_orch.cli.service",
+    "tensorboard files": "rl_orch.io.trackers.tensorboard",
 }
 """Parts that most processes never need, and that would make every one of them wait."""
 

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 from rl_orch.core.runs import run_import
 from rl_orch.core.runs.creation import Draft
 from rl_orch.core.runs.foreground import (
-    Pumps,
     RunObserver,
     StopRequests,
     carry_out,
@@ -33,6 +32,7 @@ from rl_orch.core.runs.resumption import (
     spec_of,
 )
 from rl_orch.core.runs.supervisor import Supervisor
+from rl_orch.core.runs.tracking import Pumps
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io.processes import pids
@@ -258,10 +258,10 @@ class Orchestrator(Verbs):
         self, supervisors: Sequence[Supervisor], watch: RunObserver, stop_requests: StopRequests
     ) -> list[RunResult]:
         """Results of the runs, in the order of their supervisors."""
-        pumps = Pumps()
+        pumps, specs = Pumps(), {each.run.id: each.carried_spec for each in supervisors}
 
         def watched(run: Run, events: Sequence[Event]) -> None:
-            pumps.follow(run, events)
+            pumps.follow(run, events, specs[run.id])
             watch(run, events)
 
         try:

@@ -1,5 +1,5 @@
 """The seams that the orchestrator is extended at: how runs are executed, who plays models for a
-gate. Who is told of them is a `Sink`, in `io/trackers/pump.py`.
+gate. Who is told of them is a `Tracker`, in `io/trackers/pump.py`.
 """
 
 from collections.abc import Sequence

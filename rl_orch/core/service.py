@@ -17,9 +17,9 @@ from typing import Any
 
 from rl_orch.core.queue import dependencies, scheduler
 from rl_orch.core.queue.scheduler import Capacity, Claim
-from rl_orch.core.runs.foreground import Pumps
-from rl_orch.core.runs.state import advance
+from rl_orch.core.runs.state import EXIT_CODES, advance
 from rl_orch.core.runs.supervisor import Supervisor
+from rl_orch.core.runs.tracking import Pumps
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import BadInput, LeaseLost, RlctlError
 from rl_orch.io.files import workspaces
@@ -30,6 +30,7 @@ from rl_orch.io.run.heartbeat import last_beat
 from rl_orch.io.trackers.pump import Sink
 from rl_orch.records import Run, State
 from rl_orch.records import Service as ServiceRecord
+from rl_orch.records.queries import Query
 
 LOG = logging.getLogger(__name__)
 TICK_S = 0.4
@@ -46,6 +47,9 @@ LOOK_SHARE = 0.05
 SWEEP_S = 60.0
 FOREIGN_S = 30.0
 """How long a run process on another host must have been silent before its run is taken over."""
+
+CAUGHT_UP = 200
+"""Of how many runs that ended last trackers are brought up to date when a service starts."""
 
 LEFT_BEHIND = (".new-*", ".removing-*")
 STALE_S = 3600.0
@@ -83,6 +87,7 @@ class RunService:
         _sweep_leftovers(self.verbs.home / "runs")
         beating = threading.Thread(target=self._keep_beating, args=(until,), name="beat")
         beating.start()
+        self._try("trackers", self._catch_up)
         try:
             while not until.is_set():
                 self.tick()
@@ -155,6 +160,11 @@ class RunService:
         while not until.is_set():
             self._try("heartbeat", self.beat)
             until.wait(BEAT_S)
+
+    def _catch_up(self) -> None:
+        """Deliver what trackers have not got of runs that ended while no service was up."""
+        query = Query(limit=CAUGHT_UP, states=tuple(EXIT_CODES), sort="-updated_at")
+        self._pumps.catch_up(self.verbs.store.page(query).runs)
 
     def _leave(self) -> None:
         """Let go of what is held.
@@ -289,7 +299,7 @@ class RunService:
     def _tick_one(self, run_id: str, supervisor: Supervisor) -> None:
         try:
             events = supervisor.tick()
-            self._pumps.follow(supervisor.run, events)
+            self._pumps.follow(supervisor.run, events, supervisor.carried_spec)
             if not supervisor.run.active:
                 supervisor.save()
                 self.verbs.store.release(run_id, lease=self.id)

@@ -64,6 +64,6 @@ class _RingSink:
     def flush(self) -> None:
         """Nothing waits."""
 
-    def close(self) -> None:
+    def close(self, end: Run | None = None) -> None:
         """Let go of the run."""
         self.recent.forget(self.run_id)

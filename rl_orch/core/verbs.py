@@ -22,7 +22,7 @@ from rl_orch.core.queue import scheduler
 from rl_orch.core.queue.forecast import forecast
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.verbs import ModelVerbs
-from rl_orch.core.runs import creation, unlisted
+from rl_orch.core.runs import creation, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
@@ -186,11 +186,11 @@ class Verbs:
         """A run with its attempts, models and final report; and with its checkpoints, for which
         every byte of them is read."""
         run, directory = self.there(reference)
-        states = series.events(directory.path, EventKind.STATE)
+        spec, states = spec_of(run), series.events(directory.path, EventKind.STATE)
         listed = catalog.listing(directory.checkpoints) if checkpoints else ()
         return RunView(
             run=run,
-            spec=spec_of(run),
+            spec=spec,
             attempts=tuple(self.store.attempts(run.id)),
             checkpoints=tuple(map(_checkpoint, listed)),
             models=tuple(self.registry.of_run(run.id)),
@@ -202,6 +202,7 @@ class Verbs:
             changes=tuple(directory.changes()),
             forecast=self._forecast(run),
             let_go=directory.let_go(),
+            trackers=tracking.statuses(run, spec),
         )
 
     def history(self, reference: str) -> History:
@@ -396,6 +397,7 @@ class Verbs:
         reason = scheduler.never_fits(wanted, capacity)
         if reason is not None:
             raise BadInput(reason, path="resources", hint="Ask for less, or use another machine.")
+        tracking.check(spec)
         return self._runner_of(spec.runner.name).check(spec, module_path)
 
     def _submission(self, ids: Sequence[str], *, repeated: bool = False) -> Submission:

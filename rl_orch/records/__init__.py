@@ -28,7 +28,7 @@ from rl_orch.records.reports import (
 )
 from rl_orch.records.runs import Attempt, Checkpoint, Group, LetGo, Run, State, Submission
 from rl_orch.records.service import Service, Token
-from rl_orch.records.views import Episodes, EpisodeSummary, History, RunView
+from rl_orch.records.views import Episodes, EpisodeSummary, History, RunView, TrackerStatus
 
 __all__ = [
     "Alias",
@@ -66,6 +66,7 @@ __all__ = [
     "StoredVerdict",
     "Submission",
     "Token",
+    "TrackerStatus",
     "Verdict",
     "Verdicts",
     "Verification",

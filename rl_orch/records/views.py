@@ -13,6 +13,21 @@ from rl_orch.records.runs import Attempt, Checkpoint, LetGo, Run
 from rl_orch.spec.model import Spec
 
 
+class TrackerStatus(Record):
+    """How far a tracker has come with a run: the bytes of events that it is yet to get, whether it
+    was told of the end, if there was one, and the error that stands in its way."""
+
+    name: str
+    behind_bytes: int = 0
+    told_end: bool = True
+    error: str | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something of an ended run has yet to reach the tracker."""
+        return self.behind_bytes > 0 or not self.told_end
+
+
 class RunView(Record):
     """A run with everything that belongs to it."""
 
@@ -29,6 +44,7 @@ class RunView(Record):
     changes: tuple[dict[str, Any], ...] = ()
     forecast: str | None = None
     let_go: LetGo | None = None
+    trackers: tuple[TrackerStatus, ...] = ()
 
     @property
     def verdict(self) -> Verdict | None:

@@ -1,8 +1,10 @@
 """The groups of a spec that say how a run is carried out and followed, not what it learns."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
 from rl_orch.spec.groups import (
     ARGUMENTS,
@@ -11,13 +13,14 @@ from rl_orch.spec.groups import (
     Location,
     Number,
     OptionGroup,
+    PlainMap,
     Switch,
     Text,
     Whole,
     Word,
     option,
 )
-from rl_orch.spec.spelling import plain_map, words
+from rl_orch.spec.spelling import entries, plain_map, words
 
 
 class ResourcesGroup(OptionGroup):
@@ -135,9 +138,37 @@ class InferGroup(OptionGroup):
     )
 
 
-class StoreGroup(OptionGroup):
-    """Experiment tracking. Local files and TensorBoard are always written."""
+TRACKERS = ("tensorboard",)
+"""Trackers that come with this package."""
 
+
+@dataclass(frozen=True, slots=True)
+class TrackerChoice:
+    """A tracker that a spec names, and the options that it is given."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+def _tracker(entry: Any) -> Any:
+    """A name, or a map of a name and options; a map of a name alone is that name."""
+    if isinstance(entry, dict) and not isinstance(entry.get("name"), str):
+        raise ValueError("a tracker without a name")
+    return entry["name"] if isinstance(entry, dict) and len(entry) == 1 else entry
+
+
+class StoreGroup(OptionGroup):
+    """Experiment tracking, besides the files of the run directory."""
+
+    trackers: Annotated[
+        tuple[Annotated[Word | PlainMap, AfterValidator(_tracker)], ...], BeforeValidator(entries)
+    ] = option(
+        TRACKERS,
+        "Where events go: names of trackers, or maps of `name` and a tracker's own options.",
+        allowed="a list of up to 20 names of installed trackers, or of maps with `name` and the "
+        "tracker's options",
+        max_length=20,
+    )
     backend: Literal["local", "s3", "mlflow", "wandb"] = option(
         "local",
         "Where experiments are tracked besides the run directory.",
@@ -153,6 +184,15 @@ class StoreGroup(OptionGroup):
     model_dir: Location | None = option(
         None, "Directory that models are copied to.", pending="model export"
     )
+
+    @property
+    def chosen_trackers(self) -> tuple[TrackerChoice, ...]:
+        """The trackers, each with its options."""
+        maps = ({"name": each} if isinstance(each, str) else each for each in self.trackers)
+        return tuple(
+            TrackerChoice(each["name"], {key: each[key] for key in each if key != "name"})
+            for each in maps
+        )
 
 
 class RegistryGroup(OptionGroup):

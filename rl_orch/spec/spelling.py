@@ -63,6 +63,11 @@ def words(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def entries(value: Any) -> Any:
+    """A list of names and maps from one that stands alone."""
+    return [value] if isinstance(value, str | dict) else value
+
+
 def pair(value: Any) -> Any:
     """Bounds from one number: `10` is `[-10, 10]`."""
     value = number(value) if isinstance(value, str) else value

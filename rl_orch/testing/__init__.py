@@ -8,13 +8,14 @@ from rl_orch.testing.fakes import (
     FakeRunner,
     Script,
     a_report,
+    a_run,
     a_spec,
     seal_checkpoint,
     trains_to,
 )
 from rl_orch.testing.models import ModelsContract
 from rl_orch.testing.runners import LONG, BackgroundRunnerContract, RunnerContract
-from rl_orch.testing.sinks import SinkContract
+from rl_orch.testing.sinks import SinkContract, TrackerContract
 from rl_orch.testing.verbs import OrchestratorContract
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "RunnerContract",
     "Script",
     "SinkContract",
+    "TrackerContract",
     "a_report",
+    "a_run",
     "a_spec",
     "seal_checkpoint",
     "trains_to",

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Exit, Task
+from rl_orch.core.runs.creation import record
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
-from rl_orch.records import EvalReport, EventKind
+from rl_orch.records import EvalReport, EventKind, Run
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.stats import summarize
@@ -96,6 +97,11 @@ class FakeRunner:
 def a_spec(*overrides: str, env_id: str = "CartPole-v1") -> Spec:
     """A small valid spec."""
     return resolve({"env": {"id": env_id}}, overrides=overrides)
+
+
+def a_run(folder: Path, *overrides: str) -> Run:
+    """The run that a small spec makes in a folder."""
+    return record(a_spec(*overrides), run_id="run", path=folder, group=None, made_at=0.0)
 
 
 def a_report(

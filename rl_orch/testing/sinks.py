@@ -1,11 +1,14 @@
-"""A contract suite of every sink."""
+"""Contract suites of every sink, and of every tracker, whose sinks are made for runs."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_orch.io.trackers.pump import Sink
-from rl_orch.records import Event, EventKind
+from rl_orch.errors import BadInput
+from rl_orch.io.trackers.pump import Sink, Tracker
+from rl_orch.records import Event, EventKind, State
+from rl_orch.testing.fakes import a_run, a_spec
 
 
 class SinkContract(ABC):
@@ -46,6 +49,51 @@ class SinkContract(ABC):
         sink = self.make_sink(tmp_path)
         sink.flush()
         sink.close()
+
+
+class TrackerContract(SinkContract):
+    """The contract of every tracker: that of its sinks, and how it is chosen and told of runs."""
+
+    @abstractmethod
+    def make_tracker(self) -> Tracker:
+        """The tracker under test, as its entry point gives it."""
+
+    def make_options(self, folder: Path) -> Mapping[str, Any]:
+        """Options with which it keeps what it keeps in the folder, the directory of the run."""
+        return {}
+
+    def make_sink(self, folder: Path) -> Sink:
+        """A sink for a run in the folder."""
+        return self.make_tracker()(a_run(folder), a_spec(), self.make_options(folder))
+
+    def test_its_options_are_known_before_anything_is_spent(self, tmp_path: Path) -> None:
+        """Its own pass the check, another is refused as bad input."""
+        tracker, options = self.make_tracker(), self.make_options(tmp_path)
+        tracker.check(options)
+        try:
+            tracker.check({**options, "no-such-option": 1})
+        except BadInput:
+            return
+        raise AssertionError("an option that it cannot have was taken")
+
+    def test_another_sink_for_the_same_run_goes_on(self, tmp_path: Path) -> None:
+        """A process that takes over opens its own; what was kept stays."""
+        for step, value in ((8, 1.5), (16, 0.25)):
+            sink = self.make_sink(tmp_path)
+            sink.write([_event(EventKind.METRIC, "k", value, step=step)])
+            sink.flush()
+            sink.close()
+        assert self.read_back(tmp_path)["k"] == [(8, 1.5), (16, 0.25)]
+
+    def test_every_end_of_a_run_can_be_told(self, tmp_path: Path) -> None:
+        """Also that of a run whose checkpoint is gone by then."""
+        run = a_run(tmp_path)
+        for state in State:
+            sink = self.make_sink(tmp_path)
+            sink.write([_event(EventKind.CHECKPOINT, "saved", "step_1", step=1)])
+            sink.write([_event(EventKind.ARTIFACT, "video", "videos/gone.mp4", step=1)])
+            sink.flush()
+            sink.close(run.model_copy(update={"state": state}))
 
 
 def _event(kind: EventKind, key: str, value: Any, *, step: int) -> Event:

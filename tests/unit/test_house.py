@@ -22,7 +22,7 @@ TABLE = "rl_orch.plugins"
 FORMER = "rl_orch.former_names"
 
 IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {
-    "rl_orch.io.trackers.tensorboard": ("rl_orch.io.metrics.series",),
+    "rl_orch.io.trackers.tensorboard": (),
 }
 """Implementations of a seam, and who may import them besides the modules of their own folder."""
 

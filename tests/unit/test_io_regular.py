@@ -141,7 +141,7 @@ def test_notes_that_nobody_needs_count_as_none(tmp_path: Path, kind: str) -> Non
     with EventWriter(run.events, run="r", attempt=1) as writer:
         writer.emit(EventKind.METRIC, "loss", 1.5, step=1)
     assert [(each.key, each.values) for each in Index(tmp_path).query()] == [("loss", (1.5,))]
-    assert Pump(tmp_path, "memory", Memory()).stop().written == 1
+    assert Pump(tmp_path, "memory", Memory).stop().written == 1
     with reserved(tmp_path):
         pass
 

@@ -10,8 +10,10 @@ import pytest
 
 from rl_orch.errors import BadInput
 from rl_orch.io.run.events import EventWriter
-from rl_orch.io.trackers.pump import Delivered, Pump, Sink
-from rl_orch.records import Event
+from rl_orch.io.trackers import position
+from rl_orch.io.trackers.pump import Delivered, Pump, Sink, file_of
+from rl_orch.records import Event, EventKind, Run, State
+from rl_orch.testing import a_run
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
@@ -27,6 +29,7 @@ class Memory:
         self.failed = threading.Event()
         self.failures = 0
         self.closed = 0
+        self.ends: list[State | None] = []
 
     def write(self, batch: Sequence[Event]) -> None:
         if self.failing_writes:
@@ -40,8 +43,9 @@ class Memory:
             self._fail()
         self.flushed.set()
 
-    def close(self) -> None:
+    def close(self, end: Run | None = None) -> None:
         self.closed += 1
+        self.ends.append(None if end is None else end.state)
 
     def _fail(self) -> None:
         self.failures += 1
@@ -69,7 +73,7 @@ def emit(run_dir: Path, *values: Any, attempt: int = 1) -> None:
 
 
 def pump(run_dir: Path, sink: Sink, **options: Any) -> Pump:
-    return Pump(run_dir, "memory", sink, **({"poll_s": 0.001, "retry_s": 0.001} | options))
+    return Pump(run_dir, "memory", lambda: sink, **({"poll_s": 0.001, "retry_s": 0.001} | options))
 
 
 def test_every_event_reaches_the_sink_in_order(tmp_path: Path) -> None:
@@ -107,12 +111,12 @@ def test_a_note_that_cannot_be_read_means_from_the_beginning(tmp_path: Path, not
 
 
 def test_the_position_is_noted_only_after_a_flush(tmp_path: Path) -> None:
-    note = tmp_path / "sinks" / "memory.json"
+    path, note = tmp_path / "events.jsonl", tmp_path / "sinks" / "memory.json"
     emit(tmp_path, 1)
     pump(tmp_path, Memory(failing_flushes=10**9)).stop(0.05)
-    assert not note.exists()
+    assert position.status(tmp_path, "memory").behind_bytes == path.stat().st_size
     pump(tmp_path, Memory()).stop(PATIENCE_S)
-    assert json.loads(note.read_text())["offset"] == (tmp_path / "events.jsonl").stat().st_size
+    assert json.loads(note.read_text())["offset"] == path.stat().st_size
 
 
 def test_a_sink_that_fails_for_a_while_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
@@ -166,7 +170,7 @@ def test_a_sink_that_exits_the_program_is_a_failing_sink(tmp_path: Path) -> None
 
 def test_a_sink_that_cannot_close_is_an_error_without_a_loss(tmp_path: Path) -> None:
     class Stuck(Memory):
-        def close(self) -> None:
+        def close(self, end: Run | None = None) -> None:
             raise OSError("cannot close")
 
     emit(tmp_path, 1)
@@ -202,4 +206,120 @@ def test_late_events_of_a_superseded_attempt_are_left_out_even_by_the_next_pump(
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\0", "..", "ü"])
 def test_a_sink_is_never_named_outside_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput, match="cannot be named"):
-        Pump(tmp_path, name, Memory())
+        Pump(tmp_path, name, Memory)
+
+
+def ended(run_dir: Path) -> Run:
+    return a_run(run_dir).model_copy(update={"state": State.SUCCEEDED})
+
+
+def test_a_sink_that_cannot_be_opened_at_first_misses_nothing(tmp_path: Path) -> None:
+    sink, refusals = Memory(), [PermissionError("closed"), OSError("still closed")]
+
+    def opened() -> Sink:
+        if refusals:
+            raise refusals.pop()
+        return sink
+
+    emit(tmp_path, 1, 2)
+    running = Pump(tmp_path, "memory", opened, poll_s=0.001, retry_s=0.001)
+    assert sink.flushed.wait(PATIENCE_S)
+    assert running.stop(PATIENCE_S) == Delivered(written=2, dropped=0)
+    assert sink.taken == [1, 2]
+
+
+def test_the_position_of_a_sink_that_never_opened_does_not_move(tmp_path: Path) -> None:
+    def refused() -> Sink:
+        raise PermissionError("closed")
+
+    emit(tmp_path, 1, 2)
+    running = Pump(tmp_path, "memory", refused, once=True)
+    until(lambda: running.done)
+    assert running.stop() == Delivered(0, 2, "PermissionError: closed")
+    behind = position.status(tmp_path, "memory")
+    assert behind.behind_bytes == (tmp_path / "events.jsonl").stat().st_size
+    assert behind.error == "PermissionError: closed"
+    sink = Memory()
+    assert pump(tmp_path, sink).stop(PATIENCE_S) == Delivered(written=2, dropped=0)
+    assert position.status(tmp_path, "memory").error is None
+
+
+def test_a_sink_is_told_of_the_end_once_and_of_no_end_while_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    first, second = Memory(), Memory()
+    emit(tmp_path, 1)
+    pump(tmp_path, first).stop(PATIENCE_S)
+    assert (first.ends, position.status(tmp_path, "memory").told_end) == ([None], False)
+    running = pump(tmp_path, second)
+    running.finish(ended(tmp_path))
+    assert running.stop(PATIENCE_S).error is None
+    assert (second.ends, position.status(tmp_path, "memory").told_end) == ([State.SUCCEEDED], True)
+
+
+def test_an_end_that_a_sink_did_not_take_is_told_again(tmp_path: Path) -> None:
+    class Stuck(Memory):
+        def close(self, end: Run | None = None) -> None:
+            raise OSError("cannot close")
+
+    emit(tmp_path, 1)
+    running = pump(tmp_path, Stuck())
+    running.finish(ended(tmp_path))
+    running.stop(PATIENCE_S)
+    assert position.status(tmp_path, "memory").is_behind
+
+
+def test_two_pumps_of_one_name_do_not_deliver_at_once(tmp_path: Path) -> None:
+    first, second = Memory(), Memory()
+    emit(tmp_path, 1)
+    holder = pump(tmp_path, first)
+    assert first.flushed.wait(PATIENCE_S)
+    other = pump(tmp_path, second, once=True)
+    until(lambda: other.done)
+    assert "BlockingIOError" in str(other.stop().error)
+    holder.stop(PATIENCE_S)
+    assert (first.taken, second.taken) == ([1], [])
+
+
+def test_a_position_that_cannot_be_noted_is_told(tmp_path: Path) -> None:
+    (tmp_path / "sinks").write_text("a file where the folder belongs")
+    emit(tmp_path, 1)
+    delivered = pump(tmp_path, Memory()).stop(PATIENCE_S)
+    assert delivered.written == 1
+    assert delivered.error is not None
+    assert "not noted" in delivered.error
+
+
+def test_a_pump_without_a_name_notes_nothing_and_begins_near_the_end(tmp_path: Path) -> None:
+    sink = Memory()
+    emit(tmp_path, *range(10_000))
+    delivered = Pump(tmp_path, None, lambda: sink).stop(PATIENCE_S)
+    assert not (tmp_path / "sinks").exists()
+    assert delivered.dropped == 0
+    assert sink.taken == list(range(sink.taken[0], 10_000))
+    assert sink.taken[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "there"),
+    [
+        ("checkpoint", "step_1", True),
+        ("artifact", "videos/final.mp4", True),
+        ("artifact", "../outside", False),
+        ("artifact", "gone", False),
+        ("artifact", {"odd": 1}, False),
+        ("metric", "checkpoints", False),
+    ],
+)
+def test_an_event_of_a_file_says_where_it_is(
+    tmp_path: Path, kind: str, value: Any, there: bool
+) -> None:
+    folder = tmp_path / "run"
+    for path in (folder / "checkpoints" / "step_1", folder / "videos" / "final.mp4"):
+        path.mkdir(parents=True)
+    (tmp_path / "outside").touch()
+    event = Event(
+        seq=1, attempt=1, ts=0.0, run="run", step=0, kind=EventKind(kind), key="k", value=value
+    )
+    found = file_of(a_run(folder), event)
+    assert (found is not None and found.is_dir()) == there

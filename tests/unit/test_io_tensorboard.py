@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing import event_accumulator  # type: igno
 
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.trackers.pump import Delivered, Pump
-from rl_orch.io.trackers.tensorboard import TensorBoard
+from rl_orch.io.trackers.tensorboard import TensorBoardFiles
 from rl_orch.records import Event, EventKind
 
 
@@ -38,7 +38,7 @@ def shown(directory: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def shown_after(directory: Path, *written: Event) -> dict[str, list[tuple[int, float]]]:
-    sink = TensorBoard(directory)
+    sink = TensorBoardFiles(directory)
     sink.write(written)
     sink.flush()
     sink.close()
@@ -133,6 +133,6 @@ def test_a_pump_fills_tensorboard_from_the_event_file(tmp_path: Path) -> None:
         log.emit("state", "started", step=0, tags={"after": None})
         for step in range(2000):
             log.emit("metric", "k", step, step=step)
-    pump = Pump(tmp_path, "tensorboard", TensorBoard(tmp_path / "tensorboard"))
+    pump = Pump(tmp_path, "tensorboard", lambda: TensorBoardFiles(tmp_path / "tensorboard"))
     assert pump.stop(30.0) == Delivered(written=2001, dropped=0)
     assert shown(tmp_path / "tensorboard") == {"k": [(step, step) for step in range(2000)]}

@@ -73,6 +73,7 @@ NAMED = {
     "gates.no_regression": ALIASES,
     "gates.improvement": ALIASES,
     "schedule.after": st.lists(WORDS, max_size=5),
+    "store.trackers": st.sampled_from([[], ["tensorboard"], [{"name": "tensorboard", "k": [1]}]]),
     "runner.command": ARGUMENTS,
     "runner.policy": ARGUMENTS,
     "runner.env": st.dictionaries(KEYS, st.text(SIGNS, max_size=20)),

@@ -44,6 +44,7 @@ OTHER_VALUES: dict[str, Any] = {
     "resources.device": "mps",
     "resources.threads": 2,
     "schedule.after": ["first"],
+    "store.trackers": [],
     "runner.name": "elsewhere",
     "runner.command": ["another"],
     "runner.env": {"A": "b"},

@@ -87,5 +87,6 @@ def _document(shown: RunView) -> dict[str, Any]:
         "certificate": shown.certificate,
         "changes": shown.changes,
         "let_go": shown.let_go,
+        "trackers": shown.trackers,
         "checks": [] if verdict is None else verdict.checks,
     }

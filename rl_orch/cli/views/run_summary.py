@@ -96,6 +96,10 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
         yield "let go", let_go_sentence(shown.let_go)
     if shown.certificate is not None:
         yield "certificate", certificate_sentence(shown.certificate)
+    for tracker in shown.trackers:
+        if tracker.error or (tracker.is_behind and not shown.run.active):
+            why = tracker.error or "whoever delivered is gone; `rlctl up` goes on"
+            yield "tracker", f"{tracker.name} lacks {tracker.behind_bytes:,} bytes of events: {why}"
 
 
 def certificate_sentence(certificate: Certificate) -> str:

@@ -5,12 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rl_orch import plugins
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.errors import LeaseLost, RlctlError
 from rl_orch.io.machine import hardware
-from rl_orch.io.run.directory import RunDir
-from rl_orch.io.trackers.pump import Pump, Sink, Tee
 from rl_orch.records import Event, Run, State
 
 TICK_S = 0.1
@@ -54,46 +51,6 @@ def carry_out(
 def room(threads: int) -> int:
     """Number of runs of so many threads that this process's cores have room for."""
     return max(1, hardware.cores() // threads)
-
-
-class Pumps:
-    """The trackers of some runs. One that cannot even be opened is done without.
-
-    `also` makes a further sink for each run, which takes whatever it is given.
-    """
-
-    def __init__(self, also: Callable[[Run], Sink] | None = None) -> None:
-        self._also = also
-        self._open: dict[str, Pump] = {}
-
-    def follow(self, run: Run, _events: Sequence[Event]) -> None:
-        """Open the trackers of a run that has begun; close those of an ended one."""
-        if run.state is not State.QUEUED and run.active and run.id not in self._open:
-            self._open[run.id] = self._pump(run)
-        elif not run.active:
-            self._close(run.id)
-
-    def close(self) -> None:
-        """Deliver what is left."""
-        for run_id in list(self._open):
-            self._close(run_id)
-
-    def _close(self, run_id: str) -> None:
-        pump = self._open.pop(run_id, None)
-        lost = None if pump is None else pump.stop()
-        if lost is not None and (lost.dropped or lost.error):
-            LOG.warning("tracker lost %d events: %s", lost.dropped, lost.error)
-
-    def _pump(self, run: Run) -> Pump:
-        directory = RunDir.of(run)
-        sinks: list[Sink] = []
-        try:
-            sinks.append(plugins.load("trackers", "tensorboard")(directory.tensorboard))
-        except Exception as error:
-            LOG.warning("tracker not opened: tensorboard: %s", error)
-        if self._also is not None:
-            sinks.append(self._also(run))
-        return Pump(directory.path, "tensorboard", Tee(tuple(sinks)))
 
 
 def _tick_all(

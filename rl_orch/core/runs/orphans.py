@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_orch.core.runs import tracking
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
@@ -75,9 +76,12 @@ class Orphans:
             return self._as_last_known(run, store.obstacle)
         lease = pids.lease()
         try:
-            return self._taken(run, held_by, lease)
+            run = self._taken(run, held_by, lease)
         finally:
             pids.let_go(lease)
+        if not run.active:
+            tracking.deliver(run)
+        return run
 
     def looked_at(self, run: Run, lease: str) -> Run:
         """A run after one tick that starts nothing. What is known of it is kept for the next."""

@@ -120,7 +120,7 @@ def _index(path: Path) -> Any:
 
 def _write_tensorboard(source: Path, folder: Path) -> None:
     history = folded(source, (EventKind.EPISODE, *names.NUMERIC))
-    with closing(plugins.load("trackers", "tensorboard")(folder)) as sink:
+    with closing(plugins.part("tensorboard files").TensorBoardFiles(folder)) as sink:
         while batch := [*islice(history, _BATCH)]:
             sink.write(batch)
             sink.flush()

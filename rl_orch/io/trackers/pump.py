@@ -3,24 +3,26 @@
 A sink can be slow, dead or restarted; the run does not notice, and what was dropped is counted.
 """
 
-import json
-import os
+import fcntl
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, BinaryIO, Protocol
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.io.files import private, regular
 from rl_orch.io.run import events
-from rl_orch.records import Event
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.trackers import position
+from rl_orch.io.trackers.position import Position
+from rl_orch.records import Event, EventKind, Run
+from rl_orch.spec.model import Spec
 
 _SLICE = 1024
-_CHUNK_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -28,7 +30,8 @@ class Sink(Protocol):
     """A place where events go. It may raise, and is asked again later.
 
     Events can come a second time: those of a batch that was refused, and those that a process which
-    died had flushed, but not noted.
+    died had flushed, but not noted. Events of kind `checkpoint` and `artifact` tell of files:
+    `file_of` says where each is.
     """
 
     def write(self, batch: Sequence[Event]) -> None:
@@ -37,31 +40,36 @@ class Sink(Protocol):
     def flush(self) -> None:
         """Return once every event taken is where it belongs."""
 
-    def close(self) -> None:
-        """Let go of everything. Called once, after the last flush."""
+    def close(self, end: Run | None = None) -> None:
+        """Let go of everything. Called once, after the last flush.
+
+        `end` is the run as it has ended; None while it goes on, or is yet to be gone on with.
+        """
 
 
-@dataclass(frozen=True, slots=True)
-class Tee:
-    """Several sinks as one, told in their order. A batch that one refuses comes again, so only
-    the first may refuse any."""
+class Tracker(Protocol):
+    """A kind of sink, found by its name in `store.trackers`.
 
-    sinks: tuple[Sink, ...]
+    The run has what names it elsewhere (parent, role, tags), the spec its parameters.
+    """
 
-    def write(self, batch: Sequence[Event]) -> None:
-        """Tell all of them."""
-        for sink in self.sinks:
-            sink.write(batch)
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `BadInput` if it does not take these options."""
 
-    def flush(self) -> None:
-        """Return once all of them have kept what they took."""
-        for sink in self.sinks:
-            sink.flush()
+    def __call__(self, run: Run, spec: Spec, options: Mapping[str, Any]) -> Sink:
+        """The sink of a run: opened now, and again whenever another process goes on with it."""
 
-    def close(self) -> None:
-        """Close all of them."""
-        for sink in self.sinks:
-            sink.close()
+
+def file_of(run: Run, event: Event) -> Path | None:
+    """The file or folder that an event tells of, if it is in the run's directory still."""
+    if event.kind not in (EventKind.CHECKPOINT, EventKind.ARTIFACT):
+        return None
+    root = Path(run.path).resolve()
+    folder = RunDir(root).checkpoints if event.kind is EventKind.CHECKPOINT else root
+    with suppress(OSError, ValueError, TypeError):
+        path = (folder / event.value).resolve(strict=True)
+        return path if path.is_relative_to(root) else None
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +82,56 @@ class Delivered:
 
 
 class Pump:
-    """A thread that follows the event file of a run into one sink.
+    """A thread that opens one sink and follows the event file of a run into it.
 
     Its position is noted in `sinks/<name>.json` of the run directory after each flush, and the next
-    pump of that name goes on from there. What a superseded attempt wrote late is left out.
+    pump of that name goes on from there; two at once are kept apart by a lock. A pump without a
+    name notes nothing, and begins near the end. What a superseded attempt wrote late is left out.
+    One that tries `once` gives up at the first error.
     """
 
     def __init__(
         self,
         run_dir: Path,
-        name: str,
-        sink: Sink,
+        name: str | None,
+        opener: Callable[[], Sink],
         *,
+        once: bool = False,
         poll_s: float = 0.5,
         retry_s: float = 0.5,
         longest_retry_s: float = 30.0,
     ) -> None:
-        if not _NAME.fullmatch(name):
+        if name is not None and not _NAME.fullmatch(name):
             raise BadInput(f"a sink cannot be named {name!r}; letters, digits, . _ - only")
+        self.name = name or "memory"
         self._events = run_dir / "events.jsonl"
-        self._note = run_dir / "sinks" / f"{name}.json"
-        self._sink = sink
+        self._note = None if name is None else position.note_file(run_dir, name)
+        self._opener = opener
+        self._once = once
         self._poll_s = poll_s
         self._retry_s = retry_s
         self._longest_retry_s = longest_retry_s
-        self._progress = _read_note(self._note)
+        self._progress = Position()
+        self._lock: BinaryIO | None = None
         self._error: str | None = None
+        self._end: Run | None = None
         self._stopping = threading.Event()
         self._gave_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sink {name}", daemon=True)
         self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether all was delivered or given up."""
+        return not self._thread.is_alive()
+
+    def finish(self, end: Run | None = None) -> None:
+        """Deliver what is left and close the sink, however long that takes; returns at once.
+
+        `end` is the run, if it has ended.
+        """
+        self._end = end
+        self._stopping.set()
 
     def stop(self, timeout_s: float = 5.0) -> Delivered:
         """Deliver what is left and close the sink; or give up when the time is over.
@@ -116,19 +144,49 @@ class Pump:
         progress, error = self._progress, self._error
         if self._thread.is_alive() and error is None:
             error = f"the sink was not done within {timeout_s:g} s"
-        return Delivered(progress.written, _count_lines(self._events, progress.offset), error)
+        return Delivered(
+            progress.written, position.lines_after(self._events, progress.offset), error
+        )
 
     def _run(self) -> None:
+        sinks: list[Sink] = []
+        if self._insist(partial(self._begin, sinks)):
+            self._follow(sinks[0])
+        if self._lock is not None:
+            self._lock.close()
+
+    def _begin(self, sinks: list[Sink]) -> None:
+        """Open the sink, where nobody else delivers to it, and read how far it has come."""
+        if self._note is None:
+            self._progress = position.near_end(self._events)
+        else:
+            self._take_lock(self._note.with_suffix(".lock"))
+            self._progress = position.read(self._note)
+        sinks.append(self._opener())
+
+    def _take_lock(self, path: Path) -> None:
+        """Be the only pump here, or raise; without a lock where no file can be made."""
+        if self._lock is None:
+            with suppress(OSError, Damaged):
+                private.inner_folder(path.parent)
+                self._lock = regular.appender(path)
+        if self._lock is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _follow(self, sink: Sink) -> None:
+        self._keep(self._progress)
         while not self._gave_up.is_set():
             stopping = self._stopping.is_set()
             batch = self._next_batch()
             if batch.offset != self._progress.offset:
-                self._deliver(batch)
+                self._deliver(sink, batch)
             elif stopping:
                 break
             else:
                 self._stopping.wait(self._poll_s)
-        self._succeeds(self._sink.close)
+        end = None if self._gave_up.is_set() else self._end
+        if self._succeeds(partial(sink.close, end)) and end is not None:
+            self._keep(replace(self._progress, ended=True))
 
     def _next_batch(self) -> events.Tail:
         try:
@@ -137,28 +195,30 @@ class Pump:
             self._error = str(error)
             return events.Tail((), self._progress.offset)
 
-    def _deliver(self, batch: events.Tail) -> None:
+    def _deliver(self, sink: Sink, batch: events.Tail) -> None:
         """Write and flush a batch, however often that takes; leave it undone if time is over."""
         attempt, timely = events.in_time(batch.events, self._progress.attempt)
-        taken = self._insist(partial(self._sink.write, timely))
-        if not taken or not self._insist(self._sink.flush):
-            return
-        written = self._progress.written + len(timely)
-        self._progress = _Progress(batch.offset, attempt, written)
-        with suppress(OSError):
-            _write_note(self._note, self._progress)
+        if self._insist(partial(sink.write, timely)) and self._insist(sink.flush):
+            written = self._progress.written + len(timely)
+            self._keep(Position(batch.offset, attempt, written))
 
     def _insist(self, action: Callable[[], None]) -> bool:
         """Whether the action succeeded before time was over; it is repeated until then."""
         delay_s = self._retry_s
         while not self._gave_up.is_set():
+            before = self._error
             if self._succeeds(action):
                 self._error = None
                 return True
-            if self._stopping.is_set():
-                self._gave_up.wait(self._retry_s)
-            else:
-                self._stopping.wait(delay_s)
+            if self._error != before:
+                self._keep(self._progress, self._error)
+            if self._once:
+                self._gave_up.set()
+            elif self._stopping.is_set():
+                self._gave_up.wait(delay_s)
+            elif self._stopping.wait(delay_s):
+                delay_s = self._retry_s
+                continue
             delay_s = min(2 * delay_s, self._longest_retry_s)
         return False
 
@@ -170,36 +230,11 @@ class Pump:
             return False
         return True
 
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """The progress of a pump: a byte offset, and the newest attempt that had started there."""
-
-    offset: int
-    attempt: int
-    written: int = 0
-
-
-def _read_note(path: Path) -> _Progress:
-    """The progress that was noted; the beginning if there is no note, or none that can be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        match json.loads(regular.read(path)):
-            case {"offset": int(offset), "attempt": int(attempt)} if offset >= 0:
-                return _Progress(offset, attempt)
-    return _Progress(0, 0)
-
-
-def _write_note(path: Path, progress: _Progress) -> None:
-    private.inner_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    note = {"offset": progress.offset, "attempt": progress.attempt}
-    regular.write(temporary, json.dumps(note).encode())
-    os.replace(temporary, path)
-
-
-def _count_lines(path: Path, offset: int) -> int:
-    """The complete lines after an offset, counted without a look at what they say."""
-    with suppress(OSError), regular.reader(path) as file:
-        file.seek(offset)
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
-    return 0
+    def _keep(self, progress: Position, error: str | None = None) -> None:
+        """Note how far the sink has come. Where that cannot be noted, this is the error."""
+        self._progress = progress
+        try:
+            if self._note is not None:
+                position.write(self._note, progress, error)
+        except OSError as problem:
+            self._error = error or f"its position is not noted: {problem}"

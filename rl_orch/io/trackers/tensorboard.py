@@ -9,25 +9,28 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
-import google_crc32c
 from tensorboard.compat.proto import event_pb2  # type: ignore[import-untyped]
 
+from rl_orch.errors import BadInput
 from rl_orch.io.files import private
+from rl_orch.io.files.tfrecords import masked_crc
 from rl_orch.io.metrics import names
 from rl_orch.io.run import events
-from rl_orch.records import Event
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import Event, Run
+from rl_orch.spec.model import Spec
 
 _VERSION = "brain.Event:2"
-_MASK = 0xA282EAD8
 _NUMBERS = itertools.count()
 
 
-class TensorBoard:
+class TensorBoardFiles:
     """A sink that writes for TensorBoard: numeric metrics, logs and evaluations under their keys,
     and episodes as `charts/episodic_return` and `charts/episodic_length`.
 
@@ -65,7 +68,7 @@ class TensorBoard:
             written = self._file.write(self._pending)
             del self._pending[: written or 0]
 
-    def close(self) -> None:
+    def close(self, end: Run | None = None) -> None:
         """Write what is left and close the file."""
         try:
             self.flush()
@@ -84,14 +87,22 @@ class TensorBoard:
         self._pending += _length(len(data)) + data + struct.pack("<I", masked_crc(data))
 
 
+class TensorBoard(TensorBoardFiles):
+    """The tracker `tensorboard`: files in the folder of that name in the run's directory."""
+
+    def __init__(self, run: Run, spec: Spec, options: Mapping[str, Any]) -> None:
+        self.check(options)
+        super().__init__(RunDir.of(run, spec).tensorboard)
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> None:
+        """There are none."""
+        if options:
+            raise BadInput(f"the tracker tensorboard has no option {next(iter(options))!r}")
+
+
 @lru_cache
 def _length(count: int) -> bytes:
     """The beginning of a record of so many bytes. Few lengths occur, and they occur often."""
     length = struct.pack("<Q", count)
     return length + struct.pack("<I", masked_crc(length))
-
-
-def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and shifted as the format of TensorFlow's records asks for."""
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, types_pb2  # type: ignore[import-untyped]
 
 from rl_orch.io.files import regular
-from rl_orch.io.trackers.tensorboard import masked_crc
+from rl_orch.io.files.tfrecords import masked_crc
 
 RECORD_BYTES = 64 << 10
 """A record of scalars takes far less; pictures and histograms that take more are not looked at."""

@@ -1,0 +1,128 @@
+"""The trackers of runs: which of them a spec names, and the pumps that carry events to each."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rl_orch import plugins
+from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.trackers import position
+from rl_orch.io.trackers.pump import Pump, Sink
+from rl_orch.records import Event, Run, State, TrackerStatus
+from rl_orch.spec.model import Spec
+from rl_orch.spec.operations import TRACKERS, TrackerChoice
+
+LAST_EFFORT_S = 5.0
+"""How long whoever closes its pumps waits for all of them."""
+
+LOG = logging.getLogger(__name__)
+
+
+def check(spec: Spec) -> None:
+    """Raise if a tracker of the spec cannot be loaded, or does not take its options."""
+    for choice in spec.store.chosen_trackers:
+        if choice.options or choice.name not in TRACKERS:
+            try:
+                plugins.load("trackers", choice.name).check(choice.options)
+            except (RlctlError, ImportError) as error:
+                said = f"store.trackers: {choice.name}: {error}"
+                raise BadInput(said, path="store.trackers") from error
+
+
+def statuses(run: Run, spec: Spec) -> tuple[TrackerStatus, ...]:
+    """How far each tracker of a run has come."""
+    names = [choice.name for choice in spec.store.chosen_trackers]
+    return tuple(position.status(Path(run.path), name) for name in names)
+
+
+def deliver(run: Run) -> None:
+    """Try once to bring the trackers of an ended run up to date."""
+    pumps = Pumps(once=True)
+    pumps.follow(run)
+    pumps.close()
+
+
+class Pumps:
+    """The pumps of some runs, one for each tracker. They are waited for by `close` alone.
+
+    A tracker that cannot be opened or fails is tried again, and misses nothing. `also` makes a
+    further sink for each run at work, which has no position. With `once`, nothing is tried again.
+    """
+
+    def __init__(self, also: Callable[[Run], Sink] | None = None, *, once: bool = False) -> None:
+        self._also = also
+        self._once = once
+        self._open: dict[str, list[Pump]] = {}
+        self._ending: list[tuple[str, Pump]] = []
+
+    def follow(self, run: Run, _events: Sequence[Event] = (), spec: Spec | None = None) -> None:
+        """Open the pumps of a run that has begun; let those of an ended one deliver the rest."""
+        self._tell_of_done()
+        if not run.active:
+            self._finish(run, spec)
+        elif run.state is not State.QUEUED and run.id not in self._open:
+            self._open[run.id] = self._pumps(run, spec)
+            if self._also is not None:
+                self._open[run.id].append(Pump(Path(run.path), None, partial(self._also, run)))
+
+    def catch_up(self, runs: Iterable[Run]) -> None:
+        """Go on with ended runs whose notes say that a tracker is yet to get something."""
+        for run in runs:
+            path = Path(run.path)
+            if any(position.status(path, n).is_behind for n in position.noted_trackers(path)):
+                self.follow(run)
+
+    def close(self) -> None:
+        """Deliver what is left, as far as that goes in a moment."""
+        for run_id, pumps in self._open.items():
+            for pump in pumps:
+                pump.finish()
+                self._ending.append((run_id, pump))
+        self._open.clear()
+        deadline = time.monotonic() + LAST_EFFORT_S
+        for run_id, pump in self._ending:
+            _tell(run_id, pump, max(0.0, deadline - time.monotonic()))
+        self._ending.clear()
+
+    def _finish(self, run: Run, spec: Spec | None) -> None:
+        pumps = self._open.pop(run.id, [])
+        if not pumps and all(run_id != run.id for run_id, _ in self._ending):
+            pumps = self._pumps(run, spec, behind=True)
+        for pump in pumps:
+            pump.finish(run)
+            self._ending.append((run.id, pump))
+
+    def _pumps(self, run: Run, spec: Spec | None, *, behind: bool = False) -> list[Pump]:
+        """A pump for each tracker of a run, or for those alone that are behind."""
+        path = Path(run.path)
+        try:
+            spec = RunDir.of(run, spec).spec()
+        except RlctlError as error:
+            LOG.warning("no tracker is told of %s: %s", run.id, error)
+            return []
+        return [
+            Pump(path, choice.name, partial(_opened, run, spec, choice), once=self._once)
+            for choice in spec.store.chosen_trackers
+            if not behind or position.status(path, choice.name).is_behind
+        ]
+
+    def _tell_of_done(self) -> None:
+        for run_id, pump in self._ending:
+            if pump.done:
+                _tell(run_id, pump)
+        self._ending = [(run_id, pump) for run_id, pump in self._ending if not pump.done]
+
+
+def _opened(run: Run, spec: Spec, choice: TrackerChoice) -> Sink:
+    sink: Sink = plugins.load("trackers", choice.name)(run, spec, choice.options)
+    return sink
+
+
+def _tell(run_id: str, pump: Pump, timeout_s: float = 0.0) -> None:
+    """Log what a pump has not delivered, once it is done or the time is over."""
+    lost = pump.stop(timeout_s)
+    if lost.dropped or lost.error:
+        LOG.warning("%s: %s lacks %d events: %s", run_id, pump.name, lost.dropped, lost.error)

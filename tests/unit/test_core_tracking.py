@@ -1,0 +1,198 @@
+"""Trackers of runs: each has its own position, and misses nothing of what happened without it."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.ports import Task
+from rl_orch.core.queue.scheduler import Capacity
+from rl_orch.core.runs import tracking
+from rl_orch.core.service import RunService
+from rl_orch.core.store.tables import RUNS
+from rl_orch.errors import BadInput, SpecInvalid
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.trackers import position
+from rl_orch.records import Run, State
+from rl_orch.spec.resolve import resolve
+from rl_orch.testing import FakeRunner, Script, a_spec, trains_to
+from tests.integration.conftest import until
+from tests.unit.test_io_tensorboard import shown
+from tests.unit.test_service import DEAD
+
+TRAINS = trains_to([500.0] * 10)
+CURVES = {"eval/mean_return": [(100, 500.0)]}
+CHOSEN = "store.trackers=[tensorboard,{name:jsonlines,file:numbers.jsonl}]"
+
+
+@pytest.fixture
+def jsonlines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second tracker, installed as a package would be."""
+    metadata = tmp_path / "site" / "more_trackers-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Name: more-trackers\nVersion: 1.0\n")
+    points = "[rl_orch.trackers]\njsonlines = tests.contract.test_sinks:JsonLines\n"
+    (metadata / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+def in_the_way(script: Script) -> Script:
+    """A file in place of TensorBoard's folder, before anything is told."""
+
+    def blocked(directory: RunDir, task: Task) -> int:
+        if task.checkpoint is None:
+            directory.tensorboard.write_text("in the way")
+        return script(directory, task)
+
+    return blocked
+
+
+def numbers(run: Run) -> dict[str, list[tuple[int, float]]]:
+    return shown(RunDir.of(run).tensorboard)
+
+
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "LAST_EFFORT_S", 0.0)
+
+
+def served(home: Path, condition: Callable[[], bool]) -> None:
+    """A service of a home, until the condition holds."""
+    verbs = Orchestrator(home, FakeRunner(TRAINS), resident=True)
+    service = RunService(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
+    ends = threading.Event()
+    thread = threading.Thread(target=service.run, args=(ends,))
+    thread.start()
+    try:
+        until(condition)
+    finally:
+        ends.set()
+        thread.join()
+
+
+def test_a_tracker_that_could_not_be_opened_gets_all_from_the_next_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    run = local.launch(a_spec()).run
+    monkeypatch.undo()
+    assert run.state is State.SUCCEEDED
+    (lacking,) = local.show(run.id).trackers
+    assert lacking.behind_bytes == RunDir.of(run).events.stat().st_size
+    tracking.deliver(run)
+    (lacking,) = local.show(run.id).trackers
+    assert lacking.is_behind
+    assert "FileExistsError" in str(lacking.error)
+    RunDir.of(run).tensorboard.unlink()
+    served(tmp_path, lambda: not local.show(run.id).trackers[0].is_behind)
+    assert numbers(run) == CURVES
+    assert local.show(run.id).trackers[0].error is None
+
+
+def test_a_tracker_that_is_mended_while_a_service_is_up_gets_all_of_an_ended_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    run = local.launch(a_spec()).run
+    pumps = tracking.Pumps()
+    pumps.follow(run)
+    until(lambda: local.show(run.id).trackers[0].error is not None)
+    RunDir.of(run).tensorboard.unlink()
+    until(lambda: not local.show(run.id).trackers[0].is_behind)
+    pumps.follow(run)
+    assert numbers(run) == CURVES
+
+
+def test_whoever_finds_that_a_run_has_ended_unwatched_delivers_the_rest(tmp_path: Path) -> None:
+    runner = FakeRunner(TRAINS, at_once=False)
+    verbs = Orchestrator(tmp_path, runner, resident=True)
+    service = RunService(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
+    (run,) = verbs.submit(a_spec()).runs
+    service.tick()
+    service._pumps.close()  # As if it had died.
+    runner.finish()
+    with verbs.store.writing() as connection:
+        connection.execute(sa.update(RUNS).values(lease=DEAD))
+    local = Orchestrator(tmp_path, runner)
+    ended = local.get(run.id)
+    assert not ended.active
+    assert numbers(run) == CURVES
+    assert not local.show(run.id).trackers[0].is_behind
+
+
+@pytest.mark.usefixtures("jsonlines")
+def test_each_tracker_has_a_position_and_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    hurried(monkeypatch)
+    run = local.launch(a_spec(CHOSEN)).run
+    tracking.deliver(run)
+    blocked, written = local.show(run.id).trackers
+    monkeypatch.undo()
+    tracking.deliver(run)
+    blocked, written = local.show(run.id).trackers
+    assert (blocked.name, blocked.is_behind) == ("tensorboard", True)
+    assert (written.name, written.is_behind, written.error) == ("jsonlines", False, None)
+    lines = (RunDir.of(run).path / "numbers.jsonl").read_text().splitlines()
+    assert ["eval/mean_return", 500.0, 100] in [json.loads(line) for line in lines]
+
+
+def test_a_run_without_trackers_has_none(tmp_path: Path) -> None:
+    local = Orchestrator(tmp_path, FakeRunner(TRAINS))
+    run = local.launch(a_spec("store.trackers=[]")).run
+    assert local.show(run.id).trackers == ()
+    assert not RunDir.of(run).tensorboard.exists()
+
+
+def test_runs_of_an_earlier_release_lack_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sinks").mkdir()
+    (tmp_path / "events.jsonl").write_text("{}\n")
+    (tmp_path / "sinks" / "tensorboard.json").write_text('{"offset": 3, "attempt": 1}')
+    assert not position.status(tmp_path, "tensorboard").is_behind
+
+
+@pytest.mark.parametrize(
+    ("trackers", "hint"),
+    [
+        (["tensorbord"], "Did you mean tensorboard?"),
+        (["somewhere-else"], None),
+        ([{"name": "tensorbord", "x": 1}], "Did you mean tensorboard?"),
+        (["tensorboard", "tensorboard"], None),
+        ([{"x": 1}], None),
+        ([{"name": 3}], None),
+        ([3], None),
+    ],
+)
+def test_a_tracker_that_there_is_not_is_refused_by_the_spec(
+    trackers: list[object], hint: str | None
+) -> None:
+    with pytest.raises(SpecInvalid) as caught:
+        resolve({"env.id": "CartPole-v1", "store.trackers": trackers})
+    (problem,) = caught.value.problems
+    assert problem.path == "store.trackers"
+    assert hint is None or problem.hint == hint
+
+
+def test_options_that_a_tracker_has_not_are_refused_before_anything_is_spent(
+    tmp_path: Path,
+) -> None:
+    local = Orchestrator(tmp_path, FakeRunner(TRAINS))
+    with pytest.raises(BadInput) as caught:
+        local.check(a_spec("store.trackers=[{name:tensorboard,colour:red}]"))
+    assert caught.value.path == "store.trackers"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "written", ["tensorboard", ["tensorboard"], {"name": "tensorboard"}, [{"name": "tensorboard"}]]
+)
+def test_a_tracker_without_options_is_its_name(written: object) -> None:
+    spec = resolve({"env.id": "CartPole-v1", "store.trackers": written})
+    assert spec.store.trackers == ("tensorboard",)
+    assert spec == a_spec()
