@@ -34,7 +34,6 @@ PARTS = {
     "kernel compiler": "rl_orch.rl.jit",
     "kernel engine": "rl_orch.rl.kernels.engine",
     "kernel layers": "rl_orch.rl.kernels.precompile",
-    "local runner": "rl_orch.runners.local",
     "metric index": "rl_orch.io.metrics.index",
     "native dynamics": "rl_orch.rl.envs.native.dynamics",
     "orchestrator": "rl_orch.orchestrator",

@@ -18,6 +18,7 @@ from rl_orch.records import (
     ModelVersion,
     Record,
     Run,
+    RunnerCapabilities,
     RunView,
     Service,
     Token,
@@ -286,6 +287,12 @@ class OptionList(Record):
     """Every option of a spec, as `rlctl options --json` has them."""
 
     options: list[dict[str, Any]]
+
+
+class RunnerList(Record):
+    """The runners that a spec may name, with what each can do."""
+
+    runners: tuple[RunnerCapabilities, ...]
 
 
 class ServiceList(Record):

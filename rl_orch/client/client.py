@@ -32,6 +32,7 @@ from rl_orch.records import (
     Group,
     History,
     Run,
+    RunnerCapabilities,
     RunView,
     Submission,
 )
@@ -145,6 +146,11 @@ class Client:
     def _folders(self, spec: Spec) -> list[str]:
         """The folders that modules are found in, where the spec names any."""
         return self._module_path if any(one.module for one in code.named_by(spec)) else []
+
+    def runners(self) -> tuple[RunnerCapabilities, ...]:
+        """The runners that a spec may name there, each with what it can do."""
+        rows = self._link.get("/runners")["runners"]
+        return tuple(RunnerCapabilities.model_validate(row) for row in rows)
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, by default the newest first, each as it really is at this moment."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.spec.model import Spec
+from rl_orch.spec.runner_traits import RunnerTraits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,14 @@ class Exit:
 
 
 class Runner(Protocol):
-    """Execution of runs. A handle is an opaque string that outlives this process."""
+    """Execution of runs. A handle is an opaque string that outlives this process.
+
+    Its class has the `traits`, so that they are known before there is one.
+    """
+
+    @property
+    def traits(self) -> RunnerTraits:
+        """What it can do, and what it asks for."""
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out; else what would be, with nothing left open.

@@ -48,9 +48,19 @@ from rl_orch.io.run import command_socket, history, logs
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Tail, tail
 from rl_orch.io.run.logs import LogPart
-from rl_orch.records import Checkpoint, EventKind, Group, History, Run, RunView, State, Submission
+from rl_orch.records import (
+    Checkpoint,
+    EventKind,
+    Group,
+    History,
+    Run,
+    RunnerCapabilities,
+    RunView,
+    State,
+    Submission,
+)
 from rl_orch.records.queries import Page, Query, QueryRows
-from rl_orch.spec import code
+from rl_orch.spec import code, runner_traits
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
@@ -147,6 +157,11 @@ class Verbs:
         ids, drafted = self._created(spec, key=key, digest=digest, module_path=module_path)
         submission = self._submission(ids, repeated=ids != drafted.ids)
         return submission.model_copy(update={"warnings": tuple(map(str, warnings))})
+
+    def runners(self) -> tuple[RunnerCapabilities, ...]:
+        """The runners that a spec may name here, each with what it can do."""
+        names = plugins.names("runners")
+        return tuple(RunnerCapabilities(name=n, traits=runner_traits.of(n)) for n in names)
 
     def ls(self, query: Query | None = None) -> Page:
         """Runs, each as it really is at this moment."""

@@ -27,7 +27,7 @@ from rl_orch.records.reports import (
     Verdicts,
 )
 from rl_orch.records.runs import Attempt, Checkpoint, Group, LetGo, Run, State, Submission
-from rl_orch.records.service import Service, Token
+from rl_orch.records.service import RunnerCapabilities, Service, Token
 from rl_orch.records.views import Episodes, EpisodeSummary, History, RunView, TrackerStatus
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "Retirement",
     "Run",
     "RunView",
+    "RunnerCapabilities",
     "Service",
     "State",
     "Stopping",

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from rl_orch.records.record import Record
+from rl_orch.spec.runner_traits import RunnerTraits
 
 
 class Token(Record):
@@ -25,3 +26,10 @@ class Service(Record):
     url: str
     beat: int
     started_at: float
+
+
+class RunnerCapabilities(Record):
+    """A runner that a spec may name, and what it can do."""
+
+    name: str
+    traits: RunnerTraits

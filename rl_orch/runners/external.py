@@ -10,6 +10,7 @@ from rl_orch.errors import SpecInvalid
 from rl_orch.io.processes.one_shot import OneShotWorker, check_question, checked, problems_in
 from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.spec.model import Spec
+from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.external import program
 
 CHECK = ("check served policy",)
@@ -18,6 +19,7 @@ CHECK = ("check served policy",)
 class ExternalRunner(ProcessRunner):
     """Starts the program of a spec under a run process of ours."""
 
+    traits = BUILT_IN["external"]
     trainer = "train external"
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:

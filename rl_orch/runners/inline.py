@@ -13,12 +13,15 @@ from rl_orch.rl.engine import resolve_auto
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
+from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.train import run_attempt
 
 
 class InlineRunner:
     """Carries each task out before `start` returns; a handle is the number of the task."""
+
+    traits = BUILT_IN["inline"]
 
     def __init__(self) -> None:
         self._exits: list[Exit] = []

@@ -36,6 +36,7 @@ from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup
+from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.warm.loaded import OUTDATED
 from rl_orch.worker.warm.standby import ACCEPTED, MESSAGE_BYTES, READY
 
@@ -55,6 +56,7 @@ LOADS_WITHIN_S = 30.0
 class LocalRunner(ProcessRunner):
     """Trains with this package, in this interpreter, with as many standbys ready as asked for."""
 
+    traits = BUILT_IN["local"]
     trainer = "train"
 
     def __init__(self, *, standbys: int = 0) -> None:

@@ -42,7 +42,10 @@ SETTLING = 5
 def problems(spec: Spec) -> Iterator[Problem]:
     """Every combination of options in the spec that cannot work."""
     yield from _last_seed(spec)
-    yield from _external(spec) if spec.runner.name == "external" else _native(spec)
+    traits = spec.runner.traits
+    yield from _native(spec) if traits.trains_here else ()
+    yield from _program(spec) if traits.needs_consent else _no_program(spec)
+    yield from _gpu(spec) if traits.needs_gpu else ()
     yield from _bounds(spec, "obs.clip_range")
     yield from _bounds(spec, "train.clip_reward")
     yield from _episodes_to_judge(spec)
@@ -113,7 +116,7 @@ def value_at(spec: Spec, path: str) -> Any:
 def unread(spec: Spec) -> list[str]:
     """A sentence for each option that is set, but that the algorithm does not read."""
     traits = BUILT_IN.get(spec.agent.algorithm)
-    if traits is None or spec.runner.name == "external":
+    if traits is None or not spec.runner.traits.trains_here:
         return []
     readable = traits.reads | ALWAYS_READ | set(traits.defaults)
     others = [
@@ -210,6 +213,10 @@ def _native(spec: Spec) -> Iterator[Problem]:
     yield from _entropy(spec)
     if spec.agent.algorithm in BUILT_IN:
         yield from pairing(spec, BUILT_IN[spec.agent.algorithm])
+
+
+def _no_program(spec: Spec) -> Iterator[Problem]:
+    """Options of a program, where none is run."""
     for name in ("command", "policy", "tensorboard"):
         if value := getattr(spec.runner, name):
             value = list(value) if isinstance(value, tuple) else value
@@ -219,7 +226,7 @@ def _native(spec: Spec) -> Iterator[Problem]:
             yield Problem(f"runner.{name}", value, message, hint)
 
 
-def _external(spec: Spec) -> Iterator[Problem]:
+def _program(spec: Spec) -> Iterator[Problem]:
     """Problems with training by a program that knows nothing of us."""
     if not spec.runner.command:
         message = "runner.command is missing; an external run needs a program"
@@ -236,6 +243,12 @@ def _external(spec: Spec) -> Iterator[Problem]:
         if value := getattr(spec.gates, name):
             message = f"gates.{name} asks for a bundle, and an external program's policy has none"
             yield Problem(f"gates.{name}", value, message, "Leave it out.")
+
+
+def _gpu(spec: Spec) -> Iterator[Problem]:
+    if spec.gpus == 0:
+        message = f"resources.gpus is 0, but runner.name {spec.runner.name!r} needs a GPU"
+        yield Problem("resources.gpus", 0, message, "Set it to 1.")
 
 
 def _last_seed(spec: Spec) -> Iterator[Problem]:
@@ -389,7 +402,7 @@ def _aliases(spec: Spec) -> Iterator[Problem]:
 def _evaluations_to_settle(spec: Spec) -> Iterator[Problem]:
     """Convergence is read from evaluations, which an external program makes when it likes."""
     every, total = spec.eval.every, spec.train.total_timesteps
-    if not spec.gates.converged or spec.runner.name == "external":
+    if not spec.gates.converged or not spec.runner.traits.trains_here:
         return
     first, last = -(-2 * total // (3 * every)), (total - 1) // every
     late = max(0, last - first + 1) + 1  # The end is always evaluated.

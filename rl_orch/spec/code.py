@@ -35,7 +35,7 @@ class NamedCode:
 def named_by(spec: Spec) -> list[NamedCode]:
     """The code that a spec names."""
     modules = list(named_in(spec.model_dump(mode="json")))
-    if spec.runner.name == "local":
+    if not spec.runner.traits.privileged:
         return modules
     return [NamedCode("runner.name", spec.runner.name, None), *modules]
 

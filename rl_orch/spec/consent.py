@@ -14,7 +14,7 @@ OWN_FOLDER = "a folder of the run's own"
 
 def is_needed(spec: Spec) -> bool:
     """Whether the spec would run a program that is not part of this package."""
-    return spec.runner.name == "external"
+    return spec.runner.traits.needs_consent
 
 
 def preview(spec: Spec) -> list[str]:

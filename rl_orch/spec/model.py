@@ -106,7 +106,7 @@ class Spec(OptionGroup):
     @property
     def algo(self) -> str:
         """What learns: the algorithm, or the runner where a program of its own does."""
-        return "external" if self.runner.name == "external" else self.agent.algorithm
+        return self.agent.algorithm if self.runner.traits.trains_here else self.runner.name
 
     @property
     def cpus(self) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
+from rl_orch.spec import runner_traits
 from rl_orch.spec.groups import (
     ARGUMENTS,
     OTEL,
@@ -20,6 +21,7 @@ from rl_orch.spec.groups import (
     Word,
     option,
 )
+from rl_orch.spec.runner_traits import RunnerTraits
 from rl_orch.spec.spelling import entries, plain_map, words
 
 
@@ -127,6 +129,17 @@ class RunnerGroup(OptionGroup):
     stop_grace_s: Number = option(
         120.0, "Seconds that a run may take to end when asked, before it is killed.", gt=0, le=86400
     )
+
+    @property
+    def traits(self) -> RunnerTraits:
+        """What the runner of that name can do."""
+        return runner_traits.of(self.name)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a further attempt goes on from a checkpoint of the last one."""
+        declared = self.traits.resumes == "declared" and self.resume != "none"
+        return declared or self.traits.resumes == "always"
 
 
 class InferGroup(OptionGroup):

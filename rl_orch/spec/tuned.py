@@ -22,7 +22,7 @@ def find(spec: Spec) -> Path | None:
 
     None for a program that is not ours: its hyperparameters are its own affair.
     """
-    if spec.runner.name == "external":
+    if not spec.runner.traits.trains_here:
         return None
     module, _, env_id = spec.env.id.rpartition(":")
     if module not in ("", *PROVIDERS):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.runs.creation import record
@@ -14,6 +15,7 @@ from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind, Run
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.spec.runner_traits import RunnerTraits
 from rl_orch.stats import summarize
 
 Script = Callable[[RunDir, Task], int]
@@ -38,6 +40,8 @@ class FakeClock:
 @dataclass(slots=True)
 class FakeRunner:
     """A runner whose run processes are functions. They end when `finish` is called, or at once."""
+
+    traits: ClassVar[RunnerTraits] = RunnerTraits(resumes="never")
 
     script: Script
     at_once: bool = True

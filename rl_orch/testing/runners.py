@@ -10,6 +10,7 @@ from typing import Any
 
 from rl_orch.core.ports import Exit, Runner, Task
 from rl_orch.io.run.directory import RunDir
+from rl_orch.spec.runner_traits import RunnerTraits
 from rl_orch.testing.fakes import a_spec
 
 LONG = ("train.total_timesteps=1e9", "eval.every=1e9")
@@ -68,6 +69,12 @@ class RunnerContract(ABC):
         handle = runner.start(directory, Task(attempt=1))
         assert self.wait(runner, handle) == Exit(0)
         assert _last_words(directory) == ("state", "ended", "trained")
+
+    def test_its_traits_are_known_before_it_is_made(self) -> None:
+        """The class declares what every instance says."""
+        runner = self.make_runner()
+        assert isinstance(runner.traits, RunnerTraits)
+        assert getattr(type(runner), "traits", None) == runner.traits
 
     def test_an_evaluation_leaves_a_report_on_its_checkpoint(self, tmp_path: Path) -> None:
         """The report names the checkpoint that was judged."""
@@ -140,6 +147,18 @@ class BackgroundRunnerContract(RunnerContract):
             assert self.wait(runner, handle) == Exit(0)
             assert _last_words(directory) == ("state", "ended", "stopped")
 
+    def test_a_further_attempt_goes_on_where_the_traits_say_so(self, tmp_path: Path) -> None:
+        """From a checkpoint of the one that was stopped; else from the beginning."""
+        with self.living_process(tmp_path) as (runner, directory, handle):
+            runner.stop(handle, force=False)
+            self.wait(runner, handle)
+            again = runner.start(directory, Task(attempt=2))
+            self.wait_for(lambda: len(_starts(directory)) == 2)
+            runner.stop(again, force=True)
+            self.wait(runner, again)
+            goes_on = RunDir(directory).spec().runner.goes_on
+            assert (_starts(directory)[-1]["after"] is not None) == goes_on
+
     def test_a_living_process_that_is_forced_to_stop_is_gone(self, tmp_path: Path) -> None:
         """It has no time for last words."""
         with self.living_process(tmp_path) as (runner, directory, handle):
@@ -161,6 +180,12 @@ class BackgroundRunnerContract(RunnerContract):
         """The process that started it may have died before the handle was noted."""
         with self.living_process(tmp_path) as (_, directory, handle):
             assert self.make_runner().adopt(directory) == handle
+
+
+def _starts(directory: Path) -> list[dict[str, Any]]:
+    """The tags of the events by which attempts started."""
+    whole = RunDir(directory).events.read_text().split("\n")[:-1]
+    return [event["tags"] for event in map(json.loads, whole) if event["key"] == "started"]
 
 
 def _last_words(directory: Path) -> tuple[str, str, Any]:

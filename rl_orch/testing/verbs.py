@@ -24,6 +24,7 @@ from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
 from rl_orch.records.queries import Query
 from rl_orch.spec.model import Spec
+from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.testing.fakes import FakeRunner, a_spec, trains_to
 
 if TYPE_CHECKING:
@@ -107,6 +108,12 @@ class OrchestratorContract(ABC):
             refusal = alike(local, verbs, lambda known: known.check(a_spec(env_id=BARE)))
             assert isinstance(refusal, MissingExtra)
             alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
+
+    def test_the_runners_are_told_with_what_they_can_do(self, tmp_path: Path) -> None:
+        """Ours at least."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            told = {runner.name: runner.traits for runner in verbs.runners()}
+            assert {name: told[name] for name in BUILT_IN} == BUILT_IN
 
     def test_pages_follow_each_other_and_miss_nothing(self, tmp_path: Path) -> None:
         """In any order, with any filter."""

@@ -29,6 +29,7 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("GET", "/openapi.json"): "read",
     ("GET", "/services"): "read",
     ("GET", "/options"): "read",
+    ("GET", "/runners"): "read",
     ("POST", "/experiments"): "operate",
     ("POST", "/experiments/check"): "operate",
     ("GET", "/runs"): "read",

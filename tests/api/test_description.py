@@ -32,7 +32,7 @@ OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
     for method, operation in operations.items()
 ]
 IDS = [
-    "getHealth", "getReadiness", "listServices", "listOptions", "submitExperiment",
+    "getHealth", "getReadiness", "listServices", "listOptions", "listRunners", "submitExperiment",
     "checkExperiment", "listRuns", "listRows", "getRun", "viewRun", "getHistory", "getGroup",
     "stopRun", "resumeRun", "commandRun", "removeRun", "getEvents", "getLog", "listCheckpoints",
     "streamEvents", "streamLog", "getMetrics", "getRecentMetrics", "listArtifacts", "getArtifact",

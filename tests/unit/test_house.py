@@ -23,6 +23,9 @@ FORMER = "rl_orch.former_names"
 
 IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {
     "rl_orch.io.trackers.tensorboard": (),
+    "rl_orch.runners.external": (),
+    "rl_orch.runners.inline": (),
+    "rl_orch.runners.local": (),
 }
 """Implementations of a seam, and who may import them besides the modules of their own folder."""
 
@@ -127,3 +130,15 @@ def test_implementations_of_a_seam_are_imported_in_their_own_folder_alone() -> N
         and name not in IMPLEMENTATIONS[module]
     ]
     assert strangers == []
+
+
+def test_no_module_compares_the_name_of_a_runner() -> None:
+    """What a runner can do is in its traits."""
+    compared = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and any("runner.name" in ast.unparse(side) for side in (node.left, *node.comparators))
+    ]
+    assert compared == []

@@ -1,4 +1,4 @@
-"""Whether the service lives and works, which services there are, and what a spec may hold."""
+"""Whether the service works, which services and runners there are, and what a spec may hold."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
 from rl_orch.api.parts import Here, Parts
-from rl_orch.api.schemas import Health, OptionList, Readiness, ServiceList
+from rl_orch.api.schemas import Health, OptionList, Readiness, RunnerList, ServiceList
 from rl_orch.errors import RlctlError
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.threads import admissions
@@ -39,6 +39,12 @@ def list_services(here: Here) -> Response:
     """The services that share the database, and what this one is doing."""
     status = None if here.service is None else here.service.status()
     return json_response(ServiceList(services=here.orchestrator.services.list(), here=status))
+
+
+@routes.get("/runners", **operation("listRunners", RunnerList, "read"))
+def list_runners(here: Here) -> Response:
+    """The runners that a spec may name, and what each can do."""
+    return json_response(RunnerList(runners=here.orchestrator.runners()))
 
 
 @routes.get("/options", **operation("listOptions", OptionList, "read"))

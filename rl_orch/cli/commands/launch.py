@@ -78,14 +78,14 @@ def _submitted(connected: Connected, spec: Spec) -> Submission:
 def _prestarted(spec: Spec) -> Iterator[dict[str, "Runner"]]:
     """A runner that has begun to load what a run of ours needs: that takes longer than anything
     else that is to be done before. If there is no such run in the end, nothing is left of it."""
-    if spec.runner.name != "local":
+    if not spec.runner.traits.prestarts:
         yield {}
         return
 
-    runner = plugins.part("local runner").LocalRunner()
+    runner = plugins.load("runners", spec.runner.name)()
     runner.prestart(spec)
     try:
-        yield {"local": runner}
+        yield {spec.runner.name: runner}
     finally:
         runner.standbys.close()
 

@@ -8,16 +8,13 @@ from rl_orch.io.processes.task_child import ProgressCallback, TaskChild
 from rl_orch.records.profile import Profile
 from rl_orch.spec.model import Spec
 
-TRAINED_HERE = "local"
-"""The runner that trains with this package."""
-
 
 def refuse_unless_local(spec: Spec) -> None:
     """Raise if it is not this package that would train."""
-    if spec.runner.name != TRAINED_HERE:
+    if not spec.runner.traits.trains_here:
         raise BadInput(
             f"runner.name is {spec.runner.name!r}; a profile looks into the training of this "
-            f"package, so it must be {TRAINED_HERE!r}",
+            "package, so it must be 'local' or another that trains here",
             path="runner.name",
             hint="Programs of your own have profilers of their own, such as py-spy.",
         )

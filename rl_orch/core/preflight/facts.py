@@ -43,7 +43,7 @@ def quick(home: Path, spec: Spec) -> list[Finding]:
         findings.home(str(home), filesystem.unwritable(home)),
         findings.disk(hardware.disk_free_mb(home), needed_mb(spec), str(home)),
         findings.extras(spec, is_installed),
-        *([_kernels()] if spec.runner.name != "external" and spec.train.engine != "torch" else []),
+        *([_kernels()] if spec.runner.traits.trains_here and spec.train.engine != "torch" else []),
     ]
 
 
@@ -107,7 +107,7 @@ def resolve_auto(spec: Spec) -> tuple[Spec, list[Finding]]:
     """The spec with its device resolved. Torch is asked only where the device is not the CPU."""
     if spec.resources.device == "cpu":
         return spec, []
-    devices = None if spec.runner.name == "external" else ask_torch()
+    devices = ask_torch() if spec.runner.traits.trains_here else None
     return resolve_devices(spec, _devices_of(spec, devices), hardware.cores())
 
 
@@ -194,7 +194,7 @@ def _open_to(home: Path, database: str) -> dict[str, str]:
 
 def _devices_of(spec: Spec, devices: Devices | None) -> Devices:
     """Devices the run could use: a program has a torch of its own, so the driver's word counts."""
-    if devices is not None and spec.runner.name != "external":
+    if devices is not None and spec.runner.traits.trains_here:
         return devices
     return Devices("", tuple(gpu.name for gpu in hardware.gpus()), hardware.has_mps())
 

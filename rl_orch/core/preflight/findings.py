@@ -286,7 +286,7 @@ def extras(spec: Spec | None, installed: Callable[[str], bool], database: str = 
 def needed_extras(spec: Spec | None, database: str = "") -> list[str]:
     """The extras that a spec and a database cannot do without."""
     needed = ["postgres"] if "://" in database else []
-    if spec is not None and spec.runner.name != "external":
+    if spec is not None and spec.runner.traits.trains_here:
         needed += [extra for extra, ids in FAMILIES.items() if re.fullmatch(ids, spec.env.id)]
         if spec.gates.export_parity or spec.gates.max_bundle_mb is not None:
             needed.append("export")

@@ -61,7 +61,7 @@ class Footprint:
 
 def footprint(spec: Spec) -> Footprint:
     """Disk space that one run of the spec will take."""
-    if spec.runner.name == "external":
+    if not spec.runner.traits.trains_here:
         return Footprint(0, 0, PROGRAM_BYTES)
     total, rollout = spec.train.total_timesteps, spec.rollout_size
     evaluations = total // max(spec.eval.every, rollout) + 1

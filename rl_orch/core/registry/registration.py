@@ -91,7 +91,7 @@ def judge(
     read = evidence.evidence(report, gathered, rules, env_steps=report.step)
     verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
-    if unknown and spec.runner.name == "external":  # Its checkpoints are evaluated only once.
+    if unknown and not spec.runner.traits.trains_here:  # Its checkpoints are evaluated only once.
         register(registry, run, spec, path, report, lease=lease)
     model = registry.at(path)
     if model is not None and report.digest not in (None, *model.digests):

@@ -107,7 +107,7 @@ def requeued(
     with directory.locked(note=False):
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
-    if spec.runner.name != "external" or spec.runner.resume != "none":
+    if spec.runner.goes_on:
         newest_checkpoint(directory)  # There is one to go on from, or the error says why not.
     if changes:
         check(spec, directory.module_path())

@@ -316,7 +316,7 @@ class Supervisor:
         self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
         if to is not State.EVALUATING:
             self._end_or_retry(to, why, gone)
-        elif self.spec.runner.name == "external" and not self.spec.runner.policy:
+        elif self.spec.runner.traits.serves_policy and not self.spec.runner.policy:
             self._become(State.EVALUATING, why)
             self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
         elif self._progress.best is None:

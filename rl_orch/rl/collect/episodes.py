@@ -107,7 +107,7 @@ def play(
     resetting = np.zeros(lanes, np.bool_)
     observations, infos = vector.reset(envs, numbers.seed, numbered=True, first=numbers.first)
     begins, memory = np.ones(lanes, np.bool_), None
-    masked = spec.agent.action_masks and spec.runner.name != "external"
+    masked = spec.agent.action_masks and not spec.runner.traits.serves_policy
     choices = sum(choices_of(envs.single_action_space))
     while playing.left:
         masks = masks_in(infos, lanes, choices) if masked else None

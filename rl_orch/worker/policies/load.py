@@ -49,7 +49,7 @@ def spec_in(directory: RunDir) -> Spec:
 @contextmanager
 def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
     """The policy of an artefact or a checkpoint of a run, and the step it was saved at."""
-    if spec.runner.name != "external":
+    if not spec.runner.traits.serves_policy:
         loaded = from_checkpoint(spec, path)
         yield loaded.actor, loaded.step
         return
