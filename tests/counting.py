@@ -4,6 +4,7 @@ other work.
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 
@@ -22,3 +23,15 @@ def calls(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+def bytes_read(work: Callable[[], object]) -> int:
+    """How many bytes this process, and children that it waits for, read while it works."""
+    before = _read_so_far()
+    work()
+    return _read_so_far() - before
+
+
+def _read_so_far() -> int:
+    line = Path("/proc/self/io").read_text().splitlines()[0]
+    return int(line.removeprefix("rchar: "))

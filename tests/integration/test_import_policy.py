@@ -116,7 +116,7 @@ def test_a_bundle_from_another_home_is_imported_and_what_it_reports_is_not_belie
     assert directory.spec().agent.network.activation == "relu"
     assert directory.read_report("final") is None
     assert directory.read_report("final-elsewhere") is not None
-    ours = load_file(Path(model["model_path"]) / "tensors.safetensors")
+    ours = load_file(Path(model["model_path"]) / "policy-default.safetensors")
     for name, tensor in load_file(bundle / "policy.safetensors").items():
         np.testing.assert_array_equal(ours[name], tensor)
 

@@ -143,9 +143,12 @@ def test_the_same_spec_and_seed_give_the_same_bytes_again(
     assert again["config_hash"] == first["config_hash"]
     assert _reproducible(first) == _reproducible(again)
     assert again["eval"] == first["eval"]
-    for name in ("step_000000001024", "step_000000002048"):
-        files = [Path(r["path"]) / "checkpoints" / name for r in (first, again)]
-        one, two = ((file / "tensors.safetensors").read_bytes() for file in files)
+    for name in (
+        "checkpoints/step_000000002048/tensors.safetensors",
+        "models/step_000000001024/policy-default.safetensors",
+        "models/step_000000002048/policy-default.safetensors",
+    ):
+        one, two = ((Path(run["path"]) / name).read_bytes() for run in (first, again))
         assert one == two
 
     compared = shell.json("compare", first["id"], again["id"])

@@ -81,7 +81,7 @@ def test_what_cannot_be_done_is_refused_before_torch_is_loaded(
 def test_what_an_external_program_saved_is_refused_before_torch_is_loaded(
     rlctl: Rlctl, child: Answering, tmp_path: Path
 ) -> None:
-    (checkpoint,) = (tmp_path / "rlruns" / "runs" / "r-1" / "checkpoints").iterdir()
+    (checkpoint,) = (tmp_path / "rlruns" / "runs" / "r-1" / "models").iterdir()
     (checkpoint / external.DEPOSIT).write_text("{}")
     for command in (("export", "1"), ("infer", "1", "--observation", "[0]")):
         assert "only that program can read it" in rlctl(*command).err

@@ -25,6 +25,7 @@ SPEC = (
     "train.total_timesteps=160",
     "checkpoint.every=32",
     "checkpoint.keep_last=100",
+    "checkpoint.keep_training_state=always",
     "eval.every=64",
     "eval.episodes=2",
     "eval.final_episodes=10",

@@ -17,7 +17,12 @@ NOT_LEARNED = (
     *("metrics", "traces", "logs", "infer"),
 )
 EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_policy")
-ELSEWHERE = ("train.report_every", "train.engine", "buffer.memory_share")
+ELSEWHERE = (
+    "train.report_every",
+    "train.engine",
+    "buffer.memory_share",
+    "checkpoint.keep_training_state",
+)
 PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {

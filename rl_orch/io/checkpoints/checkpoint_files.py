@@ -6,6 +6,7 @@ nothing here can run code that a file brings along. Which checkpoints there are:
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from rl_orch.io.checkpoints.catalog import FILES, NOUN, STATE, TENSORS, name_of, step_of
 from rl_orch.io.files import sealed
 from rl_orch.io.files.tensors import decode, encode
+from rl_orch.io.run.directory import MODEL
 
 _VERSION = 1
 _GIVEN = ("trainer_state", "replay_meta", "rng_state")
@@ -62,7 +64,10 @@ def load(path: Path) -> CheckpointContents:
     """The checkpoint in a directory; or `Damaged` with the name of the file that is at fault.
 
     Replay segments are not looked at: only a training that goes on needs them (`catalog.verify`).
+    Of an artefact, the tensors are those of its policies, and the document is its `model.json`.
     """
+    if os.path.lexists(path / MODEL):
+        return _of_artefact(path)
     files = sealed.read(path, FILES, noun=NOUN)
     document = _decode_state(path, files[STATE])
     tensors = decode(files[TENSORS], path, TENSORS, noun=NOUN)
@@ -72,6 +77,15 @@ def load(path: Path) -> CheckpointContents:
     if document["module_state"] != _policies(tensors):
         raise sealed.damaged(path, f"has other tensors than it lists: {STATE}", noun=NOUN)
     return CheckpointContents(step, tensors, document, path)
+
+
+def _of_artefact(path: Path) -> CheckpointContents:
+    files = sealed.read(path, sealed.listed(path, noun=NOUN), noun=NOUN)
+    document = json.loads(files[MODEL])
+    tensors: dict[str, np.ndarray] = {}
+    for policy in document["policies"].values():
+        tensors |= decode(files[policy["file"]], path, policy["file"], noun=NOUN)
+    return CheckpointContents(document["step"], tensors, document, path)
 
 
 def _encode_state(

@@ -157,8 +157,8 @@ def sweep(root: Path) -> None:
 
 
 def _read(path: Path) -> ExternalCheckpoint:
-    names = (DEPOSIT, MODEL) if os.path.lexists(path / MODEL) else (DEPOSIT,)
-    data = sealed.read(path, names, noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
+    with_model = [MODEL] if os.path.lexists(path / MODEL) else []
+    data = sealed.read(path, [DEPOSIT, *with_model], noun=NOUN, most=regular.JSON_BYTES)[DEPOSIT]
     try:
         checkpoint = ExternalCheckpoint.model_validate_json(data)
     except ValueError:

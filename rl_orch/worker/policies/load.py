@@ -1,16 +1,15 @@
 """Policies from the files of a run: of artefacts, checkpoints, and programs that serve them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import checkpoint_files, external
-from rl_orch.io.files.tensors import decode
-from rl_orch.io.policies import artefacts
 from rl_orch.io.policies.bundles import POLICY, Bundle
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
@@ -61,25 +60,18 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
 
 def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
     """The policy of a checkpoint or its artefact, where the spec says that it computes."""
-    if artefacts.is_artefact(path):
-        return _from_artefact(spec, path)
     loaded = checkpoint_files.load(path)
-    policy, actor = load_with_actor(setup_of(spec), loaded.tensors)
+    policy, actor = load_with_actor(_setup(spec, loaded.document), loaded.tensors)
     return LoadedPolicy(policy, actor, spec, loaded.tensors, loaded.step)
 
 
-def _from_artefact(spec: Spec, path: Path) -> LoadedPolicy:
-    """The policy of an artefact; no environment is made where its spaces were sealed with it."""
-    artefact = artefacts.read(path)
-    sealed = artefact.document.policies[POLICY]
-    tensors = decode(artefact.files[sealed.file], path, sealed.file, noun=artefacts.NOUN)
-    seen, taken = sealed.observation_space, sealed.action_space
-    if seen is None or taken is None:
-        setup = setup_of(spec)
-    else:
-        setup = Setup(spec, space_json.from_json(seen), space_json.from_json(taken))
-    policy, actor = load_with_actor(setup, tensors)
-    return LoadedPolicy(policy, actor, spec, tensors, artefact.document.step)
+def _setup(spec: Spec, document: Mapping[str, Any]) -> Setup:
+    """The spec with the spaces that were sealed with an artefact, if they were; no environment is
+    made for them."""
+    match document.get("policies", {}).get(POLICY):
+        case {"observation_space": dict(seen), "action_space": dict(taken)}:
+            return Setup(spec, space_json.from_json(seen), space_json.from_json(taken))
+    return setup_of(spec)
 
 
 def setup_of(spec: Spec) -> Setup:
