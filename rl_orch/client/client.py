@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter
 
+from rl_orch.client.jobs import RemoteJobs
 from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
 from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
@@ -22,6 +23,7 @@ from rl_orch.io import service_note
 from rl_orch.io.metrics.recent import TrainingStep
 from rl_orch.io.metrics.series import POINTS, Series
 from rl_orch.io.processes import import_path
+from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.events import Tail
 from rl_orch.io.run.logs import LogPart
 from rl_orch.records import (
@@ -35,6 +37,7 @@ from rl_orch.records import (
     RunView,
     Submission,
 )
+from rl_orch.records.jobs import JobAnswer, JobRequest
 from rl_orch.records.queries import Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
@@ -80,7 +83,8 @@ class Client:
         self._link = HttpLink(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
-        self.models = RemoteModels(self._link, self)
+        self.jobs = RemoteJobs(self._link)
+        self.models = RemoteModels(self._link, self, self.jobs)
 
     @classmethod
     def of_home(cls, home: str | Path | None = None) -> Self:
@@ -105,6 +109,12 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def carry_out(
+        self, request: JobRequest[JobAnswer], watch: ProgressCallback = unwatched
+    ) -> JobAnswer:
+        """Evaluate, export, profile, import and more: what a request asks for, as a job there."""
+        return self.jobs.carry_out(request, watch)
 
     def ready(self) -> bool:
         """Whether the service works: its database answers, and its scheduler looks at the queue."""

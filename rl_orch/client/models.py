@@ -2,9 +2,11 @@
 
 from dataclasses import asdict
 
+from rl_orch.client.jobs import RemoteJobs
 from rl_orch.client.link import HttpLink
 from rl_orch.core.registry import references
 from rl_orch.core.registry.references import KnowsRuns
+from rl_orch.io.processes.task_worker import unwatched
 from rl_orch.records import (
     Alias,
     AliasChange,
@@ -14,6 +16,7 @@ from rl_orch.records import (
     StoredVerdict,
     Verification,
 )
+from rl_orch.records.jobs import PromoteJob, ValidateJob
 from rl_orch.records.queries import ModelQuery
 
 ASSESS_TIMEOUT_S = 3700.0
@@ -24,8 +27,9 @@ take as long to be read or removed."""
 class RemoteModels:
     """What can be done with the models of a service."""
 
-    def __init__(self, link: HttpLink, runs: KnowsRuns) -> None:
+    def __init__(self, link: HttpLink, runs: KnowsRuns, jobs: RemoteJobs) -> None:
         self._link = link
+        self._jobs = jobs
         self._runs = runs
 
     def list(self, query: ModelQuery | None = None) -> tuple[ModelVersion, ...]:
@@ -68,9 +72,9 @@ class RemoteModels:
         fresh: bool = False,
     ) -> StoredVerdict:
         """Hold a model against the gate of its spec, and keep the verdict."""
-        body = {"min_return": min_return, "episodes": episodes, "fresh": fresh}
-        path = f"/models/{self._id(reference)}/validate"
-        return StoredVerdict.model_validate(self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S))
+        model = str(self._id(reference))
+        request = ValidateJob(model=model, min_return=min_return, episodes=episodes, fresh=fresh)
+        return self._jobs.carry_out(request, unwatched)
 
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
@@ -90,19 +94,19 @@ class RemoteModels:
         episodes: int | None = None,
     ) -> AliasChange:
         """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-        model_id = self._id(reference)
-        alias, named = references.place_of(to, env)
-        body = {
-            "to": alias if named is None else f"{alias}@{named}",
-            "force": force,
-            "reason": reason,
-            "allow_equal": allow_equal,
-            "margin": margin,
-            "episodes": episodes,
-        }
-        path = f"/models/{model_id}/promote"
-        answer = self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S)
-        return AliasChange.model_validate(answer)
+        model = str(self._id(reference))
+        references.place_of(to, env)
+        request = PromoteJob(
+            model=model,
+            to=to,
+            env=env,
+            force=force,
+            reason=reason,
+            allow_equal=allow_equal,
+            margin=margin,
+            episodes=episodes,
+        )
+        return self._jobs.carry_out(request, unwatched)
 
     def rollback(
         self, alias: str, *, env: str | None = None, reason: str | None = None
