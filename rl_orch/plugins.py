@@ -29,6 +29,7 @@ KINDS = {
 
 PARTS = {
     "client": "rl_orch.client",
+    "client jobs": "rl_orch.client.jobs",
     "client probe": "rl_orch.client.probe",
     "group summary": "rl_orch.cli.views.group_summary",
     "job kinds": "rl_orch.core.jobs.kinds",

@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter
 
-from rl_orch.client.jobs import RemoteJobs
+from rl_orch import plugins
 from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
 from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
@@ -37,12 +37,15 @@ from rl_orch.records import (
     RunView,
     Submission,
 )
-from rl_orch.records.jobs import JobAnswer, JobRequest
 from rl_orch.records.queries import Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
+
+if TYPE_CHECKING:
+    from rl_orch.client.jobs import RemoteJobs
+    from rl_orch.records.jobs import JobAnswer, JobRequest
 
 TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 150.0
@@ -83,8 +86,7 @@ class Client:
         self._link = HttpLink(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
-        self.jobs = RemoteJobs(self._link)
-        self.models = RemoteModels(self._link, self, self.jobs)
+        self.models = RemoteModels(self._link, self, lambda: self.jobs)
 
     @classmethod
     def of_home(cls, home: str | Path | None = None) -> Self:
@@ -110,9 +112,15 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def jobs(self) -> "RemoteJobs":
+        """The jobs of the service; who only reads loads nothing of them."""
+        made: RemoteJobs = plugins.part("client jobs").RemoteJobs(self._link)
+        return made
+
     def carry_out(
-        self, request: JobRequest[JobAnswer], watch: ProgressCallback = unwatched
-    ) -> JobAnswer:
+        self, request: "JobRequest[JobAnswer]", watch: ProgressCallback = unwatched
+    ) -> "JobAnswer":
         """Evaluate, export, profile, import and more: what a request asks for, as a job there."""
         return self.jobs.carry_out(request, watch)
 

@@ -1,9 +1,12 @@
 """Jobs over HTTP: what is local is sent, the job followed to its end, what it made brought here."""
 
 import os
+import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,10 +15,23 @@ from rl_orch.client.link import HttpLink
 from rl_orch.errors import BadInput, RlctlError, Unavailable, error_of
 from rl_orch.io.files import archives
 from rl_orch.io.policies import bundles
-from rl_orch.io.processes.task_worker import ProgressCallback
-from rl_orch.records.jobs import Job, JobAnswer, JobRequest, JobState
+from rl_orch.io.policies.requests import refuse_in_the_way
+from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
+from rl_orch.records.jobs import (
+    JOBS,
+    EvaluateJob,
+    ExportJob,
+    Job,
+    JobAnswer,
+    JobRequest,
+    JobState,
+)
 
 OUT = "out"
+GONE_FOR_S = 60.0
+"""For how long a job is asked after at a service that does not answer."""
+
+TRY_EVERY_S = 0.5
 
 
 class RemoteJobs:
@@ -26,19 +42,30 @@ class RemoteJobs:
 
     def carry_out(self, request: JobRequest[JobAnswer], watch: ProgressCallback) -> JobAnswer:
         """What a request is answered with; when this is interrupted, the job is cancelled."""
+        if request.out is not None:
+            _refuse_in_the_way(request, Path(request.out))
         job = self.submit(request)
         try:
             job = self.follow(job.id, watch)
-        except BaseException:
-            self.cancel(job.id)
+        except KeyboardInterrupt:
+            with suppress(RlctlError):
+                self.cancel(job.id)
             raise
         if job.state is not JobState.SUCCEEDED:
             raise _failure(job)
         document: Any = job.answer
         if request.out is not None:
-            document = self._fetched(job, Path(os.path.abspath(request.out)))
+            out = Path(os.path.abspath(request.out))
+            if isinstance(request, ExportJob) and out.is_dir():
+                shutil.rmtree(out)  # It is to be replaced, or `submit` would have been refused.
+            document = self._fetched(job, out)
         answer: Any = request.answers.model_validate(document)
         return answer  # type: ignore[no-any-return]
+
+    def ask(self, kind: str, *, model: int, **arguments: Any) -> Any:
+        """The answer to a job about a model."""
+        request = JOBS[kind].model_validate({"model": str(model), **arguments})
+        return self.carry_out(request, unwatched)
 
     def submit(self, request: JobRequest[Any], *, key: str | None = None) -> Job:
         """Queue a request as a job, after what it names of this machine was sent."""
@@ -66,41 +93,60 @@ class RemoteJobs:
         return Job.model_validate(self._link.post(f"/jobs/{quote(job_id, safe='')}/retry", {}))
 
     def follow(self, job_id: str, watch: ProgressCallback) -> Job:
-        """A job at its end; `watch` is told how far it is until then."""
+        """A job at its end; `watch` is told how far it is until then.
+
+        It goes on though the service cannot be reached for a while.
+        """
+        heard_at = time.monotonic()
         while True:
-            for job in self._told(job_id):
-                if not job.active:
-                    return job
-                watch(job.doing or "waiting", job.done)
+            try:
+                for job in self._told(job_id):
+                    heard_at = time.monotonic()
+                    if not job.active:
+                        return job
+                    watch(job.doing or "waiting", job.done)
+            except Unavailable as error:
+                if time.monotonic() - heard_at > GONE_FOR_S:
+                    hint = f"The job may go on: GET /jobs/{job_id} says what became of it."
+                    raise Unavailable(error.message, hint=hint) from None
+            time.sleep(TRY_EVERY_S)
 
     def upload(self, path: Path) -> str:
         """Send a file or folder, and return the word that names it."""
         with tempfile.TemporaryFile() as archive:
-            archives.pack(path, archive)
+            archives.pack(Path(os.path.abspath(path)), archive)
             size = archive.tell()
             archive.seek(0)
             return str(self._link.send("/uploads", archive, size)["upload"])
 
     def _told(self, job_id: str) -> Iterator[Job]:
-        """A job whenever it is further; a stream that breaks off is looked behind once."""
-        try:
-            for event, data in self._link.stream(f"/jobs/{quote(job_id, safe='')}/events"):
-                if event in ("progress", "end"):
-                    yield Job.model_validate_json(data)
-        except Unavailable:
-            yield self.get(job_id)
+        """A job whenever it is further."""
+        for event, data in self._link.stream(f"/jobs/{quote(job_id, safe='')}/events"):
+            if event in ("progress", "end"):
+                yield Job.model_validate_json(data)
 
     def _fetched(self, job: Job, out: Path) -> Any:
         """The answer of a job whose files were brought here, with the paths that they have here."""
-        root = f"/jobs/{job.id}/artifacts"
-        server = None
+        root, name = f"/jobs/{job.id}/artifacts", str(job.arguments["out"])
         for artifact in self._link.get(root)["artifacts"]:
             first, *rest = artifact["path"].split("/")
-            target = out.joinpath(*rest)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._link.fetch(f"{root}/{quote(artifact['path'])}", target)
-            server = first
-        return _moved(job.answer, f"/{job.id}/{server}", str(out))
+            if first == name and ".." not in rest:
+                target = out.joinpath(*rest)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._link.fetch(f"{root}/{quote(artifact['path'])}", target)
+        return _moved(job.answer, f"/{job.id}/{name}", str(out))
+
+
+def _refuse_in_the_way(request: JobRequest[Any], out: Path) -> None:
+    """Raise if what a job makes would take the place of something here, as it would there."""
+    if isinstance(request, ExportJob):
+        refuse_in_the_way(out, request.format, replace=request.replace)
+    if isinstance(request, EvaluateJob) and (out / "evals").exists():
+        raise BadInput(
+            f"there are evaluations in {str(out)!r} already",
+            path=str(out),
+            hint="Name another folder with --out.",
+        )
 
 
 def _is_local(word: str) -> bool:

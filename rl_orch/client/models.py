@@ -1,12 +1,12 @@
 """The verbs of the registry over HTTP: what `core.models.Models` does here, there."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from rl_orch.client.jobs import RemoteJobs
 from rl_orch.client.link import HttpLink
 from rl_orch.core.registry import references
 from rl_orch.core.registry.references import KnowsRuns
-from rl_orch.io.processes.task_worker import unwatched
 from rl_orch.records import (
     Alias,
     AliasChange,
@@ -16,8 +16,10 @@ from rl_orch.records import (
     StoredVerdict,
     Verification,
 )
-from rl_orch.records.jobs import PromoteJob, ValidateJob
 from rl_orch.records.queries import ModelQuery
+
+if TYPE_CHECKING:
+    from rl_orch.client.jobs import RemoteJobs
 
 ASSESS_TIMEOUT_S = 3700.0
 """A model may have to be played for an hour before it is judged, and all files of a registry may
@@ -27,7 +29,7 @@ take as long to be read or removed."""
 class RemoteModels:
     """What can be done with the models of a service."""
 
-    def __init__(self, link: HttpLink, runs: KnowsRuns, jobs: RemoteJobs) -> None:
+    def __init__(self, link: HttpLink, runs: KnowsRuns, jobs: "Callable[[], RemoteJobs]") -> None:
         self._link = link
         self._jobs = jobs
         self._runs = runs
@@ -72,9 +74,9 @@ class RemoteModels:
         fresh: bool = False,
     ) -> StoredVerdict:
         """Hold a model against the gate of its spec, and keep the verdict."""
-        model = str(self._id(reference))
-        request = ValidateJob(model=model, min_return=min_return, episodes=episodes, fresh=fresh)
-        return self._jobs.carry_out(request, unwatched)
+        asked = {"min_return": min_return, "episodes": episodes, "fresh": fresh}
+        verdict: StoredVerdict = self._jobs().ask("validate", model=self._id(reference), **asked)
+        return verdict
 
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
@@ -94,19 +96,12 @@ class RemoteModels:
         episodes: int | None = None,
     ) -> AliasChange:
         """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-        model = str(self._id(reference))
+        model = self._id(reference)
         references.place_of(to, env)
-        request = PromoteJob(
-            model=model,
-            to=to,
-            env=env,
-            force=force,
-            reason=reason,
-            allow_equal=allow_equal,
-            margin=margin,
-            episodes=episodes,
-        )
-        return self._jobs.carry_out(request, unwatched)
+        asked = {"to": to, "env": env, "force": force, "reason": reason, "margin": margin}
+        asked |= {"allow_equal": allow_equal, "episodes": episodes}
+        change: AliasChange = self._jobs().ask("promote", model=model, **asked)
+        return change
 
     def rollback(
         self, alias: str, *, env: str | None = None, reason: str | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rl_orch import plugins
 from rl_orch.core.runs import run_import
@@ -40,9 +40,11 @@ from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport, Event, Group, Run, RunView, State, Verdict
-from rl_orch.records.jobs import JobAnswer, JobRequest
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
+
+if TYPE_CHECKING:
+    from rl_orch.records.jobs import JobAnswer, JobRequest
 
 __all__ = ["GroupResult", "Orchestrator", "RunObserver", "RunResult", "RunView"]
 
@@ -137,8 +139,8 @@ class Orchestrator(Verbs):
         return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
     def carry_out(
-        self, request: JobRequest[JobAnswer], watch: ProgressCallback = unwatched
-    ) -> JobAnswer:
+        self, request: "JobRequest[JobAnswer]", watch: ProgressCallback = unwatched
+    ) -> "JobAnswer":
         """Evaluate, export, profile, import and more: what a request asks for, done here."""
         kinds: Any = plugins.part("job kinds")
         answer: JobAnswer = kinds.carry_out(kinds.Workplace(self, watch), request)

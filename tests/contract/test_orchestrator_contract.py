@@ -14,9 +14,10 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.http.serving import serve
 from rl_orch.http.settings import Settings
-from rl_orch.testing import ModelsContract, OrchestratorContract, a_spec
+from rl_orch.testing import JobsContract, ModelsContract, OrchestratorContract, a_spec
 from rl_orch.testing.jobs import InlineJob
 from rl_orch.testing.verbs import VerbsUnderTest
+from tests.exported import CASES, bundled, made
 from tests.waiting import PATIENCE_S
 
 
@@ -60,6 +61,23 @@ class TestClient(OrchestratorContract):
             assert client.series(run.id, [whole[0].key], points=5, from_step=1, to_step=10**6)
             assert client.series(run.id, ["nothing"]) == telemetry.series(run.id, ["nothing"])
             assert client.recent_metrics(run.id, 3) == telemetry.recent_metrics(run.id, 3)
+
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
+        return served(local)
+
+
+class TestOrchestratorJobs(JobsContract):
+    """What the orchestrator of this process carries out itself."""
+
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
+        return nullcontext(local)
+
+    def make_bundle(self, folder: Path) -> Path:
+        return bundled(made(CASES["ppo"]), folder / "it.bundle")
+
+
+class TestClientJobs(TestOrchestratorJobs):
+    """Jobs of the API that serves it."""
 
     def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         return served(local)

@@ -1,6 +1,7 @@
 """Jobs: requests that outlive the connection they came by, and uploads that they are about."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -29,6 +30,7 @@ from rl_orch.spec import consent
 
 routes = router("jobs")
 UPLOADS_AT_ONCE = 4
+MOST_EPISODES = 1_000_000
 _uploading = ThreadLimiter(UPLOADS_AT_ONCE)
 JobId = Annotated[str, Segment(pattern=r"^job-[0-9a-f]{12}$", examples=["job-0123456789ab"])]
 AGAIN = {"model": Job, "description": "It was asked for before, with the same key"}
@@ -173,11 +175,14 @@ def _asked(body: NewJob) -> JobRequest[Any]:
     if kind is None:
         raise BadInput(f"no job {body.kind!r}; there are: {', '.join(JOBS)}", path="kind")
     try:
-        return kind.model_validate(body.arguments)
+        asked = kind.model_validate_json(json.dumps(body.arguments), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(map(str, ("arguments", *first["loc"])))
         raise BadInput(f"{path}: {first['msg']}", path=path) from None
+    if (getattr(asked, "episodes", None) or 0) > MOST_EPISODES:
+        raise BadInput(f"episodes is above {MOST_EPISODES:,}", path="arguments.episodes")
+    return asked
 
 
 def _folder(here: Parts, job_id: str) -> Path:

@@ -83,18 +83,19 @@ def command(
     if json:
         print_json(model)
     else:
-        _print(model, target.flags)
+        _print(model, target)
 
 
-def _print(model: ModelVersion, flags: str) -> None:
+def _print(model: ModelVersion, target: ConnectionOptions) -> None:
     console = out()
     console.print(
         f"model [bold]{model.id}[/]: {safe(model.algorithm)} on {safe(model.env_id)}, "
         f"from {safe(str(model.lineage['file']))}"
     )
     path = Path(model.model_path)
-    for note in RunDir(path.parents[1]).manifest()["imported"]["notes"]:
-        console.print(safe(f"  {note}"), style="dim", soft_wrap=True)
+    if target.server is None:  # Elsewhere, that file is not here.
+        for note in RunDir(path.parents[1]).manifest()["imported"]["notes"]:
+            console.print(safe(f"  {note}"), style="dim", soft_wrap=True)
     console.print(f"  in {safe(short(str(path)))}", style="dim", soft_wrap=True)
     for step in (f"rlctl eval {model.id}", f"rlctl registry validate {model.id} --min-return …"):
-        console.print(safe(f"  next: {step}{flags}"), style="dim", soft_wrap=True)
+        console.print(safe(f"  next: {step}{target.flags}"), style="dim", soft_wrap=True)

@@ -74,7 +74,7 @@ from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
 ARTIFACT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-WORD = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
+WORD = re.compile(r"[^\x00-\x1f\x7f]{0,300}")
 PATHS = ("/", "./", "../", "~")
 PORT = 7311
 

@@ -200,21 +200,27 @@ class JobQueue:
         """The next job, carried out from now on; None when there is no more to do."""
         with self._changed:
             while not self._closing:
+                pause_s = None
                 try:
-                    for job, lease, _ in self._jobs.active():
-                        mine = lease == self.lease and job.state is JobState.QUEUED
-                        running = {"state": JobState.RUNNING, "started_at": time.time()}
-                        begun = job.model_copy(update=running)
-                        if mine and self._jobs.save(begun, lease=lease, was=job.state):
-                            self._live[job.id] = begun
-                            return begun
+                    if (job := self._claimed()) is not None:
+                        return job
                 except RlctlError as error:
                     LOG.warning("jobs not looked at: %s", error)
-                self._changed.wait(None if self._threads else SAVE_EVERY_S)
+                    pause_s = SAVE_EVERY_S
+                self._changed.wait(pause_s)
+        return None
+
+    def _claimed(self) -> Job | None:
+        """The oldest of our jobs that waits, which is carried out from now on."""
+        for job, lease, _ in self._jobs.active():
+            begun = job.model_copy(update={"state": JobState.RUNNING, "started_at": time.time()})
+            mine = lease == self.lease and job.state is JobState.QUEUED
+            if mine and self._jobs.save(begun, lease=lease, was=job.state):
+                self._live[job.id] = begun
+                return begun
         return None
 
     def _carry_out(self, job: Job) -> None:
-        private.inner_folder(self.folder(job.id))
         task = JobTask(
             home=str(self.verbs.home),
             database=str(self.verbs.location),
@@ -223,24 +229,29 @@ class JobQueue:
             kind=job.kind,
             arguments=job.arguments,
         )
+        ended = self._answered(job, task)
         with self._changed:
-            stopped = self._closing or job.id in self._cancelled
-            process = None if stopped else self.start()
-            if process is not None:
-                self._processes[job.id] = process
+            self._processes.pop(job.id, None)
+            self._cancelled.discard(job.id)
         try:
-            ended = self._answered(job, task, process)
+            self._jobs.save(ended, lease=self.lease, was=JobState.RUNNING)
         finally:
-            with self._changed:
-                self._processes.pop(job.id, None)
-                self._cancelled.discard(job.id)
-        self._jobs.save(ended, lease=self.lease, was=JobState.RUNNING)
-        del self._live[job.id]
+            del self._live[job.id]
 
-    def _answered(self, job: Job, task: JobTask, process: JobProcess | None) -> Job:
+    def _started(self, job_id: str) -> JobProcess | None:
+        """The process of a job, unless it is not wanted any more."""
+        with self._changed:
+            if self._closing or job_id in self._cancelled:
+                return None
+            self._processes[job_id] = self.start()
+            return self._processes[job_id]
+
+    def _answered(self, job: Job, task: JobTask) -> Job:
         """The job at its end."""
         error: RlctlError | None = None
         try:
+            private.inner_folder(self.folder(job.id))
+            process = self._started(job.id)
             if process is not None:
                 answer = process.answer(task, self._watch(job.id)).answer
                 return _ended(job, JobState.SUCCEEDED, "", answer=answer, done=1.0)

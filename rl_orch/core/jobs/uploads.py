@@ -21,6 +21,7 @@ def reserve(home: Path, size: int) -> tuple[str, Path]:
     """A new upload of so many bytes: its id, and the file that its archive is written to."""
     hint = "Free space on the disk of the service's home."
     room.refuse_without(home, "an upload", 2 * size, hint=hint)
+    sweep(home)
     upload_id = secrets.token_hex(12)
     private.own_folder(home / FOLDER)
     private.inner_folder(home / FOLDER / upload_id)
@@ -33,6 +34,8 @@ def unpack(home: Path, upload_id: str) -> str:
     folder = home / FOLDER / upload_id
     try:
         archives.unpack(folder / ARCHIVE, folder / CONTENT)
+        if (count := len(list((folder / CONTENT).iterdir()))) != 1:
+            raise BadInput(f"the archive holds {count} files and folders side by side; must be one")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

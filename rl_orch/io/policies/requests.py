@@ -33,7 +33,7 @@ def refuse_export(task: ExportTask) -> None:
         )
     if form in WITH_ONNX:
         refuse_missing()
-    _refuse_in_the_way(Path(task.out), form, replace=task.replace)
+    refuse_in_the_way(Path(task.out), form, replace=task.replace)
     refuse_unloadable(Path(task.source))
 
 
@@ -105,7 +105,7 @@ def graph_of(source: Path, means: str) -> tuple[Bundle, bytes]:
     return bundle, data
 
 
-def _refuse_in_the_way(out: Path, form: str, *, replace: bool) -> None:
+def refuse_in_the_way(out: Path, form: str, *, replace: bool) -> None:
     """Raise if there is something where an export is to be written: what no export has written
     always, and the rest unless it is to be replaced."""
     if not os.path.lexists(out):
