@@ -21,7 +21,7 @@ RlctlError                 exit 1  HTTP 500
 └── Diverged               exit 1  HTTP 500   training produced a number that is not finite
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -193,3 +193,28 @@ class Diverged(RlctlError):
     """Training produced a number that is not finite."""
 
     code = "diverged"
+
+
+def kind_of(code: str, status: int | None = None) -> type[RlctlError]:
+    """The class of a code; of one that is not known here, the widest class with that status."""
+    kinds = list(_kinds(RlctlError))
+    named = [kind for kind in kinds if kind.code == code]
+    alike = [kind for kind in kinds if kind.http_status == status]
+    return next(iter(named or alike), RlctlError)
+
+
+def error_of(
+    code: str, message: str, *, path: str | None = None, hint: str | None = None
+) -> RlctlError:
+    """The error that a document of one tells of."""
+    kind = kind_of(code)
+    if kind is SpecInvalid:
+        return SpecInvalid([Problem(path or "", None, message, hint)])
+    return kind(message, path=path, hint=hint)
+
+
+def _kinds(kind: type[RlctlError]) -> Iterator[type[RlctlError]]:
+    """A class of errors and all under it, wider ones first."""
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _kinds(narrower)

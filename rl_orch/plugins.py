@@ -29,8 +29,10 @@ KINDS = {
 
 PARTS = {
     "client": "rl_orch.client",
+    "client jobs": "rl_orch.client.jobs",
     "client probe": "rl_orch.client.probe",
     "group summary": "rl_orch.cli.views.group_summary",
+    "job kinds": "rl_orch.core.jobs.kinds",
     "kernel compiler": "rl_orch.rl.jit",
     "kernel engine": "rl_orch.rl.kernels.engine",
     "kernel layers": "rl_orch.rl.kernels.precompile",
@@ -57,6 +59,7 @@ PROGRAMS = {
     "fit foreign": "rl_orch.worker.tasks.fit_foreign",
     "gather": "rl_orch.worker.tasks.gather",
     "infer": "rl_orch.worker.tasks.infer",
+    "job": "rl_orch.runners.job",
     "play": "rl_orch.worker.tasks.play",
     "profile": "rl_orch.worker.tasks.profile",
     "read foreign": "rl_orch.worker.tasks.read_foreign",

@@ -14,9 +14,10 @@ import torch
 
 from rl_orch.core import policy_import
 from rl_orch.core.policy_import import PolicyImportRequest
-from rl_orch.io.processes.task_child import unwatched
+from rl_orch.io.processes.task_worker import unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport
+from rl_orch.records.tasks import FitForeignTask
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import opened
@@ -44,13 +45,13 @@ def taken_in(path: Path, request: PolicyImportRequest, home: Path) -> tuple[Spec
     scratch = home / f"scratch-{path.name}"
     scratch.mkdir(parents=True)
     arrival = policy_import.read(path, request, scratch, unwatched)
-    question = {
-        "spec": arrival.spec.model_dump(mode="json"),
-        "tensors": str(scratch / policy_import.TENSORS),
-        "out": str(scratch / policy_import.FITTED),
-        "stretched": arrival.stretched,
-    }
-    told = fit_foreign.adopt(question, unwatched)
+    task = FitForeignTask(
+        spec=arrival.spec,
+        tensors=str(scratch / policy_import.TENSORS),
+        out=str(scratch / policy_import.FITTED),
+        stretched=arrival.stretched,
+    )
+    told = fit_foreign.adopt(task, unwatched)
     arrival = policy_import.fitted(arrival, told)
     drafted = policy_import.draft(home, arrival, "a test")
     drafted.publish()

@@ -12,6 +12,7 @@ from rl_orch.api.routes import (
     artifacts,
     experiments,
     health,
+    jobs,
     metrics,
     models,
     runs,
@@ -19,6 +20,7 @@ from rl_orch.api.routes import (
     streams,
     tokens,
 )
+from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.tokens import Tokens
 from rl_orch.core.telemetry import Telemetry
@@ -28,7 +30,7 @@ from rl_orch.http.codes import OneTimeCodes
 from rl_orch.http.limits import HeldSlots
 from rl_orch.http.settings import Settings
 
-NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, tokens, sessions)
+NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, jobs, tokens, sessions)
 TITLE = "RL Orchestrator"
 ALLOWED_HEADERS = [
     "Authorization",
@@ -50,6 +52,7 @@ def create_app(
     settings: Settings,
     service: ServiceStatus | None = None,
     telemetry: Telemetry | None = None,
+    queue: JobQueue | None = None,
 ) -> FastAPI:
     """The API of one orchestrator; `service` is the scheduler beside it, where there is one."""
     app = _routed()
@@ -60,6 +63,7 @@ def create_app(
         streams=HeldSlots(settings.streams_per_caller),
         codes=OneTimeCodes(),
         telemetry=telemetry or Telemetry(orchestrator),
+        jobs=queue or JobQueue(orchestrator),
         service=service,
     )
     problems.install(app)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, Request
 
 from rl_orch.api.feeds import FeedHub
+from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.tokens import Tokens
 from rl_orch.core.telemetry import Telemetry
@@ -38,6 +39,7 @@ class Parts:
     streams: HeldSlots
     codes: OneTimeCodes
     telemetry: Telemetry
+    jobs: JobQueue
     service: ServiceStatus | None
 
     @property

@@ -23,6 +23,7 @@ from rl_orch.records import (
     Service,
     Token,
 )
+from rl_orch.records.jobs import Job
 
 MOST_OVERRIDES = 200
 MOST_FOLDERS = 100
@@ -154,6 +155,31 @@ class Prune(Body):
     max_age: float | None = Field(default=None, gt=0, le=1e6)
     env: str | None = Field(default=None, max_length=200, pattern=LINE)
     dry_run: bool = False
+
+
+class NewJob(Body):
+    """A job to be carried out: its kind, and what is asked of it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"kind": "evaluate", "arguments": {"policy": "last", "episodes": 100}}]
+        }
+    )
+
+    kind: str = Field(max_length=40)
+    arguments: dict[str, Any] = {}
+
+
+class JobList(Record):
+    """Jobs, the newest first."""
+
+    jobs: tuple[Job, ...]
+
+
+class Upload(Record):
+    """The word that names an upload in the arguments of a job."""
+
+    upload: str
 
 
 class CheckError(Record):

@@ -110,6 +110,15 @@ class ConnectionOptions(ArgumentGroup):
         warn(f"{silent}; the database was read without it")
         return local_orchestrator(self.home, self.database or endpoint.database)
 
+    def workplace(self) -> Connected:
+        """Where laborious requests are carried out: at a service that is named, or else here.
+
+        The home's own service is not asked: paths and modules are those of this folder.
+        """
+        if self.server is not None:
+            return self.connect()
+        return local_orchestrator(self.home, self.database)
+
     def retrying(self, *, reading: bool = False) -> "RetryingConnection":
         """A connection for long waits.
 

@@ -25,6 +25,7 @@ from rl_orch.cli.connection import make_home
 from rl_orch.cli.live.interrupts import handled
 from rl_orch.cli.output import err
 from rl_orch.cli.views.text import counted
+from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.queue.scheduler import Capacity
 from rl_orch.core.service import RunService
@@ -63,12 +64,14 @@ def serve_home(home: Path, wanted: ServiceOptions, tell: Callable[[ServiceEndpoi
         _note_database(verbs)
         telemetry = Telemetry(verbs)
         service = RunService(verbs, verbs.capacity, url="", also=telemetry.sink)
-        running = _Running(verbs, service, secrets.token_urlsafe(32), until, tell)
+        jobs = JobQueue(verbs, lease=service.id)
+        running = _Running(verbs, service, jobs, secrets.token_urlsafe(32), until, tell)
         app = create_app(
             verbs,
             settings=_settings(wanted, running.token),
             service=service,
             telemetry=telemetry,
+            queue=jobs,
         )
         try:
             with _unix_socket(home) as unix:
@@ -136,6 +139,7 @@ class _Running:
 
     verbs: Orchestrator
     service: RunService
+    jobs: JobQueue
     token: str
     until: threading.Event
     tell: Callable[[ServiceEndpoint], None]
@@ -158,6 +162,8 @@ class _Running:
             socket=str(location(self.verbs.home, service_note.SOCKET)) if self.has_socket else None,
         )
         service_note.write(self.verbs.home, self.noted)
+        self.jobs.look()
+        self.jobs.sweep()
         self.thread = threading.Thread(target=self._schedule, name="scheduler")
         self.thread.start()
         threading.Thread(target=self._tell_when_ready, daemon=True).start()
@@ -165,6 +171,7 @@ class _Running:
     def end(self) -> None:
         """Let the scheduler come to its end, and take the note away."""
         self.until.set()
+        self.jobs.close()
         if self.thread is not None:
             self.thread.join()
         if self.noted is not None:

@@ -9,12 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import quote
 
 import httpx
 from pydantic import TypeAdapter
 
+from rl_orch import plugins
 from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
 from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
@@ -22,6 +23,7 @@ from rl_orch.io import service_note
 from rl_orch.io.metrics.recent import TrainingStep
 from rl_orch.io.metrics.series import POINTS, Series
 from rl_orch.io.processes import import_path
+from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.events import Tail
 from rl_orch.io.run.logs import LogPart
 from rl_orch.records import (
@@ -41,6 +43,10 @@ from rl_orch.spec import code
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
+
+if TYPE_CHECKING:
+    from rl_orch.client.jobs import RemoteJobs
+    from rl_orch.records.jobs import JobAnswer, JobRequest
 
 TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 150.0
@@ -81,7 +87,7 @@ class Client:
         self._link = HttpLink(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
-        self.models = RemoteModels(self._link, self)
+        self.models = RemoteModels(self._link, self, lambda: self.jobs)
 
     @classmethod
     def of_home(cls, home: str | Path | None = None) -> Self:
@@ -106,6 +112,18 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def jobs(self) -> "RemoteJobs":
+        """The jobs of the service; who only reads loads nothing of them."""
+        made: RemoteJobs = plugins.part("client jobs").RemoteJobs(self._link)
+        return made
+
+    def carry_out(
+        self, request: "JobRequest[JobAnswer]", watch: ProgressCallback = unwatched
+    ) -> "JobAnswer":
+        """Evaluate, export, profile, import and more: what a request asks for, as a job there."""
+        return self.jobs.carry_out(request, watch)
 
     def ready(self) -> bool:
         """Whether the service works: its database answers, and its scheduler looks at the queue."""

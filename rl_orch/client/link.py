@@ -5,18 +5,32 @@ the very error that the orchestrator would have raised.
 import ipaddress
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import httpx
 
-from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid, TooMany, Unavailable
+from rl_orch.errors import (
+    BadInput,
+    Problem,
+    RlctlError,
+    SpecInvalid,
+    TooMany,
+    Unavailable,
+    kind_of,
+)
 from rl_orch.io.processes.pids import somebody
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 USER = "X-Rlctl-User"
 """The header that says who asks. Nobody is let in by it; it is kept beside the token's name."""
+
+BLOCK_BYTES = 1 << 20
+LONG_S = 120.0
+"""How long a service may say nothing on a connection that lasts."""
 
 SAID = 200
 """Characters of an answer that is not ours that an error repeats."""
@@ -76,6 +90,47 @@ class HttpLink:
         """What was deleted."""
         return self._asked("DELETE", path)
 
+    def send(self, path: str, file: BinaryIO, size: int) -> Any:
+        """What comes of sending the bytes of a file."""
+        headers = {"Content-Length": str(size), "Content-Type": "application/x-tar"}
+        blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+        return self._asked("POST", path, LONG_S, content=blocks, headers=headers)
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Write a file of the service to a path, whole or not at all."""
+        partial = target.with_name(f".{target.name}.part")
+        try:
+            with self._streamed(path) as response, partial.open("wb") as file:
+                for block in response.iter_bytes():
+                    file.write(block)
+            partial.replace(target)
+        except OSError as error:
+            raise RlctlError(f"{str(target)!r} cannot be written: {error.strerror}") from None
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def stream(self, path: str) -> Iterator[tuple[str, str]]:
+        """The server-sent events of a path: name and data of each, until there are no more."""
+        with self._streamed(path) as response:
+            event = ""
+            for line in response.iter_lines():
+                name, _, value = line.partition(": ")
+                if name == "event":
+                    event = value
+                elif name == "data":
+                    yield event, value
+
+    @contextmanager
+    def _streamed(self, path: str) -> Iterator[httpx.Response]:
+        try:
+            with self._http.stream("GET", path, timeout=LONG_S) as response:
+                if not response.is_success:
+                    response.read()
+                    _content(response, self.url)
+                yield response
+        except httpx.RequestError as error:
+            raise _unavailable(self.url, error) from error
+
     def _asked(self, method: str, path: str, timeout_s: float | None = None, **content: Any) -> Any:
         timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
         request = self._http.build_request(method, path, timeout=timeout, **content)
@@ -133,7 +188,7 @@ def is_loopback(url: str) -> bool:
 def error_from(status: int, document: Mapping[str, Any]) -> RlctlError:
     """The error that a problem document tells of."""
     problems = [_problem(row) for row in document.get("problems") or () if isinstance(row, dict)]
-    kind = _kind(str(document.get("code")), status)
+    kind = kind_of(str(document.get("code")), status)
     if kind is SpecInvalid and problems:
         return SpecInvalid(problems)
     if kind is SpecInvalid:
@@ -197,21 +252,6 @@ def _unavailable(url: str, failure: httpx.RequestError) -> Unavailable:
     if isinstance(failure, httpx.TimeoutException):
         return Unavailable(f"the service at {url} did not answer in time")
     return Unavailable(f"the connection to {url} broke: {failure or type(failure).__name__}")
-
-
-def _kind(code: str, status: int) -> type[RlctlError]:
-    """The class of a code; of one that is not known here, the widest class with that status."""
-    kinds = list(_kinds(RlctlError))
-    named = [kind for kind in kinds if kind.code == code]
-    alike = [kind for kind in kinds if kind.http_status == status]
-    return next(iter(named or alike), RlctlError)
-
-
-def _kinds(kind: type[RlctlError]) -> Iterator[type[RlctlError]]:
-    """A class of errors and all under it, wider ones first."""
-    yield kind
-    for narrower in kind.__subclasses__():
-        yield from _kinds(narrower)
 
 
 def _problem(row: Mapping[str, Any]) -> Problem:

@@ -1,6 +1,8 @@
 """The verbs of the registry over HTTP: what `core.models.Models` does here, there."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rl_orch.client.link import HttpLink
 from rl_orch.core.registry import references
@@ -16,6 +18,9 @@ from rl_orch.records import (
 )
 from rl_orch.records.queries import ModelQuery
 
+if TYPE_CHECKING:
+    from rl_orch.client.jobs import RemoteJobs
+
 ASSESS_TIMEOUT_S = 3700.0
 """A model may have to be played for an hour before it is judged, and all files of a registry may
 take as long to be read or removed."""
@@ -24,8 +29,9 @@ take as long to be read or removed."""
 class RemoteModels:
     """What can be done with the models of a service."""
 
-    def __init__(self, link: HttpLink, runs: KnowsRuns) -> None:
+    def __init__(self, link: HttpLink, runs: KnowsRuns, jobs: "Callable[[], RemoteJobs]") -> None:
         self._link = link
+        self._jobs = jobs
         self._runs = runs
 
     def list(self, query: ModelQuery | None = None) -> tuple[ModelVersion, ...]:
@@ -68,9 +74,9 @@ class RemoteModels:
         fresh: bool = False,
     ) -> StoredVerdict:
         """Hold a model against the gate of its spec, and keep the verdict."""
-        body = {"min_return": min_return, "episodes": episodes, "fresh": fresh}
-        path = f"/models/{self._id(reference)}/validate"
-        return StoredVerdict.model_validate(self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S))
+        asked = {"min_return": min_return, "episodes": episodes, "fresh": fresh}
+        verdict: StoredVerdict = self._jobs().ask("validate", model=self._id(reference), **asked)
+        return verdict
 
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
@@ -90,19 +96,12 @@ class RemoteModels:
         episodes: int | None = None,
     ) -> AliasChange:
         """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-        model_id = self._id(reference)
-        alias, named = references.place_of(to, env)
-        body = {
-            "to": alias if named is None else f"{alias}@{named}",
-            "force": force,
-            "reason": reason,
-            "allow_equal": allow_equal,
-            "margin": margin,
-            "episodes": episodes,
-        }
-        path = f"/models/{model_id}/promote"
-        answer = self._link.post(path, body, timeout_s=ASSESS_TIMEOUT_S)
-        return AliasChange.model_validate(answer)
+        model = self._id(reference)
+        references.place_of(to, env)
+        asked = {"to": to, "env": env, "force": force, "reason": reason, "margin": margin}
+        asked |= {"allow_equal": allow_equal, "episodes": episodes}
+        change: AliasChange = self._jobs().ask("promote", model=model, **asked)
+        return change
 
     def rollback(
         self, alias: str, *, env: str | None = None, reason: str | None = None

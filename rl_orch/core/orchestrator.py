@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from rl_orch import plugins
 from rl_orch.core.runs import run_import
 from rl_orch.core.runs.creation import Draft
 from rl_orch.core.runs.foreground import (
@@ -36,12 +37,14 @@ from rl_orch.core.runs.tracking import Pumps
 from rl_orch.core.verbs import Verbs, ready
 from rl_orch.errors import Conflict, NotFound, RlctlError
 from rl_orch.io.processes import pids
-from rl_orch.io.processes.task_child import ProgressCallback as CopyWatch
-from rl_orch.io.processes.task_child import unwatched
+from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport, Event, Group, Run, RunView, State, Verdict
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
+
+if TYPE_CHECKING:
+    from rl_orch.records.jobs import JobAnswer, JobRequest
 
 __all__ = ["GroupResult", "Orchestrator", "RunObserver", "RunResult", "RunView"]
 
@@ -135,7 +138,17 @@ class Orchestrator(Verbs):
         self._carried_out(supervisors, watch, stop_requests)
         return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
-    def import_run(self, path: Path, *, move: bool = False, watch: CopyWatch = unwatched) -> Run:
+    def carry_out(
+        self, request: "JobRequest[JobAnswer]", watch: ProgressCallback = unwatched
+    ) -> "JobAnswer":
+        """Evaluate, export, profile, import and more: what a request asks for, done here."""
+        kinds: Any = plugins.part("job kinds")
+        answer: JobAnswer = kinds.carry_out(kinds.Workplace(self, watch), request)
+        return answer
+
+    def import_run(
+        self, path: Path, *, move: bool = False, watch: ProgressCallback = unwatched
+    ) -> Run:
         """Take in a run directory from another home: a copy of it, or the directory itself.
 
         What was trained elsewhere is evaluated here, by `resume`, before any gate believes it. If

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from pathlib import Path
@@ -28,9 +28,15 @@ from rl_orch.io.policies.bundles import Bundle
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import pinned
 from rl_orch.io.processes.pids import somebody
-from rl_orch.io.processes.task_child import ProgressCallback, TaskChild, unwatched
+from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport, ModelVersion, State
+from rl_orch.records.tasks import (
+    FitForeignAnswer,
+    FitForeignTask,
+    ReadForeignAnswer,
+    ReadForeignTask,
+)
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import ALIKE, Spec
 from rl_orch.spec.operations import RunnerGroup
@@ -75,7 +81,7 @@ class Arrival:
     lineage: dict[str, Any]
     step: int = 0
     notes: tuple[str, ...] = ()
-    stretched: dict[str, Any] = field(default_factory=dict)
+    stretched: dict[str, tuple[float, ...]] = field(default_factory=dict)
     report: EvalReport | None = None
     spaces: Mapping[str, Any] = field(default_factory=dict)
 
@@ -123,23 +129,24 @@ def fit(arrival: Arrival, watch: ProgressCallback) -> Arrival:
 
     The tensors are in `FITTED`.
     """
-    question = {
-        "spec": arrival.spec.model_dump(mode="json"),
-        "tensors": str(arrival.scratch / TENSORS),
-        "out": str(arrival.scratch / FITTED),
-        "stretched": arrival.stretched,
-    }
-    child = TaskChild(("fit foreign",), doing="fitting the policy to its environment")
-    return fitted(arrival, child.answer(question, watch))
+    task = FitForeignTask(
+        spec=arrival.spec,
+        tensors=str(arrival.scratch / TENSORS),
+        out=str(arrival.scratch / FITTED),
+        stretched=arrival.stretched,
+    )
+    doing = "fitting the policy to its environment"
+    child = TaskWorker(FitForeignAnswer, ("fit foreign",), doing=doing)
+    return fitted(arrival, child.answer(task, watch))
 
 
-def fitted(arrival: Arrival, answer: Mapping[str, Any]) -> Arrival:
+def fitted(arrival: Arrival, answer: FitForeignAnswer) -> Arrival:
     """The policy with what was found when it was fitted."""
     notes = arrival.notes
-    if answer["missing"]:
-        notes = (*notes, f"the file does not have {', '.join(answer['missing'])}; {NEW}")
-    spec = assign(arrival.spec, answer["settled"])
-    return replace(arrival, spec=spec, notes=notes, spaces=answer.get("spaces", {}))
+    if answer.missing:
+        notes = (*notes, f"the file does not have {', '.join(answer.missing)}; {NEW}")
+    spec = assign(arrival.spec, answer.settled)
+    return replace(arrival, spec=spec, notes=notes, spaces=answer.spaces)
 
 
 def draft(home: Path, arrival: Arrival, who: str) -> Draft:
@@ -185,32 +192,35 @@ def _from_file(
 ) -> Arrival:
     watch("reading", 0.0)
     digest, size = _taken(path, scratch / "policy")
-    question: dict[str, Any] = {
-        "file": "policy",
-        "called": _called(path),
-        "tensors": TENSORS,
-        "algorithm": request.algorithm,
-    }
+    normalizer = {}
     if request.normalizer is not None:
         _taken(request.normalizer, scratch / "normalizer")
-        question |= {"normalizer": "normalizer", "normalizer_called": _called(request.normalizer)}
-    answer = _reading(scratch).answer(question, watch)
+        called = _called(request.normalizer)
+        normalizer = {"normalizer": "normalizer", "normalizer_called": called}
+    task = ReadForeignTask(
+        file="policy",
+        called=_called(path),
+        tensors=TENSORS,
+        algorithm=request.algorithm,
+        **normalizer,
+    )
+    answer = _reading(scratch).answer(task, watch)
     if request.env is None:
         raise BadInput(
-            f"{_called(path)} does not say which environment its policy, {answer['algorithm']} of "
-            f"{answer['format']}, has learned",
+            f"{_called(path)} does not say which environment its policy, {answer.algorithm} of "
+            f"{answer.format}, has learned",
             path="env",
             hint="For example: --env CartPole-v1",
         )
-    options = answer["options"] | {"agent.algorithm": answer["algorithm"], "env.id": request.env}
-    lineage = {"file": _called(path), "format": answer["format"], "sha256": digest, "bytes": size}
+    options = answer.options | {"agent.algorithm": answer.algorithm, "env.id": request.env}
+    lineage = {"file": _called(path), "format": answer.format, "sha256": digest, "bytes": size}
     return Arrival(
         _spec(options, request),
         scratch,
-        lineage | {"confined": answer["confined"]},
-        step=answer["step"],
-        notes=tuple(answer["notes"]),
-        stretched=answer["stretched"],
+        lineage | {"confined": answer.confined},
+        step=answer.step,
+        notes=answer.notes,
+        stretched=answer.stretched,
     )
 
 
@@ -340,9 +350,10 @@ def _link(path: Path) -> BadInput:
     )
 
 
-def _reading(scratch: Path) -> TaskChild:
+def _reading(scratch: Path) -> TaskWorker[ReadForeignAnswer]:
     """A child with nothing of this environment but what Python needs to find its modules."""
-    return TaskChild(
+    return TaskWorker(
+        ReadForeignAnswer,
         ("read foreign",),
         doing="reading the file",
         hint="It asks for more time or memory than any policy needs, or for what is refused.",

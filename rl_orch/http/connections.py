@@ -26,6 +26,7 @@ DISCARDED_BYTES = 8 << 20
 CREDENTIALS = "iII"
 """What Linux says of the other end of a Unix socket: pid, uid, gid."""
 
+UPLOADS = "/uploads"
 FRAMING_BYTES = 1 << 20
 """What may come around a body: the sizes of chunks, what trails behind."""
 
@@ -159,6 +160,8 @@ class Connection(HttpToolsProtocol):
 
     def _take_body(self, part: bytes) -> None:
         self._around_body += len(part)
+        if self.scope["path"] == UPLOADS and not self.cycle.response_complete:
+            self._await_request()  # It may take long, as long as something comes.
         super().data_received(part)
         if self._around_body > FRAMING_BYTES:
             self.transport.abort()

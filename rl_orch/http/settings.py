@@ -25,6 +25,7 @@ class Settings:
     insecure_loopback: bool = False
     allowed_modules: tuple[str, ...] = ()
     max_body_bytes: int = 1 << 20
+    max_upload_bytes: int = 4 << 30
     requests_per_s: float = 100.0
     burst: int = 200
     max_connections: int = 2000

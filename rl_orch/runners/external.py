@@ -7,13 +7,14 @@ like every other.
 from collections.abc import Sequence
 
 from rl_orch.errors import SpecInvalid
-from rl_orch.io.processes.one_shot import OneShotWorker, check_question, checked, problems_in
+from rl_orch.io.processes.task_worker import TaskEnded
 from rl_orch.runners.process_runner import ProcessRunner
+from rl_orch.runners.spec_check import check_task, checked, checker, deadly
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.external import program
 
-CHECK = ("check served policy",)
+CHECK = "check served policy"
 
 
 class ExternalRunner(ProcessRunner):
@@ -26,9 +27,11 @@ class ExternalRunner(ProcessRunner):
         """See whether the programs are there, and whether a policy could act where it will."""
         problems = program.problems(spec)
         if not problems and spec.runner.policy:
-            question, child = check_question(spec, module_path), OneShotWorker(CHECK)
-            reply = checked(child, question, doing=f"making {spec.env.id}")
-            problems = problems_in(reply, spec.env.id)
+            task, doing = check_task(spec, module_path), f"making {spec.env.id}"
+            try:
+                problems = list(checked(checker(CHECK), task, doing=doing).problems)
+            except TaskEnded as error:
+                problems = list(deadly(spec.env.id, error).problems)
         if problems:
             raise SpecInvalid(problems)
         return spec

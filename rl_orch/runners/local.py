@@ -23,16 +23,12 @@ from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.files import regular
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import program_variables
-from rl_orch.io.processes.one_shot import (
-    OneShotWorker,
-    answer_in,
-    check_question,
-    checked,
-    problems_in,
-)
 from rl_orch.io.processes.subreaper import DIES_WITHIN_S, END_RUN, ENDS_WITHIN_S
+from rl_orch.io.processes.task_worker import TaskEnded, TaskWorker
 from rl_orch.io.run.directory import RunDir
+from rl_orch.records.tasks import CheckAnswer, DeviceAnswer, DeviceTask
 from rl_orch.runners.process_runner import ProcessRunner
+from rl_orch.runners.spec_check import check_task, checked, checker, deadly
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup
@@ -41,7 +37,7 @@ from rl_orch.worker.warm.loaded import OUTDATED
 from rl_orch.worker.warm.standby import ACCEPTED, MESSAGE_BYTES, READY
 
 LOG = logging.getLogger(__name__)
-CHECK, DEVICE = ("check environment",), ("check device",)
+CHECK, DEVICE = "check environment", "check device"
 LOOK_EVERY_S = 0.25
 REST_S = 2.0
 """How long after a start nothing is prepared: loading torch would take the cores from it."""
@@ -96,25 +92,37 @@ class LocalRunner(ProcessRunner):
 
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
-        question, prepared = check_question(spec, module_path), self.standbys.acquire_check()
-        doing = "the check of the spec"
-        reply = None if prepared is None else checked(prepared, question, doing=doing)
-        if reply is None or reply.returncode == OUTDATED:
-            reply = checked(OneShotWorker(CHECK), question, doing=doing)
-        problems = problems_in(reply, spec.env.id)
-        problems += self._device_problems(spec.resources.device)
+        answer = self._checked(spec, module_path, self.standbys.acquire_check())
+        problems = [*answer.problems, *self._device_problems(spec.resources.device)]
         if problems:
             raise SpecInvalid(problems)
-        return assign(spec, answer_in(reply)["settled"])
+        return assign(spec, answer.settled)
+
+    def _checked(
+        self, spec: Spec, module_path: Sequence[str], prepared: TaskWorker[CheckAnswer] | None
+    ) -> CheckAnswer:
+        """The answer of a child that was prepared, or of a new one if that cannot tell any more."""
+        task = check_task(spec, module_path)
+        try:
+            return checked(prepared or checker(CHECK), task, doing="the check of the spec")
+        except TaskEnded as error:
+            if prepared is not None and error.exit_status == OUTDATED:
+                return self._checked(spec, module_path, None)
+            return deadly(spec.env.id, error)
 
     def _device_problems(self, device: str) -> list[Problem]:
         if device == "cpu":
             return []
-        reply = checked(OneShotWorker((*DEVICE, device)), "", doing="the device of the spec")
-        if reply.returncode == 0:
+        doing = "the device of the spec"
+        try:
+            worker = TaskWorker(DeviceAnswer, (DEVICE,), doing=doing)
+            problem = checked(worker, DeviceTask(name=device), doing=doing).problem
+        except TaskEnded as error:
+            problem = error.last_line
+        if problem is None:
             return []
         hint = "Use cpu, or install a torch build for your device (see the README)."
-        return [Problem("resources.device", device, reply.stderr.strip(), hint)]
+        return [Problem("resources.device", device, problem, hint)]
 
 
 def variables(threads: int, gpus: tuple[str, ...] | None = None) -> dict[str, str]:
@@ -211,7 +219,7 @@ class StandbyPool:
     timer: Callable[[], float] = time.monotonic
     _variables: Mapping[str, str] = field(init=False)
     _standbys: list[Standby] = field(default_factory=list)
-    _check: OneShotWorker | None = None
+    _check: TaskWorker[CheckAnswer] | None = None
     _patience_s: float = 0.0
     _prepare_at: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -264,7 +272,7 @@ class StandbyPool:
                 self._end_all()  # What was begun for this attempt is of no use to it.
         return None
 
-    def acquire_check(self) -> OneShotWorker | None:
+    def acquire_check(self) -> TaskWorker[CheckAnswer] | None:
         """A process that can check a spec; None where a cold start is needed."""
         with self._lock:
             self._drop_ended_check()
@@ -277,7 +285,7 @@ class StandbyPool:
         self._closed.set()
         with self._lock:
             if self._check is not None:
-                self._check.end()
+                self._check.close()
             self._end_all()
 
     def _end_all(self) -> None:
@@ -319,11 +327,11 @@ class StandbyPool:
         if len(self._standbys) < self.count:
             self._standbys.append(Standby.start(self._variables))
         elif self._check is None:
-            self._check = OneShotWorker(CHECK)
+            self._check = checker(CHECK)
 
     def _drop_ended_check(self) -> None:
         if self._check is not None and not self._check.lives:
-            self._check.end()
+            self._check.close()
             self._check = None
 
 

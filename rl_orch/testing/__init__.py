@@ -13,6 +13,7 @@ from rl_orch.testing.fakes import (
     seal_checkpoint,
     trains_to,
 )
+from rl_orch.testing.jobs import JobsContract
 from rl_orch.testing.models import ModelsContract
 from rl_orch.testing.runners import LONG, BackgroundRunnerContract, RunnerContract
 from rl_orch.testing.sinks import SinkContract, TrackerContract
@@ -23,6 +24,7 @@ __all__ = [
     "BackgroundRunnerContract",
     "FakeClock",
     "FakeRunner",
+    "JobsContract",
     "ModelsContract",
     "OrchestratorContract",
     "RunnerContract",

@@ -1,4 +1,4 @@
-"""Answer of a child that was asked one thing: lines of progress, then one document.
+"""Tasks of a child: it reads requests, tells how far it is, and answers each with one record.
 
 Whatever an environment prints meanwhile goes to standard error.
 """
@@ -7,34 +7,41 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TextIO, TypeVar
 
-from rl_orch.errors import BadInput, RlctlError
+from pydantic import BaseModel
+
+from rl_orch.errors import RlctlError
 from rl_orch.io.processes import import_path
 
 Tell = Callable[[str, float], None]
-Work = Callable[[Mapping[str, Any], Tell], dict[str, Any]]
+Request = TypeVar("Request", bound=BaseModel)
+Work = Callable[[Request, Tell], BaseModel]
 TELL_EVERY_S = 0.1
 
 
-def answer_one(work: Work) -> int:
-    """Read the question, do the work and write what came of it."""
-    question = json.loads(sys.stdin.read())
+def answer_one(kind: type[Request], work: Work[Request]) -> int:
+    """Read one request, do the work and write what came of it."""
+    return answer_lines(kind, work, [sys.stdin.readline()])
+
+
+def answer_lines(kind: type[Request], work: Work[Request], lines: Iterable[str]) -> int:
+    """Answer the request on each line, as long as there are any."""
     import_path.search()
     real = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        reply = replied(work, question, teller(real))
-    write(real, reply)
+        for line in lines:
+            write(real, replied(work, kind.model_validate(json.loads(line)), teller(real)))
     return 0
 
 
-def replied(work: Work, question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Reply to a question: `{"answer": …}`, or `{"error": …}` if it was refused."""
+def replied(work: Work[Request], request: Request, tell: Tell) -> dict[str, Any]:
+    """Reply to a request: `{"answer": …}`, or `{"error": …}` if it was refused."""
     try:
-        return {"answer": work(question, tell)}
+        return {"answer": work(request, tell).model_dump(mode="json")}
     except RlctlError as error:
-        return error.document() | {"bad_input": isinstance(error, BadInput)}
+        return error.document()
 
 
 def teller(lines: TextIO, clock: Callable[[], float] = time.monotonic) -> Tell:

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from fastapi import FastAPI
 
 from rl_orch.api.app import create_app
 from rl_orch.api.parts import ServiceStatus
+from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.tokens import Scope, Tokens
 from rl_orch.http.serving import serve
@@ -26,6 +28,7 @@ from rl_orch.io.run.command_socket import Handler
 from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, trains_to
+from rl_orch.testing.jobs import InlineJob
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
@@ -73,7 +76,8 @@ class Api:
 
     def app(self, *, service: ServiceStatus | None = None, **changes: Any) -> FastAPI:
         settings = dataclasses.replace(GENEROUS, **changes)
-        return create_app(self.orchestrator, settings=settings, service=service)
+        jobs = JobQueue(self.orchestrator, partial(InlineJob, self.orchestrator))
+        return create_app(self.orchestrator, settings=settings, service=service, queue=jobs)
 
     def client(
         self,

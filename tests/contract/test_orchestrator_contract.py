@@ -3,17 +3,21 @@
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from queue import Queue
 
 from rl_orch.api.app import create_app
 from rl_orch.client import Client
+from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.telemetry import Telemetry
 from rl_orch.http.serving import serve
 from rl_orch.http.settings import Settings
-from rl_orch.testing import ModelsContract, OrchestratorContract, a_spec
+from rl_orch.testing import JobsContract, ModelsContract, OrchestratorContract, a_spec
+from rl_orch.testing.jobs import InlineJob
 from rl_orch.testing.verbs import VerbsUnderTest
+from tests.exported import CASES, bundled, made
 from tests.waiting import PATIENCE_S
 
 
@@ -21,7 +25,8 @@ from tests.waiting import PATIENCE_S
 def served(local: Orchestrator) -> Iterator[VerbsUnderTest]:
     """A client of the API that serves an orchestrator, until the block is left."""
     until, urls = threading.Event(), Queue[str]()
-    app = create_app(local, settings=Settings(port=0, own_token="own"))
+    jobs = JobQueue(local, partial(InlineJob, local))
+    app = create_app(local, settings=Settings(port=0, own_token="own"), queue=jobs)
     thread = threading.Thread(
         target=serve, args=(app, "127.0.0.1", 0), kwargs={"until": until, "started": urls.put}
     )
@@ -32,6 +37,7 @@ def served(local: Orchestrator) -> Iterator[VerbsUnderTest]:
     finally:
         until.set()
         thread.join()
+        jobs.close()
 
 
 class TestOrchestrator(OrchestratorContract):
@@ -55,6 +61,23 @@ class TestClient(OrchestratorContract):
             assert client.series(run.id, [whole[0].key], points=5, from_step=1, to_step=10**6)
             assert client.series(run.id, ["nothing"]) == telemetry.series(run.id, ["nothing"])
             assert client.recent_metrics(run.id, 3) == telemetry.recent_metrics(run.id, 3)
+
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
+        return served(local)
+
+
+class TestOrchestratorJobs(JobsContract):
+    """What the orchestrator of this process carries out itself."""
+
+    def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
+        return nullcontext(local)
+
+    def make_bundle(self, folder: Path) -> Path:
+        return bundled(made(CASES["ppo"]), folder / "it.bundle")
+
+
+class TestClientJobs(TestOrchestratorJobs):
+    """Jobs of the API that serves it."""
 
     def reach(self, local: Orchestrator) -> AbstractContextManager[VerbsUnderTest]:
         return served(local)

@@ -17,7 +17,7 @@ import torch
 
 from rl_orch.core.ports import Exit, Runner, Task
 from rl_orch.errors import BadInput
-from rl_orch.io.processes import one_shot
+from rl_orch.runners import spec_check
 from rl_orch.runners.inline import InlineRunner
 from rl_orch.runners.local import LocalRunner
 from rl_orch.testing import (
@@ -101,7 +101,7 @@ class TestLocalRunner(BackgroundRunnerContract):
         monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
         made = tmp_path / "made"
         for timeout_s in (5.0, 50.0, PATIENCE_S):  # A busy machine needs more to get there.
-            monkeypatch.setattr(one_shot, "CHECK_TIMEOUT_S", timeout_s)
+            monkeypatch.setattr(spec_check, "CHECK_TIMEOUT_S", timeout_s)
             with pytest.raises(BadInput, match=f"took longer than {timeout_s:.0f} s"):
                 LocalRunner().check(a_spec(env_id="hanging:Hanging-v0"))
             if made.exists():

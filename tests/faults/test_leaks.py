@@ -12,13 +12,15 @@ import pytest
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import BadInput, SpecInvalid
-from rl_orch.io.processes import one_shot, pids
+from rl_orch.io.processes import pids
 from rl_orch.io.processes.contained import ContainedProcess
-from rl_orch.io.processes.one_shot import OneShotWorker, check_question
+from rl_orch.io.processes.task_worker import TaskEnded, TaskWorker
 from rl_orch.io.run.directory import RunDir
-from rl_orch.runners import local
+from rl_orch.records.tasks import CheckAnswer
+from rl_orch.runners import local, spec_check
 from rl_orch.runners.external import ExternalRunner
 from rl_orch.runners.local import LocalRunner
+from rl_orch.runners.spec_check import check_task, checker
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.warm.loaded import OUTDATED
@@ -149,7 +151,7 @@ def test_nothing_outlives_a_check_that_takes_too_long(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit_s in (5.0, 20.0, 80.0):  # By then, the environment has been made.
-        monkeypatch.setattr(one_shot, "CHECK_TIMEOUT_S", limit_s)
+        monkeypatch.setattr(spec_check, "CHECK_TIMEOUT_S", limit_s)
         with pytest.raises(BadInput, match="took longer than"):
             LocalRunner().check(a_spec("hangs"))
         if leaking.started(here):
@@ -210,17 +212,19 @@ def test_nothing_outlives_an_environment_that_halts_what_watches_over_it(here: P
 
 
 def test_a_child_lives_on_when_the_thread_that_started_it_has_ended(here: Path) -> None:
-    children: list[OneShotWorker] = []
-    thread = threading.Thread(target=lambda: children.append(OneShotWorker(local.CHECK)))
+    children: list[TaskWorker[CheckAnswer]] = []
+    thread = threading.Thread(target=lambda: children.append(checker(local.CHECK)))
     thread.start()
     thread.join()
-    reply = children[0].ask(check_question(a_spec("goes on"), ()), timeout_s=SECONDS)
-    assert reply.returncode == 0, reply.stderr
+    answer = children[0].answer(check_task(a_spec("goes on"), ()), timeout_s=SECONDS)
+    assert answer.problems == ()
     assert_all_ended(here)
 
 
 def test_a_child_that_is_asked_nothing_ends() -> None:
-    assert OneShotWorker(local.CHECK).ask("", timeout_s=SECONDS).returncode == OUTDATED
+    with pytest.raises(TaskEnded) as ended:
+        checker(local.CHECK).answer(None, timeout_s=SECONDS)
+    assert ended.value.exit_status == OUTDATED
 
 
 def test_a_question_that_nobody_reads_is_given_up_in_time(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ import psutil
 import pytest
 from gymnasium import spaces
 
-from rl_orch.errors import BadInput, RlctlError
+from rl_orch.errors import BadInput, Problem, RlctlError
 from rl_orch.io.checkpoints import external
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import to_spec
+from rl_orch.records.tasks import CheckTask, PolicyFiles
 from rl_orch.rl.policies.policy import PolicyInput
-from rl_orch.worker.checks.served_policy import answer
+from rl_orch.worker.checks.served_policy import check
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.external.request_reply import Dialogue
 from rl_orch.worker.external.served_policy import actions_in
@@ -208,7 +209,7 @@ def test_whoever_plays_a_policy_leaves_the_processes_of_its_run_alone(tmp_path: 
     trainer = subprocess.Popen(["sleep", "60"], env=os.environ | mark)
     try:
         before = set(psutil.Process().children())
-        named = {"directory": str(directory.path), "checkpoint": "step_000000000010"}
+        named = PolicyFiles(directory=str(directory.path), checkpoint="step_000000000010")
         with playable(named) as found:
             seen = PolicyInput(np.zeros((1, 4), np.float32), np.ones(1, np.bool_))
             assert found.policy.decide(seen, None).actions[0] in (0, 1)
@@ -227,11 +228,16 @@ def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+def checked(document: dict[str, Any]) -> tuple[Problem, ...]:
+    """What a check says against a spec."""
+    return check(CheckTask(spec=to_spec(document)), lambda _doing, _done: None).problems
+
+
 def test_an_environment_is_checked_without_a_thought_of_algorithms() -> None:
     pendulum = {"env": {"id": "Pendulum-v1"}, "runner": {"name": "external", "command": ["x"]}}
-    assert answer(to_spec(pendulum)) == {"problems": []}
+    assert checked(pendulum) == ()
     blackjack = pendulum | {"env": {"id": "Blackjack-v1"}}
-    (problem,) = answer(to_spec(blackjack))["problems"]
-    assert "which has Tuple observations" in problem["message"]
-    (problem,) = answer(to_spec(pendulum | {"env": {"id": "CartPole-v9"}}))["problems"]
-    assert problem["path"] == "env.id"
+    (problem,) = checked(blackjack)
+    assert "which has Tuple observations" in problem.message
+    (problem,) = checked(pendulum | {"env": {"id": "CartPole-v9"}})
+    assert problem.path == "env.id"

@@ -11,8 +11,9 @@ import pytest
 from rl_orch import stats
 from rl_orch.core.policies import evaluation
 from rl_orch.core.policies.evaluation import LOOKS
-from rl_orch.core.policies.player_pool import EvalRequest, EvalResult
+from rl_orch.core.policies.player_pool import EvalResult
 from rl_orch.core.store.runs import Store
+from rl_orch.records.tasks import EvaluateTask
 from rl_orch.stats import summarize
 from rl_orch.stats.text import figure
 from tests.conftest import Ran
@@ -27,7 +28,7 @@ GAINS = [1.0, 4.0, 2.5, -0.5, 3.0] * (ASKED // 5)
 class Scripted:
     """Plays nothing: the challenger is ahead by what `GAINS` says."""
 
-    def play(self, _question: EvalRequest, first: int, episodes: int, _watch: Any) -> EvalResult:
+    def play(self, _task: EvaluateTask, first: int, episodes: int, _watch: Any) -> EvalResult:
         gains = GAINS[first : first + episodes]
         theirs = a_report(5.0, env_id="CartPole-v1", checkpoint="x", seed=first, episodes=episodes)
         returns = tuple(ret + gain for ret, gain in zip(theirs.returns, gains, strict=True))

@@ -11,6 +11,7 @@ from rl_orch.core.store.runs import Store
 from rl_orch.io.checkpoints import external
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import bundles
+from rl_orch.records.tasks import ExportAnswer, ExportTask, InferAnswer, InferTask
 from tests.conftest import Ran
 from tests.models import Shop
 
@@ -21,12 +22,15 @@ class Answering:
     """A child that takes every question."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[Any] = []
 
-    def answer(self, question: dict[str, Any], _watch: object) -> dict[str, Any]:
+    def answer(self, task: ExportTask | InferTask, _watch: object) -> ExportAnswer | InferAnswer:
         """Something that can be told of."""
-        self.asked.append(question)
-        return {"path": question.get("out"), "bytes": 0, "parity": {}, "rows": 1}
+        self.asked.append(task)
+        if isinstance(task, InferTask):
+            return InferAnswer(path=task.output, rows=1)
+        empty: Any = {"inputs": (), "outputs": (), "parity": {}}
+        return ExportAnswer(path=task.out, format=task.format, bytes=0, **empty)
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Answering:
     home = tmp_path / "rlruns"
     Shop(home, Store(home / "rlctl.db")).a_model("r-1")
     made = Answering()
-    monkeypatch.setattr(export, "TaskChild", lambda *_, **__: made)
+    monkeypatch.setattr(export, "TaskWorker", lambda *_, **__: made)
     return made
 
 
@@ -51,7 +55,7 @@ def test_an_export_replaces_an_earlier_one_only_if_told_to(
         assert f"{str(tmp_path / out)!r} already" in ran.err
         assert "--force" in ran.err
         assert rlctl(*command, "--force").code == 0
-        assert child.asked.pop()["replace"]
+        assert child.asked.pop().replace
     ran = rlctl("export", "1", "--format", "onnx", "--out", "b", "--force")
     assert "something other than a file" in ran.err
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from rl_orch.cli import scripts
-from rl_orch.cli.commands import play
+from rl_orch.core.jobs import kinds, recorded
 from rl_orch.core.policies import evaluation
 from rl_orch.core.store.runs import Store
 from rl_orch.io.checkpoints import catalog
-from rl_orch.io.policies.episode_records import Recorded, write_records
+from rl_orch.io.policies.episode_records import write_records
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion
+from rl_orch.records.tasks import FilmAnswer, FilmTask, Recorded
 from tests.conftest import Ran
 from tests.models import EPISODES, Shop, a_report
 
@@ -223,12 +224,13 @@ def test_the_episode_that_is_played_is_of_the_very_checkpoint(
 ) -> None:
     asked: list[Any] = []
 
-    def show(question: Any, _watch: Any) -> dict[str, Any]:
-        asked.append(question["episode"]["number"])
-        told = {"number": 0, "seed": 0, "return": 0.0, "length": 0, "film": None}
-        return {**told, "recorded_return": 0.0, "same": True}
+    def show(task: FilmTask, _watch: Any) -> FilmAnswer:
+        assert task.episode is not None
+        asked.append(task.episode.number)
+        told: Any = {"number": 0, "seed": 0, "ret": 0.0, "length": 0, "film": None}
+        return FilmAnswer(**told, recorded_return=0.0, same=True)
 
-    monkeypatch.setattr(play, "show", show)
+    monkeypatch.setattr(kinds, "show", show)
     monkeypatch.setenv("DISPLAY", ":0")
     path = Path(models[0].model_path)
     directory, ours, other = RunDir(path.parents[1]), path.name, catalog.name_of(7)
@@ -245,7 +247,7 @@ def test_the_episode_that_is_played_is_of_the_very_checkpoint(
     assert rlctl("play", "r-0").code == 0
     assert rlctl("play", "r-0", "--of", "eval-9").code == 0
     assert asked == [10, 20, 9]
-    for variable in play.SCREENS:
+    for variable in recorded.SCREENS:
         monkeypatch.delenv(variable, raising=False)
     unseen = rlctl("play", "r-0")
     assert (unseen.code, "there is no screen here" in unseen.err) == (2, True)

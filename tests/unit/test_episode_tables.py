@@ -6,9 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rl_orch.errors import Damaged
-from rl_orch.io.policies.episode_records import Recorded, read_records, write_records
+from rl_orch.io.policies.episode_records import read_records, write_records
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.records import EvalReport
+from rl_orch.records.tasks import Recorded
 from rl_orch.stats import summarize
 
 

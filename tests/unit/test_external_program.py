@@ -1,18 +1,17 @@
 """Programs of somebody else's: what is handed on to them, what is wrong with them, what is seen."""
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rl_orch.errors import BadInput, Problem
+from rl_orch.errors import BadInput
 from rl_orch.io.processes.environment import KEYS
-from rl_orch.io.processes.one_shot import problems_in
 from rl_orch.io.processes.pids import COOKIE
+from rl_orch.io.processes.task_worker import TaskEnded
 from rl_orch.orchestrator import to_spec
+from rl_orch.runners.spec_check import deadly
 from rl_orch.spec.consent import is_needed, located, preview
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
@@ -69,17 +68,10 @@ def test_what_opens_the_control_plane_is_no_secret_to_hand_on(
         variables(spec, {})
 
 
-def test_what_a_child_says_against_an_environment_is_in_its_last_line() -> None:
-    def said(out: str, err: str = "") -> list[Problem]:
-        return problems_in(subprocess.CompletedProcess([], 3, out, err), "Theirs-v1")
-
-    assert said('noise\n{"problems": []}\n') == []
-    problem = {"path": "env.id", "value": "Theirs-v1", "message": "no", "hint": None}
-    assert said(json.dumps({"problems": [problem]})) == [Problem("env.id", "Theirs-v1", "no")]
-    (ended,) = said("", "first\nabort\n")
+def test_an_environment_that_ends_its_process_is_a_problem_of_the_spec() -> None:
+    (ended,) = deadly("Theirs-v1", TaskEnded("the check", 3, "abort", None)).problems
+    assert ended.path == "env.id"
     assert ended.message.endswith("making it ended the process with exit code 3: abort")
-    with pytest.raises(BadInput, match="an extra is missing"):
-        said('{"error": {"message": "an extra is missing"}}')
 
 
 def messages(spec: Spec) -> list[tuple[str, str]]:

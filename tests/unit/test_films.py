@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import BadInput
-from rl_orch.io.policies.episode_records import Recorded
+from rl_orch.records.tasks import Recorded
 from rl_orch.rl.collect.replay_episode import rendered
 from rl_orch.rl.envs import vector
 from rl_orch.rl.evaluate import Evaluator, extras_of

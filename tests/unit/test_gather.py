@@ -295,8 +295,8 @@ def test_a_gate_that_needs_the_extra_is_refused_before_a_run_is_made(
 ) -> None:
     monkeypatch.setattr(environment, "ONNX_PACKAGES", ("onnx_that_nobody_has",))
     document = {"env": {"id": "CartPole-v1"}, "gates": {"export_parity": True}}
-    (problem,) = environment.answer(to_spec(document))["problems"]
-    assert problem["path"] == "gates.export_parity"
-    assert "which needs onnx_that_nobody_has" in problem["message"]
-    assert "pip install 'rl-orch[export]'" in problem["hint"]
-    assert environment.answer(to_spec({"env": {"id": "CartPole-v1"}}))["problems"] == []
+    (problem,) = environment.answer(to_spec(document)).problems
+    assert problem.path == "gates.export_parity"
+    assert "which needs onnx_that_nobody_has" in problem.message
+    assert "pip install 'rl-orch[export]'" in str(problem.hint)
+    assert environment.answer(to_spec({"env": {"id": "CartPole-v1"}})).problems == ()

@@ -11,6 +11,7 @@ from rl_orch.core.policies.advice import Advice, advise
 from rl_orch.core.policies.profile import profile, refuse_unless_local
 from rl_orch.errors import BadInput
 from rl_orch.records.profile import Profile
+from rl_orch.records.tasks import ProfileTask
 from rl_orch.rl.measure import profile as measuring
 from rl_orch.rl.measure.profile import BUFFER, ENV, LEARNER, OTHER, POLICY, ProfileLimits, Stopwatch
 from rl_orch.rl.policies.policy import policy_tensors
@@ -221,8 +222,7 @@ def test_what_trains_and_steps_is_told_with_what_stands_against_kernels() -> Non
 
 
 def test_the_worker_answers_what_was_found() -> None:
-    question = {"spec": a_spec().model_dump(mode="json"), "limits": {"steps": 64}}
-    found = Profile.model_validate(answer(question, silent))
+    found = answer(ProfileTask(spec=a_spec(), steps=64), silent)
     assert found.steps == 64
     assert found.share(*found.parts) == pytest.approx(1.0)
     assert found.ms_per_1000_steps(ENV) == pytest.approx(1e6 * found.parts[ENV] / 64)
@@ -233,8 +233,8 @@ def test_the_worker_tells_of_errors_and_whose_they_are() -> None:
     spec["env"]["id"] = "Acrobot-v1"
     spec["env"]["backend"] = "native"
     spec["env"]["kwargs"] = {"render_mode": "rgb_array"}
-    told = replied(answer, {"spec": spec, "limits": {"steps": 1}}, silent)
-    assert told["bad_input"]
+    told = replied(answer, ProfileTask.model_validate({"spec": spec, "steps": 1}), silent)
+    assert told["error"]["code"] == "bad_input"
     assert told["error"]["path"] == "env.backend"
 
 

@@ -12,6 +12,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from rl_orch.errors import Problem, RlctlError
 from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.envs import vector
@@ -278,7 +279,7 @@ def test_a_pools_copies_play_the_same_episodes_however_many_there_are() -> None:
 def test_a_pool_of_continuous_actions_and_one_of_choices_can_be_stepped() -> None:
     for env_id in ("Pendulum-v1", "FrozenLake-v1", "MiniGrid-Empty-5x5-v0"):
         spec = a_spec("env.backend=envpool", env_id=env_id)
-        assert answer(spec)["problems"] == []
+        assert answer(spec).problems == ()
         with closing(vector.make(spec, num_envs=2)) as envs:
             assert vector.reset(envs, 1).observations is not None
             observations, rewards, *_ = envs.step(envs.action_space.sample())
@@ -295,7 +296,7 @@ def test_arguments_reach_the_vector_form() -> None:
 @pytest.mark.parametrize("backend", ["vector", "envpool"])
 def test_a_limit_may_come_with_the_arguments(backend: str) -> None:
     spec = a_spec(f"env.backend={backend}", "+env.kwargs={max_episode_steps: 5}")
-    assert answer(spec)["problems"] == []
+    assert answer(spec).problems == ()
     (cut,) = np.nonzero(rows(spec, 12, num_envs=1)["truncated"])
     assert cut.tolist() == [4, 10]
 
@@ -303,17 +304,18 @@ def test_a_limit_may_come_with_the_arguments(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["vector", "envpool"])
 def test_a_check_says_what_steps_the_environment(backend: str) -> None:
     found = answer(a_spec(f"env.backend={backend}"))
-    assert found == {
-        "settled": {"env.backend": backend, "train.engine": "kernels"},
-        "problems": [],
-    }
+    assert found.settled == {"env.backend": backend, "train.engine": "kernels"}
+    assert found.problems == ()
 
 
 def refusal(*overrides: str, env_id: str = "CartPole-v1") -> tuple[str, str, str]:
     """The path, the message and the hint with which a check refuses a spec."""
-    found = answer(a_spec(*overrides, env_id=env_id))
-    told = found["error"] if "error" in found else found["problems"][0]
-    return told["path"], told["message"], told.get("hint") or ""
+    told: Problem | RlctlError
+    try:
+        told = answer(a_spec(*overrides, env_id=env_id)).problems[0]
+    except RlctlError as error:
+        told = error
+    return told.path or "", told.message, told.hint or ""
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from rl_orch.cli import policy_arguments as references
+from rl_orch.core.jobs.kinds import Workplace
 from rl_orch.core.policies.export import default_out
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.export import parity
 from rl_orch.io.machine import room
 from rl_orch.io.machine.room import Room
 from rl_orch.io.run.directory import RunDir
+from rl_orch.records.tasks import ExportTask, InferAnswer, InferTask
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.worker.policies.sources import load
 from rl_orch.worker.tasks import export as exporting
@@ -32,9 +33,9 @@ class Kept:
     case: Case
     path: Path
 
-    def ask(self, **question: Any) -> dict[str, Any]:
+    def ask(self, **asked: Any) -> InferAnswer:
         """What the child that acts answers."""
-        return infer({"source": str(self.path), **question}, silent)
+        return infer(InferTask(source=str(self.path), **asked), silent)
 
 
 def silent(_doing: str, _done: float) -> None:
@@ -63,7 +64,7 @@ def test_rows_of_one_episode_get_the_actions_that_were_played(
     inputs: dict[str, Any] = {column: rows.inputs[column][lane] for column in columns}
     np.savez(tmp_path / "in.npz", **inputs)
     answer = policy.ask(input=str(tmp_path / "in.npz"), output=str(tmp_path / "out.jsonl"))
-    assert answer == {"path": str(tmp_path / "out.jsonl"), "rows": 120}
+    assert answer == InferAnswer(path=str(tmp_path / "out.jsonl"), rows=120)
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["action"] for line in lines] == rows.expected["action"][lane].tolist()
 
@@ -71,7 +72,7 @@ def test_rows_of_one_episode_get_the_actions_that_were_played(
 def test_an_observation_with_parts_is_an_object(kept: Callable[..., Kept]) -> None:
     policy = kept(case("IdentityDict", "ppo"))
     observation = {"picture": np.zeros((36, 36), int).tolist(), "side": [1.0, -1.0], "noise": 2}
-    assert policy.ask(observation=observation)["action"] in range(4)
+    assert policy.ask(observation=observation).action in range(4)
     with pytest.raises(BadInput, match=r"lacks the column 'observation\.noise'"):
         policy.ask(observation={name: observation[name] for name in ("picture", "side")})
 
@@ -82,20 +83,21 @@ def test_masks_are_a_column(kept: Callable[..., Kept]) -> None:
     for only in range(port.shape[0]):
         mask = [choice == only for choice in range(port.shape[0])]
         answer = policy.ask(observation={"observation": [0.5], "mask": mask})
-        assert answer["action"] == only + int(policy.case.policy.action_space.start)  # type: ignore[attr-defined]
+        assert answer.action == only + int(policy.case.policy.action_space.start)  # type: ignore[attr-defined]
 
 
 def test_drawn_actions_follow_from_the_seed(kept: Callable[..., Kept], tmp_path: Path) -> None:
     policy = kept(CASES["sac"])
     np.save(tmp_path / "in.npy", np.zeros((20, 3), np.float32))
     drawn = {
-        seed: policy.ask(input=str(tmp_path / "in.npy"), sample=True, seed=seed)["actions"]
+        seed: policy.ask(input=str(tmp_path / "in.npy"), sample=True, seed=seed).actions
         for seed in (1, 2)
     }
-    again = policy.ask(input=str(tmp_path / "in.npy"), sample=True, seed=1)["actions"]
+    again = policy.ask(input=str(tmp_path / "in.npy"), sample=True, seed=1).actions
     assert drawn[1] == again != drawn[2]
-    best = policy.ask(input=str(tmp_path / "in.npy"))["actions"]
-    assert best == [best[0]] * 20
+    best = policy.ask(input=str(tmp_path / "in.npy")).actions
+    assert best is not None
+    assert best == (best[0],) * 20
 
 
 def test_a_file_that_breaks_off_leaves_nothing_behind(
@@ -124,15 +126,15 @@ def test_torchscript_is_written_whole_and_replaces_only_files(
     kept: Callable[..., Kept], tmp_path: Path
 ) -> None:
     policy, out = kept(CASES["dqn"]), tmp_path / "policy.ts"
-    question = {"source": str(policy.path), "format": "torchscript", "out": str(out), "rows": 64}
-    answer = export(question, silent)
-    assert answer["bytes"] == out.stat().st_size
-    assert answer["parity"]["torchscript"]["rows"] == 64
+    task = ExportTask(source=str(policy.path), format="torchscript", out=str(out), rows=64)
+    answer = export(task, silent)
+    assert answer.bytes == out.stat().st_size
+    assert answer.parity["torchscript"]["rows"] == 64
     with pytest.raises(BadInput, match="already"):
-        export(question, silent)
-    assert export({**question, "replace": True}, silent)["path"] == str(out)
+        export(task, silent)
+    assert export(task.model_copy(update={"replace": True}), silent).path == str(out)
     with pytest.raises(BadInput, match="something other than a file"):
-        export({**question, "out": str(tmp_path)}, silent)
+        export(task.model_copy(update={"out": str(tmp_path)}), silent)
 
 
 def test_a_place_that_cannot_be_written_to_is_no_reason_to_resume(
@@ -141,9 +143,10 @@ def test_a_place_that_cannot_be_written_to_is_no_reason_to_resume(
     policy, file = kept(CASES["dqn"]), tmp_path / "file"
     file.touch()
     (tmp_path / "in.jsonl").write_text("[0, 0, 0, 0]\n")
-    question = {"source": str(policy.path), "format": "torchscript", "rows": 8}
+    out = str(file / "policy.ts")
+    task = ExportTask(source=str(policy.path), format="torchscript", rows=8, out=out)
     with pytest.raises(RlctlError) as refusal:
-        export({**question, "out": str(file / "policy.ts")}, silent)
+        export(task, silent)
     assert str(refusal.value.hint).endswith("then export it again.")
     with pytest.raises(RlctlError) as refusal:
         policy.ask(input=str(tmp_path / "in.jsonl"), output=str(file / "out.npy"))
@@ -157,9 +160,9 @@ def test_an_export_that_does_not_fit_is_refused_before_a_byte_is_written(
     policy, out = kept(CASES["dqn"]), tmp_path / "elsewhere" / "policy"
     monkeypatch.setattr(room, "left", lambda _path: Room(1000, None))
     monkeypatch.setattr(exporting, "bundle_files", lambda *_given, **_options: {"a": bytes(2000)})
-    question = {"source": str(policy.path), "format": form, "rows": 8, "out": str(out)}
+    task = ExportTask(source=str(policy.path), format=form, rows=8, out=str(out))
     with pytest.raises(RlctlError, match="the export policy takes 1 MiB of disk; there are 0 MiB"):
-        export(question, silent)
+        export(task, silent)
     assert not out.parent.exists()
 
 
@@ -170,7 +173,7 @@ def test_a_graph_that_differs_is_not_written(
     policy, out = kept(CASES["sac"]), tmp_path / "policy.ts"
     with pytest.raises(RlctlError, match="differs from the policy in torch"):
         export(
-            {"source": str(policy.path), "format": "torchscript", "out": str(out), "rows": 8},
+            ExportTask(source=str(policy.path), format="torchscript", out=str(out), rows=8),
             silent,
         )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a run"]
@@ -180,7 +183,8 @@ def test_formats_that_do_not_go_together_are_refused(kept: Callable[..., Kept]) 
     policy = kept(CASES["ppo"])
     for form, problem in (("pt2", "must be onnx or bundle"), ("pickle", "must be one of onnx")):
         with pytest.raises(BadInput, match=problem):
-            export({"source": str(policy.path), "format": form, "out": "x", "int8": True}, silent)
+            task = ExportTask(source=str(policy.path), format=form, out="x", int8=True)
+            export(task, silent)
 
 
 def test_only_a_report_on_this_very_checkpoint_is_taken(kept: Callable[..., Kept]) -> None:
@@ -205,10 +209,8 @@ def test_only_a_report_on_this_very_checkpoint_is_taken(kept: Callable[..., Kept
 def test_where_a_path_says_it_all_nobody_is_asked(kept: Callable[..., Kept]) -> None:
     policy = kept(CASES["ppo"])
 
-    def nobody() -> Any:
-        raise AssertionError("nobody need be asked")
-
-    found = references.source_of(str(policy.path), nobody)
+    nobody: Any = None
+    found = Workplace(nobody, silent).source(str(policy.path))
     assert (found.path, found.kind, found.model) == (policy.path, "checkpoint", None)
     assert default_out(policy.path, "onnx").parent == policy.path.parent.parent / "exports"
 

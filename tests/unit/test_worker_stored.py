@@ -14,10 +14,11 @@ from rl_orch.errors import BadInput, Damaged
 from rl_orch.export.quantizing import quantized
 from rl_orch.io.policies import bundles
 from rl_orch.records import EvalReport
+from rl_orch.records.tasks import EvaluateTask, FilmTask, PolicyFiles
 from rl_orch.rl.evaluate import LANES
 from rl_orch.worker.policies import sources
 from rl_orch.worker.policies.load import setup_of
-from rl_orch.worker.tasks.assess import EvalTask
+from rl_orch.worker.tasks.assess import EvalPlayer
 from rl_orch.worker.tasks.play import answer
 from tests.exported import CASES, bundled, in_run, made
 
@@ -34,32 +35,31 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def assessor() -> Iterator[EvalTask]:
+def assessor() -> Iterator[EvalPlayer]:
     with ExitStack() as stack:
-        yield EvalTask(stack)
+        yield EvalPlayer(stack)
 
 
-def at(places: dict[str, Path], using: str | None = None) -> dict[str, Any]:
+def at(places: dict[str, Path], using: str | None = None) -> PolicyFiles:
     """A policy as it is named to children."""
     if using is not None:
-        return {"bundle": str(places["bundle"]), "using": using}
+        return PolicyFiles(bundle=str(places["bundle"]), using=using)
     path = places["checkpoint"]
-    return {"directory": str(path.parents[1]), "checkpoint": path.name}
+    return PolicyFiles(directory=str(path.parents[1]), checkpoint=path.name)
 
 
 def silent(_doing: str, _done: float) -> None:
     """Hears everything and says nothing."""
 
 
-def reports(assessor: EvalTask, **question: Any) -> list[EvalReport]:
-    told = assessor.answer({"episodes": EPISODES, "seed": 3, **question}, silent)
-    found = (told[side] for side in ("report", "baseline"))
-    return [EvalReport.model_validate(each) for each in found if each is not None]
+def reports(assessor: EvalPlayer, **asked: Any) -> list[EvalReport]:
+    told = assessor.answer(EvaluateTask(**{"episodes": EPISODES, "seed": 3, **asked}), silent)
+    return [each for each in (told.report, told.baseline) if each is not None]
 
 
 @pytest.mark.parametrize("using", ["torch", "onnx"])
 def test_a_bundle_plays_what_its_checkpoint_plays(
-    places: dict[str, Path], assessor: EvalTask, using: str
+    places: dict[str, Path], assessor: EvalPlayer, using: str
 ) -> None:
     ours, theirs = reports(assessor, challenger=at(places, using), champion=at(places))
     assert ours.returns == theirs.returns
@@ -69,7 +69,7 @@ def test_a_bundle_plays_what_its_checkpoint_plays(
 
 
 def test_a_graph_of_8_bits_plays_one_episode_at_a_time(
-    places: dict[str, Path], assessor: EvalTask
+    places: dict[str, Path], assessor: EvalPlayer
 ) -> None:
     with (
         sources.playable(at(places, "int8")) as small,
@@ -96,20 +96,20 @@ def test_damage_is_told_by_name_before_anything_is_played(tmp_path: Path) -> Non
     tensors = checkpoint / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-1] + b"!")
     with ExitStack() as stack, pytest.raises(Damaged, match="step_000000000005"):
-        reports(EvalTask(stack), challenger=at({"checkpoint": checkpoint}))
+        reports(EvalPlayer(stack), challenger=at({"checkpoint": checkpoint}))
 
 
 def test_an_episode_of_a_bundle_is_played_and_filmed(
     places: dict[str, Path], tmp_path: Path
 ) -> None:
     film = tmp_path / "x.mp4"
-    asked = {"policy": at(places, "torch"), "number": 1, "seed": 3, "deterministic": True}
-    found = answer({**asked, "film": str(film)}, silent)
-    assert found["same"]
+    task = FilmTask(policy=at(places, "torch"), number=1, seed=3, film=str(film))
+    found = answer(task, silent)
+    assert found.same
     assert film.stat().st_size > 0
     with ExitStack() as stack:
-        (report,) = reports(EvalTask(stack), challenger=at(places, "torch"))
-    assert found["return"] == report.returns[1]
+        (report,) = reports(EvalPlayer(stack), challenger=at(places, "torch"))
+    assert found.ret == report.returns[1]
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,13 @@ async def list_artifacts(ref: Reference, here: Here) -> Response:
     return await slow_reads(lambda: json_response(listing(here.orchestrator.there(ref)[1].path)))
 
 
-def _file_operation() -> dict[str, Any]:
+Range = Annotated[str | None, Header(max_length=100, examples=["bytes=0-99"])]
+IfRange = Annotated[str | None, Header(max_length=100)]
+IfNoneMatch = Annotated[list[str] | None, Header(examples=[['"18b3c5d2e4f-1a2b"']])]
+
+
+def file_operation(id: str) -> dict[str, Any]:
+    """How a route is declared that answers with a file."""
     content = {
         kind: {"schema": {"type": "string", "format": "binary"}}
         for kind in ("application/octet-stream", "text/plain")
@@ -57,24 +63,32 @@ def _file_operation() -> dict[str, Any]:
         206: {"description": "A range of its bytes", "content": content},
         304: {"description": "It is what the caller has already"},
     }
-    declared = operation("getArtifact", None, "read", 404, 416, also=also)
+    declared = operation(id, None, "read", 404, 416, also=also)
     return declared | {"response_class": StreamingResponse}
 
 
-@routes.get("/runs/{ref}/artifacts/{path:path}", **_file_operation())
+@routes.get("/runs/{ref}/artifacts/{path:path}", **file_operation("getArtifact"))
 async def get_artifact(
     ref: Reference,
     here: Here,
     path: Annotated[str, Segment(max_length=1000, examples=["spec.yaml"])],
-    range: Annotated[str | None, Header(max_length=100, examples=["bytes=0-99"])] = None,
-    if_range: Annotated[str | None, Header(max_length=100)] = None,
-    if_none_match: Annotated[list[str] | None, Header(examples=[['"18b3c5d2e4f-1a2b"']])] = None,
+    range: Range = None,
+    if_range: IfRange = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One file, or a single range of its bytes. It is offered for download, never for display.
     With `If-None-Match` it is sent only where it has changed since."""
-    parts = parts_of(path)
+    parts_of(path)
     _, directory = await slow_reads(here.orchestrator.there, ref)
-    file = await slow_reads(opened, directory.path, parts)
+    return await sent(directory.path, path, range, if_range, if_none_match)
+
+
+async def sent(
+    root: Path, path: str, range: str | None, if_range: str | None, if_none_match: list[str] | None
+) -> Response:
+    """A file in a folder, as it is asked for."""
+    parts = parts_of(path)
+    file = await slow_reads(opened, root, parts)
     facts = os.fstat(file.fileno())
     tag = f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
     if has_tag(",".join(if_none_match or ()), tag):

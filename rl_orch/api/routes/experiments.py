@@ -53,7 +53,7 @@ async def submit_experiment(
     require_code(request, code.named_by(spec))
     require_owner(request, body.module_path)
     if consent.is_needed(spec) and not body.consent:
-        raise _consent_needed(spec)
+        raise consent_needed(spec)
     submission = await _checking(
         here.orchestrator.submit, spec, key=idempotency_key, module_path=body.module_path
     )
@@ -84,7 +84,8 @@ def _spec(body: Experiment) -> Spec:
     return resolve(body.spec, overrides=body.overrides)
 
 
-def _consent_needed(spec: Spec) -> HttpProblem:
+def consent_needed(spec: Spec) -> HttpProblem:
+    """The answer to a spec whose program nobody has agreed to."""
     error = ConsentNeeded(
         f"this would run the program {consent.shown(spec.runner.command)}",
         path="runner.command",

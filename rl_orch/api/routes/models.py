@@ -79,7 +79,7 @@ async def validate_model(id: Id, here: Here, body: Validate | None = None) -> Re
 )
 async def promote_model(id: Id, request: Request, here: Here, body: Promote) -> Response:
     """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-    given = body.model_dump() | {"who": _who(request)}
+    given = body.model_dump() | {"who": who(request)}
     return json_response(await _assessing(here.orchestrator.models.promote, id, **given))
 
 
@@ -102,14 +102,14 @@ def get_alias_history(here: Here, env: Word = None, alias: Word = None) -> Respo
 )
 def rollback_alias(request: Request, here: Here, body: Holder) -> Response:
     """Give an alias back to the model that had it before."""
-    change = here.orchestrator.models.rollback(**body.model_dump(), who=_who(request))
+    change = here.orchestrator.models.rollback(**body.model_dump(), who=who(request))
     return json_response(change)
 
 
 @routes.post("/aliases/remove", **operation("removeAlias", AliasChange, "operate", 404, 409, 413))
 def remove_alias(request: Request, here: Here, body: Holder) -> Response:
     """Take an alias away, so that nobody has it."""
-    change = here.orchestrator.models.unalias(**body.model_dump(), who=_who(request))
+    change = here.orchestrator.models.unalias(**body.model_dump(), who=who(request))
     return json_response(change)
 
 
@@ -126,7 +126,7 @@ async def prune_registry(here: Here, body: Prune) -> Response:
     return json_response(done)
 
 
-def _who(request: Request) -> str:
+def who(request: Request) -> str:
     """Who asks, for the history: by what they were let in, and who they say that they are."""
     name: str = request.state.caller.name
     said = request.headers.get("x-rlctl-user", "")

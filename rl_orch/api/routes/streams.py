@@ -135,7 +135,7 @@ class Follower:
                     return
                 elif part.place == place and not run.active:
                     yield await to_thread.run_sync(self.last, self.path, place)
-                    yield _frame(place.offset, "end", run)
+                    yield frame(place.offset, "end", run)
                     return
                 elif part.place == place and not await _happens(changed, every_s):
                     yield STILL_HERE
@@ -157,7 +157,7 @@ def event_frames(lines: Sequence[bytes], place: StreamPosition) -> Part:
         if is_start(event):
             newest = max(newest, event.attempt)
         if event.attempt >= newest:
-            frames.append(_frame(offset, event.kind, event))
+            frames.append(frame(offset, event.kind, event))
     return Part(b"".join(frames), StreamPosition(offset, newest))
 
 
@@ -167,16 +167,17 @@ def log_frames(lines: Sequence[bytes], place: StreamPosition) -> Part:
     offset = place.offset + len(data)
     text = clean(data.decode("utf-8", "replace"))
     part = logs.LogPart(text=text, offset=offset)
-    return Part(_frame(offset, "log", part), StreamPosition(offset))
+    return Part(frame(offset, "log", part), StreamPosition(offset))
 
 
 def last_log_frame(path: Path, place: StreamPosition) -> bytes:
     """What stands after the last whole line of a log that nobody writes to any more."""
     rest = logs.part(path, place.offset, ended=True)
-    return _frame(rest.offset, "log", rest) if rest.text else b""
+    return frame(rest.offset, "log", rest) if rest.text else b""
 
 
-def _frame(offset: int, event: str, data: BaseModel) -> bytes:
+def frame(offset: int, event: str, data: BaseModel) -> bytes:
+    """A server-sent event that holds a record."""
     return format_sse_event(data_str=data.model_dump_json(), event=event, id=str(offset))
 
 
@@ -184,6 +185,11 @@ async def _stream(follower: Follower, offset: int, request: Request, here: Parts
     await to_thread.run_sync(_refuse_beyond, follower.path, offset)
     still_welcome: Callable[[], Awaitable[bool]] = request.state.still_welcome
     frames = follower.told(here.hub, offset, still_welcome, here.settings.keep_alive_s)
+    return counted(frames, request, here)
+
+
+def counted(frames: AsyncIterator[bytes], request: Request, here: Parts) -> Response:
+    """A stream of frames, one of so many that its caller may hold."""
     caller: Caller = request.state.caller
     response = CountedStream(frames, headers={"X-Accel-Buffering": "no"})
     response.held = here.streams.held(caller.share)

@@ -2,16 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from rl_orch.cli.arguments import Home, Json
-from rl_orch.cli.connection import home_folder
+from rl_orch.cli.arguments import Home, Json, Server
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.spec_flags import SpecArguments
-from rl_orch.core.preflight.facts import examine
-from rl_orch.core.preflight.findings import Finding, failures
-from rl_orch.http.settings import PORT
-from rl_orch.io import service_note
+from rl_orch.records.jobs import DoctorJob, MachineFinding
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 
@@ -20,7 +16,9 @@ PLACE = "registry.db_path"
 """The one option that means something without a spec."""
 
 
-def command(typed: SpecArguments, home: Home = None, json: Json = False) -> int:
+def command(
+    typed: SpecArguments, home: Home = None, server: Server = None, json: Json = False
+) -> int:
     """Check this machine and say what to mend.
 
     With a spec, also whether that could run here: its device, its cores, its memory, the room that
@@ -34,11 +32,12 @@ def command(typed: SpecArguments, home: Home = None, json: Json = False) -> int:
     """
     spec = _spec(typed)
     named = typed.flags.get(PLACE) or _variable(PLACE) if spec is None else spec.registry.db_path
-    folder = home_folder(home)
-    findings = examine(folder, spec, database=service_note.database_of(folder, named), port=PORT)
-    failed = bool(failures(findings))
+    document = None if spec is None else spec.model_dump(mode="json")
+    request = DoctorJob(spec=document, database=None if server else named)
+    findings = ConnectionOptions(home, None, server).workplace().carry_out(request).findings
+    failed = any(finding.level == "fail" for finding in findings)
     if json:
-        print_json({"ok": not failed, "findings": [asdict(finding) for finding in findings]})
+        print_json({"ok": not failed, "findings": findings})
     else:
         _print(findings)
     return int(failed)
@@ -55,7 +54,7 @@ def _variable(path: str) -> str | None:
     return next((value for value in values if value), None)
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[MachineFinding]) -> None:
     console, width = out(), max(len(finding.name) for finding in findings)
     for finding in findings:
         console.print(f"{MARKS[finding.level]} {finding.name:<{width}}  {safe(finding.detail)}")

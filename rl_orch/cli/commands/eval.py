@@ -1,7 +1,7 @@
 """`rlctl eval`: play a policy, alone or against another one, and say honestly what it is worth."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,17 +18,14 @@ from rl_orch.cli.policy_arguments import (
     UsingOption,
     names_model,
     only_one,
-    source_of,
 )
 from rl_orch.cli.views import evaluations, figure, subjects
-from rl_orch.cli.views.evaluations import Member
 from rl_orch.cli.views.text import counted
-from rl_orch.core.policies import evaluation
-from rl_orch.core.policies.evaluation import Asked
-from rl_orch.core.registry.references import PolicySource
 from rl_orch.core.runs import curves
 from rl_orch.errors import BadInput, NotFound
+from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.records import Run
+from rl_orch.records.jobs import EvaluateJob, PolicyEvaluation
 from rl_orch.stats import summarize_runs
 
 SEED_BITS = 31
@@ -97,36 +94,37 @@ def command(
         raise BadInput("--sequential is about two policies", hint="Name the other: --against")
     if margin is not None and not sequential:
         raise BadInput("--margin is for --sequential", hint="Add --sequential --against POLICY.")
-    asked = Asked(
+    request = EvaluateJob(
+        policy=word,
+        against=against,
+        env=env,
         episodes=episodes,
         seed=secrets.randbits(SEED_BITS) if seed is None else seed,
         deterministic=None if sample is None else not sample,
         metrics=tuple(metric or ()),
         sequential=sequential,
         margin=margin or 0.0,
-        jobs=jobs,
+        processes=jobs,
         using=using,
+        out=None if out_folder is None else str(out_folder.absolute()),
     )
-    folder = None if out_folder is None else out_folder.absolute()
-    connected = target.connect(reading=True)
+    connected = target.workplace()
     runs = _runs_of_group(connected, word)
     if against is not None:
         _refuse_group(word, runs)
         _refuse_group(against, _runs_of_group(connected, against))
-    meant = partial(source_of, connection=lambda: connected, env=env)
     if runs:
-        _evaluate_group(_members(meant, runs), asked, folder, json=json, quiet=quiet)
+        _evaluate_group(connected, runs, request, json=json, quiet=quiet)
         return
-    source, other = meant(word), None if against is None else meant(against)
-    evaluation.make_room(source, folder)
     with watching(quiet=quiet) as watch:
-        evaluated = evaluation.evaluate(source, other, asked, partial(watch, "playing"))
-    files = evaluation.keep(source, evaluated.answer, folder)
-    files |= _drawn(connected, source, folder)
+        evaluated = connected.carry_out(request, watch)
+    files = _files(evaluated)
+    if target.server is None or out_folder is not None:
+        files |= _drawn(connected, evaluated)
     if json:
-        print_json(evaluations.document(word, source, evaluated, files))
+        print_json(evaluations.document(evaluated, files))
     else:
-        evaluations.print_evaluation(source, evaluated, against)
+        evaluations.print_evaluation(evaluated, against)
     _tell_of(files)
 
 
@@ -149,58 +147,50 @@ def _refuse_group(word: str, runs: Sequence[Run]) -> None:
         )
 
 
-def _members(
-    meant: Callable[[str], PolicySource], runs: Sequence[Run]
-) -> list[tuple[Run, PolicySource]]:
-    """The runs of a group that have a model, with it; all are looked up before one is played."""
-    members = []
+def _evaluate_group(
+    connected: Connected, runs: Sequence[Run], request: EvaluateJob, *, json: bool, quiet: bool
+) -> None:
+    played: list[tuple[Run, PolicyEvaluation]] = []
     for run in runs:
+        out = None if request.out is None else str(Path(request.out) / run.id)
+        asked = request.model_copy(update={"policy": run.id, "out": out})
         try:
-            members.append((run, meant(run.id)))
+            connected.models.get(run.id)
         except NotFound as error:
             warn(f"left out: {error.message}")
-    if not members:
-        raise NotFound(f"no run of group {runs[0].group} has a model")
-    return members
-
-
-def _evaluate_group(
-    members: Sequence[tuple[Run, PolicySource]],
-    asked: Asked,
-    folder: Path | None,
-    *,
-    json: bool,
-    quiet: bool,
-) -> None:
-    folders = {run.id: None if folder is None else folder / run.id for run, _ in members}
-    for run, source in members:
-        evaluation.make_room(source, folders[run.id])
-    played = []
-    for run, source in members:
+            continue
         with watching(quiet=quiet) as watch:
-            evaluated = evaluation.evaluate(source, None, asked, partial(watch, run.id))
-        files = evaluation.keep(source, evaluated.answer, folders[run.id])
-        played.append(Member(run, source, evaluated, files))
-    means = [member.evaluated.answer.report.summary.mean for member in played]
-    whole = summarize_runs(means, seed=asked.seed)
+            played.append((run, connected.carry_out(asked, partial(_told, watch, run.id))))
+    if not played:
+        raise NotFound(f"no run of group {runs[0].group} has a model")
+    means = [evaluated.result.eval.mean for _, evaluated in played]
+    whole = summarize_runs(means, seed=request.seed)
     if json:
-        documents = [member.document() for member in played]
-        print_json({"group": members[0][0].group, "policies": documents, "eval": whole})
+        documents = [evaluations.document(each, _files(each)) for _, each in played]
+        print_json({"group": runs[0].group, "policies": documents, "eval": whole})
     else:
         evaluations.print_members(played, whole)
-    for member in played:
-        note(f"wrote {member.files['report']}; its episodes are beside it")
+    for _, evaluated in played:
+        note(f"wrote {evaluated.files['report']}; its episodes are beside it")
 
 
-def _drawn(connected: Connected, source: PolicySource, folder: Path | None) -> dict[str, Path]:
+def _told(watch: ProgressCallback, name: str, _doing: str, done: float) -> None:
+    watch(name, done)
+
+
+def _files(evaluated: PolicyEvaluation) -> dict[str, Path]:
+    return {name: Path(path) for name, path in evaluated.files.items()}
+
+
+def _drawn(connected: Connected, evaluated: PolicyEvaluation) -> dict[str, Path]:
     """The curve of the policy's run, in `evals/`, if there is one to draw."""
-    if source.run is None:
+    if evaluated.run_id is None or "report" not in evaluated.files:
         return {}
-    curve = curves.of_run(connected.history(source.run.id), source.run.id)
+    curve = curves.of_run(connected.history(evaluated.run_id), evaluated.run_id)
     if not curve.drawn:
         return {}
-    path = (folder or Path(source.run.path)) / "evals" / "curve.svg"
-    figure.save(path, [curve], title=source.run.env)
+    path = Path(evaluated.files["report"]).with_name("curve.svg")
+    figure.save(path, [curve], title=evaluated.env)
     return {"curve": path}
 
 

@@ -1,19 +1,19 @@
 """`rlctl export`: a policy to carry away, as a graph or as a bundle."""
 
-import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LocalOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
-from rl_orch.cli.policy_arguments import PolicyArgument, source_of
+from rl_orch.cli.policy_arguments import PolicyArgument
 from rl_orch.cli.views.grid import number_table
 from rl_orch.cli.views.text import counted
-from rl_orch.core.policies.export import default_out, export
+from rl_orch.records.jobs import ExportJob
+from rl_orch.records.tasks import ExportAnswer
 from rl_orch.stats.text import bounds_text
 
 ExportFormat = Literal["onnx", "torchscript", "pt2", "bundle"]
@@ -36,7 +36,7 @@ def command(
         bool, typer.Option("--force", help="Replace what an earlier export has written there.")
     ] = False,
     *,
-    target: LocalOptions,
+    target: ConnectionOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,33 +52,27 @@ def command(
 
       rlctl export last --format onnx --out policy.onnx
     """
-    source = source_of(policy, lambda: target.connect(reading=True))
-    question = {
-        "source": str(source.path),
-        "module_path": source.module_path,
-        "format": format,
-        "out": os.path.abspath(to or default_out(source.path, format)),
-        "int8": int8,
-        "rows": rows,
-        "replace": force,
-        # What the registry knows of a policy's origin, and its files do not.
-        "lineage": {} if source.model is None else {"model": source.model.id},
-    }
+    request = ExportJob(
+        policy=policy,
+        format=format,
+        out=None if to is None else str(to),
+        int8=int8,
+        rows=rows,
+        replace=force,
+    )
     with watching(quiet=quiet) as watch:
-        written = export(question, watch)
+        written = target.workplace().carry_out(request, watch)
     if json:
         print_json(written)
     else:
         _print(written)
 
 
-def _print(written: dict[str, Any]) -> None:
+def _print(written: ExportAnswer) -> None:
     console = out()
-    console.print(
-        f"wrote [bold]{safe(written['path'])}[/bold] ({counted(written['bytes'], 'byte')})"
-    )
+    console.print(f"wrote [bold]{safe(written.path)}[/bold] ({counted(written.bytes, 'byte')})")
     table = number_table("graph", "largest difference", "other greedy actions", "observations")
-    for form, parity in written["parity"].items():
+    for form, parity in written.parity.items():
         table.add_row(
             form,
             f"{parity['largest_difference']:.1e}",
@@ -86,7 +80,7 @@ def _print(written: dict[str, Any]) -> None:
             f"{parity['rows']:,}",
         )
     console.print(table)
-    int8 = written.get("int8")
+    int8 = written.int8
     if int8:
         console.print(
             f"INT8: {int8['bytes_after']:,} bytes instead of {int8['bytes_before']:,}; mean return "

@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LocalOptions, local_orchestrator
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.text import short
-from rl_orch.core.policy_import import PolicyImportRequest, import_policy
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion
+from rl_orch.records.jobs import ImportPolicyJob
 
 
 def command(
@@ -44,7 +44,7 @@ def command(
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     *,
-    target: LocalOptions,
+    target: ConnectionOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,25 +70,32 @@ def command(
       rlctl registry import ./cartpole.bundle
     """
     algorithm = None if algo is None else algo.lower().replace("-", "")
-    request = PolicyImportRequest(env, algorithm, name, normalizer, tuple(overrides or ()))
+    request = ImportPolicyJob(
+        file=str(path),
+        env=env,
+        algorithm=algorithm,
+        name=name,
+        normalizer=None if normalizer is None else str(normalizer),
+        overrides=tuple(overrides or ()),
+    )
     with watching(quiet=quiet) as watch:
-        here = local_orchestrator(target.home, target.database)
-        model = import_policy(here, path, request, watch=watch)
+        model = target.workplace().carry_out(request, watch)
     if json:
         print_json(model)
     else:
-        _print(model, target.flags)
+        _print(model, target)
 
 
-def _print(model: ModelVersion, flags: str) -> None:
+def _print(model: ModelVersion, target: ConnectionOptions) -> None:
     console = out()
     console.print(
         f"model [bold]{model.id}[/]: {safe(model.algorithm)} on {safe(model.env_id)}, "
         f"from {safe(str(model.lineage['file']))}"
     )
     path = Path(model.model_path)
-    for note in RunDir(path.parents[1]).manifest()["imported"]["notes"]:
-        console.print(safe(f"  {note}"), style="dim", soft_wrap=True)
+    if target.server is None:  # Elsewhere, that file is not here.
+        for note in RunDir(path.parents[1]).manifest()["imported"]["notes"]:
+            console.print(safe(f"  {note}"), style="dim", soft_wrap=True)
     console.print(f"  in {safe(short(str(path)))}", style="dim", soft_wrap=True)
     for step in (f"rlctl eval {model.id}", f"rlctl registry validate {model.id} --min-return …"):
-        console.print(safe(f"  next: {step}{flags}"), style="dim", soft_wrap=True)
+        console.print(safe(f"  next: {step}{target.flags}"), style="dim", soft_wrap=True)

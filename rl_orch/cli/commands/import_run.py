@@ -6,18 +6,20 @@ from typing import Annotated
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LocalOptions, local_orchestrator
+from rl_orch.cli.connection import ConnectionOptions, local_orchestrator
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.text import short, state_text
 from rl_orch.core.runs.resumption import RESUMABLE
+from rl_orch.errors import BadInput
+from rl_orch.records.jobs import ImportRunJob
 
 
 def command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The run directory.")],
     move: Annotated[bool, typer.Option("--move", help="Move it here instead of a copy.")] = False,
     *,
-    target: LocalOptions,
+    target: ConnectionOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -30,9 +32,14 @@ def command(
     each other, no links, FIFOs, sockets or devices; and the disk must have room for it with 64 MiB
     to spare. Holes in files stay holes. An import that does not come to its end leaves nothing.
     """
+    if move and target.server is not None:
+        raise BadInput("--move cannot be done through --server", hint="Leave --move out.")
     with watching(quiet=quiet or json) as watch:
-        here = local_orchestrator(target.home, target.database)
-        run = here.import_run(path, move=move, watch=watch)
+        if move:
+            here = local_orchestrator(target.home, target.database)
+            run = here.import_run(path, move=True, watch=watch)
+        else:
+            run = target.workplace().carry_out(ImportRunJob(directory=str(path)), watch)
     if json:
         print_json(run)
         return

@@ -1,21 +1,21 @@
 """`rlctl infer`: actions for observations, one or a file of them."""
 
 import json as notation
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rl_orch.cli.arguments import Json, Quiet
-from rl_orch.cli.connection import LocalOptions
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json
-from rl_orch.cli.policy_arguments import MeantEnv, OptionalPolicy, UsingOption, only_one, source_of
+from rl_orch.cli.policy_arguments import MeantEnv, OptionalPolicy, UsingOption, only_one
 from rl_orch.cli.views.text import counted
-from rl_orch.core.policies.export import infer
 from rl_orch.core.registry.references import BEST
 from rl_orch.errors import BadInput
+from rl_orch.records.jobs import InferJob
+from rl_orch.records.tasks import InferAnswer
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
     seed: Annotated[int, typer.Option(help="What drawn actions follow from.", min=0)] = 0,
     using: UsingOption = "torch",
     *,
-    target: LocalOptions,
+    target: ConnectionOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -65,35 +65,30 @@ def command(
         raise BadInput("--output goes with --input; one observation is answered right here")
     best = BEST if env is None else f"{BEST}@{env}"
     word = only_one({"POLICY": policy, "--load-best": best if load_best else None})
-    source = source_of(word, lambda: target.connect(reading=True), env, "infer")
-    question = {
-        "source": str(source.path),
-        "module_path": source.module_path,
-        "input": _absolute(input),
-        "output": _absolute(output),
-        "observation": _parsed(observation),
-        "sample": not deterministic,
-        "seed": seed,
-        "using": using,
-    }
+    request = InferJob(
+        policy=word,
+        env=env,
+        input=None if input is None else str(input),
+        out=None if output is None else str(output),
+        observation=_parsed(observation),
+        sample=not deterministic,
+        seed=seed,
+        using=using,
+    )
     with watching(quiet=quiet) as watch:
-        answer = infer(question, watch)
+        answer = target.workplace().carry_out(request, watch)
     if json:
-        print_json(answer)
+        print_json(answer.model_dump(mode="json", exclude_none=True))
     else:
         _print(answer)
 
 
-def _print(answer: dict[str, Any]) -> None:
-    if "path" in answer:
-        note(f"wrote the actions of {counted(answer['rows'], 'observation')} to {answer['path']}")
+def _print(answer: InferAnswer) -> None:
+    if answer.path is not None:
+        note(f"wrote the actions of {counted(answer.rows, 'observation')} to {answer.path}")
         return
-    for action in answer["actions"] if "actions" in answer else [answer["action"]]:
+    for action in [answer.action] if answer.actions is None else answer.actions:
         print(notation.dumps(action))
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else os.path.abspath(path)
 
 
 def _parsed(text: str | None) -> Any:

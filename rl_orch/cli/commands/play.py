@@ -1,9 +1,7 @@
 """`rlctl play`: look at an episode of a policy, in a window or as a film."""
 
-import os
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,19 +9,12 @@ from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe, warn
-from rl_orch.cli.policy_arguments import PolicyArgument, source_of
+from rl_orch.cli.policy_arguments import PolicyArgument
 from rl_orch.cli.views.text import counted
-from rl_orch.core.policies import evaluation
-from rl_orch.core.policies.export import show
-from rl_orch.core.registry.references import PolicySource
-from rl_orch.errors import BadInput, NotFound
-from rl_orch.io.policies import bundles
-from rl_orch.io.policies.episode_records import RECORDS, read_records
+from rl_orch.io.policies.episode_records import RECORDS
+from rl_orch.records.jobs import FilmJob
+from rl_orch.records.tasks import FilmAnswer
 from rl_orch.stats.text import figure
-
-RECORDED = ("best", "worst")
-SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-"""Variables one of which says where a window can be shown."""
 
 
 def command(
@@ -64,98 +55,34 @@ def command(
 
       rlctl play 12 --episode 3 --seed 7
     """
-    source = source_of(policy, lambda: target.connect(reading=True))
-    question: dict[str, Any] = {
-        "policy": evaluation.named(source),
-        "film": None if video is None else str(video.absolute()),
-    }
-    if episode not in RECORDED:
-        question |= {"number": _number(episode), "seed": seed, "deterministic": not sample}
-    elif source.kind == "bundle" and of in (None, evaluation.FINAL):
-        question |= _reported(source, episode)
-    else:
-        question["episode"] = _recorded(source, of or _newest(source), episode)
-    if video is None:
-        _refuse_unseen()
+    records = None if of is None or not of.endswith(RECORDS) else of
+    request = FilmJob(
+        policy=policy,
+        episode=episode,
+        of=None if records else of,
+        records=records,
+        seed=seed,
+        sample=sample,
+        out=None if video is None else str(video),
+    )
     with watching(quiet=False) as watch:
-        answer = show(question, watch)
+        answer = target.workplace().carry_out(request, watch)
     if json:
-        print_json(answer)
+        shown = answer.model_dump(mode="json")
+        print_json({"return" if name == "ret" else name: each for name, each in shown.items()})
     else:
         _print(answer)
-    if not answer["same"]:
+    if not answer.same:
         warn(
-            f"it was recorded with a return of {figure(answer['recorded_return'])}: this "
+            f"it was recorded with a return of {figure(answer.recorded_return)}: this "
             "environment does not repeat itself from seed and actions"
         )
 
 
-def _refuse_unseen() -> None:
-    """Raise if there is no screen to show an episode on."""
-    if sys.platform == "linux" and not any(map(os.environ.get, SCREENS)):
-        raise BadInput(
-            f"there is no screen here: none of {', '.join(SCREENS)} is set",
-            hint="Film it: --video episode.mp4",
-        )
-
-
-def _reported(source: PolicySource, episode: str) -> dict[str, Any]:
-    """The best or the worst episode of the evaluation that a bundle carries; played anew."""
-    report = bundles.read(source.path).report
-    choose = max if episode == "best" else min
-    number = choose(range(len(report.returns)), key=report.returns.__getitem__)
-    return {"number": number, "seed": report.seed, "deterministic": report.deterministic}
-
-
-def _newest(source: PolicySource) -> str:
-    name = evaluation.name_of_newest(source)
-    if name is None:
-        raise NotFound(
-            f"no evaluation in its run has recorded episodes of {source.name}",
-            hint=f"`rlctl eval {source.word}` records its best and its worst; or name an episode "
-            "by its number: --episode 0.",
-        )
-    return name
-
-
-def _recorded(source: PolicySource, of: str, episode: str) -> dict[str, Any]:
-    file, recorded = _records(source, of)
-    record = read_records(file).get(episode)
-    if record is None:
-        raise NotFound(
-            f"evaluation {of!r} has recorded no {episode} episode; there are records of: "
-            f"{', '.join(recorded) or 'none'}",
-            hint="`rlctl eval` records some; or name an episode by its number: --episode 0.",
-        )
-    return record.model_dump()
-
-
-def _records(source: PolicySource, of: str) -> tuple[Path, list[str]]:
-    """The file of records that is meant, and the names of those that the run has."""
-    if of.endswith(RECORDS):
-        return Path(of), []
-    if Path(of).name != of:
-        raise BadInput(
-            f"--of is {of!r}; must be the name of an evaluation, such as final, or a file whose "
-            f"name ends in {RECORDS}"
-        )
-    directory = evaluation.run_directory(source)
-    if directory is None:
-        return Path(of + RECORDS), []
-    files = (directory.path / "evals").glob(f"*{RECORDS}")
-    return directory.records_file(of), sorted(file.name.removesuffix(RECORDS) for file in files)
-
-
-def _number(episode: str) -> int:
-    if not (episode.isascii() and episode.isdigit() and len(episode) <= 9):
-        raise BadInput(f"--episode is {episode!r}; must be best, worst, or a number from 0 on")
-    return int(episode)
-
-
-def _print(answer: dict[str, Any]) -> None:
+def _print(answer: FilmAnswer) -> None:
     out().print(
-        f"episode {answer['number']} (seed {answer['seed']}): return {figure(answer['return'])} in "
-        f"{counted(answer['length'], 'step')}"
+        f"episode {answer.number} (seed {answer.seed}): return {figure(answer.ret)} in "
+        f"{counted(answer.length, 'step')}"
     )
-    if answer["film"] is not None:
-        out().print(f"wrote {safe(answer['film'])}")
+    if answer.film is not None:
+        out().print(f"wrote {safe(answer.film)}")

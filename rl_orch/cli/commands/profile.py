@@ -1,25 +1,20 @@
 """`rlctl profile`: where the time of a training goes, and what would help."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from textwrap import fill
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from rl_orch import orchestrator
-from rl_orch.cli.arguments import Json, Quiet
+from rl_orch.cli.arguments import Home, Json, Quiet, Server
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.cli.views.grid import number_table
-from rl_orch.core.policies.advice import Advice, advise
-from rl_orch.core.policies.profile import profile, refuse_unless_local
-from rl_orch.core.verbs import ready
-from rl_orch.io.machine import hardware
+from rl_orch.records.jobs import ProfileJob, ProfileResult, Suggestion
 from rl_orch.records.profile import Profile, Resolved
-from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 
 DEFAULT_S = 10.0
@@ -35,6 +30,8 @@ def command(
     steps: Annotated[
         int | None, typer.Option(help="Measure for so many environment steps.", min=1)
     ] = None,
+    home: Home = None,
+    server: Server = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -52,28 +49,20 @@ def command(
 
       rlctl profile -f spec.yaml --seconds 5 resources.threads=2
     """
-    asked = typed.spec()
-    refuse_unless_local(asked)
-    refuse_pending(asked)
-    connected = orchestrator.connect()
-    # A group trains the same with every seed.
-    asked, _ = ready(connected.home, (asked.members or [asked])[0])
-    spec = connected.check(asked)
     if seconds is None and steps is None:
         seconds = DEFAULT_S
+    request = ProfileJob(spec=typed.spec().model_dump(mode="json"), seconds=seconds, steps=steps)
     with watching(quiet=quiet) as watch:
-        measured = profile(spec, seconds=seconds, steps=steps, watch=watch)
-    advice = advise(spec, measured, cores=hardware.cores(), gpus=len(hardware.gpus()))
+        result = ConnectionOptions(home, None, server).workplace().carry_out(request, watch)
     if json:
-        print_json(_document(asked, spec, measured, advice))
+        print_json(_document(result))
     else:
-        _print(asked, spec, measured, advice)
+        _print(result)
     return 0
 
 
-def _document(
-    asked: Spec, spec: Spec, measured: Profile, advice: Sequence[Advice]
-) -> dict[str, Any]:
+def _document(result: ProfileResult) -> dict[str, Any]:
+    asked, spec, measured = result.asked, result.spec, result.profile
     return {
         "spec": spec.label,
         "algorithm": spec.agent.algorithm,
@@ -96,11 +85,12 @@ def _document(
             for part, spent in measured.parts.items()
         },
         "env_measured_alone": measured.apart,
-        "advice": [asdict(each) for each in advice],
+        "advice": [each.model_dump() for each in result.advice],
     }
 
 
-def _print(asked: Spec, spec: Spec, measured: Profile, advice: Sequence[Advice]) -> None:
+def _print(result: ProfileResult) -> None:
+    asked, spec, measured = result.asked, result.spec, result.profile
     console, warm_up = out(), measured.warm_up
     console.print(
         f"{safe(spec.label)}: {spec.agent.algorithm.upper()} on {safe(spec.env.id)}, "
@@ -120,7 +110,7 @@ def _print(asked: Spec, spec: Spec, measured: Profile, advice: Sequence[Advice])
     )
     if measured.apart:
         console.print(APART, style="dim")
-    _print_advice(advice)
+    _print_advice(result.advice)
 
 
 def _table(measured: Profile) -> Table:
@@ -131,7 +121,7 @@ def _table(measured: Profile) -> Table:
     return table
 
 
-def _print_advice(advice: Sequence[Advice]) -> None:
+def _print_advice(advice: Sequence[Suggestion]) -> None:
     console = out()
     if not advice:
         console.print("\nnothing in this spec is known to slow it down")

@@ -1,13 +1,16 @@
 """`rlctl verify-resume`: prove that a spec resumes bit for bit, or say what differs first."""
 
 import random
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rl_orch import orchestrator
-from rl_orch.cli.arguments import Home, Json, Quiet
+from rl_orch.cli.arguments import Home, Json, Quiet, Server
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.consent import Yes, agreed
+from rl_orch.cli.live.bar import watching
 from rl_orch.cli.live.progress import watched
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.spec_flags import SpecArguments
@@ -15,6 +18,8 @@ from rl_orch.cli.views.text import compared_text, counted
 from rl_orch.core.resume_certificate import Trial
 from rl_orch.errors import BadInput
 from rl_orch.records import Certificate
+from rl_orch.records.jobs import VerifyResumeJob
+from rl_orch.spec.model import Spec
 
 NOT_EXACT = 3
 """The exit code where resuming is not bit for bit: what was asked for is refused, as by a gate."""
@@ -28,6 +33,7 @@ def command(
     ] = None,
     yes: Yes = False,
     home: Home = None,
+    server: Server = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
@@ -43,15 +49,27 @@ def command(
     spec = agreed(typed.spec(), yes=yes)
     if spec.seeds is not None:
         raise BadInput("verify-resume takes one seed", path="seeds", hint="Set env.seed instead.")
-    connected = orchestrator.connect(home, database=spec.registry.db_path)
-    with watched(quiet=quiet) as (watch, asked):
-        chance = random.Random(moments)
-        certificate = Trial(connected, spec, kills, chance, watch, asked).certify()
+    if server is not None:
+        document = spec.model_dump(mode="json")
+        request = VerifyResumeJob(spec=document, kills=kills, moments=moments, consent=True)
+        with watching(quiet=quiet) as bar:
+            connected = ConnectionOptions(home, None, server).workplace()
+            certificate = connected.carry_out(request, bar)
+    else:
+        certificate = _certified(spec, home, kills, random.Random(moments), quiet=quiet)
     if json:
         print_json(certificate)
     else:
         print_certificate(certificate)
     return 0 if certificate.level == "bitwise" else NOT_EXACT
+
+
+def _certified(
+    spec: Spec, home: Path | None, kills: int, chance: random.Random, *, quiet: bool
+) -> Certificate:
+    connected = orchestrator.connect(home, database=spec.registry.db_path)
+    with watched(quiet=quiet) as (watch, asked):
+        return Trial(connected, spec, kills, chance, watch, asked).certify()
 
 
 def print_certificate(certificate: Certificate) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rl_orch.cli.output import err, live
-from rl_orch.io.processes.task_child import ProgressCallback
+from rl_orch.io.processes.task_worker import ProgressCallback
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
-from rl_orch.core.policies.player_pool import EvalRequest, playing, worth
+from rl_orch.core.policies.player_pool import playing, worth
 from rl_orch.io.machine import hardware
-from rl_orch.io.processes.task_child import TaskChild, unwatched
+from rl_orch.io.processes.task_worker import TaskWorker
 from rl_orch.io.run.directory import RunDir
-from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
+from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence, GatherTask
 from rl_orch.records import EvalReport, ModelVersion
+from rl_orch.records.tasks import EvaluateTask, PolicyFiles
 
 SEED_BYTES = 4
 
@@ -25,26 +25,22 @@ class SubprocessEvaluator:
         self, challenger: ModelVersion, champion: ModelVersion | None, episodes: int
     ) -> tuple[EvalReport, EvalReport | None]:
         """Reports on a model, and on another one over episodes of the same seeds."""
-        question = EvalRequest(
+        task = EvaluateTask(
             challenger=_named(challenger),
             champion=None if champion is None else _named(champion),
             seed=seed_of(challenger, champion),
         )
         with playing(worth(episodes, hardware.cores())) as players:
-            answer = players.play(question, 0, episodes, _unheard)
+            answer = players.play(task, 0, episodes, _unheard)
         return answer.report, answer.baseline
 
     def gather(
         self, model: ModelVersion, report: EvalReport, wanted: EvidenceRequest
     ) -> GateEvidence:
         """Evidence on a model besides the report on it: champions play the same seeds."""
-        question = {
-            "directory": str(Path(model.model_path).parents[1]),
-            "report": report.model_dump(mode="json"),
-            "wanted": wanted.model_dump(mode="json"),
-        }
-        child = TaskChild(("gather",), doing="gathering evidence")
-        return GateEvidence.model_validate(child.answer(question, unwatched))
+        directory = str(Path(model.model_path).parents[1])
+        task = GatherTask(directory=directory, report=report, wanted=wanted)
+        return TaskWorker(GateEvidence, ("gather",), doing="gathering evidence").answer(task)
 
 
 def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
@@ -58,14 +54,14 @@ def seed_of(challenger: ModelVersion, champion: ModelVersion | None) -> int:
     return int.from_bytes(digest[:SEED_BYTES]) >> 1
 
 
-def _named(model: ModelVersion) -> dict[str, Any]:
+def _named(model: ModelVersion) -> PolicyFiles:
     path = Path(model.model_path)
-    return {
-        "directory": str(path.parents[1]),
-        "checkpoint": f"{path.parent.name}/{path.name}",
-        "model": model.id,
-        "module_path": RunDir(path.parents[1]).module_path(),
-    }
+    return PolicyFiles(
+        directory=str(path.parents[1]),
+        checkpoint=f"{path.parent.name}/{path.name}",
+        model=model.id,
+        module_path=tuple(RunDir(path.parents[1]).module_path()),
+    )
 
 
 def _unheard(_done: float) -> None:

@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from rl_orch import stats
 from rl_orch.core.policies.player_pool import (
-    EvalRequest,
     EvalResult,
     EvalWorkers,
     FractionCallback,
@@ -31,6 +29,7 @@ from rl_orch.io.policies.episode_records import write_records
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Estimate, EvalReport
+from rl_orch.records.tasks import EvaluateTask, PolicyFiles
 
 LOOKS = 5
 """How often a comparison that may end early is looked at."""
@@ -96,7 +95,7 @@ def evaluate(
     source: PolicySource, against: PolicySource | None, asked: Asked, watch: FractionCallback
 ) -> Evaluated:
     """Play a policy, and another one on the same episodes."""
-    question = EvalRequest(
+    task = EvaluateTask(
         challenger=named(source, asked.using),
         champion=None if against is None else named(against),
         seed=asked.seed,
@@ -107,8 +106,8 @@ def evaluate(
     jobs = asked.jobs or worth(asked.episodes, hardware.cores())
     with playing(jobs) as players:
         if asked.sequential and against is not None:
-            return _until_decided(players, question, asked, watch)
-        answer = players.play(question, 0, asked.episodes, watch)
+            return _until_decided(players, task, asked, watch)
+        answer = players.play(task, 0, asked.episodes, watch)
     return Evaluated(answer, _compared(answer, asked))
 
 
@@ -160,11 +159,11 @@ def name_of_newest(source: PolicySource) -> str | None:
     return next((name for name in names if _is_of(directory, name, source.path)), None)
 
 
-def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
+def named(source: PolicySource, using: str = TORCH) -> PolicyFiles:
     """A policy as children are told of it."""
     model = None if source.model is None else source.model.id
     if source.kind == "bundle":
-        return {"bundle": str(source.path), "using": using, "model": model}
+        return PolicyFiles(bundle=str(source.path), using=using, model=model)
     if using != TORCH:
         raise BadInput(
             f"--using is {using!r}, but {source.name} is no bundle",
@@ -177,12 +176,12 @@ def named(source: PolicySource, using: str = TORCH) -> dict[str, Any]:
             path=str(source.path),
             hint="Name a checkpoint where its run has it: RUN/checkpoints/step_000000100000.",
         )
-    return {
-        "directory": str(directory.path),
-        "checkpoint": f"{source.path.parent.name}/{source.path.name}",
-        "model": model,
-        "module_path": source.module_path,
-    }
+    return PolicyFiles(
+        directory=str(directory.path),
+        checkpoint=f"{source.path.parent.name}/{source.path.name}",
+        model=model,
+        module_path=tuple(source.module_path),
+    )
 
 
 def target_of(source: PolicySource) -> float | None:
@@ -202,7 +201,7 @@ def _is_of(directory: RunDir, name: str, checkpoint: Path) -> bool:
 
 
 def _until_decided(
-    players: EvalWorkers, question: EvalRequest, asked: Asked, watch: FractionCallback
+    players: EvalWorkers, task: EvaluateTask, asked: Asked, watch: FractionCallback
 ) -> Evaluated:
     """Play from look to look, until the test says superior or not."""
     test = stats.plan(asked.episodes, looks=LOOKS, margin=asked.margin)
@@ -213,9 +212,9 @@ def _until_decided(
         def heard(done: float, share: int = size - played, before: int = played) -> None:
             watch((before + done * share) / asked.episodes)
 
-        parts.append(players.play(question, played, size - played, heard))
+        parts.append(players.play(task, played, size - played, heard))
         played = size
-        result = joined(parts, question.seed)
+        result = joined(parts, asked.seed)
         seen = test.look(_differences(result))
         if seen.decision != "go on":
             break

@@ -1,35 +1,41 @@
 """Policies written out, asked for actions, and looked at, by children that load torch."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rl_orch.io.policies import requests
-from rl_orch.io.processes.task_child import ProgressCallback, TaskChild
+from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
+from rl_orch.records.tasks import (
+    ExportAnswer,
+    ExportTask,
+    FilmAnswer,
+    FilmTask,
+    InferAnswer,
+    InferTask,
+)
 
 
-def export(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
-    """Let a child write a policy out; `worker/tasks/export.py` says what it may be asked."""
-    requests.refuse_export(question)
-    return TaskChild(("export",), doing="the export").answer(question, watch)
+def export(task: ExportTask, watch: ProgressCallback) -> ExportAnswer:
+    """Let a child write a policy out."""
+    requests.refuse_export(task)
+    return TaskWorker(ExportAnswer, ("export",), doing="the export").answer(task, watch)
 
 
-def infer(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
-    """Let a child act on observations; `worker/tasks/infer.py` says what it may be asked."""
-    requests.refuse_inference(question)
-    return TaskChild(("infer",), doing="the inference").answer(question, watch)
+def infer(task: InferTask, watch: ProgressCallback) -> InferAnswer:
+    """Let a child act on observations."""
+    requests.refuse_inference(task)
+    return TaskWorker(InferAnswer, ("infer",), doing="the inference").answer(task, watch)
 
 
-def show(question: Mapping[str, Any], watch: ProgressCallback) -> dict[str, Any]:
-    """Let a child drive an episode again; `worker/tasks/play.py` says what it may be asked."""
+def show(task: FilmTask, watch: ProgressCallback) -> FilmAnswer:
+    """Let a child drive an episode again."""
     hint = "Without a display, film it: --video episode.mp4."
-    return TaskChild(("play",), doing="the episode", hint=hint).answer(question, watch)
+    return TaskWorker(FilmAnswer, ("play",), doing="the episode", hint=hint).answer(task, watch)
 
 
-def default_out(source: Path, form: str) -> Path:
+def default_out(source: Path, form: str, elsewhere: Path | None = None) -> Path:
     """Path of an export if nobody says: in the folder `exports` of the run that a checkpoint is in,
-    or in the current folder."""
+    or elsewhere, by default in the current folder."""
     run = source.parent.parent
-    folder = run / "exports" if (run / "spec.yaml").is_file() else Path.cwd()
+    folder = run / "exports" if (run / "spec.yaml").is_file() else elsewhere or Path.cwd()
     suffix = Path(requests.FILES[form]).suffix if form in requests.FILES else ".bundle"
     return folder / f"{source.name}{suffix}"

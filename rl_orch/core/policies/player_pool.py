@@ -4,43 +4,22 @@ A child has torch, we do not. Episodes are numbered, and each child plays a rang
 that how many children there are changes no episode.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from rl_orch import stats
-from rl_orch.errors import RlctlError
-from rl_orch.io.policies.episode_records import Recorded
-from rl_orch.io.processes.contained import ContainedProcess
-from rl_orch.io.processes.environment import program_variables
-from rl_orch.io.processes.task_child import refusal
+from rl_orch.io.processes.task_worker import TaskWorker
 from rl_orch.records import EvalReport
+from rl_orch.records.tasks import EvaluateAnswer, EvaluateTask, Recorded
 
 WORTH_A_CHILD = 50
 """Episodes from which on another child pays: it takes a second or two to get ready."""
 
 FractionCallback = Callable[[float], None]
 """Takes the part of all episodes that is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvalRequest:
-    """Policies to play, and how. Each is named as `worker/policies/sources.playable` takes it.
-
-    A seed of None is a fresh one, which the report names; without a word on whether actions are
-    sampled, the challenger's spec decides.
-    """
-
-    challenger: dict[str, Any]
-    seed: int
-    champion: dict[str, Any] | None = None
-    deterministic: bool | None = None
-    metrics: Sequence[str] = ()
-    actions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +36,7 @@ class EvalResult:
 
 @dataclass(slots=True)
 class _Child:
-    process: ContainedProcess
+    worker: TaskWorker[EvaluateAnswer]
     done: float = 0.0
 
 
@@ -68,7 +47,7 @@ class EvalWorkers:
     children: list[_Child] = field(default_factory=list)
 
     def play(
-        self, question: EvalRequest, first: int, episodes: int, watch: FractionCallback
+        self, task: EvaluateTask, first: int, episodes: int, watch: FractionCallback
     ) -> EvalResult:
         """The episodes from number `first` on."""
         ranges = _ranges(first, episodes, len(self.children))
@@ -83,7 +62,7 @@ class EvalWorkers:
             child.done = 0.0
         with ThreadPoolExecutor(len(used)) as pool:
             asked = [
-                pool.submit(_ask, child, question, *each, heard)
+                pool.submit(_ask, child, task, *each, heard)
                 for child, each in zip(used, ranges, strict=True)
             ]
             try:
@@ -91,15 +70,15 @@ class EvalWorkers:
             except BaseException:
                 self.end()
                 raise
-        return joined(parts, question.seed)
+        return joined(parts, parts[0].report.seed)
 
     def end(self) -> None:
         """End all children, and what they have started."""
         children, self.children = self.children, []
         for child in children:
-            child.process.ask_to_end()
+            child.worker.ask_to_end()
         for child in children:
-            child.process.end()
+            child.worker.close()
 
 
 @contextmanager
@@ -109,7 +88,7 @@ def playing(children: int) -> Iterator[EvalWorkers]:
         players = EvalWorkers()
         for _ in range(children):
             child = _started()
-            stack.callback(child.process.close)
+            stack.callback(child.worker.close)
             players.children.append(child)
         stack.callback(players.end)
         yield players
@@ -145,33 +124,21 @@ def _ranges(first: int, episodes: int, children: int) -> list[tuple[int, int]]:
 
 
 def _started() -> _Child:
-    return _Child(ContainedProcess(("assess",), program_variables(threads=1)))
+    return _Child(TaskWorker(EvaluateAnswer, ("assess",), doing="the evaluation", hint=None))
 
 
 def _ask(
     child: _Child,
-    question: EvalRequest,
+    task: EvaluateTask,
     first: int,
     episodes: int,
     heard: Callable[[_Child, float], None],
 ) -> EvalResult:
-    document = asdict(question) | {"first": first, "episodes": episodes}
-    child.process.send(json.dumps(document) + "\n")
-    for line in child.process.lines():
-        try:
-            reply = json.loads(line)
-        except ValueError:  # A blank line, or half of one.
-            continue
-        match reply:
-            case {"doing": _, "done": done}:
-                heard(child, float(done))
-            case {"report": _}:
-                heard(child, 1.0)
-                return _answer(reply)
-            case {"error": _}:
-                raise refusal(reply)
-    code = child.process.wait()
-    raise RlctlError(f"the evaluation ended with exit code {code}: {child.process.last_line}")
+    asked = task.model_copy(update={"first": first, "episodes": episodes})
+    answer = child.worker.ask(asked, lambda _doing, done: heard(child, done))
+    heard(child, 1.0)
+    episodes_of = tuple(notable(side) for side in answer.episodes)
+    return EvalResult(answer.report, answer.baseline, episodes_of)
 
 
 def joined(parts: Sequence[EvalResult], seed: int) -> EvalResult:
@@ -183,15 +150,6 @@ def joined(parts: Sequence[EvalResult], seed: int) -> EvalResult:
         merged([part.report for part in parts], seed),
         merged(against, seed) if against else None,
         tuple(noted),
-    )
-
-
-def _answer(reply: Mapping[str, Any]) -> EvalResult:
-    against = reply["baseline"]
-    return EvalResult(
-        EvalReport.model_validate(reply["report"]),
-        None if against is None else EvalReport.model_validate(against),
-        tuple(notable([Recorded.model_validate(e) for e in side]) for side in reply["episodes"]),
     )
 
 

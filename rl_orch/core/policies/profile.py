@@ -4,8 +4,9 @@ It says where the time goes. What to make of it is decided in `advice.py`.
 """
 
 from rl_orch.errors import BadInput
-from rl_orch.io.processes.task_child import ProgressCallback, TaskChild
+from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
 from rl_orch.records.profile import Profile
+from rl_orch.records.tasks import ProfileTask
 from rl_orch.spec.model import Spec
 
 
@@ -27,12 +28,11 @@ def profile(
 
     The spec has nothing left open. When this is interrupted, nothing is left of the child.
     """
-    limits = {"seconds": seconds, "steps": steps}
-    question = {"spec": spec.model_dump(mode="json"), "limits": limits}
-    child = TaskChild(
+    child = TaskWorker(
+        Profile,
         ("profile",),
         threads=spec.resources.threads,
         doing="the training",
         hint="`rlctl launch` with the same spec keeps the whole log.",
     )
-    return Profile.model_validate(child.answer(question, watch))
+    return child.answer(ProfileTask(spec=spec, seconds=seconds, steps=steps), watch)

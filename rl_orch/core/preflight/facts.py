@@ -4,7 +4,6 @@ Facts are gathered here, what they mean is decided in `findings.py`.
 """
 
 import ctypes
-import json
 import os
 import platform
 import socket
@@ -28,7 +27,8 @@ from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io import service_note
 from rl_orch.io.files import private
 from rl_orch.io.machine import filesystem, hardware
-from rl_orch.io.processes.one_shot import OneShotWorker
+from rl_orch.io.processes.task_worker import TaskEnded, TaskWorker
+from rl_orch.records.tasks import DeviceAnswer, DeviceTask
 from rl_orch.spec.model import Spec
 
 DATABASE = "rlctl.db"
@@ -130,17 +130,16 @@ def resolve_devices(spec: Spec, devices: Devices, cores: int) -> tuple[Spec, lis
 
 def ask_torch() -> Devices:
     """Devices that torch sees, asked in a process of its own."""
+    worker = TaskWorker(DeviceAnswer, ("check device",), doing="the check of devices")
     try:
-        done = OneShotWorker(("check device",)).ask("", timeout_s=TORCH_TIMEOUT_S)
+        answer = worker.answer(DeviceTask(), timeout_s=TORCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         problem = f"torch did not load within {TORCH_TIMEOUT_S:.0f} s"
         return Devices(_version("torch"), problem=problem)
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-        return Devices(answer["torch"], tuple(answer["cuda"]), answer["mps"])
-    except (IndexError, ValueError, KeyError):
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        return Devices(_version("torch"), problem=f"torch cannot be loaded: {last[0]}")
+    except TaskEnded as error:
+        problem = f"torch cannot be loaded: {error.last_line}"
+        return Devices(_version("torch"), problem=problem)
+    return Devices(answer.torch, answer.cuda, answer.mps)
 
 
 def needed_mb(spec: Spec | None) -> int:

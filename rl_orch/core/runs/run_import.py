@@ -20,7 +20,7 @@ from rl_orch.io.files.sealed import advice, sync_directory
 from rl_orch.io.machine import room
 from rl_orch.io.machine.hardware import nearest
 from rl_orch.io.policies import artefacts
-from rl_orch.io.processes.task_child import ProgressCallback
+from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt, read

@@ -2,28 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from rl_orch.errors import Damaged
 from rl_orch.io.files import regular
 from rl_orch.io.run.directory import write_text
+from rl_orch.records.tasks import Recorded
 
 RECORDS = ".episodes.json"
 """How the names of files with records end."""
-
-
-class Recorded(BaseModel):
-    """An episode that can be driven again: the seed of its reset, and its actions."""
-
-    model_config = ConfigDict(frozen=True)
-
-    number: int
-    seed: int
-    ret: float
-    length: int
-    actions: list[Any]
 
 
 def write_records(path: Path, episodes: dict[str, Recorded]) -> None:

@@ -1,19 +1,15 @@
-"""Requests about policies that are carried away, and what is refused before torch is loaded.
-
-Questions are those that `worker/tasks/export.py` and `worker/tasks/infer.py` are asked.
-"""
+"""Requests about policies that are carried away, and what is refused before torch is loaded."""
 
 import importlib.util
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rl_orch.errors import BadInput, MissingExtra
 from rl_orch.io.checkpoints import external
 from rl_orch.io.policies import artefacts, bundles, tabular
 from rl_orch.io.policies.bundles import INT8, ONNX, ONNX_PACKAGES, PT2, TORCHSCRIPT, Bundle
 from rl_orch.io.run.directory import RunDir
+from rl_orch.records.tasks import ExportTask, InferTask
 
 FILES = {"onnx": ONNX, "torchscript": TORCHSCRIPT, "pt2": PT2}
 """Format → the name that its file has in a bundle."""
@@ -26,32 +22,32 @@ GRAPHS = {"onnx": ONNX, "int8": INT8}
 MEANS = (TORCH, *GRAPHS)
 
 
-def refuse_export(question: Mapping[str, Any]) -> None:
+def refuse_export(task: ExportTask) -> None:
     """Raise if a policy cannot be written out as it is asked for."""
-    form = str(question["format"])
+    form = task.format
     if form not in FORMATS:
         raise BadInput(f"format is {form!r}; must be one of {', '.join(FORMATS)}")
-    if question.get("int8") and form not in WITH_ONNX:
+    if task.int8 and form not in WITH_ONNX:
         raise BadInput(
             f"int8 is asked for, but format is {form!r}; must be {' or '.join(WITH_ONNX)}"
         )
     if form in WITH_ONNX:
         refuse_missing()
-    _refuse_in_the_way(Path(question["out"]), form, replace=bool(question.get("replace")))
-    refuse_unloadable(Path(question["source"]))
+    refuse_in_the_way(Path(task.out), form, replace=task.replace)
+    refuse_unloadable(Path(task.source))
 
 
-def refuse_inference(question: Mapping[str, Any]) -> None:
+def refuse_inference(task: InferTask) -> None:
     """Raise if a policy cannot act as it is asked to."""
-    if question.get("input") is not None:
-        tabular.refuse_unreadable(Path(question["input"]))
-    if question.get("output") is not None:
-        tabular.kind_of(Path(question["output"]))
-    source, means = Path(question["source"]), str(question.get("using") or TORCH)
+    if task.input is not None:
+        tabular.refuse_unreadable(Path(task.input))
+    if task.output is not None:
+        tabular.kind_of(Path(task.output))
+    source, means = Path(task.source), task.using
     if means == TORCH:
         refuse_unloadable(source)
         return
-    if question.get("sample"):
+    if task.sample:
         raise BadInput(f"--using is {means!r}; graphs are greedy, only torch can sample")
     graph_of(source, means)
     refuse_missing()
@@ -110,7 +106,7 @@ def graph_of(source: Path, means: str) -> tuple[Bundle, bytes]:
     return bundle, data
 
 
-def _refuse_in_the_way(out: Path, form: str, *, replace: bool) -> None:
+def refuse_in_the_way(out: Path, form: str, *, replace: bool) -> None:
     """Raise if there is something where an export is to be written: what no export has written
     always, and the rest unless it is to be replaced."""
     if not os.path.lexists(out):

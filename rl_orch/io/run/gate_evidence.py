@@ -54,6 +54,14 @@ class EvidenceRequest(Record):
         return any(map(plays, self.champions.values())) or self.latency or self.bundle
 
 
+class GatherTask(Record):
+    """A checkpoint with the report on it, and what else a gate wants of it."""
+
+    directory: str
+    report: EvalReport
+    wanted: EvidenceRequest
+
+
 class Baseline(Record):
     """A champion with the report on it, or with the problem that there is none."""
 

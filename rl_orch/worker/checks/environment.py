@@ -2,28 +2,26 @@
 the algorithm?
 
 Importing somebody's environment may do anything, so it happens here and not in the command that
-asks. The answer is the last line of standard output. It may be started before there is a question,
-and has then loaded what it needs; it ends with `OUTDATED` if that has changed meanwhile.
+asks. It may be started before there is a request, and has then loaded what it needs; it ends with
+`OUTDATED` if that has changed meanwhile.
 """
 
-import contextlib
 import sys
-from dataclasses import asdict
 from importlib.util import find_spec
-from typing import Any
 
-from rl_orch.errors import Problem, RlctlError, SpecInvalid
+from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.policies.bundles import ONNX_PACKAGES
-from rl_orch.io.processes.one_shot import asked_spec
+from rl_orch.io.processes import import_path
+from rl_orch.records.tasks import CheckAnswer, CheckTask
 from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
-from rl_orch.worker.task import write
+from rl_orch.worker.task import Tell, answer_lines
 from rl_orch.worker.warm.loaded import OUTDATED, LoadedModules
 
 
-def answer(spec: Spec) -> dict[str, Any]:
+def answer(spec: Spec) -> CheckAnswer:
     """The problems that only the environment itself can tell of; and what the spec leaves open,
     settled."""
     settled = {}
@@ -38,9 +36,7 @@ def answer(spec: Spec) -> dict[str, Any]:
             settled = left_open(engine.resolve_auto(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:
         found = list(error.problems)
-    except RlctlError as error:
-        return error.document()
-    return {"settled": settled, "problems": [asdict(problem) for problem in found]}
+    return CheckAnswer(settled=settled, problems=tuple(found))
 
 
 def unexportable(spec: Spec) -> list[Problem]:
@@ -57,16 +53,19 @@ def unexportable(spec: Spec) -> list[Problem]:
     ]
 
 
+def check(task: CheckTask, _tell: Tell) -> CheckAnswer:
+    """The answer about a spec, whose modules are found in its folders."""
+    import_path.search(task.module_path)
+    return answer(task.spec)
+
+
 def main() -> int:
-    """Answer one question."""
+    """Answer one request."""
     loaded = LoadedModules.now()
-    question = sys.stdin.read()
-    if not question or not loaded.is_current:
+    line = sys.stdin.readline()
+    if not line or not loaded.is_current:
         return OUTDATED
-    with contextlib.redirect_stdout(sys.stderr):
-        reply = answer(asked_spec(question))
-    write(sys.stdout, reply)
-    return 0
+    return answer_lines(CheckTask, check, [line])
 
 
 if __name__ == "__main__":

@@ -2,34 +2,30 @@
 there?
 
 Importing somebody's environment may do anything, so it happens here and not in the command that
-asks. The answer is the last line of standard output. Which algorithm learned the policy is not
-our business: only what goes over its standard input and output is.
+asks. Which algorithm learned the policy is not our business: only what goes over its standard
+input and output is.
 """
 
-import contextlib
 import sys
-from dataclasses import asdict
-from typing import Any
 
-from rl_orch.errors import Problem, RlctlError, SpecInvalid
-from rl_orch.io.processes.one_shot import asked_spec
+from rl_orch.errors import Problem, SpecInvalid
+from rl_orch.io.processes import import_path
+from rl_orch.records.tasks import CheckAnswer, CheckTask
 from rl_orch.rl.envs.describe import EnvDescription, describe, try_out
-from rl_orch.spec.model import Spec
-from rl_orch.worker.task import write
+from rl_orch.worker.task import Tell, answer_one
 
 ARRAYS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 """The spaces whose elements are arrays of numbers, which a line of JSON can hold."""
 
 
-def answer(spec: Spec) -> dict[str, Any]:
+def check(task: CheckTask, _tell: Tell) -> CheckAnswer:
     """The problems that only the environment itself can tell of."""
+    import_path.search(task.module_path)
     try:
-        found = problems(describe(spec)) or try_out(spec)
+        found = problems(describe(task.spec)) or try_out(task.spec)
     except SpecInvalid as error:
         found = list(error.problems)
-    except RlctlError as error:
-        return error.document()
-    return {"problems": [asdict(problem) for problem in found]}
+    return CheckAnswer(problems=tuple(found))
 
 
 def problems(env: EnvDescription) -> list[Problem]:
@@ -49,6 +45,4 @@ def problems(env: EnvDescription) -> list[Problem]:
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):
-        reply = answer(asked_spec(sys.stdin.read()))
-    write(sys.stdout, reply)
+    sys.exit(answer_one(CheckTask, check))

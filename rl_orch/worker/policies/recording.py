@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rl_orch.io.policies.episode_records import Recorded
+from rl_orch.records.tasks import Recorded
 from rl_orch.rl.collect.episodes import PlayedEpisode, extremes
 
 

@@ -3,11 +3,10 @@
 Weights come from safetensors and the rest from the spec; nothing that could run code is loaded.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
@@ -18,6 +17,7 @@ from rl_orch.io.policies.bundles import Bundle
 from rl_orch.io.policies.requests import TORCH
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
+from rl_orch.records.tasks import PolicyFiles
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.evaluate import lanes_alone
 from rl_orch.rl.learn.learner import load_with_actor
@@ -42,25 +42,25 @@ class Playable:
 
 
 @contextmanager
-def playable(named: Mapping[str, Any]) -> Iterator[Playable]:
+def playable(named: PolicyFiles) -> Iterator[Playable]:
     """The policy of a run, by its `directory` and `checkpoint`; or that of a `bundle`, `using` its
     weights in torch or one of its graphs."""
-    if named.get("bundle") is not None:
-        yield _of_bundle(Path(named["bundle"]), str(named.get("using") or TORCH))
+    if named.bundle is not None:
+        yield _of_bundle(Path(named.bundle), named.using)
         return
-    directory = RunDir(Path(named["directory"]))
-    import_path.search(named.get("module_path", ()))
-    spec, path = directory.spec(), directory.policy(named["checkpoint"])
+    directory = RunDir(Path(named.directory))
+    import_path.search(named.module_path)
+    spec, path = directory.spec(), directory.policy(named.checkpoint)
     with opened(spec, directory, path) as (policy, step):
         yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
 
-def spec_of(named: Mapping[str, Any]) -> Spec:
+def spec_of(named: PolicyFiles) -> Spec:
     """The spec of a policy that is named like this."""
-    if named.get("bundle") is not None:
-        return bundles.read(Path(named["bundle"])).spec
-    import_path.search(named.get("module_path", ()))
-    return RunDir(Path(named["directory"])).spec()
+    if named.bundle is not None:
+        return bundles.read(Path(named.bundle)).spec
+    import_path.search(named.module_path)
+    return RunDir(Path(named.directory)).spec()
 
 
 def load(path: Path, module_path: Sequence[str] = ()) -> LoadedPolicy:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.files import private
-from rl_orch.io.policies.episode_records import Recorded
+from rl_orch.records.tasks import Recorded
 from rl_orch.rl.collect.replay_episode import (
     ReplayedEpisode,
     Show,

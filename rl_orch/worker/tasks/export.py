@@ -1,14 +1,9 @@
 """`python -m rl_orch.worker.tasks.export < question.json`: write a policy out, as a graph or a
 bundle.
-
-The question names a checkpoint, a format, where to write, and whether to `replace` what is there; a
-`report` on it, if there is one that is in no file yet. Standard output has a line of JSON whenever
-there is progress to tell of, and a last one with the answer or an error.
 """
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +19,7 @@ from rl_orch.io.policies import artefacts, bundles, requests
 from rl_orch.io.policies.requests import BUNDLE
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import EvalReport
+from rl_orch.records.tasks import ExportAnswer, ExportTask
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
 from rl_orch.worker.policies import sources
 from rl_orch.worker.policies.load import LoadedPolicy
@@ -32,68 +28,55 @@ from rl_orch.worker.task import answer_one
 AGAIN = "export it again"
 
 
-def export(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+def export(task: ExportTask, tell: Tell) -> ExportAnswer:
     """Export a policy, and return what was written and how near it is to torch."""
     torch.set_num_threads(1)
-    form, out = str(question["format"]), Path(question["out"])
-    rows, int8 = int(question.get("rows") or ROWS), bool(question.get("int8"))
-    requests.refuse_export(question)
-    loaded = sources.load(Path(question["source"]), question.get("module_path", ()))
-    if form == BUNDLE:
-        return _bundle(loaded, question, out, rows=rows, int8=int8, tell=tell)
-    return _graph(loaded, form, out, rows=rows, int8=int8, tell=tell)
+    requests.refuse_export(task)
+    loaded = sources.load(Path(task.source), task.module_path)
+    return (_bundle if task.format == BUNDLE else _graph)(loaded, task, tell)
 
 
-def _graph(
-    loaded: LoadedPolicy, form: str, out: Path, *, rows: int, int8: bool, tell: Tell
-) -> dict[str, Any]:
-    exported = Export(loaded.policy, loaded.spec, rows=rows, tell=tell)
+def _graph(loaded: LoadedPolicy, task: ExportTask, tell: Tell) -> ExportAnswer:
+    form, out = task.format, Path(task.out)
+    exported = Export(loaded.policy, loaded.spec, rows=task.rows or ROWS, tell=tell)
     checked = exported.write(form)
     data, told = checked.written.data, None
-    if int8:
+    if task.int8:
         episodes = loaded.spec.eval.final_episodes
         data, told = exported.quantize(checked.written, episodes=episodes)
     _refuse_without_room(out, len(data))
     _write_file(out, data)
-    return {
-        "path": str(out),
-        "format": form,
-        "bytes": len(data),
-        "inputs": [port.model_dump(mode="json") for port in exported.graph.inputs],
-        "outputs": [port.model_dump(mode="json") for port in exported.graph.outputs],
-        "parity": {form: checked.parity.model_dump(mode="json")},
-        "int8": None if told is None else told.model_dump(mode="json"),
-    }
+    return ExportAnswer(
+        path=str(out),
+        format=form,
+        bytes=len(data),
+        inputs=tuple(port.model_dump(mode="json") for port in exported.graph.inputs),
+        outputs=tuple(port.model_dump(mode="json") for port in exported.graph.outputs),
+        parity={form: checked.parity.model_dump(mode="json")},
+        int8=None if told is None else told.model_dump(mode="json"),
+    )
 
 
-def _bundle(
-    loaded: LoadedPolicy,
-    question: Mapping[str, Any],
-    out: Path,
-    *,
-    rows: int,
-    int8: bool,
-    tell: Tell,
-) -> dict[str, Any]:
-    source = Path(question["source"])
-    given = question.get("report")
-    report = EvalReport.model_validate(given) if given else _report(loaded, source, tell)
-    lineage = _lineage(loaded, source) | dict(question.get("lineage") or {})
+def _bundle(loaded: LoadedPolicy, task: ExportTask, tell: Tell) -> ExportAnswer:
+    source, out = Path(task.source), Path(task.out)
+    report = task.report or _report(loaded, source, tell)
+    lineage = _lineage(loaded, source) | task.lineage
     subject = ExportSubject(loaded.policy, loaded.spec, report, lineage)
-    files = bundle_files(subject, loaded.tensors, int8=int8, rows=rows, tell=tell)
+    rows = task.rows or ROWS
+    files = bundle_files(subject, loaded.tensors, int8=task.int8, rows=rows, tell=tell)
     tell("sealing", 0.95)
     _refuse_without_room(out, sum(map(len, files.values())))
     sealed.write(out, files, noun=bundles.NOUN, then=AGAIN, most=bundles.MOST_BYTES)
     bundle = bundles.read(out)
     policy = bundle.policy.model_dump(mode="json")
-    return {
-        "path": str(out),
-        "format": BUNDLE,
-        "bytes": bundle.size,
-        "digest": bundle.digest,
-        "eval": report.summary.model_dump(mode="json"),
+    return ExportAnswer(
+        path=str(out),
+        format=BUNDLE,
+        bytes=bundle.size,
+        digest=bundle.digest,
+        eval=report.summary,
         **{key: policy[key] for key in ("inputs", "outputs", "parity", "int8")},
-    }
+    )
 
 
 def _report(loaded: LoadedPolicy, source: Path, tell: Tell) -> EvalReport:
@@ -167,4 +150,4 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(export))
+    sys.exit(answer_one(ExportTask, export))

@@ -1,9 +1,8 @@
 """`python -m rl_orch.worker.tasks.fit_foreign < question.json`: hold tensors from elsewhere against
 a spec.
 
-The question has a spec, a file of tensors under our names, and a file for those of the whole
-policy. The environment is made, so that its spaces say which shapes fit. What acting does without
-may be missing, and starts as it would in a training; whatever else does not fit is named.
+The environment is made, so that its spaces say which shapes fit. What acting does without may be
+missing, and starts as it would in a training; whatever else does not fit is named.
 """
 
 import sys
@@ -20,6 +19,7 @@ from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.files.sealed import advice
+from rl_orch.records.tasks import FitForeignAnswer, FitForeignTask
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import POLICY, TENSOR_PREFIX, Setup, policy_tensors
@@ -35,27 +35,26 @@ NOT_FOR_ACTING = ("critic.", "log_std")
 Tensors = dict[str, NDArray[Any]]
 
 
-def adopt(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+def adopt(task: FitForeignTask, tell: Tell) -> FitForeignAnswer:
     """Settle what the spec leaves open, and list what the policy begins without."""
     tell("making the environment", 0.1)
-    spec = Spec.model_validate(question["spec"])
-    settled = _checked(spec)
-    spec = assign(spec, settled)
+    settled = _checked(task.spec)
+    spec = assign(task.spec, settled)
     setup = setup_of(spec)
-    _refuse_other_bounds(setup.action_space, question.get("stretched") or {}, spec.env.id)
+    _refuse_other_bounds(setup.action_space, task.stretched, spec.env.id)
     tell("fitting", 0.6)
-    given = dict(decode_tensors(Path(question["tensors"]).read_bytes()))
+    given = dict(decode_tensors(Path(task.tensors).read_bytes()))
     whole, missing = fitted(given, setup)
     load_policy(setup, whole)
     try:
-        Path(question["out"]).write_bytes(encode_tensors(whole))
+        Path(task.out).write_bytes(encode_tensors(whole))
     except OSError as error:
         raise RlctlError(
             f"the fitted policy cannot be written: {error.strerror}",
             hint=advice(error, then="import it again"),
         ) from None
     told = {POLICY: space_json.of_policy(setup)}
-    return {"settled": settled, "missing": missing, "spaces": told}
+    return FitForeignAnswer(settled=settled, missing=tuple(missing), spaces=told)
 
 
 def fitted(given: Tensors, setup: Setup) -> tuple[Tensors, list[str]]:
@@ -96,12 +95,9 @@ def _checked(spec: Spec) -> dict[str, str]:
     """Values that the spec leaves open; raises if its environment cannot be made or does not suit
     it."""
     told = environment.answer(spec)
-    if "error" in told:
-        raise BadInput(told["error"]["message"], hint=told["error"].get("hint"))
-    for problem in told["problems"]:
-        raise BadInput(problem["message"], path=problem["path"], hint=problem["hint"])
-    settled: dict[str, str] = told["settled"]
-    return settled
+    for problem in told.problems:
+        raise BadInput(problem.message, path=problem.path, hint=problem.hint)
+    return told.settled
 
 
 def _refuse_other_bounds(space: Space[Any], told: Mapping[str, Any], env_id: str) -> None:
@@ -121,4 +117,4 @@ def _refuse_other_bounds(space: Space[Any], told: Mapping[str, Any], env_id: str
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        sys.exit(answer_one(adopt))
+        sys.exit(answer_one(FitForeignTask, adopt))

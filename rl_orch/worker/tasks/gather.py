@@ -6,7 +6,7 @@ cannot be gathered is a sentence in its place, and never the end of an evaluatio
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from rl_orch.errors import BadInput, Conflict, RlctlError
 from rl_orch.io.checkpoints import external
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import artefacts, bundles
-from rl_orch.io.processes.task_child import TaskChild
+from rl_orch.io.processes.task_worker import TaskWorker
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import (
     Baseline,
@@ -27,10 +27,12 @@ from rl_orch.io.run.gate_evidence import (
     Champion,
     EvidenceRequest,
     GateEvidence,
+    GatherTask,
     Latency,
     plays,
 )
 from rl_orch.records import EvalReport, Parity
+from rl_orch.records.tasks import ExportAnswer, ExportTask
 from rl_orch.rl.evaluate import Evaluator, lanes_alone, report
 from rl_orch.rl.measure.latency import decision_times
 from rl_orch.rl.policies.policy import Actor
@@ -105,24 +107,20 @@ def bundle(judged: Judged, tell: Tell) -> Bundled:
         )
     tell("making a bundle", 0.0)
     out = judged.directory.path / "exports" / f"{judged.path.name}.judged.bundle"
-    question = {
-        "source": str(judged.path),
-        "module_path": judged.directory.module_path(),
-        "format": "bundle",
-        "out": str(out),
-        "report": judged.report.model_dump(mode="json"),
-    }
-    child = TaskChild(
-        ("export",),
-        doing="the export",
-        hint="`rlctl export` tries it again by hand.",
+    task = ExportTask(
+        source=str(judged.path),
+        module_path=tuple(judged.directory.module_path()),
+        format="bundle",
+        out=str(out),
+        report=judged.report,
     )
-    made = child.answer(question, tell)
-    near = {form: bundles.GraphParity.model_validate(each) for form, each in made["parity"].items()}
+    hint = "`rlctl export` tries it again by hand."
+    made = TaskWorker(ExportAnswer, ("export",), doing="the export", hint=hint).answer(task, tell)
+    near = {form: bundles.GraphParity.model_validate(each) for form, each in made.parity.items()}
     return Bundled(
-        path=made["path"],
-        bytes=made["bytes"],
-        digest=made["digest"],
+        path=made.path,
+        bytes=made.bytes,
+        digest=made.digest or "",
         parity=tuple(_parity(form, each) for form, each in near.items()),
     )
 
@@ -195,16 +193,14 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Evidence wanted of the checkpoint that a question names."""
+def answer(task: GatherTask, tell: Tell) -> GateEvidence:
+    """Evidence wanted of the checkpoint that is named."""
     torch.set_num_threads(1)
-    directory = RunDir(Path(question["directory"]))
-    wanted = EvidenceRequest.model_validate(question["wanted"])
-    path = directory.policy(wanted.checkpoint)
-    known = EvalReport.model_validate(question["report"])
-    judged = Judged(directory, path, spec_in(directory), known)
-    return gather(judged, wanted, tell).model_dump(mode="json")
+    directory = RunDir(Path(task.directory))
+    path = directory.policy(task.wanted.checkpoint)
+    judged = Judged(directory, path, spec_in(directory), task.report)
+    return gather(judged, task.wanted, tell)
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(answer))
+    sys.exit(answer_one(GatherTask, answer))

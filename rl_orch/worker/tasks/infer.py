@@ -1,11 +1,7 @@
-"""`python -m rl_orch.worker.tasks.infer < question.json`: what a policy does with observations.
-
-The question names a checkpoint or a bundle, and a file of observations or one by itself. Standard
-output has a line of JSON whenever there is progress to tell of, and a last one with the answer.
-"""
+"""`python -m rl_orch.worker.tasks.infer < question.json`: what a policy does with observations."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,29 +15,30 @@ from rl_orch.export.formats import session_run
 from rl_orch.export.graph import FIRST, MASK, OBSERVATION, PolicyGraph
 from rl_orch.io.policies import requests, tabular
 from rl_orch.io.policies.bundles import Port
+from rl_orch.records.tasks import InferAnswer, InferTask
 from rl_orch.rl.data.batch import rows_of
 from rl_orch.worker.policies import sources
 from rl_orch.worker.task import Tell, answer_one
 
 
-def infer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+def infer(task: InferTask, tell: Tell) -> InferAnswer:
     """Actions for observations: in the answer, or in a file if one is named."""
     torch.set_num_threads(1)
-    requests.refuse_inference(question)
+    requests.refuse_inference(task)
     tell("loading", 0.0)
-    acting, ports = _acting(question)
-    if question.get("input") is None:
-        columns = tabular.from_json(question["observation"])
+    acting, ports = _acting(task)
+    if task.input is None:
+        columns = tabular.from_json(task.observation)
         table = tabular.fitted(columns, ports, source="--observation", row=0)
-        return {"action": _act(acting, table, ports).tolist()[0], "rows": 1}
-    batches = _batches(acting, ports, Path(question["input"]), tell)
-    if question.get("output") is None:
-        actions = [action for batch in batches for action in batch.tolist()]
-        return {"actions": actions, "rows": len(actions)}
-    return _to_file(batches, Path(question["output"]))
+        return InferAnswer(action=_act(acting, table, ports).tolist()[0], rows=1)
+    batches = _batches(acting, ports, Path(task.input), tell)
+    if task.output is None:
+        actions = tuple(action for batch in batches for action in batch.tolist())
+        return InferAnswer(actions=actions, rows=len(actions))
+    return _to_file(batches, Path(task.output))
 
 
-def _to_file(batches: Iterator[NDArray[Any]], path: Path) -> dict[str, Any]:
+def _to_file(batches: Iterator[NDArray[Any]], path: Path) -> InferAnswer:
     output, count = tabular.Output(path), 0
     try:
         for batch in batches:
@@ -50,7 +47,7 @@ def _to_file(batches: Iterator[NDArray[Any]], path: Path) -> dict[str, Any]:
         output.close()
     finally:
         output.discard()
-    return {"path": str(path), "rows": count}
+    return InferAnswer(path=str(path), rows=count)
 
 
 def _batches(
@@ -82,16 +79,15 @@ def _observations(table: tabular.Table) -> Any:
     return {name.removeprefix(prefix): t for name, t in table.items() if name.startswith(prefix)}
 
 
-def _acting(question: Mapping[str, Any]) -> tuple[PolicySession, tuple[Port, ...]]:
+def _acting(task: InferTask) -> tuple[PolicySession, tuple[Port, ...]]:
     """The session that acts, and the ports of its inputs."""
-    source, means = Path(question["source"]), str(question.get("using") or requests.TORCH)
-    if means != requests.TORCH:
-        return _with_graph(source, means)
-    loaded = sources.load(source, question.get("module_path", ()))
+    source = Path(task.source)
+    if task.using != requests.TORCH:
+        return _with_graph(source, task.using)
+    loaded = sources.load(source, task.module_path)
     graph = PolicyGraph(loaded.policy, loaded.spec)
-    if question.get("sample"):
-        seed = int(question.get("seed") or 0)
-        return SampledActing(loaded.actor, loaded.spec, seed), graph.inputs
+    if task.sample:
+        return SampledActing(loaded.actor, loaded.spec, task.seed), graph.inputs
     return greedy(loaded.policy, loaded.spec), graph.inputs
 
 
@@ -103,4 +99,4 @@ def _with_graph(source: Path, means: str) -> tuple[PolicySession, tuple[Port, ..
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        sys.exit(answer_one(infer))
+        sys.exit(answer_one(InferTask, infer))

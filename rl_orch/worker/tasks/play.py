@@ -1,20 +1,16 @@
 """`python -m rl_orch.worker.tasks.play < question.json`: drives an episode again, to be looked at.
 
-The question names a policy and either a recorded episode (`episode`), or the seed and the number
-of one that the policy is to play first. With `film` the frames go into that file; else a window
-opens. The answer is the last line of standard output.
+With `film` the frames go into that file; else a window opens.
 """
 
 import sys
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from rl_orch.errors import BadInput
-from rl_orch.io.policies.episode_records import Recorded
+from rl_orch.records.tasks import FilmAnswer, FilmTask, Recorded
 from rl_orch.rl.collect.replay_episode import ReplayedEpisode
 from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.worker.policies.recording import notable
@@ -27,27 +23,22 @@ ALIKE = 1e-6
 Gymnasium's own only to rounding."""
 
 
-def answer(question: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+def answer(task: FilmTask, tell: Tell) -> FilmAnswer:
     """Drive the episode again, and return what came of it."""
     torch.set_num_threads(1)
     tell("playing", 0.0)
-    spec = spec_of(question["policy"])
-    episode = (
-        Recorded.model_validate(question["episode"])
-        if question.get("episode") is not None
-        else _played(question)
+    spec = spec_of(task.policy)
+    episode = task.episode or _played(task)
+    driven = show(spec, episode, None if task.film is None else Path(task.film))
+    return FilmAnswer(
+        number=episode.number,
+        seed=episode.seed,
+        ret=driven.ret,
+        length=driven.length,
+        recorded_return=episode.ret,
+        same=alike(driven, episode),
+        film=task.film,
     )
-    film = question.get("film")
-    driven = show(spec, episode, None if film is None else Path(film))
-    return {
-        "number": episode.number,
-        "seed": episode.seed,
-        "return": driven.ret,
-        "length": driven.length,
-        "recorded_return": episode.ret,
-        "same": alike(driven, episode),
-        "film": film,
-    }
 
 
 def alike(driven: ReplayedEpisode, episode: Recorded) -> bool:
@@ -56,15 +47,15 @@ def alike(driven: ReplayedEpisode, episode: Recorded) -> bool:
     return near and driven.length == episode.length and driven.ended
 
 
-def _played(question: Mapping[str, Any]) -> Recorded:
-    with playable(question["policy"]) as found, closing(Evaluator(found.spec)) as evaluator:
+def _played(task: FilmTask) -> Recorded:
+    with playable(task.policy) as found, closing(Evaluator(found.spec)) as evaluator:
         spec = found.spec
         played = evaluator.play(
             found.policy,
             episodes=1,
-            seed=int(question["seed"]),
-            first=int(question["number"]),
-            deterministic=bool(question["deterministic"]),
+            seed=task.seed,
+            first=task.number,
+            deterministic=task.deterministic,
             extras=extras_of((), actions=True),
         )
     kept = notable(played)
@@ -78,4 +69,4 @@ def _played(question: Mapping[str, Any]) -> Recorded:
 
 
 if __name__ == "__main__":
-    sys.exit(answer_one(answer))
+    sys.exit(answer_one(FilmTask, answer))

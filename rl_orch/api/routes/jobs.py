@@ -1,0 +1,224 @@
+"""Jobs: requests that outlive the connection they came by, and uploads that they are about."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+from anyio import to_thread
+from fastapi import Header, Query, Request, Response
+from fastapi import Path as Segment
+from fastapi.responses import StreamingResponse
+from pydantic import ValidationError
+
+from rl_orch.api.parts import Here, Parts
+from rl_orch.api.routes.artifacts import IfNoneMatch, IfRange, Range, file_operation, listing, sent
+from rl_orch.api.routes.experiments import IdempotencyKey, consent_needed
+from rl_orch.api.routes.models import who
+from rl_orch.api.routes.streams import RETRY, STILL_HERE, counted, frame
+from rl_orch.api.schemas import ArtifactList, JobList, NewJob, Upload
+from rl_orch.core.jobs import uploads
+from rl_orch.core.jobs.kinds import named_code, refuse_paths, spec_of
+from rl_orch.errors import BadInput, TooLarge
+from rl_orch.http.access import require, require_code
+from rl_orch.http.operations import json_response, operation, router
+from rl_orch.http.threads import ThreadLimiter, slow_reads
+from rl_orch.io.files import private
+from rl_orch.records.jobs import JOBS, Job, JobRequest, VerifyResumeJob
+from rl_orch.spec import consent
+
+routes = router("jobs")
+UPLOADS_AT_ONCE = 4
+MOST_EPISODES = 1_000_000
+_uploading = ThreadLimiter(UPLOADS_AT_ONCE)
+JobId = Annotated[str, Segment(pattern=r"^job-[0-9a-f]{12}$", examples=["job-0123456789ab"])]
+AGAIN = {"model": Job, "description": "It was asked for before, with the same key"}
+
+
+@routes.post(
+    "/jobs",
+    **operation("submitJob", Job, "operate", 404, 409, 413, status=202, also={200: AGAIN}),
+)
+async def submit_job(
+    body: NewJob, request: Request, here: Here, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Queue a job of some kind: evaluate, export, validate, promote, profile, infer, film, doctor,
+    import_run, import_policy or verify_resume. Durable when answered.
+
+    Policies are named as in the home, or are uploads; paths of the service's machine are refused.
+    Imports need the scope admin; code of the caller's choosing does, as for experiments.
+    """
+    asked = _asked(body)
+    require(request, asked.needs)
+    refuse_paths(asked)
+    require_code(request, await slow_reads(named_code, here.orchestrator.home, asked))
+    if isinstance(asked, VerifyResumeJob):
+        _refuse_unagreed(asked)
+    before = await to_thread.run_sync(lambda: here.jobs.known(idempotency_key))
+    job = await to_thread.run_sync(
+        lambda: here.jobs.submit(asked, who=who(request), key=idempotency_key)
+    )
+    return json_response(job, 200 if before else 202)
+
+
+@routes.get("/jobs", **operation("listJobs", JobList, "read"))
+def list_jobs(here: Here, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
+    """The newest jobs, without their answers."""
+    jobs = here.jobs.newest(limit) if here.orchestrator.exists else []
+    bare = [job.model_copy(update={"answer": None}) for job in jobs]
+    return json_response(JobList(jobs=tuple(bare)))
+
+
+@routes.get("/jobs/{id}", **operation("getJob", Job, "read", 404))
+def get_job(id: JobId, here: Here) -> Response:
+    """A job: its state, how far it is, and its answer or error."""
+    return json_response(here.jobs.get(id))
+
+
+@routes.post("/jobs/{id}/cancel", **operation("cancelJob", Job, "operate", 404, 409))
+def cancel_job(id: JobId, here: Here) -> Response:
+    """End a job, with every process that it has started. One that has ended stays as it is."""
+    return json_response(here.jobs.cancel(id))
+
+
+@routes.post("/jobs/{id}/retry", **operation("retryJob", Job, "operate", 404, 409, status=202))
+def retry_job(id: JobId, request: Request, here: Here) -> Response:
+    """Queue a job again that was lost, failed or was cancelled."""
+    require(request, JOBS[here.jobs.get(id).kind].needs)
+    return json_response(here.jobs.retry(id), 202)
+
+
+@routes.delete("/jobs/{id}", **operation("removeJob", Job, "operate", 404, 409))
+def remove_job(id: JobId, here: Here) -> Response:
+    """Forget a job that has ended, with what it made."""
+    return json_response(here.jobs.remove(id))
+
+
+@routes.get("/jobs/{id}/artifacts", **operation("listJobArtifacts", ArtifactList, "read", 404))
+async def list_job_artifacts(id: JobId, here: Here) -> Response:
+    """The files that a job made."""
+    return await slow_reads(lambda: json_response(listing(_folder(here, id))))
+
+
+@routes.get("/jobs/{id}/artifacts/{path:path}", **file_operation("getJobArtifact"))
+async def get_job_artifact(
+    id: JobId,
+    here: Here,
+    path: Annotated[str, Segment(max_length=1000, examples=["policy.onnx"])],
+    range: Range = None,
+    if_range: IfRange = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """One file that a job made, or a single range of its bytes."""
+    folder = await slow_reads(_folder, here, id)
+    return await sent(folder, path, range, if_range, if_none_match)
+
+
+@routes.get(
+    "/jobs/{id}/events",
+    **operation(
+        "streamJob",
+        None,
+        "read",
+        404,
+        also={
+            200: {
+                "description": "Server-sent events, until the job has ended",
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            }
+        },
+    ),
+    response_class=StreamingResponse,
+)
+async def stream_job(id: JobId, request: Request, here: Here) -> Response:
+    """Follow a job: `progress` whenever it is further, at last `end`; `data` is a Job."""
+    await to_thread.run_sync(here.jobs.get, id)
+    return counted(_told(id, request, here), request, here)
+
+
+@routes.post("/uploads", **operation("upload", Upload, "operate", 413, status=201))
+async def upload(
+    request: Request,
+    here: Here,
+    content_length: Annotated[int | None, Header(ge=0)] = None,
+) -> Response:
+    """A file or folder for a job, as a tar archive (ustar) of one entry; kept for a week.
+
+    The header Content-Length says how large it is; what is too large, or finds no room on the disk,
+    is refused before a byte is written. Links, devices and paths that lead out of it are refused.
+    """
+    most, home = here.settings.max_upload_bytes, here.orchestrator.home
+    if content_length is None:
+        raise BadInput("an upload says how large it is", path="Content-Length")
+    if content_length > most:
+        raise TooLarge(f"the upload has {content_length:,} bytes; at most {most:,} are taken")
+    upload_id, path = await _uploading(uploads.reserve, home, content_length)
+    try:
+        with open(path, "xb", opener=private.inner_file) as file:
+            await _written(request, file, content_length)
+        word = await _uploading(uploads.unpack, home, upload_id)
+    except BaseException:
+        uploads.discard(home, upload_id)
+        raise
+    return json_response(Upload(upload=word), 201)
+
+
+def _refuse_unagreed(asked: VerifyResumeJob) -> None:
+    spec = spec_of(asked)
+    if consent.is_needed(spec) and not asked.consent:
+        raise consent_needed(spec)
+
+
+def _asked(body: NewJob) -> JobRequest[Any]:
+    kind = JOBS.get(body.kind)
+    if kind is None:
+        raise BadInput(f"no job {body.kind!r}; there are: {', '.join(JOBS)}", path="kind")
+    try:
+        asked = kind.model_validate_json(json.dumps(body.arguments), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, ("arguments", *first["loc"])))
+        raise BadInput(f"{path}: {first['msg']}", path=path) from None
+    if (getattr(asked, "episodes", None) or 0) > MOST_EPISODES:
+        raise BadInput(f"episodes is above {MOST_EPISODES:,}", path="arguments.episodes")
+    return asked
+
+
+def _folder(here: Parts, job_id: str) -> Path:
+    here.jobs.get(job_id)
+    folder = here.jobs.folder(job_id)
+    private.own_folder(folder.parent)
+    private.inner_folder(folder)
+    return folder
+
+
+async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[bytes]:
+    timer, told, number = asyncio.get_running_loop().time, "", 0
+    said_at = timer()
+    yield RETRY
+    while not here.hub.closing:
+        job = await to_thread.run_sync(here.jobs.get, job_id)
+        news = job.model_copy(update={"answer": None}).model_dump_json()
+        if news != told or not job.active:
+            told, said_at, number = news, timer(), number + 1
+            yield frame(number, "progress" if job.active else "end", job)
+        if not job.active:
+            return
+        if timer() - said_at >= here.settings.keep_alive_s:
+            said_at = timer()
+            yield STILL_HERE
+            if not await request.state.still_welcome():
+                return
+        await asyncio.sleep(here.settings.poll_s)
+
+
+async def _written(request: Request, file: BinaryIO, size: int) -> None:
+    """Write a body of just so many bytes."""
+    async for chunk in request.stream():
+        size -= len(chunk)
+        if size < 0:
+            break
+        await _uploading(file.write, chunk)
+    if size != 0:
+        raise BadInput("the upload has another size than its Content-Length", path="Content-Length")

@@ -1,0 +1,396 @@
+"""How each kind of job is carried out, for whoever asks here and for those who ask a service."""
+
+import os
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rl_orch import stats
+from rl_orch.core.jobs import recorded, uploads
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.policies import evaluation, profile
+from rl_orch.core.policies.advice import advise
+from rl_orch.core.policies.evaluation import Asked, Evaluated
+from rl_orch.core.policies.export import default_out, export, infer, show
+from rl_orch.core.policy_import import PolicyImportRequest, import_policy
+from rl_orch.core.preflight.facts import examine
+from rl_orch.core.registry import references
+from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.resume_certificate import Trial
+from rl_orch.core.verbs import ready
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.io import service_note
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.machine import hardware
+from rl_orch.io.policies import bundles
+from rl_orch.io.processes.task_worker import ProgressCallback
+from rl_orch.io.run.directory import MODEL
+from rl_orch.records import (
+    AliasChange,
+    Certificate,
+    EvalReport,
+    Event,
+    ModelVersion,
+    Record,
+    Run,
+    StoredVerdict,
+)
+from rl_orch.records.jobs import (
+    Diagnosis,
+    DoctorJob,
+    EvaluatedPolicy,
+    EvaluateJob,
+    ExportJob,
+    FilmJob,
+    ImportPolicyJob,
+    ImportRunJob,
+    InferJob,
+    JobRequest,
+    MachineFinding,
+    PairedComparison,
+    PolicyEvaluation,
+    ProfileJob,
+    ProfileResult,
+    PromoteJob,
+    Suggestion,
+    ValidateJob,
+    VerifyResumeJob,
+)
+from rl_orch.records.tasks import (
+    ExportAnswer,
+    ExportTask,
+    FilmAnswer,
+    FilmTask,
+    InferAnswer,
+    InferTask,
+)
+from rl_orch.spec import code, consent
+from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.code import NamedCode
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+
+ARTIFACT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+WORD = re.compile(r"[^\x00-\x1f\x7f]{0,300}")
+PATHS = ("/", "./", "../", "~")
+PORT = 7311
+FILES = (catalog.TENSORS, MODEL)
+"""Either is in a folder that holds a policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where a job is carried out, for whom, and who watches.
+
+    For a service `folder` is that of the job: words are names in its home or uploads, and what is
+    made is put there. Without one, paths are those of whoever asks.
+    """
+
+    here: Orchestrator
+    watch: ProgressCallback
+    folder: Path | None = None
+    who: str | None = None
+
+    def file(self, word: str) -> Path:
+        """The file or folder that a word means."""
+        if self.folder is None:
+            return Path(os.path.abspath(word))
+        return uploads.content(self.here.home, word)
+
+    def out(self, word: str | None) -> Path | None:
+        """Where to write what is made, if that was said."""
+        if word is None or self.folder is None:
+            return None if word is None else Path(os.path.abspath(word))
+        if not ARTIFACT.fullmatch(word):
+            raise BadInput(
+                f"out is {word[:100]!r}; must be the name of an artifact: letters, digits, . _ -",
+                path="out",
+            )
+        return self.folder / word
+
+    def source(self, word: str, env: str | None = None, command: str = "eval") -> PolicySource:
+        """Source of the policy that is meant, if it has learned the environment that is meant."""
+        found = self._source(word)
+        if env is not None:
+            references.refuse_other_env(
+                self.here.models,
+                found,
+                env,
+                lambda other, there: f"rlctl {command} {other} --env {there}",
+            )
+        return found
+
+    def _source(self, word: str) -> PolicySource:
+        if word.startswith(uploads.MARK) and self.folder is not None:
+            return PolicySource(uploads.content(self.here.home, word), "bundle")
+        if self.folder is not None and os.sep in word:
+            word = self.here.get(word).id  # The name of a run; no path is looked at.
+        elif self.folder is None and is_at(Path(word)):
+            path = Path(os.path.abspath(word))
+            return PolicySource(path, references.kind_of(path))
+        try:
+            return references.source(self.here.models, self.here, word)
+        except OSError as error:
+            raise NotFound(
+                f"no policy {word!r}, which cannot be looked at as a path: "
+                f"{error.strerror or error}",
+                hint=f"Name {references.FORMS}.",
+            ) from None
+
+
+def is_at(path: Path) -> bool:
+    """Whether a policy's files are there; not where the system takes no such path."""
+    try:
+        return bundles.is_bundle(path) or any((path / name).is_file() for name in FILES)
+    except OSError:
+        return False
+
+
+def carry_out(at: Workplace, request: JobRequest[Any]) -> Record:
+    """What a request is answered with."""
+    return WAYS[request.kind](at, request)
+
+
+def refuse_paths(request: JobRequest[Any]) -> None:
+    """Raise if a request to a service names a path, and no upload and nothing in its home."""
+    for name in request.policies:
+        word = getattr(request, name)
+        if word is not None and not WORD.fullmatch(word):
+            raise BadInput(f"{name} is {word[:100]!r}; must be text on one line", path=name)
+        if word is not None and (word.startswith(PATHS) or word in (".", "..")):
+            raise BadInput(
+                f"{name} is {word[:100]!r}, a path; a service reads none of its own machine",
+                path=name,
+                hint=f"Name {references.MODEL_FORMS}; or an upload, as `POST /uploads` names it.",
+            )
+    for name in request.files:
+        word = getattr(request, name)
+        if word is not None and not uploads.NAME.fullmatch(word):
+            raise BadInput(
+                f"{name} is {word[:100]!r}; must be an upload",
+                path=name,
+                hint="Send it with `POST /uploads`, and name it by the word that it answers.",
+            )
+    if request.out is not None and not ARTIFACT.fullmatch(request.out):
+        raise BadInput(f"out is {request.out[:100]!r}; must be a plain file name", path="out")
+
+
+def named_code(home: Path, request: JobRequest[Any]) -> list[NamedCode]:
+    """Code of the caller's choosing that a request would have imported or run."""
+    specs = [spec_of(request)] if getattr(request, "spec", None) is not None else []
+    words = [getattr(request, name) for name in request.policies]
+    for word in words:
+        if word is not None and word.startswith(uploads.MARK):
+            specs.append(bundles.read(uploads.content(home, word)).spec)
+    return [each for spec in specs for each in code.named_by(spec)]
+
+
+def spec_of(request: Any) -> Spec:
+    """The spec of a request that has one."""
+    return resolve(request.spec)
+
+
+def evaluate(at: Workplace, job: EvaluateJob) -> PolicyEvaluation:
+    """Play a policy, and another one on the same episodes, and keep what came of it."""
+    source = at.source(job.policy, job.env)
+    other = None if job.against is None else at.source(job.against, job.env)
+    asked = Asked(
+        episodes=job.episodes,
+        seed=job.seed,
+        deterministic=job.deterministic,
+        metrics=job.metrics,
+        sequential=job.sequential,
+        margin=job.margin,
+        jobs=job.processes,
+        using=job.using,
+    )
+    folder = at.out(job.out)
+    evaluation.make_room(source, folder)
+    evaluated = evaluation.evaluate(source, other, asked, partial(at.watch, "playing"))
+    files = evaluation.keep(source, evaluated.answer, folder)
+    report, baseline = evaluated.answer.report, evaluated.answer.baseline
+    target = evaluation.target_of(source)
+    return PolicyEvaluation(
+        name=source.name,
+        word=job.policy,
+        path=str(source.path),
+        run_id=None if source.run is None else source.run.id,
+        env=report.env_id,
+        seed=report.seed,
+        deterministic=report.deterministic,
+        result=_evaluated(report, target),
+        against=None if baseline is None else _evaluated(baseline, target),
+        comparison=_comparison(evaluated),
+        files={name: str(path) for name, path in files.items()},
+    )
+
+
+def _evaluated(report: EvalReport, target: float | None) -> EvaluatedPolicy:
+    return EvaluatedPolicy(
+        model_id=None if report.model is None else int(report.model),
+        eval=report.summary,
+        aggregates=evaluation.aggregates(report, target),
+        mean_length=report.mean_length,
+        metrics={name: sum(each) / len(each) for name, each in report.metrics.items()},
+    )
+
+
+def _comparison(evaluated: Evaluated) -> PairedComparison | None:
+    compared = evaluated.comparison
+    if compared is None:
+        return None
+    apart: stats.Difference = compared.difference
+    return PairedComparison(
+        mean=apart.mean,
+        ci95=apart.ci95 if compared.decision is None else None,
+        pairs=apart.n[0],
+        improvement=compared.improvement,
+        decision=compared.decision,
+        low=compared.low,
+        asked=compared.asked,
+    )
+
+
+def export_policy(at: Workplace, job: ExportJob) -> ExportAnswer:
+    """Write a policy out: where it is to go, or among the exports of its run."""
+    source = at.source(job.policy)
+    out = at.out(job.out) or default_out(source.path, job.format, at.folder)
+    task = ExportTask(
+        source=str(source.path),
+        module_path=tuple(source.module_path),
+        format=job.format,
+        out=str(out),
+        int8=job.int8,
+        rows=job.rows,
+        replace=job.replace,
+        # What the registry knows of a policy's origin, and its files do not.
+        lineage={} if source.model is None else {"model": source.model.id},
+    )
+    return export(task, at.watch)
+
+
+def validate(at: Workplace, job: ValidateJob) -> StoredVerdict:
+    """Hold a model against the gate of its spec."""
+    return at.here.models.validate(
+        job.model, min_return=job.min_return, episodes=job.episodes, fresh=job.fresh
+    )
+
+
+def promote(at: Workplace, job: PromoteJob) -> AliasChange:
+    """Give a model an alias, if gates let it pass."""
+    asked = job.model_dump(exclude={"model", "out"})
+    return at.here.models.promote(job.model, **asked, who=at.who)
+
+
+def profile_spec(at: Workplace, job: ProfileJob) -> ProfileResult:
+    """Train for a short time and say where the time goes."""
+    asked = spec_of(job)
+    profile.refuse_unless_local(asked)
+    refuse_pending(asked)
+    # A group trains the same with every seed.
+    asked, _ = ready(at.here.home, (asked.members or [asked])[0])
+    spec = at.here.check(asked)
+    measured = profile.profile(spec, seconds=job.seconds, steps=job.steps, watch=at.watch)
+    advice = advise(spec, measured, cores=hardware.cores(), gpus=len(hardware.gpus()))
+    suggestions = tuple(Suggestion(**asdict(each)) for each in advice)
+    return ProfileResult(asked=asked, spec=spec, profile=measured, advice=suggestions)
+
+
+def infer_actions(at: Workplace, job: InferJob) -> InferAnswer:
+    """Actions of a policy for observations."""
+    source = at.source(job.policy, job.env, "infer")
+    out = at.out(job.out)
+    task = InferTask(
+        source=str(source.path),
+        module_path=tuple(source.module_path),
+        input=None if job.input is None else str(at.file(job.input)),
+        output=None if out is None else str(out),
+        observation=job.observation,
+        sample=job.sample,
+        seed=job.seed,
+        using=job.using,
+    )
+    return infer(task, at.watch)
+
+
+def film(at: Workplace, job: FilmJob) -> FilmAnswer:
+    """Drive an episode of a policy again, into a film or a window."""
+    if at.folder is not None and job.out is None:
+        raise BadInput(
+            "a service has no screen here", path="out", hint="Film it: --video episode.mp4"
+        )
+    source, out = at.source(job.policy), at.out(job.out)
+    records = None if job.records is None else at.file(job.records)
+    chosen = recorded.episode(source, job.episode, job.of, records)
+    if out is None:
+        recorded.refuse_unseen()
+    task = FilmTask(
+        policy=evaluation.named(source),
+        seed=job.seed,
+        deterministic=not job.sample,
+        film=None if out is None else str(out),
+    ).model_copy(update=chosen)
+    return show(task, at.watch)
+
+
+def doctor(at: Workplace, job: DoctorJob) -> Diagnosis:
+    """Look at the machine, and whether a spec could run there."""
+    spec = None if job.spec is None else spec_of(job)
+    named = job.database if spec is None else spec.registry.db_path
+    if at.folder is not None:
+        named = str(at.here.location)
+    database = service_note.database_of(at.here.home, named)
+    findings = examine(at.here.home, spec, database=database, port=PORT)
+    return Diagnosis(findings=tuple(MachineFinding(**asdict(each)) for each in findings))
+
+
+def take_in_run(at: Workplace, job: ImportRunJob) -> Run:
+    """Take in a copy of a run directory."""
+    return at.here.import_run(at.file(job.directory), watch=at.watch)
+
+
+def take_in_policy(at: Workplace, job: ImportPolicyJob) -> ModelVersion:
+    """Take in a policy that another library, or another home, has saved."""
+    request = PolicyImportRequest(
+        job.env,
+        job.algorithm,
+        job.name,
+        None if job.normalizer is None else at.file(job.normalizer),
+        job.overrides,
+    )
+    return import_policy(at.here, at.file(job.file), request, watch=at.watch)
+
+
+def certify(at: Workplace, job: VerifyResumeJob) -> Certificate:
+    """Certify that a spec resumes bit for bit."""
+    spec = spec_of(job)
+    if spec.seeds is not None:
+        raise BadInput("verify-resume takes one seed", path="seeds", hint="Set env.seed instead.")
+    if consent.is_needed(spec) and not job.consent:
+        raise BadInput("nobody has agreed to the program of this spec", path="runner.command")
+
+    def watch(run: Run, _events: Sequence[Event]) -> None:
+        at.watch(f"{run.id} {run.state}", run.env_steps / run.total_timesteps)
+
+    chance = random.Random(job.moments)
+    return Trial(at.here, spec, job.kills, chance, watch).certify()
+
+
+WAYS: dict[str, Callable[[Workplace, Any], Record]] = {
+    EvaluateJob.kind: evaluate,
+    ExportJob.kind: export_policy,
+    ValidateJob.kind: validate,
+    PromoteJob.kind: promote,
+    ProfileJob.kind: profile_spec,
+    InferJob.kind: infer_actions,
+    FilmJob.kind: film,
+    DoctorJob.kind: doctor,
+    ImportRunJob.kind: take_in_run,
+    ImportPolicyJob.kind: take_in_policy,
+    VerifyResumeJob.kind: certify,
+}
+"""How each kind is carried out."""

@@ -1,0 +1,287 @@
+"""The jobs of a service: queued, carried out a few at a time, cancelled, kept, and swept.
+
+Each is a process of its own, which ends with its service. One whose service has died is `lost`, and
+says so; one that still waited is taken over by the next service of the home.
+"""
+
+import hashlib
+import logging
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_orch.core.jobs import uploads
+from rl_orch.core.store.jobs import Jobs
+from rl_orch.core.verbs import Verbs
+from rl_orch.errors import Conflict, NotFound, RlctlError, TooMany
+from rl_orch.io.files import private
+from rl_orch.io.processes import pids
+from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
+from rl_orch.records.jobs import Job, JobDone, JobRequest, JobState, JobTask
+
+LOG = logging.getLogger(__name__)
+FOLDER = "jobs"
+MOST_WAITING = 100
+SAVE_EVERY_S = 1.0
+KEPT_S = 30 * 86400.0
+LOST = "its service ended before it did; ask for it again"
+
+
+class JobProcess(Protocol):
+    """Execution of one job."""
+
+    def answer(self, request: JobTask, watch: ProgressCallback) -> JobDone:
+        """What came of it; raises what it was refused with."""
+
+    def ask_to_end(self) -> None:
+        """Have it ended soon, with all that it started."""
+
+
+def job_process() -> JobProcess:
+    """A contained process of its own."""
+    return TaskWorker(JobDone, ("job",), doing="the job", hint=None)
+
+
+@dataclass(slots=True)
+class JobQueue:
+    """The jobs of a home, as one service carries them out, so many `at_once`."""
+
+    verbs: Verbs
+    start: Callable[[], JobProcess] = job_process
+    at_once: int = 2
+    lease: str = field(default_factory=pids.lease)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _processes: dict[str, JobProcess] = field(default_factory=dict)
+    _live: dict[str, Job] = field(default_factory=dict)
+    _cancelled: set[str] = field(default_factory=set)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _closing: bool = False
+
+    def submit(self, request: JobRequest[Any], *, who: str, key: str | None = None) -> Job:
+        """Queue a job, durable before this returns; the same with the same key is one job.
+
+        One that was lost is asked for again by that.
+        """
+        arguments = request.model_dump(mode="json")
+        digest = hashlib.sha256(f"{request.kind} {request.model_dump_json()}".encode()).hexdigest()
+        waiting = [job for job, *_ in self._jobs.active() if job.state is JobState.QUEUED]
+        if len(waiting) >= MOST_WAITING:
+            raise TooMany(f"{len(waiting)} jobs wait already", hint="Try again later.")
+        job_id, now = f"job-{secrets.token_hex(6)}", time.time()
+        job = Job(id=job_id, kind=request.kind, arguments=arguments, who=who, created_at=now)
+        job = self._jobs.add(
+            job, key=key, digest=digest, lease=self.lease, home=str(self.verbs.home)
+        )
+        self._begin()
+        return self.retry(job.id) if job.state is JobState.LOST else self.get(job.id)
+
+    def known(self, key: str | None) -> bool:
+        """Whether a job was asked for with this key."""
+        return key is not None and self.verbs.exists and self._jobs.knows(key)
+
+    def get(self, job_id: str) -> Job:
+        """A job as it really is."""
+        if (live := self._live.get(job_id)) is not None:
+            return live
+        if not self.verbs.exists:
+            raise NotFound(f"no job {job_id!r}")
+        job = self._jobs.get(job_id)
+        if job.active and self._jobs.lease_of(job_id) != self.lease:
+            self.look()
+            job = self._jobs.get(job_id)
+        return job
+
+    def newest(self, limit: int) -> list[Job]:
+        """So many jobs, the newest first, each as it really is."""
+        self.look()
+        return [self._live.get(job.id, job) for job in self._jobs.newest(limit)]
+
+    def cancel(self, job_id: str) -> Job:
+        """End a job that is queued or carried out; returns it as it is then."""
+        job = self.get(job_id)
+        if not job.active:
+            return job
+        if self._jobs.lease_of(job_id) != self.lease:
+            raise Conflict(f"job {job_id} is carried out by another service")
+        with self._changed:
+            self._cancelled.add(job_id)
+            if self._jobs.save(
+                _ended(job, JobState.CANCELLED, "it was cancelled"),
+                lease=self.lease,
+                was=JobState.QUEUED,
+            ):
+                self._cancelled.discard(job_id)
+            elif (process := self._processes.get(job_id)) is not None:
+                process.ask_to_end()
+        return self.get(job_id)
+
+    def retry(self, job_id: str) -> Job:
+        """Queue a job again that was lost, failed or was cancelled."""
+        job = self.get(job_id)
+        if job.active or job.state is JobState.SUCCEEDED:
+            raise Conflict(f"job {job_id} is {job.state}; only what has not succeeded is repeated")
+        again = Job(
+            **job.model_dump(include={"id", "kind", "arguments", "who", "created_at"}),
+            reason="asked for again",
+        )
+        self._jobs.take(again, held_by=self._jobs.lease_of(job_id), lease=self.lease)
+        self._begin()
+        return self.get(job_id)
+
+    def remove(self, job_id: str) -> Job:
+        """Forget a job that has ended, with what it made."""
+        job = self.get(job_id)
+        if job.active:
+            raise Conflict(f"job {job_id} is {job.state}; cancel it first")
+        self._jobs.remove(job_id)
+        shutil.rmtree(self.folder(job_id), ignore_errors=True)
+        return job
+
+    def folder(self, job_id: str) -> Path:
+        """Where the files are that a job made."""
+        return self.verbs.home / FOLDER / job_id
+
+    def look(self) -> None:
+        """Tell of jobs whose service has died, and take over those of this home that wait."""
+        if not self.verbs.exists:
+            return
+        for job, lease, home in self._jobs.active():
+            if lease == self.lease or self.verbs.services.alive(lease):
+                continue
+            if job.state is JobState.RUNNING:
+                self._jobs.save(_ended(job, JobState.LOST, LOST), lease=lease, was=job.state)
+            elif home == str(self.verbs.home):
+                self._jobs.take(job, held_by=lease, lease=self.lease)
+                self._begin()
+
+    def sweep(self) -> None:
+        """Let go of jobs and uploads that are old."""
+        for job_id in self._jobs.ended_before(time.time() - KEPT_S, str(self.verbs.home)):
+            self.remove(job_id)
+        uploads.sweep(self.verbs.home)
+
+    def close(self) -> None:
+        """End what is at work, and take no more."""
+        with self._changed:
+            self._closing = True
+            for process in self._processes.values():
+                process.ask_to_end()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        pids.let_go(self.lease)
+
+    @property
+    def _jobs(self) -> Jobs:
+        return Jobs(self.verbs.store)
+
+    def _begin(self) -> None:
+        """Wake the threads that carry jobs out, started with the first."""
+        with self._changed:
+            while len(self._threads) < self.at_once and not self._closing:
+                name = f"jobs {len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+                self._threads[-1].start()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                self._carry_out(job)
+            except Exception:
+                LOG.exception("job not brought to its end: %s", job.id)
+
+    def _next(self) -> Job | None:
+        """The next job, carried out from now on; None when there is no more to do."""
+        with self._changed:
+            while not self._closing:
+                pause_s = None
+                try:
+                    if (job := self._claimed()) is not None:
+                        return job
+                except RlctlError as error:
+                    LOG.warning("jobs not looked at: %s", error)
+                    pause_s = SAVE_EVERY_S
+                self._changed.wait(pause_s)
+        return None
+
+    def _claimed(self) -> Job | None:
+        """The oldest of our jobs that waits, which is carried out from now on."""
+        for job, lease, _ in self._jobs.active():
+            begun = job.model_copy(update={"state": JobState.RUNNING, "started_at": time.time()})
+            mine = lease == self.lease and job.state is JobState.QUEUED
+            if mine and self._jobs.save(begun, lease=lease, was=job.state):
+                self._live[job.id] = begun
+                return begun
+        return None
+
+    def _carry_out(self, job: Job) -> None:
+        task = JobTask(
+            home=str(self.verbs.home),
+            database=str(self.verbs.location),
+            folder=str(self.folder(job.id)),
+            who=job.who,
+            kind=job.kind,
+            arguments=job.arguments,
+        )
+        ended = self._answered(job, task)
+        with self._changed:
+            self._processes.pop(job.id, None)
+            self._cancelled.discard(job.id)
+        try:
+            self._jobs.save(ended, lease=self.lease, was=JobState.RUNNING)
+        finally:
+            del self._live[job.id]
+
+    def _started(self, job_id: str) -> JobProcess | None:
+        """The process of a job, unless it is not wanted any more."""
+        with self._changed:
+            if self._closing or job_id in self._cancelled:
+                return None
+            self._processes[job_id] = self.start()
+            return self._processes[job_id]
+
+    def _answered(self, job: Job, task: JobTask) -> Job:
+        """The job at its end."""
+        error: RlctlError | None = None
+        try:
+            private.inner_folder(self.folder(job.id))
+            process = self._started(job.id)
+            if process is not None:
+                answer = process.answer(task, self._watch(job.id)).answer
+                return _ended(job, JobState.SUCCEEDED, "", answer=answer, done=1.0)
+        except RlctlError as raised:
+            error = raised
+        except Exception as raised:
+            LOG.exception("job failed: %s", job.id)
+            error = RlctlError(f"{type(raised).__name__}: {raised}")
+        if job.id in self._cancelled:
+            return _ended(job, JobState.CANCELLED, "it was cancelled")
+        if self._closing or error is None:
+            return _ended(job, JobState.LOST, LOST)
+        return _ended(job, JobState.FAILED, error.message, error=error.document()["error"])
+
+    def _watch(self, job_id: str) -> ProgressCallback:
+        """Notes how far a job is; for other services now and then."""
+        saved_at = time.monotonic()
+
+        def watch(doing: str, done: float) -> None:
+            nonlocal saved_at
+            job = self._live[job_id].model_copy(update={"doing": doing, "done": done})
+            self._live[job_id] = job
+            if time.monotonic() - saved_at >= SAVE_EVERY_S:
+                saved_at = time.monotonic()
+                self._jobs.save(job, lease=self.lease, was=JobState.RUNNING)
+
+        return watch
+
+
+def _ended(job: Job, state: JobState, reason: str, **more: Any) -> Job:
+    return job.model_copy(
+        update={"state": state, "reason": reason, "ended_at": time.time(), **more}
+    )

@@ -1,0 +1,33 @@
+"""Jobs: requests that a service carries out, and what came of them."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    """Add the table."""
+    op.create_table(
+        "jobs",
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("arguments", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("doing", sa.Text, nullable=False),
+        sa.Column("done", sa.Float, nullable=False),
+        sa.Column("answer", sa.Text),
+        sa.Column("error", sa.Text),
+        sa.Column("who", sa.Text, nullable=False),
+        sa.Column("created_at", sa.Float, nullable=False),
+        sa.Column("started_at", sa.Float),
+        sa.Column("ended_at", sa.Float),
+        sa.Column("key", sa.Text, unique=True),
+        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("lease", sa.Text, nullable=False),
+        sa.Column("home", sa.Text, nullable=False),
+    )
+    op.create_index("idx_jobs_state", "jobs", ["state", "created_at"])
+    op.create_index("idx_jobs_created", "jobs", ["created_at"])

@@ -1,0 +1,265 @@
+"""Jobs over HTTP: queued, followed, cancelled, kept and asked for again; and what is refused."""
+
+import io
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rl_orch.api.app import create_app
+from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.store.jobs import Jobs
+from rl_orch.errors import GateRefused
+from rl_orch.io.processes import pids
+from rl_orch.io.processes.task_worker import ProgressCallback
+from rl_orch.records.jobs import DoctorJob, JobDone, JobState, JobTask
+from rl_orch.testing import FakeRunner, a_spec, trains_to
+from tests.api.conftest import GENEROUS, OWNER, Api, InProcess
+from tests.waiting import PATIENCE_S
+
+DOCTOR = {"kind": "doctor", "arguments": {}}
+
+
+class Steered:
+    """A process of a job that does what its test says."""
+
+    def __init__(self) -> None:
+        self.begun, self.told = threading.Event(), threading.Event()
+        self.ended = False
+        self.error: Exception | None = None
+
+    def answer(self, request: JobTask, watch: ProgressCallback) -> JobDone:
+        watch("working", 0.5)
+        (Path(request.folder) / "made.txt").write_text("made")
+        self.begun.set()
+        assert self.told.wait(PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+        if self.ended:
+            raise GateRefused("it was ended")
+        return JobDone(answer={"findings": []})
+
+    def ask_to_end(self) -> None:
+        self.ended = True
+        self.told.set()
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Orchestrator:
+    return Orchestrator(tmp_path / "home", FakeRunner(trains_to([4.0, 5.0] * 6)))
+
+
+@contextmanager
+def serving(here: Orchestrator, process: Steered) -> Iterator[httpx.Client]:
+    jobs = JobQueue(here, lambda: process, at_once=1)
+    app = create_app(here, settings=GENEROUS, queue=jobs)
+    transport = InProcess(app, "127.0.0.1")
+    with httpx.Client(transport=transport, base_url="http://localhost:7311", headers=OWNER) as http:
+        yield http
+    process.told.set()
+    jobs.close()
+
+
+def test_a_job_is_carried_out_whoever_waits_for_it_and_its_answer_is_kept(
+    here: Orchestrator,
+) -> None:
+    process = Steered()
+    with serving(here, process) as client:
+        answer = client.post("/jobs", json=DOCTOR, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 202
+        job = answer.json()["id"]
+        assert process.begun.wait(PATIENCE_S)
+        seen = client.get(f"/jobs/{job}").json()
+        assert (seen["state"], seen["doing"], seen["done"]) == ("running", "working", 0.5)
+        again = client.post("/jobs", json=DOCTOR, headers={"Idempotency-Key": "k"})
+        assert (again.status_code, again.json()["id"]) == (200, job)
+        other = {"kind": "doctor", "arguments": {"database": "x"}}
+        refused = client.post("/jobs", json=other, headers={"Idempotency-Key": "k"})
+        assert refused.status_code == 409
+        process.told.set()
+        told = client.get(f"/jobs/{job}/events").text
+        assert told.rstrip().splitlines()[-1] or "event: end" in told
+        assert "event: end" in told
+        assert client.get(f"/jobs/{job}").json()["answer"] == {"findings": []}
+        (artifact,) = client.get(f"/jobs/{job}/artifacts").json()["artifacts"]
+        assert client.get(f"/jobs/{job}/artifacts/{artifact['path']}").text == "made"
+        part = client.get(f"/jobs/{job}/artifacts/made.txt", headers={"Range": "bytes=1-2"})
+        assert (part.status_code, part.text) == (206, "ad")
+        assert [each["id"] for each in client.get("/jobs").json()["jobs"]] == [job]
+        assert client.delete(f"/jobs/{job}").status_code == 200
+        assert client.get(f"/jobs/{job}").status_code == 404
+
+
+def test_a_job_that_fails_tells_the_error_and_can_be_asked_for_again(here: Orchestrator) -> None:
+    process = Steered()
+    process.error = GateRefused("no", hint="try")
+    process.told.set()
+    with serving(here, process) as client:
+        job = client.post("/jobs", json=DOCTOR).json()["id"]
+        ended = client.get(f"/jobs/{job}/events").text
+        assert '"code":"gate_refused"' in ended
+        process.error = None
+        assert client.post(f"/jobs/{job}/retry").status_code == 202
+        assert '"state":"succeeded"' in client.get(f"/jobs/{job}/events").text
+        assert client.post(f"/jobs/{job}/retry").status_code == 409
+
+
+def test_jobs_at_work_and_jobs_that_wait_can_be_cancelled(here: Orchestrator) -> None:
+    process = Steered()
+    with serving(here, process) as client:
+        first, second = (client.post("/jobs", json=DOCTOR).json()["id"] for _ in range(2))
+        assert process.begun.wait(PATIENCE_S)
+        assert client.post(f"/jobs/{second}/cancel").json()["state"] == "cancelled"
+        client.post(f"/jobs/{first}/cancel")
+        assert '"state":"cancelled"' in client.get(f"/jobs/{first}/events").text
+        assert process.ended
+
+
+def test_no_more_than_so_many_jobs_wait(here: Orchestrator) -> None:
+    process = Steered()
+    with serving(here, process) as client:
+        for _ in range(MOST_WAITING + 1):
+            last = client.post("/jobs", json=DOCTOR)
+            process.begun.wait(PATIENCE_S)
+        assert last.status_code == 202
+        assert client.post("/jobs", json=DOCTOR).status_code == 429
+
+
+def test_what_a_dead_service_had_is_lost_and_what_waited_goes_on(here: Orchestrator) -> None:
+    dead = JobQueue(here, Steered, at_once=0)
+    held, waiting = (dead.submit(DoctorJob(), who="ann", key=key) for key in ("a", "b"))
+    running = held.model_copy(update={"state": JobState.RUNNING})
+    assert Jobs(here.store).save(running, lease=dead.lease, was=JobState.QUEUED)
+    pids.let_go(dead.lease)
+    process = Steered()
+    process.told.set()
+    with serving(here, process) as client:
+        lost = client.get(f"/jobs/{held.id}").json()
+        assert (lost["state"], "ask for it again" in lost["reason"]) == ("lost", True)
+        assert '"state":"succeeded"' in client.get(f"/jobs/{waiting.id}/events").text
+        body = {"kind": "doctor", "arguments": DoctorJob().model_dump(exclude_none=True)}
+        again = client.post("/jobs", json=body, headers={"Idempotency-Key": "a"}).json()
+        assert again["id"] == held.id
+        assert '"state":"succeeded"' in client.get(f"/jobs/{held.id}/events").text
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"kind": "rm", "arguments": {}},
+    {"kind": "evaluate", "arguments": {"policy": "/etc"}},
+    {"kind": "evaluate", "arguments": {"policy": "../../x"}},
+    {"kind": "evaluate", "arguments": {"policy": "~root"}},
+    {"kind": "evaluate", "arguments": {"policy": "x\n"}},
+    {"kind": "evaluate", "arguments": {"policy": "x" * 1000}},
+    {"kind": "evaluate", "arguments": {"policy": "last", "against": "/tmp"}},
+    {"kind": "evaluate", "arguments": {"policy": "last", "episodes": 10**9}},
+    {"kind": "evaluate", "arguments": {"policy": "last", "episodes": "many"}},
+    {"kind": "evaluate", "arguments": {"policy": "last", "shell": "rm"}},
+    {"kind": "evaluate", "arguments": {"policy": "last", "out": "../x"}},
+    {"kind": "export", "arguments": {"policy": "last", "out": "/tmp/x"}},
+    {"kind": "export", "arguments": {"policy": "last", "out": ".hidden"}},
+    {"kind": "export", "arguments": {"policy": "upload:../../../etc"}},
+    {"kind": "infer", "arguments": {"policy": "last", "input": "/etc/passwd"}},
+    {"kind": "infer", "arguments": {"policy": "last", "input": "upload:../x"}},
+    {"kind": "film", "arguments": {"policy": "last", "records": "/etc/passwd"}},
+    {"kind": "import_run", "arguments": {"directory": "/root"}},
+    {"kind": "import_policy", "arguments": {"file": "/etc/passwd"}},
+    {"kind": "profile", "arguments": {"spec": {"env": {"id": 3}}}},
+    {"kind": "profile", "arguments": []},
+]
+
+
+@pytest.mark.parametrize("body", HOSTILE, ids=lambda body: str(body)[:60])
+def test_what_no_service_does_is_refused_and_no_job_is_made(api: Api, body: Any) -> None:
+    client = api.client()
+    assert client.post("/jobs", json=body).status_code in (400, 404)
+    assert client.get("/jobs").json()["jobs"] == []
+
+
+def test_huge_arguments_are_refused(api: Api) -> None:
+    body = {"kind": "profile", "arguments": {"spec": {"name": "x" * (2 << 20)}}}
+    assert api.client().post("/jobs", json=body).status_code == 413
+
+
+def test_imports_and_code_of_the_callers_own_need_an_admin(api: Api) -> None:
+    client = api.client(api.token("operate"))
+    upload = client.post("/uploads", content=packed({"a": b"x"})).json()["upload"]
+    body = {"kind": "import_run", "arguments": {"directory": upload}}
+    assert client.post("/jobs", json=body).status_code == 403
+    spec = a_spec(env_id="mine:Env-v0").model_dump(mode="json")
+    body = {"kind": "profile", "arguments": {"spec": spec}}
+    assert client.post("/jobs", json=body).status_code == 403
+    program = {"env": {"id": "CartPole-v1"}, "runner": {"name": "external", "command": ["x"]}}
+    body = {"kind": "verify_resume", "arguments": {"spec": program}}
+    assert api.client().post("/jobs", json=body).status_code == 409
+
+
+def packed(files: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = id) -> bytes:
+    """An archive of files by name; `change` may make a member something else."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            change(member)
+            archive.addfile(member, io.BytesIO(content))
+    return data.getvalue()
+
+
+def kind(letter: bytes) -> Callable[[tarfile.TarInfo], None]:
+    def change(member: tarfile.TarInfo) -> None:
+        member.type, member.linkname, member.size = letter, "/etc/passwd", 0
+
+    return change
+
+
+ARCHIVES = {
+    "leads out": packed({"../../evil": b"x"}),
+    "is absolute": packed({"/evil": b"x"}),
+    "climbs": packed({"a/../../evil": b"x"}),
+    "link": packed({"a": b""}, kind(tarfile.SYMTYPE)),
+    "hard link": packed({"a": b""}, kind(tarfile.LNKTYPE)),
+    "device": packed({"a": b""}, kind(tarfile.CHRTYPE)),
+    "pipe": packed({"a": b""}, kind(tarfile.FIFOTYPE)),
+    "extended head": packed({"a": b""}, kind(tarfile.XHDTYPE)),
+    "twice": packed({"a/b": b"x"})[:1024] * 2 + bytes(1024),
+    "file as folder": packed({"a": b"x", "a/b": b"y"}),
+    "two entries": packed({"a": b"x", "b": b"y"}),
+    "cut short": packed({"a": b"x" * 5000})[:2000],
+    "no archive": b"PK\x03\x04" + bytes(600),
+    "deep": packed({"/".join(["d"] * 40): b"x"}),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_archives_that_lead_out_or_hold_more_than_files_leave_nothing(
+    api: Api, tmp_path: Path, name: str
+) -> None:
+    assert api.client().post("/uploads", content=ARCHIVES[name]).status_code == 400
+    assert not list((tmp_path / "home" / "uploads").glob("*"))
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_an_upload_that_is_too_large_is_refused_before_a_byte_is_written(
+    api: Api, tmp_path: Path
+) -> None:
+    client = api.client(max_upload_bytes=100)
+    assert client.post("/uploads", content=bytes(101)).status_code == 413
+    assert not (tmp_path / "home" / "uploads").exists()
+    lying = {"Content-Length": "50"}
+    assert client.post("/uploads", content=bytes(60), headers=lying).status_code == 400
+    assert not list((tmp_path / "home" / "uploads").glob("*"))
+
+
+def test_a_folder_that_is_sent_arrives_as_it_was(api: Api, tmp_path: Path) -> None:
+    files = {"run/a.txt": b"a" * 1000, "run/sub/b.bin": bytes(512)}
+    word = api.client().post("/uploads", content=packed(files)).json()["upload"]
+    there = tmp_path / "home" / "uploads" / word.removeprefix("upload:") / "content"
+    found = {str(p.relative_to(there)): p.read_bytes() for p in there.rglob("*") if p.is_file()}
+    assert found == files
