@@ -42,6 +42,7 @@ PARTS = {
     "preflight": "rl_orch.core.preflight.facts",
     "run summary": "rl_orch.cli.views.run_summary",
     "service": "rl_orch.cli.service",
+    "warm start check": "rl_orch.worker.checks.warm_start",
 }
 """Parts that most processes never need, and that would make every one of them wait."""
 

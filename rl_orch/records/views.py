@@ -27,6 +27,9 @@ class RunView(Record):
     watched: bool = False
     certificate: Certificate | None = None
     changes: tuple[dict[str, Any], ...] = ()
+    start: dict[str, Any] | None = None
+    taken: dict[str, Any] | None = None
+    children: tuple[str, ...] = ()
     forecast: str | None = None
 
     @property

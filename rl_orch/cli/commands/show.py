@@ -79,5 +79,8 @@ def _document(shown: RunView) -> dict[str, Any]:
         "forecast": shown.forecast,
         "certificate": shown.certificate,
         "changes": shown.changes,
+        "start": shown.start,
+        "taken": shown.taken,
+        "children": shown.children,
         "checks": [] if verdict is None else verdict.checks,
     }

@@ -1,6 +1,7 @@
 """`rlctl verify-resume`: prove that a spec resumes bit for bit, or say what differs first."""
 
 import random
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -20,12 +21,23 @@ NOT_EXACT = 3
 """The exit code where resuming is not bit for bit: what was asked for is refused, as by a gate."""
 
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="STEP:GROUP.OPTION=VALUE",
+        help="Set an option from that step on, in both trainings; may be repeated.",
+    ),
+]
+
+
 def command(
     typed: SpecArguments,
     kills: Annotated[int, typer.Option(help="How often to kill it.", min=1, max=1000)] = 5,
     moments: Annotated[
         int | None, typer.Option(help="Seed of the moments to kill at.", show_default="by chance")
     ] = None,
+    settings: Settings = None,
     yes: Yes = False,
     home: Home = None,
     json: Json = False,
@@ -39,6 +51,10 @@ def command(
     certificate. For a long training, a short budget proves as much:
 
       rlctl verify-resume -f spec.yaml --kills 5 train.total_timesteps=50000
+
+    With --set, options change while both train, as by `rlctl set`:
+
+      rlctl verify-resume -f spec.yaml --set 10000:train.lr=1e-4 --set 20000:train.lr=1e-5
     """
     spec = agreed(typed.spec(), yes=yes)
     if spec.seeds is not None:
@@ -46,12 +62,25 @@ def command(
     connected = orchestrator.connect(home, database=spec.registry.db_path)
     with watched(quiet=quiet) as (watch, asked):
         chance = random.Random(moments)
-        certificate = Trial(connected, spec, kills, chance, watch, asked).certify()
+        trial = Trial(connected, spec, kills, chance, watch, asked, _planned(settings or ()))
+        certificate = trial.certify()
     if json:
         print_json(certificate)
     else:
         print_certificate(certificate)
     return 0 if certificate.level == "bitwise" else NOT_EXACT
+
+
+def _planned(settings: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """The steps and overrides in `10000:train.lr=1e-4`."""
+    pairs = [text.partition(":") for text in settings]
+    for step, _, override in pairs:
+        if not (step.isascii() and step.isdigit()) or "=" not in override:
+            raise BadInput(
+                f"--set is {f'{step}:{override}'!r}; must be STEP:OPTION=VALUE",
+                hint="For example: --set 10000:train.lr=1e-4.",
+            )
+    return tuple((int(step), override) for step, _, override in pairs)
 
 
 def print_certificate(certificate: Certificate) -> None:

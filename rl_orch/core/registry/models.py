@@ -47,6 +47,7 @@ class Registry:
         *,
         lease: str,
         git_commit: str | None,
+        lineage: Mapping[str, Any] | None = None,
     ) -> int:
         """The id of the row for an evaluated checkpoint.
 
@@ -58,7 +59,9 @@ class Registry:
             "total_timesteps": report.step,
             "git_commit": git_commit,
             "policy": report.policy,
-            "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
+            "lineage": json.dumps(
+                {"run": run.id, "attempt": run.attempt, "seed": run.seed, **(lineage or {})}
+            ),
         }
         with self._store.holding(run.id, lease) as connection:
             there = sa.select(MODELS).where(MODELS.c.model_path == str(path))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.registration import ancestors
 from rl_orch.core.runs.creation import record
 from rl_orch.errors import Conflict, Damaged, RlctlError, RunLocked
 from rl_orch.io.checkpoints import catalog
@@ -219,10 +220,11 @@ def register_models(
 ) -> None:
     """Enter checkpoints of a run, by name, with the reports on them."""
     directory = RunDir.of(run)
-    spec, commit = directory.spec(), directory.manifest().get("git_commit")
+    commit = directory.manifest().get("git_commit")
     for name, report in models.items():
         path = directory.checkpoints / name
-        registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+        trained, more = directory.spec_before(report.step), ancestors(directory, report.step)
+        registry.register(run, trained, path, report, lease=lease, git_commit=commit, lineage=more)
 
 
 def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:

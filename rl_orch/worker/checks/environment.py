@@ -12,6 +12,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
+from rl_orch import plugins
 from rl_orch.errors import Problem, RlctlError, SpecInvalid
 from rl_orch.io.policies.bundles import ONNX_PACKAGES
 from rl_orch.io.processes.one_shot import asked_spec
@@ -34,6 +35,8 @@ def answer(spec: Spec) -> dict[str, Any]:
             hint = "Install it with `pip install 'rl-orch[video]'`."
             found.append(Problem("eval.video", True, "films need the package av", hint))
         found += unexportable(spec)
+        if spec.start.source is not None and not found:
+            found += plugins.part("warm start check").problems(spec)
         if not found:
             settled = left_open(engine.resolve_auto(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:
