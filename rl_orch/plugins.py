@@ -44,6 +44,7 @@ PARTS = {
     "run summary": "rl_orch.cli.views.run_summary",
     "service": "rl_orch.cli.service",
     "tensorboard files": "rl_orch.io.trackers.tensorboard",
+    "warm start check": "rl_orch.worker.checks.warm_start",
 }
 """Parts that most processes never need, and that would make every one of them wait."""
 

@@ -42,6 +42,8 @@ PANELS = {
     },
     "Manage": {
         "stop": ("stop", "Ask a run to end after a last checkpoint."),
+        "set": ("set", "Change options of a run while it goes on."),
+        "load": ("load", "Give a run other weights while it goes on."),
         "wait": ("wait", "Wait until a run has ended and exit with its code."),
         "rm": ("rm", "Delete runs that have ended."),
         "import-run": ("import_run", "Take in a run directory from another home."),

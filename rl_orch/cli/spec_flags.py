@@ -60,7 +60,15 @@ class SpecArguments(ArgumentGroup):
             spec = _tuned(typed) or resolve(None, **typed)
         for sentence in checks.unread(spec):
             warn(sentence)
-        return spec
+        source = spec.start.source
+        return spec if source is None else spec.changed({"start.from": absolute(source)})
+
+
+def absolute(word: str) -> str:
+    """A reference to a policy that a service elsewhere understands: paths are meant from here."""
+    path = Path(word).expanduser()
+    is_path = word.startswith((".", "~")) or (os.sep in word and path.is_dir())
+    return str(path.absolute()) if is_path else word
 
 
 def _tuned(typed: dict[str, Any]) -> Spec | None:

@@ -52,6 +52,9 @@ TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 150.0
 """To check a spec, the service may make its environment, which may take two minutes."""
 
+COMMAND_TIMEOUT_S = 90.0
+"""A run that is to load weights does so at its next iteration."""
+
 LOOK_EVERY_S = 0.2
 LAST_WORDS_S = 5.0
 """Beyond the grace: the service kills a run after it by itself, and then says so."""
@@ -241,7 +244,8 @@ class Client:
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What a run process replies to a command."""
         body = {"name": name, "arguments": arguments}
-        answer: dict[str, Any] = self._link.post(f"{self._run(reference)}/command", body)
+        path, timeout_s = f"{self._run(reference)}/command", COMMAND_TIMEOUT_S
+        answer: dict[str, Any] = self._link.post(path, body, timeout_s=timeout_s)
         return answer
 
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:

@@ -87,10 +87,15 @@ class Orchestrator(Verbs):
         return self.store.get(run_id)
 
     def launch(
-        self, spec: Spec, *, watch: RunObserver = no_observer, stop_requests: StopRequests = never
+        self,
+        spec: Spec,
+        *,
+        watch: RunObserver = no_observer,
+        stop_requests: StopRequests = never,
+        changes: Sequence[Mapping[str, Any]] = (),
     ) -> RunResult:
-        """Carry a spec out in the foreground, from queued to its end."""
-        (result,) = self._carried_out(self._supervisors(spec), watch, stop_requests)
+        """Carry a spec out in the foreground, from queued to its end, with `changes` to come."""
+        (result,) = self._carried_out(self._supervisors(spec, changes), watch, stop_requests)
         return result
 
     def launch_group(
@@ -217,21 +222,25 @@ class Orchestrator(Verbs):
         """End a run process at once and tell nobody, as a power cut would."""
         self._signal(self.store.get(run_id), force=True)
 
-    def _supervisors(self, spec: Spec) -> list[Supervisor]:
+    def _supervisors(
+        self, spec: Spec, changes: Sequence[Mapping[str, Any]] = ()
+    ) -> list[Supervisor]:
         lease = pids.lease()
-        drafted = self._drafted(spec, lease)
+        drafted = self._drafted(spec, lease, changes)
         return [
             self.supervisor(self.store.get(run.id), lease, carried_spec=member)
             for run, member in zip(drafted.runs, drafted.specs, strict=True)
         ]
 
-    def _drafted(self, spec: Spec, lease: str | None) -> Draft:
+    def _drafted(
+        self, spec: Spec, lease: str | None, changes: Sequence[Mapping[str, Any]] = ()
+    ) -> Draft:
         """The runs that a spec makes; what is worth a warning is logged."""
         refuse_pending(spec)
         spec, warnings = ready(self.home, spec)
         for finding in warnings:
             LOG.warning("%s", finding)
-        return self._created(spec, lease=lease)[1]
+        return self._created(spec, lease=lease, changes=changes)[1]
 
     def _resumed(self, run: Run, overrides: Sequence[str]) -> Supervisor:
         """The run's supervisor from here on: its lease is ours, and it is queued or lives."""

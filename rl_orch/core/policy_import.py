@@ -83,7 +83,7 @@ class Arrival:
     notes: tuple[str, ...] = ()
     stretched: dict[str, tuple[float, ...]] = field(default_factory=dict)
     report: EvalReport | None = None
-    spaces: Mapping[str, Any] = field(default_factory=dict)
+    spaces: dict[str, Any] = field(default_factory=dict)
 
 
 def import_policy(

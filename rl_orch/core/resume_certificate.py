@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rl_orch.core.orchestrator import Orchestrator, RunResult
 from rl_orch.core.runs.foreground import RunObserver, StopRequests, never, no_observer
@@ -25,6 +25,7 @@ from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import folded, is_start, read, tail
 from rl_orch.io.run.history import exactness
 from rl_orch.records import Certificate, Event, EventKind, Kill, Run, State
+from rl_orch.spec import live
 from rl_orch.spec.model import Spec
 
 ALL_CHECKPOINTS = 100_000
@@ -44,6 +45,8 @@ class Trial:
     chance: random.Random
     watch: RunObserver = no_observer
     stop_requests: StopRequests = never
+    settings: tuple[tuple[int, str], ...] = ()
+    """Steps, and options to set from there on, as overrides."""
 
     def certify(self) -> Certificate:
         """Train twice, compare, and leave the certificate in both run directories."""
@@ -93,13 +96,24 @@ class Trial:
                 "registry.enable": False,
             }
         )
-        return partial(self.orchestrator.launch, spec, stop_requests=self.stop_requests)
+        launch = partial(self.orchestrator.launch, spec, stop_requests=self.stop_requests)
+        return partial(launch, changes=planned(spec, self.settings))
 
     def _every(self) -> int:
         """As often as the spec asks for, and at least some times between two kills."""
         often = self.spec.train.total_timesteps // (SAVES_BETWEEN_KILLS * self.kills)
         asked = self.spec.checkpoint.every or self.spec.train.total_timesteps
         return max(1, min(asked, often))
+
+
+def planned(spec: Spec, settings: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    """Notes of options that are to be set at steps, as `rlctl set` would leave them."""
+    notes = []
+    for step, override in sorted(settings, key=lambda setting: setting[0]):
+        options = live.change(spec, [override])
+        spec = spec.changed({path: after for path, (_, after) in options.items()})
+        notes.append({"attempt": 1, "at": time.time(), "step": step, "set": options})
+    return notes
 
 
 @dataclass(slots=True)

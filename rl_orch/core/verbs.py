@@ -9,7 +9,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ from rl_orch.core.ports import ModelEvaluator, Runner
 from rl_orch.core.queue import scheduler
 from rl_orch.core.queue.forecast import forecast
 from rl_orch.core.registry.models import Registry
+from rl_orch.core.registry.references import PolicySource
 from rl_orch.core.registry.verbs import ModelVerbs
-from rl_orch.core.runs import creation, tracking, unlisted
+from rl_orch.core.runs import ancestry, creation, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 DATABASE = "rlctl.db"
 TICK_S = 0.1
+COMMAND_S = 60.0
+"""Seconds that a run may take to answer: a load waits for the next iteration."""
 
 Runners = Callable[[str], Runner]
 """The runner of a name."""
@@ -138,7 +141,7 @@ class Verbs:
     def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
-        return self._checked(spec, module_path)
+        return self._checked(self._started(spec)[0], module_path)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
@@ -215,6 +218,9 @@ class Verbs:
             watched=run.active and self.orphans.is_watched(run.id),
             certificate=directory.read_certificate(),
             changes=tuple(directory.changes()),
+            start=directory.start(),
+            taken=history.taken(states),
+            children=tuple(child for child in directory.children() if child in self.store),
             forecast=self._forecast(run),
             let_go=directory.let_go(),
             trackers=tracking.statuses(run, spec),
@@ -281,7 +287,10 @@ class Verbs:
         run, directory = self.there(reference)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state}; nobody would carry out {name!r}")
-        return command_socket.send(directory.path, name, arguments)
+        if name == "load":
+            source = self._weights(str(arguments.get("source", "")))
+            arguments = {"source": str(source.path)}
+        return command_socket.send(directory.path, name, arguments, timeout_s=COMMAND_S)
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
@@ -352,13 +361,16 @@ class Verbs:
         key: str | None = None,
         digest: str = "",
         module_path: Sequence[str] | None = None,
+        changes: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[list[str], creation.Draft]:
         """The runs that a `ready` spec makes, and their ids; or those of then, where it made some
-        with that key before."""
+        with that key before. The manifest notes `changes` that are to come."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
         folders = _module_path(spec, module_path)
+        spec, started = self._started(spec)
         spec = self._checked(spec, folders)
-        drafted = creation.draft(self.home, spec, after=after, module_path=folders)
+        facts = {"start": started, "changes": list(changes)}
+        drafted = creation.draft(self.home, spec, after=after, module_path=folders, facts=facts)
         try:
             ids = self.store.submit(
                 drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
@@ -370,7 +382,22 @@ class Verbs:
             raise
         if ids != drafted.ids:
             drafted.discard()
+        elif started is not None and started["run"] is not None:
+            RunDir(Path(started["path"]).parents[1]).note_children(ids)
         return ids, drafted
+
+    def _started(self, spec: Spec) -> tuple[Spec, dict[str, Any] | None]:
+        """The spec with what it begins with pinned, and where that comes from."""
+        if spec.start.source is None:
+            return spec, None
+        source = self._weights(spec.start.source)
+        spec = ancestry.located(spec, source)
+        return spec, ancestry.lineage(spec, source)
+
+    def _weights(self, word: str) -> PolicySource:
+        """The source of weights that a word means; who asks a service names none of its paths."""
+        home = self.home if self.resident else None
+        return ancestry.weights(self.models, self, word, home=home)
 
     def _awaited(self, reference: str) -> str:
         """The id of the run or group that another one is to wait for."""

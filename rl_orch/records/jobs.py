@@ -321,7 +321,8 @@ class ImportPolicyJob(JobRequest[ModelVersion]):
 
 
 class VerifyResumeJob(JobRequest[Certificate]):
-    """A spec to certify: whether it resumes bit for bit however often it is killed."""
+    """A spec to certify: whether it resumes bit for bit however often it is killed, and however
+    its options are set at the steps of `settings`."""
 
     kind = "verify_resume"
     answers = Certificate
@@ -329,6 +330,7 @@ class VerifyResumeJob(JobRequest[Certificate]):
     spec: dict[str, Any]
     kills: Annotated[int, Field(ge=1, le=1000)] = 5
     moments: int | None = None
+    settings: tuple[tuple[int, str], ...] = ()
     consent: bool = False
 
 

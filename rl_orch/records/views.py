@@ -42,6 +42,9 @@ class RunView(Record):
     watched: bool = False
     certificate: Certificate | None = None
     changes: tuple[dict[str, Any], ...] = ()
+    start: dict[str, Any] | None = None
+    taken: dict[str, Any] | None = None
+    children: tuple[str, ...] = ()
     forecast: str | None = None
     let_go: LetGo | None = None
     trackers: tuple[TrackerStatus, ...] = ()

@@ -6,7 +6,7 @@ that.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
@@ -21,7 +21,7 @@ from rl_orch.rl.envs import space_json
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import build_learner
+from rl_orch.rl.learn.learner import Learner, Reconfigurable, build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
 from rl_orch.rl.policies.policy import (
     POLICY,
@@ -34,10 +34,15 @@ from rl_orch.rl.policies.policy import (
 from rl_orch.rl.replay.buffer import LogSegment, segments_in
 from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
 from rl_orch.rl.snapshot import Resumption, TrainingSnapshot, assemble, parts_of
+from rl_orch.rl.warm_start import WarmStart, take
+from rl_orch.spec.checks import value_at
 from rl_orch.spec.model import Spec
 
 TrainingCommand: TypeAlias = Literal["stop", "checkpoint"]
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
+
+WeightLoad: TypeAlias = Callable[[Learner], dict[str, Any] | None]
+"""Gives a learner other weights, and says which; None where it could not."""
 
 SEGMENT_BYTES = 32 << 20
 """New experience beyond this is handed over at once, so that no save has much of it to write."""
@@ -51,6 +56,16 @@ class Outcome:
     reason: Reason
     env_steps: int
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChange:
+    """Options of a training under way that change, path → [before, after], the spec from there on,
+    and loads of other weights."""
+
+    spec: Spec
+    options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    loads: Sequence[WeightLoad] = ()
 
 
 class TrainingRecorder(Protocol):
@@ -81,6 +96,10 @@ class TrainingRecorder(Protocol):
         interruption."""
         return None
 
+    def change(self, step: int) -> LiveChange | None:
+        """The change that counts from this step on, if any; asked for once an iteration."""
+        return None
+
     def command(self) -> TrainingCommand | None:
         """The pending command, if any; called once an iteration, and blocks while paused."""
         return None
@@ -105,6 +124,7 @@ def train(
     recorder: TrainingRecorder,
     *,
     resumption: Resumption | None = None,
+    start: WarmStart | None = None,
     method: Method = "captured",
     pure_reset: bool = True,
     allocate: Allocate = in_memory,
@@ -120,6 +140,8 @@ def train(
     with closing(made) as training:
         if resumption is not None:
             training.resume(resumption)
+        elif start is not None:
+            training.warm_start(start)
         return training.run()
 
 
@@ -154,6 +176,7 @@ class Training(Trainer):
         self._ending: Outcome | None = None
         self._failures = 0
         self._saved_at: int | None = None
+        self._live: dict[str, Any] = {}
         self._took, self._took_steps = 0.0, 0
 
     @property
@@ -163,9 +186,11 @@ class Training(Trainer):
 
     def run(self) -> Outcome:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
-        spec = self._spec
-        while self._ending is None and self.env_steps < spec.train.total_timesteps:
+        while self._ending is None and self.env_steps < self._spec.train.total_timesteps:
             command = self._recorder.command()
+            if (change := self._recorder.change(self.env_steps)) is not None:
+                self._apply(change)
+            spec = self._spec
             if command in ("stop", "checkpoint"):
                 self._save(None)
             if command == "stop":
@@ -187,7 +212,7 @@ class Training(Trainer):
         if self._reports:
             self._report()
         return self._ending or self._outcome(
-            "budget", f"trained for its budget of {spec.train.total_timesteps:,} steps"
+            "budget", f"trained for its budget of {self._spec.train.total_timesteps:,} steps"
         )
 
     def resume(self, resumption: Resumption) -> None:
@@ -201,12 +226,20 @@ class Training(Trainer):
         begun_anew = self.collector.load_state(parts["collector"])
         self._failures = int(parts["loop"].document["failed_evaluations"])
         self._saved_at = resumption.snapshot.step
+        live = parts["loop"].document.get("set", {})
+        self._live = {path: v for path, v in live.items() if value_at(self._spec, path) == v}
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
         if begun_anew:
             self._recorder.mark_inexact("episodes could not be gone on with", step=self.env_steps)
         if resumption.report is not None:
             self._judge(resumption.report)
+
+    def warm_start(self, start: WarmStart) -> None:
+        """Begin with the weights of another training, which is not needed any more after this."""
+        fitted = take(self.learner, start, self._spec)
+        self._emit(EventKind.STATE, "start", self._spec.start.digest, tags=fitted.summary)
+        self._save(None)
 
     def train_step(self) -> dict[str, float]:
         """Collect once and let the learner learn from it."""
@@ -259,6 +292,7 @@ class Training(Trainer):
             "reports": self._reports.document(),
             "spaces": {POLICY: space_json.of_policy(self.policy)},
         }
+        own |= {"set": dict(self._live)} if self._live else {}
         buffer = self.learner.replay
         replay = StateTree({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         parts = {
@@ -278,6 +312,18 @@ class Training(Trainer):
 
     def _weights(self) -> StateTree:
         return behaviour_state(self.learner)
+
+    def _apply(self, change: LiveChange) -> None:
+        """Go on by other options, with other weights."""
+        if change.options:
+            self._spec, self._rules = change.spec, rules_of_reports(change.spec.gates)
+            if isinstance(self.learner, Reconfigurable):
+                self.learner.reconfigure(change.spec)
+            self._live |= {path: after for path, (_, after) in change.options.items()}
+            self._emit(EventKind.STATE, "set", None, tags={"set": dict(change.options)})
+        for load in change.loads:
+            if (told := load(self.learner)) is not None:
+                self._emit(EventKind.STATE, "load", told["digest"], tags=told)
 
     def _hand_over(self, least_bytes: int) -> None:
         """Give new experience to the recorder, once there is more of it than that."""

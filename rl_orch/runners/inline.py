@@ -14,6 +14,7 @@ from rl_orch.rl.envs.describe import describe, problems, try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
+from rl_orch.worker.checks import warm_start
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.train import run_attempt
 
@@ -30,7 +31,7 @@ class InlineRunner:
         """Make the environment here and look at it."""
         with _undisturbed():
             env = describe(spec)
-            found = problems(spec, env) or try_out(spec)
+            found = problems(spec, env) or try_out(spec) or warm_start.problems(spec)
         if found:
             raise SpecInvalid(found)
         return resolve_auto(spec, env.leaves, env.action.kind)

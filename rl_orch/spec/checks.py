@@ -154,6 +154,10 @@ def _inert(spec: Spec) -> list[str]:
         "train.sde_sample_freq": (spec.train.use_sde, "train.use_sde is off"),
         "buffer.alpha": (spec.buffer.prioritized, "buffer.prioritized is off"),
         "buffer.beta": (spec.buffer.prioritized, "buffer.prioritized is off"),
+        **{
+            f"start.{name}": (spec.start.source is not None, "start.from is not set")
+            for name in ("parts", "partial", "digest")
+        },
         "gates.margin": (
             spec.gates.no_regression is not None,
             "gates.no_regression, which reads it, is not set",
@@ -239,6 +243,10 @@ def _program(spec: Spec) -> Iterator[Problem]:
         )
         hint = 'For example: runner.policy: ["python", "act.py", "{checkpoint}"].'
         yield Problem("runner.policy", None, message, hint)
+    if spec.start.source is not None:
+        message = "start.from is set, but an external program begins with weights of its own"
+        hint = "Leave it out; hand the program a file by runner.env."
+        yield Problem("start.from", spec.start.source, message, hint)
     for name in ("max_bundle_mb", "export_parity"):
         if value := getattr(spec.gates, name):
             message = f"gates.{name} asks for a bundle, and an external program's policy has none"

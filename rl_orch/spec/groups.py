@@ -110,6 +110,7 @@ def option(
     allowed: str | None = None,
     choices: Iterable[str] | None = None,
     pending: str | dict[str, str] | None = None,
+    live: bool = False,
     **bounds: Any,
 ) -> Any:
     """A field of a group.
@@ -117,11 +118,11 @@ def option(
     `flag` and `env` replace the names that the path would give, `type` and `allowed` what its
     annotation would say of itself; `choices` are names that are always there, where plugins add
     others. `pending` names the part that will read the option, or maps each value that waits for a
-    part to that part's name.
+    part to that part's name. A `live` one may be set while a run goes on.
     """
     listed = None if choices is None else list(choices)
     names: dict[str, Any] = {"flag": flag, "env": env, "words": type, "allowed": allowed}
-    names |= {"choices": listed, "pending": pending}
+    names |= {"choices": listed, "pending": pending, "live": live or None}
     extra: Any = {key: value for key, value in names.items() if value is not None}
     return Field(default, description=help, json_schema_extra=extra or None, **bounds)
 
@@ -251,8 +252,9 @@ class TrainGroup(OptionGroup):
         flag="--total-timesteps",
         ge=1,
         le=STEPS,
+        live=True,
     )
-    lr: Number = option(3e-4, "Learning rate.", flag="--lr", gt=0, le=10)
+    lr: Number = option(3e-4, "Learning rate.", flag="--lr", gt=0, le=10, live=True)
     lr_schedule: Schedule = option("constant", "How the learning rate falls to zero over the run.")
     optimizer: Annotated[Literal["adam", "rmsprop"], BeforeValidator(lower)] = option(
         "adam", "How gradients become steps."
@@ -273,10 +275,10 @@ class TrainGroup(OptionGroup):
     )
     gae_lambda: Number = option(0.95, "Lambda of generalised advantage estimation.", ge=0, le=1)
     update_epochs: Whole = option(10, "PPO's passes over each rollout.", ge=1, le=1000)
-    clip_range: Number = option(0.2, "PPO's clip of the probability ratio.", gt=0, le=10)
+    clip_range: Number = option(0.2, "PPO's clip of the probability ratio.", gt=0, le=10, live=True)
     clip_schedule: Schedule = option("constant", "How PPO's clip falls to zero over the run.")
     clip_range_vf: Number | None = option(
-        None, "Clip of the value update; null leaves it free.", gt=0
+        None, "Clip of the value update; null leaves it free.", gt=0, live=True
     )
     normalize_advantage: Switch = option(True, "Standardise advantages in each minibatch.")
     ent_coef: NumberOrAuto = option(
@@ -284,10 +286,11 @@ class TrainGroup(OptionGroup):
         "Weight of the entropy bonus; SAC's temperature, which `auto` learns.",
         type="number ≥ 0 or auto",
         allowed="a finite number ≥ 0, or auto",
+        live=True,
     )
-    vf_coef: Number = option(0.5, "Weight of the value loss.", ge=0)
+    vf_coef: Number = option(0.5, "Weight of the value loss.", ge=0, live=True)
     target_kl: Number | None = option(
-        None, "Stop the passes over a rollout once the policy has moved this far.", gt=0
+        None, "Stop the passes over a rollout once the policy has moved this far.", gt=0, live=True
     )
     sequence_length: Whole | None = option(
         None,
@@ -409,7 +412,9 @@ class EvalGroup(OptionGroup):
         ge=1,
         le=100_000,
     )
-    every: Whole = option(10_000, "Environment steps between evaluations.", ge=1, le=STEPS)
+    every: Whole = option(
+        10_000, "Environment steps between evaluations.", ge=1, le=STEPS, live=True
+    )
     deterministic: Switch = option(
         True, "Take the policy's most likely action instead of a sampled one."
     )
@@ -439,6 +444,7 @@ class GatesGroup(OptionGroup):
         "Least return that the lower bound of the 95 % interval must reach.",
         flag="--min-reward",
         env="RL_REGISTRY_MIN_REWARD",
+        live=True,
     )
     min_episodes: Whole | None = option(
         None,
@@ -447,44 +453,62 @@ class GatesGroup(OptionGroup):
         env="RL_REGISTRY_MIN_EPISODES",
         ge=0,
         le=STEPS,
+        live=True,
     )
     stability: Switch = option(
         True,
         "With one of the three around it set, also ask for a deviation below half the mean "
         "(means above zero).",
+        live=True,
     )
     max_std: Number | None = option(
         None,
         "Largest deviation of returns for means not above zero; for all, if `stability` is off.",
         ge=0,
+        live=True,
     )
     converged: Switch = option(
-        False, "Ask that returns no longer clearly rise or fall in the last third of training."
+        False,
+        "Ask that returns no longer clearly rise or fall in the last third of training.",
+        live=True,
     )
     no_regression: Alias | None = option(
-        None, "Alias of the model that the policy may be no worse than, by more than the `margin`."
+        None,
+        "Alias of the model that the policy may be no worse than, by more than the `margin`.",
+        live=True,
     )
     margin: Number | None = option(
-        None, "Loss of return against the model at `no_regression` that is acceptable.", ge=0
+        None,
+        "Loss of return against the model at `no_regression` that is acceptable.",
+        ge=0,
+        live=True,
     )
     improvement: Alias | None = option(
-        None, "Alias of the model that the policy must be better than."
+        None, "Alias of the model that the policy must be better than.", live=True
     )
     max_latency_ms: Number | None = option(
-        None, "Longest that 99 of 100 decisions on one observation may take.", gt=0
+        None, "Longest that 99 of 100 decisions on one observation may take.", gt=0, live=True
     )
     max_bundle_mb: Number | None = option(
-        None, "Largest size of the exported bundle, in megabytes.", gt=0
+        None, "Largest size of the exported bundle, in megabytes.", gt=0, live=True
     )
-    guardrail_clean: Switch = option(False, "Ask that no guardrail spoke up during the run.")
+    guardrail_clean: Switch = option(
+        False, "Ask that no guardrail spoke up during the run.", live=True
+    )
     export_parity: Switch = option(
-        False, "Ask that every exported form acts as the policy does, on real observations."
+        False,
+        "Ask that every exported form acts as the policy does, on real observations.",
+        live=True,
     )
     patience: Whole | None = option(
-        None, "Stop after so many evaluations in a row that fail the gate.", ge=1, le=10**6
+        None,
+        "Stop after so many evaluations in a row that fail the gate.",
+        ge=1,
+        le=10**6,
+        live=True,
     )
     stop_when_solved: Switch = option(
-        False, "Stop as soon as an evaluation during training passes the gate."
+        False, "Stop as soon as an evaluation during training passes the gate.", live=True
     )
 
 
@@ -498,6 +522,7 @@ class CheckpointGroup(OptionGroup):
         flag="--checkpoint-freq",
         ge=1,
         le=STEPS,
+        live=True,
     )
     keep_last: Whole = option(
         3, "How many of the newest to keep; the best one is always kept.", ge=1, le=100_000

@@ -37,6 +37,7 @@ from rl_orch.spec.operations import (
     TracesGroup,
 )
 from rl_orch.spec.spelling import whole
+from rl_orch.spec.start import StartGroup
 
 NOT_LEARNED = (
     *("name", "seeds", "resources", "schedule", "infer"),
@@ -54,8 +55,10 @@ ELSEWHERE = {
     "buffer": {"memory_share"},
     "checkpoint": {"keep_training_state"},
     "runner": {"silence_s", "stop_grace_s"},
+    "start": {"from"},
 }
-"""Options outside the hash: the seed, those that only state what the user expects, and patience."""
+"""Options outside the hash: the seed, those that only state what the user expects, patience, and
+where a file is whose digest is in it."""
 
 
 class Spec(OptionGroup):
@@ -79,6 +82,7 @@ class Spec(OptionGroup):
         "seeds in [0, 2^32 - 1], e.g. [1, 2, 3]",
     )
     env: EnvGroup
+    start: StartGroup = StartGroup()
     obs: ObsGroup = ObsGroup()
     feature: FeatureGroup = FeatureGroup()
     agent: AgentGroup = AgentGroup()

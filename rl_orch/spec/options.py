@@ -45,6 +45,7 @@ class Option:
     choices: tuple[str, ...] = ()
     structured: bool = False
     pending: str | dict[str, str] | None = None
+    live: bool = False
 
     @property
     def group(self) -> str:
@@ -80,6 +81,7 @@ class Option:
             "help": self.help,
             "required": self.required,
             "pending": self.pending,
+            "live": self.live,
             "aliases": aliases_of(self.path),
             "env_aliases": list(self.variables[1:]),
             "flag_aliases": list(self.flags[1:]),
@@ -171,6 +173,7 @@ def _option(path: str, field: FieldInfo) -> Option:
         structured=kind.structured,
         help=field.description or "",
         pending=extra.get("pending"),
+        live=bool(extra.get("live")),
         variables=_variables(path, extra.get("env")),
         flags=_flags(path, extra.get("flag")),
     )

@@ -33,6 +33,8 @@ def _row(option: Option) -> str:
         notes.append(f"*Pending: {option.pending}.*")
     elif option.pending:
         notes.append(f"*Pending: {', '.join(option.pending)}.*")
+    if option.live:
+        notes.append("*Live.*")
     variables = " ".join(f"`{name}`" for name in option.variables[:2])
     cells = [
         f"`{option.path}`",

@@ -23,12 +23,15 @@ from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
 from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
+from rl_orch.rl.warm_start import WarmStart
 from rl_orch.spec.model import Spec
 from rl_orch.worker import log
 from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.lifecycle import End, carried_out, failure, served, signals_stop
+from rl_orch.worker.attempt.live_changes import LiveChanges
 from rl_orch.worker.attempt.recorder import FileRecorder
 from rl_orch.worker.attempt.start import ResumePoint, exactness, find, meta_of, runtime_fingerprint
+from rl_orch.worker.policies.snapshots import warm_start
 from rl_orch.worker.warm.precompile import precompiling
 
 
@@ -52,12 +55,14 @@ class TrainingAttempt:
 
     def carry_out(self) -> End:
         """Carry the attempt out, and return how it ended."""
-        spec, beginning = self.directory.spec(), self.beginning
+        beginning = self.beginning
+        changes = LiveChanges(self.directory, self.number, beginning.step)
+        spec = changes.spec
         where = {"env": spec.env.id, "seed": spec.env.seed, "step": beginning.step}
         log.info("attempt started", attempt=self.number, **where)
         for problem in beginning.passed_over:
             log.warning("checkpoint passed over", why=problem)
-        orders = PendingCommands()
+        orders = PendingCommands(changes)
         stop = partial(orders.give, "stop")
         with signals_stop(stop), served(self.directory, orders.handle):
             fingerprint = runtime_fingerprint(spec)
@@ -66,22 +71,33 @@ class TrainingAttempt:
             kept = beginning.kept_on(self.directory, proof)
             store = SegmentStore(self.directory.replay, beginning.segments)
             recorder = FileRecorder(
-                self.directory, spec, self.writer, orders, meta=meta, kept=kept, store=store
+                self.directory,
+                spec,
+                self.writer,
+                orders,
+                meta=meta,
+                kept=kept,
+                store=store,
+                changes=changes,
             )
             with closing(recorder):
                 recorder.tell_exactness(step=beginning.step)
                 if beginning.checkpoint is not None:
                     known = beginning.checkpoint
                     recorder.announce(known.path.name, known.step, known.document["meta"])
-                return self._trained(spec, recorder, proof)
+                start = warm_start(spec, store) if beginning.checkpoint is None else None
+                return self._trained(spec, recorder, proof, start)
 
-    def _trained(self, spec: Spec, recorder: FileRecorder, proof: Proof) -> End:
+    def _trained(
+        self, spec: Spec, recorder: FileRecorder, proof: Proof, start: WarmStart | None
+    ) -> End:
         COMPILING.on_compile = partial(self._tell_of_compiling, recorder)
         try:
             outcome = train(
                 spec,
                 recorder,
                 resumption=self.beginning.resumption,
+                start=start,
                 method=proof.method,
                 pure_reset=proof.pure_reset,
                 allocate=allocator(self.directory.replay, spec.buffer.memory_share),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.snapshot import TrainingSnapshot
-from rl_orch.rl.train import TrainingCommand
+from rl_orch.rl.train import LiveChange, TrainingCommand
 
 
 class Said(NamedTuple):
@@ -30,6 +30,7 @@ class MemoryOutlet:
         self.said_before: list[int] = []
         self.doubts: list[str] = []
         self.segments: dict[str, LogSegment] = {}
+        self.changes: dict[int, LiveChange] = {}
         self._commands = list(commands)
 
     def emit(
@@ -64,6 +65,10 @@ class MemoryOutlet:
     def command(self) -> TrainingCommand | None:
         """The next command."""
         return self._commands.pop(0) if self._commands else None
+
+    def change(self, step: int) -> LiveChange | None:
+        """The change that is planned for that step."""
+        return self.changes.pop(step, None)
 
     def of(self, kind: EventKind) -> list[Said]:
         """The events of one kind."""

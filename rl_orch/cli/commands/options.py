@@ -32,6 +32,7 @@ def command(
     """List every option with its type, default, variable and flag.
 
     A value comes from override, flag, variable, file or default, the first of them that has one.
+    Those marked live may be changed while a run goes on, by `rlctl set`.
     """
     chosen = _chosen(group)
     if format == "schema":
@@ -96,4 +97,5 @@ def _print_stacked(console: Console, option: Option, *, all_names: bool) -> None
 
 def _name(option: Option) -> str:
     pending = " [yellow](pending)[/]" if isinstance(option.pending, str) else ""
-    return f"[cyan]{option.path}[/]{pending}"
+    live = " [green](live)[/]" if option.live else ""
+    return f"[cyan]{option.path}[/]{pending}{live}"

@@ -88,5 +88,8 @@ def _document(shown: RunView) -> dict[str, Any]:
         "changes": shown.changes,
         "let_go": shown.let_go,
         "trackers": shown.trackers,
+        "start": shown.start,
+        "taken": shown.taken,
+        "children": shown.children,
         "checks": [] if verdict is None else verdict.checks,
     }

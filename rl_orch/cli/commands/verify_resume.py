@@ -1,7 +1,7 @@
 """`rlctl verify-resume`: prove that a spec resumes bit for bit, or say what differs first."""
 
 import random
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,10 +19,19 @@ from rl_orch.core.resume_certificate import Trial
 from rl_orch.errors import BadInput
 from rl_orch.records import Certificate
 from rl_orch.records.jobs import VerifyResumeJob
-from rl_orch.spec.model import Spec
 
 NOT_EXACT = 3
 """The exit code where resuming is not bit for bit: what was asked for is refused, as by a gate."""
+
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="STEP:GROUP.OPTION=VALUE",
+        help="Set an option from that step on, in both trainings; may be repeated.",
+    ),
+]
 
 
 def command(
@@ -31,6 +40,7 @@ def command(
     moments: Annotated[
         int | None, typer.Option(help="Seed of the moments to kill at.", show_default="by chance")
     ] = None,
+    settings: Settings = None,
     yes: Yes = False,
     home: Home = None,
     server: Server = None,
@@ -45,18 +55,28 @@ def command(
     certificate. For a long training, a short budget proves as much:
 
       rlctl verify-resume -f spec.yaml --kills 5 train.total_timesteps=50000
+
+    With --set, options change while both train, as by `rlctl set`:
+
+      rlctl verify-resume -f spec.yaml --set 10000:train.lr=1e-4 --set 20000:train.lr=1e-5
     """
     spec = agreed(typed.spec(), yes=yes)
     if spec.seeds is not None:
         raise BadInput("verify-resume takes one seed", path="seeds", hint="Set env.seed instead.")
+    planned = _planned(settings or ())
     if server is not None:
         document = spec.model_dump(mode="json")
-        request = VerifyResumeJob(spec=document, kills=kills, moments=moments, consent=True)
+        request = VerifyResumeJob(
+            spec=document, kills=kills, moments=moments, settings=planned, consent=True
+        )
         with watching(quiet=quiet) as bar:
             connected = ConnectionOptions(home, None, server).workplace()
             certificate = connected.carry_out(request, bar)
     else:
-        certificate = _certified(spec, home, kills, random.Random(moments), quiet=quiet)
+        here = orchestrator.connect(home, database=spec.registry.db_path)
+        with watched(quiet=quiet) as (watch, asked):
+            chance = random.Random(moments)
+            certificate = Trial(here, spec, kills, chance, watch, asked, planned).certify()
     if json:
         print_json(certificate)
     else:
@@ -64,12 +84,16 @@ def command(
     return 0 if certificate.level == "bitwise" else NOT_EXACT
 
 
-def _certified(
-    spec: Spec, home: Path | None, kills: int, chance: random.Random, *, quiet: bool
-) -> Certificate:
-    connected = orchestrator.connect(home, database=spec.registry.db_path)
-    with watched(quiet=quiet) as (watch, asked):
-        return Trial(connected, spec, kills, chance, watch, asked).certify()
+def _planned(settings: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """The steps and overrides in `10000:train.lr=1e-4`."""
+    pairs = [text.partition(":") for text in settings]
+    for step, _, override in pairs:
+        if not (step.isascii() and step.isdigit()) or "=" not in override:
+            raise BadInput(
+                f"--set is {f'{step}:{override}'!r}; must be STEP:OPTION=VALUE",
+                hint="For example: --set 10000:train.lr=1e-4.",
+            )
+    return tuple((int(step), override) for step, _, override in pairs)
 
 
 def print_certificate(certificate: Certificate) -> None:

@@ -1,15 +1,23 @@
 """The end of a run, and a run as it stands: curve, evaluation, verdict, where things are."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from rl_orch.cli.output import safe
 from rl_orch.cli.views.chart import draw
-from rl_orch.cli.views.text import compared_text, counted, interval_text, short, state_text
+from rl_orch.cli.views.text import (
+    changes_text,
+    compared_text,
+    counted,
+    interval_text,
+    short,
+    state_text,
+)
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
 from rl_orch.core.runs.resumption import RESUMABLE
@@ -86,9 +94,12 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
         yield "attempt", f"{attempt.number}: {attempt.reason}"
     for problem in shown.passed_over:
         yield "damaged", f"{problem}; the one before it was used"
+    if shown.start is not None:
+        yield "started", f"from {_origin(shown.start)}{_taken(shown.taken)}"
     for note in shown.changes:
-        changed = (f"{path} {old} → {new}" for path, (old, new) in note["set"].items())
-        yield "changed", f"at attempt {note['attempt']}: {', '.join(changed)}"
+        yield "changed", f"{_moment(note)}: {_changed(note)}"
+    if shown.children:
+        yield "children", f"{', '.join(shown.children)} began with its weights"
     if shown.exactness is not None:
         why = shown.exactness.reason or f"environment state {shown.exactness.method}"
         yield "resume", f"{shown.exactness.level}: {why}"
@@ -100,6 +111,37 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
         if tracker.error or (tracker.is_behind and not shown.run.active):
             why = tracker.error or "whoever delivered is gone; `rlctl up` goes on"
             yield "tracker", f"{tracker.name} lacks {tracker.behind_bytes:,} bytes of events: {why}"
+
+
+def _origin(start: Mapping[str, Any]) -> str:
+    """The weights that a run began with."""
+    model = "" if start.get("model") is None else f"model {start['model']}, "
+    of_run = f"{start.get('checkpoint')} of run {start.get('run')}"
+    where = start.get("path") if start.get("run") is None else of_run
+    return f"{model}{where} ({start.get('parts')}), digest {str(start.get('digest'))[:12]}"
+
+
+def _taken(told: Mapping[str, Any] | None) -> str:
+    if told is None:
+        return ""
+    kept = ", ".join(told.get("kept", ()))
+    taken = counted(len(told.get("taken", ())), "tensor")
+    return f"; {taken} taken" + (f", not taken: {kept}" if kept else "")
+
+
+def _moment(note: Mapping[str, Any]) -> str:
+    """When a change counted from."""
+    if "step" not in note:
+        return f"at attempt {note['attempt']}"
+    if note["step"] is None:
+        return "asked for, at no step yet"
+    return f"at step {note['step']:,} of attempt {note['attempt']}"
+
+
+def _changed(note: Mapping[str, Any]) -> str:
+    loaded = note.get("load")
+    what = "" if loaded is None else f"{' and '.join(loaded['parts'])} of {loaded['from']}"
+    return ", ".join(filter(None, (changes_text(note["set"]), what)))
 
 
 def certificate_sentence(certificate: Certificate) -> str:

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -39,6 +39,11 @@ def counted(count: int, noun: str) -> str:
     """So many of something: `1 episode`, `1,000 episodes`. The noun may be given as one or many."""
     one = noun.removesuffix("s")
     return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+
+
+def changes_text(options: Mapping[str, Sequence[Any]]) -> str:
+    """Options that changed: `train.lr 0.0003 → 0.0001`."""
+    return ", ".join(f"{path} {old} → {new}" for path, (old, new) in options.items())
 
 
 def state_text(subject: Run | Group) -> str:

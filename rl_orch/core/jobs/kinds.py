@@ -377,7 +377,7 @@ def certify(at: Workplace, job: VerifyResumeJob) -> Certificate:
         at.watch(f"{run.id} {run.state}", run.env_steps / run.total_timesteps)
 
     chance = random.Random(job.moments)
-    return Trial(at.here, spec, job.kills, chance, watch).certify()
+    return Trial(at.here, spec, job.kills, chance, watch, settings=job.settings).certify()
 
 
 WAYS: dict[str, Callable[[Workplace, Any], Record]] = {

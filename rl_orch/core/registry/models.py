@@ -51,6 +51,7 @@ class Registry:
         *,
         lease: str,
         git_commit: str | None,
+        lineage: Mapping[str, Any] | None = None,
     ) -> int:
         """The id of the row for a policy that was evaluated, by its artefact.
 
@@ -62,7 +63,9 @@ class Registry:
             "total_timesteps": report.step,
             "git_commit": git_commit,
             "policy": report.policy,
-            "lineage": json.dumps({"run": run.id, "attempt": run.attempt, "seed": run.seed}),
+            "lineage": json.dumps(
+                {"run": run.id, "attempt": run.attempt, "seed": run.seed, **(lineage or {})}
+            ),
         }
         with self._store.holding(run.id, lease) as connection:
             row = connection.execute(sa.select(MODELS).where(_at(path))).one_or_none()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rl_orch import gate
 from rl_orch.core.registry import evidence
@@ -19,6 +20,7 @@ from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.gate_evidence import GateEvidence
 from rl_orch.records import EvalReport, Event, EventKind, Run, Verdict
+from rl_orch.spec.live import in_force
 from rl_orch.spec.model import Spec
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease
         return
     if not spec.registry.enable:
         return
-    directory = RunDir.of(run)
+    directory = RunDir.of(run, spec)
     report = report_on(directory, name) if event.tags.get("evaluated") else None
     if report is not None:
         register(registry, run, spec, directory.checkpoints / name, report, lease=lease)
@@ -59,13 +61,15 @@ def register(
     if known is not None and known.aliases and digest not in (None, *known.digests):
         LOG.warning("model %s has an alias and stays as it is", known.id)
         return
+    directory = RunDir.of(run, spec)
+    trained = directory.spec_before(report.step)
     try:
-        path = artefacts.seal(checkpoint, spec)
+        path = artefacts.seal(checkpoint, trained)
     except RlctlError as error:
         LOG.warning("model not registered: %s", error)
         return
-    commit = _commit(RunDir.of(run))
-    registry.register(run, spec, path, report, lease=lease, git_commit=commit)
+    commit, more = _commit(directory), ancestors(directory, report.step)
+    registry.register(run, trained, path, report, lease=lease, git_commit=commit, lineage=more)
 
 
 def report_on(directory: RunDir, name: str) -> EvalReport | None:
@@ -147,6 +151,18 @@ def retain_models(store: Store, run: Run, directory: RunDir, clock: Callable[[],
             retention.finish()
     except (RlctlError, OSError) as error:
         LOG.warning("models not retained as asked: %s: %s", run.id, error)
+
+
+def ancestors(directory: RunDir, step: int) -> dict[str, Any]:
+    """What a model comes from besides its run's spec: what that began with, what was set or loaded
+    before a step. A manifest that is damaged costs that, never the run."""
+    try:
+        start, notes = directory.start(), directory.changes()
+    except RlctlError:
+        return {}
+    loads = [n["load"]["digest"] for n in notes if "load" in n and n["step"] < step]
+    known = {"start": start, "set": in_force(notes, step), "loaded": loads}
+    return {name: value for name, value in known.items() if value}
 
 
 def _commit(directory: RunDir) -> str | None:

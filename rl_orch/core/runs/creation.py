@@ -4,7 +4,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,11 @@ def draft(
     after: Sequence[str] = (),
     folder: Path | None = None,
     module_path: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
 ) -> Draft:
     """Draft of the run that a spec asks for, or of one for each seed.
 
-    The runs are in directories of their own.
+    The runs are in directories of their own; their manifests hold further `facts`.
     """
     now, first = time.time(), new_id(spec.label)
     members = spec.members
@@ -131,11 +132,11 @@ def draft(
     drafted = Draft(tuple(runs), specs, folder)
     try:
         for member, run in zip(specs, runs, strict=True):
-            facts = manifest.describe(
+            known = manifest.describe(
                 member, run_id=run.id, group=group, created_at=now, module_path=module_path
             )
-            facts |= {} if group is None else {"group_size": len(specs)}
-            RunDir(drafted.unfinished(run)).create(member, facts)
+            known |= {} if group is None else {"group_size": len(specs)}
+            RunDir(drafted.unfinished(run)).create(member, known | dict(facts or {}))
     except (OSError, RlctlError) as error:
         drafted.discard()
         why = error.strerror if isinstance(error, OSError) else error

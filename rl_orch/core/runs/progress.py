@@ -35,6 +35,7 @@ class Progress:
     resume: ExactnessLevel | None = None
     paced_steps: int = 0
     paced_s: float = 0.0
+    budget: int | None = None
 
     def after(self, event: Event) -> "Progress":
         """The progress once an event is known."""
@@ -49,6 +50,8 @@ class Progress:
                 return replace(seen, ended=event)
             case EventKind.STATE, "resume" if event.value in EXACT:
                 return replace(seen, resume=EXACT[event.value])
+            case EventKind.STATE, "set":
+                return replace(seen, budget=_budget(event.tags) or self.budget)
             case EventKind.EVAL, _:
                 return replace(seen, evaluation=evaluation_of(event) or self.evaluation)
             case EventKind.CHECKPOINT, "saved" if event.tags.get("best"):
@@ -67,6 +70,14 @@ class Progress:
             return self
         seconds = max(0, event.step - self.paced_steps) / speed
         return replace(self, paced_steps=event.step, paced_s=self.paced_s + seconds)
+
+
+def _budget(tags: Any) -> int | None:
+    """The budget that was set, if one was."""
+    match tags:
+        case {"set": {"train.total_timesteps": [_, int(steps)]}}:
+            return steps
+    return None
 
 
 def began(start: Event) -> str:

@@ -114,7 +114,9 @@ def requeued(
         _note(directory, spec, changes, attempt=run.attempt + 1)
     directory.forget_stop()
     queued = advance(run, State.QUEUED, "to be resumed")
-    return queued.model_copy(update=asked_of(spec, run.group) | {"retries": 0}), spec
+    asked = asked_of(spec, run.group)
+    asked["total_timesteps"] = directory.spec_before().train.total_timesteps
+    return queued.model_copy(update=asked | {"retries": 0}), spec
 
 
 def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, Any]]:
@@ -165,7 +167,6 @@ def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
 
 def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
     """Write the spec from that attempt on, and its changes into the manifest."""
-    facts = directory.manifest()
     note = {"attempt": attempt, "at": time.time(), "set": changes, "config_hash": spec.config_hash}
-    directory.write_manifest(facts | {"changes": [*directory.changes(), note]})
+    directory.note_changes([*directory.changes(), note])
     directory.write_spec(spec)

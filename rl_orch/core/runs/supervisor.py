@@ -254,6 +254,8 @@ class Supervisor:
         if not seen.started or self.run.state is State.QUEUED:
             return
         changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
+        if seen.budget is not None:
+            changes["total_timesteps"] = seen.budget
         if seen.resume is not None:
             changes["resume"] = seen.resume
         if seen.evaluation is not None and self.run.state is not State.EVALUATING:
@@ -338,7 +340,8 @@ class Supervisor:
 
     def _begin_evaluation(self, best: str) -> None:
         """Start the final evaluation, told what its gate wants to know of the checkpoint."""
-        rules, path = gate.rules_from(self.spec.gates), self.directory.checkpoints / best
+        rules = gate.rules_from(self.directory.spec_before().gates)
+        path = self.directory.checkpoints / best
         gate_evidence.say(self.directory, None)
         gate_evidence.ask(self.directory, wanted(self.registry, self.run.env, path, rules))
         self._begin(best)
@@ -372,7 +375,9 @@ class Supervisor:
                 self._end_or_retry(to, self._with_what_was_done(why), gone)
             return
         self._sweep()
-        self.run, self.verdict = judge(self.registry, self.run, self.spec, report, lease=self.lease)
+        self.run, self.verdict = judge(
+            self.registry, self.run, self.directory.spec_before(), report, lease=self.lease
+        )
         self._become(*self._conclusion(self.verdict))
 
     def _without_report(self, gone: Exit) -> tuple[State, str]:

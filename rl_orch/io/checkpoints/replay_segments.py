@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import secrets
+import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -93,6 +94,19 @@ class SegmentStore:
         self.flush()
         replay_files.retain(self.folder, names)
         self._known = {name: entry for name, entry in self._known.items() if name in names}
+
+    def adopt(self, folder: Path, listed: Iterable[SegmentEntry]) -> Callable[[str], Arrays]:
+        """Take over the segments of another run, and return what reads them, by name."""
+        entries = tuple(listed)
+        try:
+            _make(self.folder)
+            for entry in entries:
+                _linked(replay_files.path_of(folder, entry.name), self.folder)
+            sync_directory(self.folder)
+        except OSError as error:
+            raise unwritable(f"{NOUN}s of {folder}", self.folder, error) from error
+        self._known |= {entry.name: entry for entry in entries}
+        return reader(self.folder, entries)
 
     def close(self) -> None:
         """Wait for the writer, whatever came of it, and let it go."""
@@ -189,6 +203,16 @@ def allocator(
         return np.frombuffer(mapped, dtype).reshape(shape)
 
     return allocate
+
+
+def _linked(file: Path, folder: Path) -> None:
+    """Have a file in a folder as well: by a second name, or a copy where that cannot be."""
+    try:
+        os.link(file, folder / file.name, follow_symlinks=False)
+    except FileExistsError:
+        return
+    except OSError:
+        shutil.copyfile(file, folder / file.name, follow_symlinks=False)
 
 
 def _make(folder: Path) -> None:

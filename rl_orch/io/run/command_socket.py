@@ -20,7 +20,7 @@ from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked, Unavailabl
 from rl_orch.io.files.socket_path import SocketPath, location
 
 SOCKET = "control.sock"
-COMMANDS = ("stop", "checkpoint", "pause", "unpause")
+COMMANDS = ("stop", "checkpoint", "pause", "unpause", "set", "load")
 REQUEST_BYTES = 64 << 10
 REPLY_BYTES = 1 << 20
 
@@ -160,7 +160,7 @@ class CommandServer:
             with self._turn:
                 return _encoded({"ok": True, **self._handle(request)})
         except RlctlError as error:
-            return _encoded(_refusal(error.message))
+            return _encoded(_refusal(error.message, error.hint))
         except Exception as error:
             _log.exception("a command failed", extra={"command": request.command})
             return _encoded(_refusal(f"{request.command} failed: {type(error).__name__}: {error}"))
@@ -259,8 +259,8 @@ def _refuse_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a finite number")
 
 
-def _refusal(error: str) -> dict[str, Any]:
-    return {"ok": False, "error": error}
+def _refusal(error: str, hint: str | None = None) -> dict[str, Any]:
+    return {"ok": False, "error": error} | ({"hint": hint} if hint else {})
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:

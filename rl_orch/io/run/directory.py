@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from rl_orch.io.files import private, regular
 from rl_orch.io.files.sealed import sync_directory
 from rl_orch.io.processes import pids
 from rl_orch.records import Certificate, EvalReport, LetGo, Run
+from rl_orch.spec.live import in_force
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import MAX_BYTES, parse
 from rl_orch.spec.upgrade import upgraded
@@ -168,7 +169,8 @@ class RunDir:
         return document if isinstance(document, dict) else {}
 
     def changes(self) -> list[dict[str, Any]]:
-        """The changes of resumed attempts, as the manifest notes them; what is no note is left."""
+        """The changes of resumed attempts and of options that were set, as the manifest notes them;
+        what is no note is left."""
         noted = self.manifest().get("changes")
         notes = []
         for note in noted if isinstance(noted, list) else ():
@@ -176,6 +178,36 @@ class RunDir:
                 case {"attempt": int(), "set": dict(pairs)} if all(map(_is_pair, pairs.values())):
                     notes.append(note)
         return notes
+
+    def note_changes(self, notes: Sequence[Mapping[str, Any]]) -> None:
+        """Keep these as all notes of changes, durably."""
+        self.write_manifest(self.manifest() | {"changes": list(notes)})
+
+    def spec_before(self, step: int | None = None) -> Spec:
+        """The spec with the options that were set before a step; without one, with all."""
+        notes: list[dict[str, Any]] = []
+        with suppress(Damaged):  # Which is for others to tell of.
+            notes = self.changes()
+        return self.spec().changed(in_force(notes, step))
+
+    def start(self) -> dict[str, Any] | None:
+        """What the run began with, as its manifest says it; None for weights of its own."""
+        noted = self.manifest().get("start")
+        return noted if isinstance(noted, dict) else None
+
+    def note_children(self, ids: Sequence[str]) -> None:
+        """Note which runs began with weights of this one, where that can be written."""
+        with suppress(OSError, Damaged), regular.appender(self.path / "children") as file:
+            file.write("".join(f"{name}\n" for name in ids).encode())
+
+    def children(self) -> list[str]:
+        """The runs that began with weights of this one; some may be gone."""
+        return list(dict.fromkeys(regular.read_note(self.path / "children").split()))
+
+    @property
+    def loads(self) -> Path:
+        """The folder of weights that the run was made to load while it went on."""
+        return self.path / "loads"
 
     def module_path(self) -> list[str]:
         """The folders that the run's modules are searched for in; none where none can be read."""

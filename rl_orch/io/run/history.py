@@ -33,6 +33,12 @@ def passed_over(events: Iterable[Event]) -> tuple[str, ...]:
     return tuple(map(str, starts[-1])) if starts and isinstance(starts[-1], list) else ()
 
 
+def taken(events: Iterable[Event]) -> dict[str, Any] | None:
+    """Tensors that a run took over at its start, and those that it kept; None if it took none."""
+    told = [event for event in events if event.kind is EventKind.STATE and event.key == "start"]
+    return dict(told[-1].tags) if told else None
+
+
 def guardrail_events(events: Iterable[Event]) -> int | None:
     """The number of times a guardrail of the run spoke up; None where no attempt has told of its
     start, and silence says nothing."""

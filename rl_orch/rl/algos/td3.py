@@ -114,6 +114,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
         options = self.options
         self.target_policy = Target(policy.actor)
         self.remembered["target_policy"] = self.target_policy.module
+        self.targets.append(self.target_policy)
         self.act = compiled(policy.actor.forward, options)
         self.target_act = compiled(self.target_policy.module.forward, options)
         self.judge = compiled(self.judges.q1, options)

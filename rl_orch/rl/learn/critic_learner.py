@@ -42,6 +42,7 @@ class CriticLearner(ReplayLearner[P]):
             "critics": self.critics,
             "target_critics": self.target_critics.module,
         }
+        self.targets = [self.target_critics]
         threads = setup.spec.resources.threads
         self.engine_updates = engine.critic_updates(
             TrainedCritics(policy, self.critics, self.target_critics, self.optimizers, threads)

@@ -5,7 +5,7 @@ Algorithms live in `algos/`, one file each, and are found by name through `plugi
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, load_weights
 from rl_orch.rl.replay.buffer import ReplayBuffer
 from rl_orch.spec.algorithms import Traits
+from rl_orch.spec.model import Spec
 
 LearnerState = StateTree
 """Its former name, which the pages once printed."""
@@ -46,6 +47,14 @@ class Learner(Protocol):
 
     def load_state(self, state: StateTree) -> None:
         """Go on from what `state` returned; policy and replay buffer are restored by others."""
+
+
+@runtime_checkable
+class Reconfigurable(Protocol):
+    """A learner that goes on by other live options."""
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Read the options of that spec from the next update on."""
 
 
 class Algorithm(Protocol):

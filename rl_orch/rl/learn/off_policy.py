@@ -13,7 +13,7 @@ from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.learner import finite_means
-from rl_orch.rl.learn.optimizer import Optimizer
+from rl_orch.rl.learn.optimizer import Optimizer, Target
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
 from rl_orch.rl.policies.policy import (
@@ -26,6 +26,7 @@ from rl_orch.rl.policies.policy import (
 )
 from rl_orch.rl.replay.buffer import ReplayBuffer, Sample
 from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec.model import Spec
 
 P = TypeVar("P", bound=PolicyModule)
 
@@ -46,8 +47,9 @@ class ReplayLearner(ABC, Generic[P]):
     """A learner that improves its policy from drawn samples.
 
     An algorithm says how: `improve` for one sample, `explore` for what behaviour is next. It sets
-    `behaviour`, and adds to `optimizers` and `remembered` what a snapshot needs besides the policy;
-    `state` and `load_state` may say more. The name of an only optimiser is "".
+    `behaviour`, and adds to `optimizers` and `remembered` what a snapshot needs besides the policy,
+    and to `targets` its slow copies; `state` and `load_state` may say more. The name of an only
+    optimiser is "".
     """
 
     METRICS: ClassVar[tuple[str, ...]]
@@ -61,6 +63,7 @@ class ReplayLearner(ABC, Generic[P]):
         self.options = spec.train
         self.optimizers: dict[str, Optimizer] = {}
         self.remembered: dict[str, nn.Module] = {}
+        self.targets: list[Target[Any]] = []
         self.env_steps = 0
         self.updates = 0
         self.rewards = RewardScale(spec)
@@ -101,6 +104,15 @@ class ReplayLearner(ABC, Generic[P]):
     @abstractmethod
     def explore(self) -> None:
         """Say how the next transitions are to be collected."""
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Go on by other live options."""
+        self.options = spec.train
+
+    def sync_targets(self) -> None:
+        """Let slow copies begin anew as copies, after the weights were replaced."""
+        for target in self.targets:
+            target.follow(1.0)
 
     def drawn(self, sample: Sample) -> Drawn:
         """The sample as networks take it."""

@@ -22,6 +22,7 @@ from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.learn.precision import compiled, precision
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor, Setup
+from rl_orch.spec.model import Spec
 
 
 class Estimates(NamedTuple):
@@ -54,12 +55,20 @@ class PolicyLearner(ABC):
         self.policy = policy
         self.behaviour = self.build_behaviour(policy, setup)
         self.options = spec.train
-        self.ent_coef = float(spec.train.ent_coef)
         self.env_steps = 0
         self.rollouts = Rollouts(policy, spec, engine.assessor(policy))
         self.optimizer = build_optimizer(policy, spec.train)
         self.engine_updates = engine.policy_updates(policy, self.optimizer)
         self._ask = compiled(self.rollouts.ask, spec.train)
+
+    @property
+    def ent_coef(self) -> float:
+        """Weight of the entropy bonus now."""
+        return float(self.options.ent_coef)
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Go on by other live options."""
+        self.options = spec.train
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Learn from a rollout, which is used once and not kept."""

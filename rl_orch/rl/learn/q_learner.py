@@ -40,6 +40,7 @@ class QLearner(ReplayLearner[QNetwork]):
         self._followed = 0
         self._optimizer = build_optimizer(policy.network, self.options)
         self.optimizers, self.remembered = {"": self._optimizer}, {"target": self._target.module}
+        self.targets = [self._target]
         self._updates = engine.value_updates(
             policy, self._optimizer, self._target, double=self.options.double_q
         )

@@ -1,10 +1,13 @@
 """Commands to an attempt: by the command socket, or by a signal."""
 
 import time
+from pathlib import Path
 from typing import Any
 
+from rl_orch.errors import BadInput
 from rl_orch.io.run.command_socket import Request
 from rl_orch.rl.train import TrainingCommand
+from rl_orch.worker.attempt.live_changes import LiveChanges
 
 PAUSED_POLL_S = 0.05
 
@@ -12,7 +15,8 @@ PAUSED_POLL_S = 0.05
 class PendingCommands:
     """Orders that the training loop has yet to heed."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: LiveChanges | None = None) -> None:
+        self._changes = changes
         self._stopping = False
         self._checkpoint_wanted = False
         self._paused = False
@@ -30,8 +34,22 @@ class PendingCommands:
 
     def handle(self, request: Request) -> dict[str, Any]:
         """Answer a command that came over the socket."""
-        self.give(request.command)
-        return {"accepted": request.command}
+        told: dict[str, Any] = {}
+        if request.command in ("set", "load"):
+            told = self._changed(request)
+        else:
+            self.give(request.command)
+        return {"accepted": request.command, **told}
+
+    def _changed(self, request: Request) -> dict[str, Any]:
+        if self._changes is None:
+            raise BadInput(f"this run cannot {request.command}")
+        match request:
+            case Request("set", {"overrides": [*overrides]}) if all(map(_is_text, overrides)):
+                return self._changes.ask(overrides)
+            case Request("load", {"source": str(source)}):
+                return self._changes.load(Path(source))
+        raise BadInput("set takes overrides, a list of OPTION=VALUE; load takes source, a path")
 
     def give(self, name: str) -> None:
         """Take a command; the loop sees it before its next iteration.
@@ -46,3 +64,7 @@ class PendingCommands:
                 self._checkpoint_wanted = True
             case "pause" | "unpause":
                 self._paused = name == "pause"
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

@@ -13,9 +13,10 @@ from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.snapshot import TrainingSnapshot
-from rl_orch.rl.train import TrainingCommand
+from rl_orch.rl.train import LiveChange, TrainingCommand
 from rl_orch.spec.model import Spec
 from rl_orch.worker.attempt.commands import PendingCommands
+from rl_orch.worker.attempt.live_changes import LiveChanges
 
 
 class FileRecorder:
@@ -35,6 +36,7 @@ class FileRecorder:
         meta: Mapping[str, Any],
         kept: CheckpointRetention,
         store: SegmentStore | None = None,
+        changes: LiveChanges | None = None,
     ) -> None:
         self._directory = directory
         self._keep_last = spec.checkpoint.keep_last
@@ -44,6 +46,7 @@ class FileRecorder:
         self._store = store or SegmentStore(directory.replay)
         self._segments: dict[str, tuple[str, ...]] = {}
         self._orders = orders
+        self._changes = changes
         self.step = 0
 
     def emit(
@@ -125,6 +128,10 @@ class FileRecorder:
         resume = self._meta["resume"]
         tags = {"method": resume["method"], "reason": resume["reason"]}
         self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
+
+    def change(self, step: int) -> LiveChange | None:
+        """The change that counts from this step on, if any."""
+        return None if self._changes is None else self._changes.due(step)
 
     def command(self) -> TrainingCommand | None:
         """What was ordered, once all that was emitted is with the operating system."""

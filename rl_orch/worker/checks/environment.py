@@ -9,6 +9,7 @@ asks. It may be started before there is a request, and has then loaded what it n
 import sys
 from importlib.util import find_spec
 
+from rl_orch import plugins
 from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.policies.bundles import ONNX_PACKAGES
 from rl_orch.io.processes import import_path
@@ -32,6 +33,8 @@ def answer(spec: Spec) -> CheckAnswer:
             hint = "Install it with `pip install 'rl-orch[video]'`."
             found.append(Problem("eval.video", True, "films need the package av", hint))
         found += unexportable(spec)
+        if spec.start.source is not None and not found:
+            found += plugins.part("warm start check").problems(spec)
         if not found:
             settled = left_open(engine.resolve_auto(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:

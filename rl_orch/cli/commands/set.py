@@ -1,0 +1,41 @@
+"""`rlctl set`: change options of a run while it goes on."""
+
+from typing import Annotated
+
+import typer
+
+from rl_orch.cli.arguments import Json
+from rl_orch.cli.connection import ConnectionOptions
+from rl_orch.cli.live.commands import tell
+from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.views.subjects import SubjectArgument
+from rl_orch.cli.views.text import changes_text
+
+Options = Annotated[
+    list[str], typer.Argument(metavar="GROUP.OPTION=VALUE", help="Options, and their new values.")
+]
+
+
+def command(
+    run: SubjectArgument, options: Options, *, target: ConnectionOptions, json: Json = False
+) -> None:
+    """Change options of a run while it goes on.
+
+    They count from its next iteration on. What is told here is on the disk: a run that is killed
+    and resumed takes the same values at the same step. `rlctl options` marks the options that may
+    change as live. Of a group, every run that is at work is told.
+
+    Examples:
+
+      rlctl set last train.lr=1e-4 train.ent_coef=0.01
+
+      rlctl set cartpole-k3m9xq train.total_timesteps=2e6 gates.min_return=475
+    """
+    replies = tell(target.connect(), run, "set", {"overrides": options})
+    if json:
+        print_json(replies)
+        return
+    for name, reply in replies.items():
+        changed = changes_text(reply["set"]) or "nothing changes"
+        at = "the next iteration" if reply["step"] is None else f"step {reply['step']:,}"
+        out().print(safe(f"{name}  {changed}" + (f", from {at} on" if reply["set"] else "")))

@@ -1,0 +1,76 @@
+"""What a new run begins with: the policy that `start.from` names, found, and pinned by digest."""
+
+from pathlib import Path
+from typing import Any
+
+from rl_orch.core.registry import references
+from rl_orch.core.registry.references import KnowsModels, KnowsRuns, PolicySource
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.files import sealed
+from rl_orch.io.run.directory import RunDir
+from rl_orch.spec.model import Spec
+
+
+def weights(
+    models: KnowsModels, runs: KnowsRuns, word: str, *, home: Path | None = None
+) -> PolicySource:
+    """The source of weights that a word means: a policy, or the newest checkpoint of a run that has
+    no model. With a home, a path has to be in it."""
+    try:
+        source = references.source(models, runs, word)
+    except NotFound as error:
+        source = _newest(runs, word, error)
+    if source.kind == "deposit":
+        raise BadInput(
+            f"{word!r} is what an external program saved; only that program can read it",
+            path="start.from",
+            hint="Policies that this package trained can be begun with.",
+        )
+    named = source.model is None and source.run is None
+    if home is not None and named and not source.path.resolve().is_relative_to(home.resolve()):
+        raise BadInput(
+            f"{word!r} is a path outside of the home of the service",
+            path="start.from",
+            hint=f"Name {references.MODEL_FORMS}.",
+        )
+    return source
+
+
+def located(spec: Spec, source: PolicySource) -> Spec:
+    """The spec with the path and digest of what it begins with."""
+    digest = sealed.manifest_digest(source.path)
+    if digest is None or spec.start.digest not in (None, digest):
+        raise BadInput(
+            f"start.digest is {spec.start.digest!r}; {source.name} has {digest!r}",
+            path="start.digest",
+            hint="Leave it out to begin with what is there now.",
+        )
+    return spec.changed({"start.from": str(source.path), "start.digest": digest})
+
+
+def lineage(spec: Spec, source: PolicySource) -> dict[str, Any]:
+    """Where a run's first weights come from, as its manifest says it."""
+    directory = RunDir(source.path.parents[1])
+    of_run = source.kind == "checkpoint" and directory.is_run
+    return {
+        "kind": source.kind,
+        "path": str(source.path),
+        "digest": spec.start.digest,
+        "parts": spec.start.parts,
+        "model": None if source.model is None else source.model.id,
+        "run": directory.path.name if of_run else None,
+        "checkpoint": source.path.name if of_run else None,
+        "step": catalog.step_of(source.path) if of_run else None,
+    }
+
+
+def _newest(runs: KnowsRuns, word: str, error: NotFound) -> PolicySource:
+    try:
+        run = runs.get(word)
+    except NotFound:
+        raise error from None
+    newest = catalog.newest(RunDir.of(run).checkpoints).path
+    if newest is None:
+        raise error
+    return PolicySource(newest, "checkpoint", run=run)

@@ -1,0 +1,20 @@
+"""Whether a run can begin with what its spec names: what does not fit, before anything is made."""
+
+from rl_orch.errors import Problem, RlctlError
+from rl_orch.rl.learn.learner import build_learner
+from rl_orch.rl.warm_start import fit, refuse_misfits
+from rl_orch.spec.model import Spec
+from rl_orch.worker.policies.load import on_cpu, setup_of
+from rl_orch.worker.policies.snapshots import warm_start
+
+
+def problems(spec: Spec) -> list[Problem]:
+    """What keeps a spec from beginning with the weights that it names; nothing if it names none."""
+    try:
+        start = warm_start(spec)
+        if start is not None:
+            learner = build_learner(setup_of(on_cpu(spec)))
+            refuse_misfits(fit(learner, start, spec), partial=spec.start.partial)
+    except RlctlError as error:
+        return [Problem("start.from", spec.start.source, error.message, error.hint)]
+    return []
