@@ -20,6 +20,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.io.policies import artefacts
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion
+from rl_orch.records.tasks import PolicyFiles
 from rl_orch.rl.evaluate import Evaluator
 from rl_orch.rl.policies.policy import PolicyInput
 from rl_orch.stats import summarize
@@ -68,7 +69,9 @@ def mean_of(model: ModelVersion) -> float:
     """The mean return of a policy over the episodes of then."""
     path = Path(model.model_path)
     with (
-        sources.playable({"directory": path.parents[1], "checkpoint": path.name}) as playable,
+        sources.playable(
+            PolicyFiles(directory=str(path.parents[1]), checkpoint=path.name)
+        ) as playable,
         closing(Evaluator(playable.spec)) as evaluator,
     ):
         played = evaluator.play(playable.policy, episodes=20, seed=3, deterministic=True)

@@ -19,6 +19,7 @@ from rl_orch.io.policies import artefacts
 from rl_orch.io.policies.bundles import POLICY
 from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.records import ModelVersion
+from rl_orch.records.tasks import PolicyFiles
 from rl_orch.testing import a_spec, seal_checkpoint
 from rl_orch.worker.policies import sources
 from rl_orch.worker.policies.load import from_checkpoint
@@ -101,7 +102,7 @@ def test_models_need_no_checkpoint_of_their_run(home: Orchestrator) -> None:
     after = sources.load(Path(model.model_path))
     assert after.step == before.step
     assert after.tensors.keys() == {n for n in before.tensors if n.startswith("policies/")}
-    named = {"directory": run.path, "checkpoint": checkpoint.name}
+    named = PolicyFiles(directory=run.path, checkpoint=checkpoint.name)
     with sources.playable(named) as playable:
         assert (playable.step, playable.name) == (before.step, checkpoint.name)
     alone = Path(run.path).with_name("alone")
