@@ -43,6 +43,7 @@ PANELS = {
     "Manage": {
         "stop": ("stop", "Ask a run to end after a last checkpoint."),
         "wait": ("wait", "Wait until a run has ended and exit with its code."),
+        "tag": ("tag", "Set and remove tags of a run."),
         "rm": ("rm", "Delete runs that have ended."),
         "import-run": ("import_run", "Take in a run directory from another home."),
     },

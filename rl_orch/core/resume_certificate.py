@@ -90,6 +90,7 @@ class Trial:
                 "checkpoint.keep_last": ALL_CHECKPOINTS,
                 "checkpoint.every": self._every(),
                 "registry.enable": False,
+                "role": "certificate",
             }
         )
         return partial(self.orchestrator.launch, spec, stop_requests=self.stop_requests)

@@ -9,7 +9,14 @@ from rich.text import Text
 
 from rl_orch.cli.output import safe
 from rl_orch.cli.views.chart import draw
-from rl_orch.cli.views.text import compared_text, counted, interval_text, short, state_text
+from rl_orch.cli.views.text import (
+    compared_text,
+    counted,
+    interval_text,
+    short,
+    state_text,
+    tags_text,
+)
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
 from rl_orch.core.runs.resumption import RESUMABLE
@@ -32,6 +39,10 @@ def print_summary(
     row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
     if run.group is not None:
         row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
+    if run.parent not in (None, run.group):
+        row(console, "parent", safe(f"{run.parent}, as {run.role or 'a run of it'}"))
+    if run.tags:
+        row(console, "tags", safe(tags_text(run)))
     chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
