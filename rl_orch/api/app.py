@@ -106,7 +106,7 @@ def _wrap(app: FastAPI, orchestrator: Orchestrator, settings: Settings) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
             allow_headers=ALLOWED_HEADERS,
             expose_headers=["Retry-After", "WWW-Authenticate", "Content-Range", "ETag"],
         )

@@ -87,6 +87,15 @@ class Command(Body):
     arguments: dict[str, Any] = {}
 
 
+class Tagging(Body):
+    """Tags to set on a run, and names of those to remove."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"set": {"team": "vision"}}]})
+
+    set: dict[str, str] = {}
+    remove: list[Annotated[str, Field(max_length=100)]] = Field(default=[], max_length=100)
+
+
 class NewToken(Body):
     """A token to be made."""
 

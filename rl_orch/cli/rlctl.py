@@ -45,6 +45,7 @@ PANELS = {
         "set": ("set", "Change options of a run while it goes on."),
         "load": ("load", "Give a run other weights while it goes on."),
         "wait": ("wait", "Wait until a run has ended and exit with its code."),
+        "tag": ("tag", "Set and remove tags of a run."),
         "rm": ("rm", "Delete runs that have ended."),
         "import-run": ("import_run", "Take in a run directory from another home."),
     },

@@ -6,7 +6,7 @@ It keeps nothing: every answer is the service's, as a record.
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -176,7 +176,7 @@ class Client:
     def ls(self, query: Query | None = None) -> Page:
         """Runs, by default the newest first, each as it really is at this moment."""
         asked = asdict(query or Query())
-        asked["state"] = asked.pop("states")
+        asked["state"], asked["tag"] = asked.pop("states"), asked.pop("tags")
         answer = self._link.get("/runs", asked)
         return Page(_runs(answer["runs"]), answer["next"])
 
@@ -281,6 +281,11 @@ class Client:
         parameters = {"count": count, "key": list(keys)}
         answer = self._link.get(f"{self._run(reference)}/metrics/recent", parameters)
         return [TrainingStep.model_validate(row) for row in answer["metrics"]]
+
+    def tag(self, reference: str, tags: Mapping[str, str], *, remove: Collection[str] = ()) -> Run:
+        """Set tags of a run and remove others."""
+        body = {"set": dict(tags), "remove": list(remove)}
+        return Run.model_validate(self._link.patch(f"{self._run(reference)}/tags", body))
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""

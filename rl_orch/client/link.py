@@ -86,6 +86,10 @@ class HttpLink:
         headers = {} if key is None else {"Idempotency-Key": key}
         return self._asked("POST", path, timeout_s, json=_given(body), headers=headers)
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """What was changed, as it is then."""
+        return self._asked("PATCH", path, json=_given(body))
+
     def delete(self, path: str) -> Any:
         """What was deleted."""
         return self._asked("DELETE", path)

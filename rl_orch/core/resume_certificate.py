@@ -94,6 +94,7 @@ class Trial:
                 "checkpoint.every": self._every(),
                 "checkpoint.keep_training_state": "always",
                 "registry.enable": False,
+                "role": "certificate",
             }
         )
         launch = partial(self.orchestrator.launch, spec, stop_requests=self.stop_requests)

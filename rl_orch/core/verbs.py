@@ -9,7 +9,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -292,6 +292,13 @@ class Verbs:
             arguments = {"source": str(source.path)}
         return command_socket.send(directory.path, name, arguments, timeout_s=COMMAND_S)
 
+    def tag(self, reference: str, tags: Mapping[str, str], *, remove: Collection[str] = ()) -> Run:
+        """Set tags of a run and remove others, in its row and in its directory."""
+        run, directory = self.there(reference)
+        run = self.store.tag(run.id, tags, remove)
+        directory.write_tags(run.tags)
+        return run
+
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
         run = self.get(reference)
@@ -366,11 +373,14 @@ class Verbs:
         """The runs that a `ready` spec makes, and their ids; or those of then, where it made some
         with that key before. The manifest notes `changes` that are to come."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
+        parent = None if spec.parent is None else self._awaited(spec.parent)
         folders = _module_path(spec, module_path)
         spec, started = self._started(spec)
         spec = self._checked(spec, folders)
         facts = {"start": started, "changes": list(changes)}
-        drafted = creation.draft(self.home, spec, after=after, module_path=folders, facts=facts)
+        drafted = creation.draft(
+            self.home, spec, after=after, parent=parent, module_path=folders, facts=facts
+        )
         try:
             ids = self.store.submit(
                 drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
@@ -400,7 +410,7 @@ class Verbs:
         return ancestry.weights(self.models, self, word, home=home)
 
     def _awaited(self, reference: str) -> str:
-        """The id of the run or group that another one is to wait for."""
+        """The id of the run or group that another one waits for, or belongs to."""
         group = self.group(reference)
         return self.get(reference).id if group is None else group.id
 

@@ -29,7 +29,8 @@ BIGGEST = 2**63
 class Query:
     """Which runs to list: those that match everything that is given, in an order, from a cursor on.
 
-    The columns of `sort` are in `SORTS`; runs that are alike in it come in the order of their ids.
+    `tags` are written `name=value`. The columns of `sort` are in `SORTS`; runs that are alike in it
+    come in the order of their ids.
     """
 
     limit: int = 50
@@ -41,6 +42,9 @@ class Query:
     algo: str | None = None
     name: str | None = None
     sort: str = "-created_at"
+    parent: str | None = None
+    role: str | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def column(self) -> str:

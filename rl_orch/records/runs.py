@@ -3,6 +3,8 @@
 from enum import StrEnum
 from typing import Literal
 
+from pydantic import Field
+
 from rl_orch.records.record import Record
 from rl_orch.records.reports import Evaluation, GroupEvaluation, Verdicts
 
@@ -26,7 +28,8 @@ class Run(Record):
 
     From `queue` on: what the scheduler goes by. `arrival` is the place in the order of arrival,
     `retries` how often the run was started again after a crash since a person last asked for it,
-    `group_size` how many runs its group was to have, where that was noted.
+    `group_size` how many runs its group was to have, where that was noted. `parent` is the run, the
+    group or whatever else it belongs to, `role` what it is to that; `tags` are whatever people say.
     """
 
     id: str
@@ -60,6 +63,9 @@ class Run(Record):
     memory_mb: int = 512
     retries: int = 0
     group_size: int | None = None
+    parent: str | None = None
+    role: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
 
     @property
     def active(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from rl_orch.spec.model import Spec
 from rl_orch.spec.overrides import parse_override
 
-FREE_TEXT = ("name", "resources.device", "schedule.queue", "schedule.after")
+FREE_TEXT = ("name", "tags", "parent", "resources.device", "schedule.queue", "schedule.after")
 """Options that nobody imports anything for."""
 
 PROGRAM = frozenset(f"runner.{word}" for word in ("name", "command", "policy", "cwd", "env"))

@@ -38,9 +38,10 @@ from rl_orch.spec.operations import (
 )
 from rl_orch.spec.spelling import whole
 from rl_orch.spec.start import StartGroup
+from rl_orch.spec.tags import ROLES, TAG_FORM, Role, TagMap
 
 NOT_LEARNED = (
-    *("name", "seeds", "resources", "schedule", "infer"),
+    *("name", "seeds", "tags", "parent", "role", "resources", "schedule", "infer"),
     *("store", "registry", "metrics", "traces", "logs"),
 )
 """Groups and options that do not change the learned policy."""
@@ -80,6 +81,17 @@ class Spec(OptionGroup):
         type=f"whole number in [1, {MOST_SEEDS}] or list of whole numbers",
         allowed=f"a whole number in [1, {MOST_SEEDS}], or a list of up to {MOST_SEEDS} distinct "
         "seeds in [0, 2^32 - 1], e.g. [1, 2, 3]",
+    )
+    tags: TagMap = option(
+        {}, "Names and values to find runs by.", type="map of text", allowed=TAG_FORM
+    )
+    parent: Word | None = option(
+        None, "The run or group that this one belongs to: an id, or what stands for one."
+    )
+    role: Role | None = option(
+        None,
+        f"What it is to its parent, such as {', '.join(ROLES)}.",
+        allowed="a lower-case letter, then at most 39 of a-z 0-9 -",
     )
     env: EnvGroup
     start: StartGroup = StartGroup()

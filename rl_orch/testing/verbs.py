@@ -109,6 +109,31 @@ class OrchestratorContract(ABC):
             assert isinstance(refusal, MissingExtra)
             alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
 
+    def test_runs_are_found_by_their_relations(self, tmp_path: Path) -> None:
+        """By tag, as it is set and removed later too, by parent and by role."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            whole = verbs.submit(a_spec("name=whole", "seeds=2", "tags={team: a}"))
+            assert whole.group is not None
+            (one,) = verbs.submit(a_spec("name=one", f"parent={whole.group.id}", "role=trial")).runs
+            assert (one.parent, one.role, one.tags) == (whole.group.id, "trial", {})
+            tagged = verbs.tag("one", {"team": "B", "note": 'a="x"'}, remove=["gone"])
+            assert tagged == verbs.get("one")
+            assert RunDir.of(tagged).tags() == tagged.tags == {"team": "B", "note": 'a="x"'}
+            for query, found in (
+                (Query(tags=("team=a",)), ["whole", "whole"]),
+                (Query(tags=("team=B", 'note=a="x"')), ["one"]),
+                (Query(tags=("team=b",)), []),
+                (Query(role="seed"), ["whole", "whole"]),
+                (Query(parent=whole.group.id, role="trial"), ["one"]),
+                (Query(parent="one"), []),
+            ):
+                assert _names(verbs, query) == found, query
+            assert verbs.tag("one", {}, remove=["team"]).tags == {"note": 'a="x"'}
+            alike(local, verbs, lambda known: known.tag("one", {"": "x"}))
+            alike(local, verbs, lambda known: known.ls(Query(tags=("team",))))
+            alike(local, verbs, lambda known: known.submit(a_spec("parent=nobody")))
+
     def test_the_runners_are_told_with_what_they_can_do(self, tmp_path: Path) -> None:
         """Ours at least."""
         with self.reach(self.make_local(tmp_path)) as verbs:

@@ -30,6 +30,7 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("GET", "/services"): "read",
     ("GET", "/options"): "read",
     ("GET", "/runners"): "read",
+    ("PATCH", "/runs/{ref}/tags"): "operate",
     ("POST", "/experiments"): "operate",
     ("POST", "/experiments/check"): "operate",
     ("GET", "/runs"): "read",

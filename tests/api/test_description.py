@@ -34,7 +34,8 @@ OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
 IDS = [
     "getHealth", "getReadiness", "listServices", "listOptions", "listRunners", "submitExperiment",
     "checkExperiment", "listRuns", "listRows", "getRun", "viewRun", "getHistory", "getGroup",
-    "stopRun", "resumeRun", "commandRun", "removeRun", "getEvents", "getLog", "listCheckpoints",
+    "stopRun", "resumeRun", "commandRun", "tagRun", "removeRun", "getEvents", "getLog",
+    "listCheckpoints",
     "streamEvents", "streamLog", "getMetrics", "getRecentMetrics", "listArtifacts", "getArtifact",
     "listTokens", "createToken", "revokeToken", "listModels", "getModel", "validateModel",
     "promoteModel", "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",

@@ -80,6 +80,21 @@ def test_a_database_of_the_first_release_is_upgraded_with_its_rows(location: Pat
     store.close()
 
 
+def test_the_runs_of_a_group_become_its_seeds(location: Path | str) -> None:
+    go_to(location, "0005")
+    database = Database(location)
+    with database.writing() as connection:
+        runs = sa.Table("runs", sa.MetaData(), autoload_with=connection)
+        for run_id, group in (("a", None), ("b", "g")):
+            row = OLD_RUN | {"id": run_id, "group_name": group, "created_at": 1.0}
+            connection.execute(runs.insert().values(**row))
+    database.close()
+    store = Store(location)
+    relations = [(run.parent, run.role, run.tags) for run in map(store.get, ("a", "b"))]
+    assert relations == [(None, None, {}), ("g", "seed", {})]
+    store.close()
+
+
 def test_verdicts_that_models_carried_become_rows(location: Path | str) -> None:
     go_to(location, "0002")
     database = Database(location)

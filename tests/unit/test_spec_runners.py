@@ -24,7 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = tmp_path / "more_runners-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Name: more-runners\nVersion: 1.0\n")
-    points = "[rl_orch.runners]\nelsewhere = tests.unit.test_spec_runners:ElsewhereRunner\n"
+    points = "[rl_orch.runners]\nafar = tests.unit.test_spec_runners:ElsewhereRunner\n"
     (metadata / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -42,12 +42,12 @@ def test_a_runner_that_is_not_installed_has_the_usual_traits() -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_plugin_declares_its_own_and_the_spec_is_checked_by_them() -> None:
-    given = {"env.id": "CartPole-v1", "runner.name": "elsewhere"}
+    given = {"env.id": "CartPole-v1", "runner.name": "afar"}
     with pytest.raises(SpecInvalid) as caught:
         resolve(given)
     assert [problem.path for problem in caught.value.problems] == ["resources.gpus"]
     spec = resolve(given | {"resources.gpus": 1, "train.batch_size": 7})
-    assert spec.algo == "elsewhere"
+    assert spec.algo == "afar"
     assert not spec.runner.goes_on
     assert not consent.is_needed(spec)
     assert [named.path for named in code.named_by(spec)] == ["runner.name"]

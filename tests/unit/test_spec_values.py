@@ -14,7 +14,7 @@ from rl_orch.spec.resolve import resolve
 
 NOT_LEARNED = (
     *("name", "seeds", "resources", "schedule", "store", "registry"),
-    *("metrics", "traces", "logs", "infer"),
+    *("metrics", "traces", "logs", "infer", "tags", "parent", "role"),
 )
 EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_policy")
 ELSEWHERE = (
@@ -27,6 +27,8 @@ PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {
     "name": "another",
+    "tags": {"team": "vision"},
+    "role": "trial",
     "env.id": "Pendulum-v1",
     "env.backend": "async",
     "env.max_episode_steps": 7,

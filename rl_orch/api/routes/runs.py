@@ -1,10 +1,13 @@
-"""Runs and groups: listing, looking at them, stopping, resuming, commands, removing."""
+"""Runs and groups: listing, looking at them, stopping, resuming, commands, tags, removing."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query as Parameter
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from rl_orch.api.parts import Here
 from rl_orch.api.schemas import (
@@ -20,6 +23,7 @@ from rl_orch.api.schemas import (
     RunDetails,
     RunPage,
     Stop,
+    Tagging,
 )
 from rl_orch.core.runs.groups import fold
 from rl_orch.errors import NotFound
@@ -56,6 +60,10 @@ Sort = Annotated[
         examples=["-created_at"],
     ),
 ]
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=300, pattern=LINE)]],
+    Parameter(description="`name=value`; may be repeated.", max_length=50),
+]
 Offset = Annotated[int, Parameter(description="A byte offset of the file.", ge=0, le=FARTHEST)]
 
 
@@ -71,11 +79,13 @@ def list_runs(
     algo: Word = None,
     name: Word = None,
     sort: Sort = "-created_at",
+    parent: Word = None,
+    role: Word = None,
+    tag: Tags = [],  # noqa: B006
 ) -> Response:
     """Runs that match all that is given, a page at a time."""
-    page = here.orchestrator.ls(
-        Query(limit, after, tuple(state), group, queue, env, algo, name, sort)
-    )
+    asked = Query(limit, after, tuple(state), group, queue, env, algo, name, sort)
+    page = here.orchestrator.ls(replace(asked, parent=parent, role=role, tags=tuple(tag)))
     return json_response(RunPage(runs=page.runs, next=page.next))
 
 
@@ -164,6 +174,13 @@ async def command_run(ref: Reference, here: Here, body: Command) -> Response:
     """Send a command to a run that is at work, and answer what it replies."""
     reply = await commands(here.orchestrator.command, ref, body.name, body.arguments)
     return JSONResponse(reply)
+
+
+@routes.patch("/runs/{ref}/tags", **operation("tagRun", Run, "operate", 404, 413))
+async def tag_run(ref: Reference, here: Here, body: Tagging) -> Response:
+    """Set tags of a run and remove others."""
+    tag = partial(here.orchestrator.tag, ref, body.set, remove=body.remove)
+    return json_response(await slow_reads(tag))
 
 
 @routes.delete("/runs/{ref}", **operation("removeRun", Run, "admin", 404, 409))

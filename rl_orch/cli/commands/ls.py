@@ -26,6 +26,16 @@ def command(
     every_run: Annotated[
         bool, typer.Option("--runs", help="A row for every run, also those of groups.")
     ] = False,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", help="Only runs with this tag, NAME=VALUE; may be repeated."),
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option(help="Only runs that belong to the run or group of this id.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option(help="Only runs that are this to their parent.")
+    ] = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000)] = 50,
     after: Annotated[
         str | None, typer.Option(help="Continue after the `next` of the page before.")
@@ -39,7 +49,7 @@ def command(
     With --json: every run, and the groups that those on the page belong to.
     """
     connected = target.connect(reading=True)
-    query = Query(limit=limit, after=after, states=tuple(state or ()))
+    query = Query(limit, after, tuple(state or ()), parent=parent, role=role, tags=tuple(tag or ()))
     if json:
         page = connected.ls(query)
         print_json(_document(connected, page))
@@ -47,7 +57,7 @@ def command(
             warn_of_unlisted(connected, target)
         return
     rows: tuple[Run | Group, ...]
-    if every_run or state:
+    if every_run or state or tag or parent or role:
         page = connected.ls(query)
         rows, cursor, flags = page.runs, page.next, " --runs" if every_run else ""
     else:

@@ -17,6 +17,7 @@ from rl_orch.cli.views.text import (
     interval_text,
     short,
     state_text,
+    tags_text,
 )
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
@@ -40,6 +41,10 @@ def print_summary(
     row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
     if run.group is not None:
         row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
+    if run.parent not in (None, run.group):
+        row(console, "parent", safe(f"{run.parent}, as {run.role or 'a run of it'}"))
+    if run.tags:
+        row(console, "tags", safe(tags_text(run)))
     chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"

@@ -35,6 +35,11 @@ def plain(record: BaseModel) -> dict[str, Any]:
     return document
 
 
+def tags_text(run: Run) -> str:
+    """The tags of a run, as one would type them."""
+    return " ".join(f"{name}={value}" for name, value in run.tags.items()) or "no tags"
+
+
 def counted(count: int, noun: str) -> str:
     """So many of something: `1 episode`, `1,000 episodes`. The noun may be given as one or many."""
     one = noun.removesuffix("s")

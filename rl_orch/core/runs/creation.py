@@ -40,6 +40,9 @@ def record(
         "seed": spec.env.seed,
         "runner": spec.runner.name,
         "after": spec.schedule.after,
+        "parent": spec.parent or group,
+        "role": spec.role or ("seed" if group else None),
+        "tags": spec.tags,
         "created_at": made_at,
         "updated_at": made_at,
     }
@@ -105,6 +108,7 @@ def draft(
     spec: Spec,
     *,
     after: Sequence[str] = (),
+    parent: str | None = None,
     folder: Path | None = None,
     module_path: Sequence[str] = (),
     facts: Mapping[str, Any] | None = None,
@@ -125,6 +129,7 @@ def draft(
             group=group,
             made_at=now,
             after=tuple(after),
+            parent=parent or group,
             group_size=len(specs) if group else None,
         )
         for run_id, member in zip(ids, specs, strict=True)
@@ -136,6 +141,7 @@ def draft(
                 member, run_id=run.id, group=group, created_at=now, module_path=module_path
             )
             known |= {} if group is None else {"group_size": len(specs)}
+            known |= {"parent": run.parent, "role": run.role, "tags": run.tags}
             RunDir(drafted.unfinished(run)).create(member, known | dict(facts or {}))
     except (OSError, RlctlError) as error:
         drafted.discard()

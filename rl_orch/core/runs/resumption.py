@@ -23,7 +23,7 @@ from rl_orch.spec.resolve import resolve
 RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
 
 CHANGEABLE = (
-    *("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources"),
+    *("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources", "store"),
     *("schedule.priority", "schedule.queue", "schedule.max_running", "schedule.retries"),
     *("schedule.backoff_s", "runner.stop_grace_s", "runner.silence_s"),
 )

@@ -187,6 +187,8 @@ def run_in(directory: RunDir) -> Run:
         reason=said,
         attempt=attempt,
         group_size=_group_size(facts) if group else None,
+        tags=directory.tags(),
+        **_relation(facts),
     )
 
 
@@ -238,6 +240,12 @@ def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
         raise Damaged(f"{str(directory.manifest_file)!r} has no run_id: {run_id!r} is none")
     return run_id
+
+
+def _relation(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Parent and role of a run, as far as the manifest names any in earnest."""
+    noted = {name: facts.get(name) for name in ("parent", "role")}
+    return {k: v for k, v in noted.items() if isinstance(v, str) and RUN_ID.fullmatch(v)}
 
 
 def _group_size(facts: Mapping[str, Any]) -> int | None:

@@ -5,7 +5,7 @@ The same statements for SQLite and PostgreSQL; `database.py` knows the differenc
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rl_orch.core.store.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBM
 from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, Run, queries
 from rl_orch.records.queries import NEWEST, Page, Query, QueryRows
+from rl_orch.spec.tags import pair, validated
 
 COLUMNS = tuple(column.key for column in RUNS.c)
 LEASE = COLUMNS.index("lease")
@@ -220,7 +221,7 @@ class Store(Database):
         """Write a run that this process supervises."""
         with self.holding(run.id, lease) as connection:
             statement = sa.update(RUNS).where(RUNS.c.id == run.id)
-            connection.execute(statement.values(**_run_row(run)))
+            connection.execute(statement.values(**_supervised_row(run)))
 
     def requeue(self, run: Run, *, lease: str) -> Run:
         """Write a run as the last to arrive, and let go of it.
@@ -231,7 +232,18 @@ class Store(Database):
             self.lock(connection, Lock.ARRIVE)
             run = run.model_copy(update={"arrival": _next_arrival(connection)})
             statement = sa.update(RUNS).where(RUNS.c.id == run.id)
-            connection.execute(statement.values(**_run_row(run), lease=None))
+            connection.execute(statement.values(**_supervised_row(run), lease=None))
+        return run
+
+    def tag(self, run_id: str, tags: Mapping[str, str], remove: Collection[str]) -> Run:
+        """Set and remove tags of a run, whoever supervises it."""
+        with self.writing() as connection:
+            query = sa.select(RUNS).where(RUNS.c.id == run_id).with_for_update()
+            run = _run(connection.execute(query).one())
+            kept = {name: value for name, value in run.tags.items() if name not in remove}
+            run = run.model_copy(update={"tags": validated(kept | dict(tags))})
+            tagged = sa.update(RUNS).where(RUNS.c.id == run_id)
+            connection.execute(tagged.values(tags=_tags_text(run.tags)))
         return run
 
     def release(self, run_id: str, *, lease: str) -> None:
@@ -279,7 +291,20 @@ def _run_row(run: Run) -> dict[str, Any]:
     row = run.model_dump(mode="json")
     row["eval"] = None if run.eval is None else run.eval.model_dump_json()
     row["after"] = json.dumps(row["after"])
+    row["tags"] = _tags_text(run.tags)
     return row
+
+
+def _supervised_row(run: Run) -> dict[str, Any]:
+    """What a supervisor writes of a run: tags are changed by others meanwhile."""
+    row = _run_row(run)
+    del row["tags"]
+    return row
+
+
+def _tags_text(tags: Mapping[str, str]) -> str:
+    """Tags as JSON, in which `"name": "value"` stands for that tag and for nothing else."""
+    return json.dumps(tags, ensure_ascii=False)
 
 
 def _run(row: sa.Row[Any]) -> Run:
@@ -287,6 +312,7 @@ def _run(row: sa.Row[Any]) -> Run:
     if values["eval"] is not None:
         values["eval"] = json.loads(values["eval"])
     values["after"] = () if values["after"] == "[]" else json.loads(values["after"])
+    values["tags"] = json.loads(values["tags"])
     return Run.model_validate(values)
 
 
@@ -311,10 +337,15 @@ def _submitted(connection: sa.Connection, key: str, digest: str) -> list[str] | 
 
 
 def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
-    wanted = {name: getattr(query, name) for name in ("group", "queue", "env", "algo", "name")}
+    columns = ("group", "queue", "env", "algo", "name", "parent", "role")
+    wanted = {name: getattr(query, name) for name in columns}
     conditions = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
     if query.states:
         conditions.append(RUNS.c.state.in_([state.value for state in query.states]))
+    for name, value in map(pair, query.tags):
+        # Not LIKE, which takes capitals for small letters in SQLite.
+        tag = _tags_text({name: value})[1:-1]
+        conditions.append(sa.func.replace(RUNS.c.tags, tag, "") != RUNS.c.tags)
     if query.after is not None:
         key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
         conditions.append(key < here if query.descending else key > here)

@@ -51,6 +51,9 @@ RUNS = sa.Table(
     sa.Column("memory_mb", sa.BigInteger, nullable=False, server_default="512"),
     sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
     sa.Column("group_size", sa.Integer),
+    sa.Column("parent", sa.Text),
+    sa.Column("role", sa.Text),
+    sa.Column("tags", sa.Text, nullable=False, server_default="{}"),
     sa.Index("idx_runs_created", "created_at", "id"),
     sa.Index("idx_runs_updated", "updated_at", "id"),
     sa.Index("idx_runs_name", "name", "id"),
@@ -59,6 +62,7 @@ RUNS = sa.Table(
     sa.Index("idx_runs_arrival", "arrival"),
     sa.Index("idx_runs_active", "state", "arrival", "id", sqlite_where=ACTIVE),
     sa.Index("idx_runs_group", "group"),
+    sa.Index("idx_runs_parent", "parent"),
 )
 
 ATTEMPTS = sa.Table(

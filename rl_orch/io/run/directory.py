@@ -23,6 +23,7 @@ from rl_orch.records import Certificate, EvalReport, LetGo, Run
 from rl_orch.spec.live import in_force
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import MAX_BYTES, parse
+from rl_orch.spec.tags import validated
 from rl_orch.spec.upgrade import upgraded
 
 LOOK_EVERY_S = 0.05
@@ -167,6 +168,22 @@ class RunDir:
         except (OSError, ValueError, RecursionError) as error:
             raise Damaged(f"{str(self.manifest_file)!r} cannot be read: {error}") from None
         return document if isinstance(document, dict) else {}
+
+    def write_tags(self, tags: Mapping[str, str]) -> None:
+        """Keep tags that were changed since the manifest was written."""
+        write_text(self.path / "tags.json", json.dumps(tags, ensure_ascii=False) + "\n")
+
+    def tags(self) -> dict[str, str]:
+        """The tags of the run; none where what is noted cannot be tags."""
+        try:
+            noted = json.loads(regular.read_text(self.path / "tags.json"))
+        except FileNotFoundError:
+            noted = self.manifest().get("tags")
+        except (OSError, ValueError, RecursionError):
+            noted = None
+        with suppress(BadInput):
+            return validated(noted if isinstance(noted, dict) else {})
+        return {}
 
     def changes(self) -> list[dict[str, Any]]:
         """The changes of resumed attempts and of options that were set, as the manifest notes them;
