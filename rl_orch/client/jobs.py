@@ -17,15 +17,8 @@ from rl_orch.io.files import archives
 from rl_orch.io.policies import bundles
 from rl_orch.io.policies.requests import refuse_in_the_way
 from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
-from rl_orch.records.jobs import (
-    JOBS,
-    EvaluateJob,
-    ExportJob,
-    Job,
-    JobAnswer,
-    JobRequest,
-    JobState,
-)
+from rl_orch.records import jobs
+from rl_orch.records.jobs import JOBS, Job, JobAnswer, JobRequest, JobState
 
 OUT = "out"
 GONE_FOR_S = 60.0
@@ -56,7 +49,7 @@ class RemoteJobs:
         document: Any = job.answer
         if request.out is not None:
             out = Path(os.path.abspath(request.out))
-            if isinstance(request, ExportJob) and out.is_dir():
+            if isinstance(request, jobs.ExportJob) and out.is_dir():
                 shutil.rmtree(out)  # It is to be replaced, or `submit` would have been refused.
             document = self._fetched(job, out)
         answer: Any = request.answers.model_validate(document)
@@ -139,9 +132,9 @@ class RemoteJobs:
 
 def _refuse_in_the_way(request: JobRequest[Any], out: Path) -> None:
     """Raise if what a job makes would take the place of something here, as it would there."""
-    if isinstance(request, ExportJob):
+    if isinstance(request, jobs.ExportJob):
         refuse_in_the_way(out, request.format, replace=request.replace)
-    if isinstance(request, EvaluateJob) and (out / "evals").exists():
+    if isinstance(request, jobs.EvaluateJob) and (out / "evals").exists():
         raise BadInput(
             f"there are evaluations in {str(out)!r} already",
             path=str(out),

@@ -80,6 +80,10 @@ class JobDone(Record):
     answer: dict[str, Any]
 
 
+JOBS: "dict[str, type[JobRequest[Any]]]" = {}
+"""The kinds of jobs by name."""
+
+
 class JobRequest(Record, Generic[JobAnswer]):
     """A request of one kind, and the right that it takes to have a service carry it out.
 
@@ -96,6 +100,11 @@ class JobRequest(Record, Generic[JobAnswer]):
     files: ClassVar[tuple[str, ...]] = ()
 
     out: str | None = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_options: Any) -> None:
+        if "kind" in vars(cls):
+            JOBS[cls.kind] = cls
 
 
 class EvaluatedPolicy(Record):
@@ -332,22 +341,3 @@ class VerifyResumeJob(JobRequest[Certificate]):
     moments: int | None = None
     settings: tuple[tuple[int, str], ...] = ()
     consent: bool = False
-
-
-JOBS: dict[str, type[JobRequest[Any]]] = {
-    each.kind: each
-    for each in (
-        EvaluateJob,
-        ExportJob,
-        ValidateJob,
-        PromoteJob,
-        ProfileJob,
-        InferJob,
-        FilmJob,
-        DoctorJob,
-        ImportRunJob,
-        ImportPolicyJob,
-        VerifyResumeJob,
-    )
-}
-"""The kinds of jobs by name."""

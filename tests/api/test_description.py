@@ -40,7 +40,8 @@ IDS = [
     "listTokens", "createToken", "revokeToken", "listModels", "getModel", "validateModel",
     "promoteModel", "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",
     "verifyRegistry", "pruneRegistry", "listModelEnvironments",
-    "createCode", "createSession",
+    "createCode", "createSession", "submitJob", "listJobs", "getJob", "cancelJob", "retryJob",
+    "removeJob", "streamJob", "listJobArtifacts", "getJobArtifact", "upload",
 ]  # fmt: skip
 
 

@@ -133,7 +133,7 @@ def test_no_more_than_so_many_jobs_wait(here: Orchestrator) -> None:
 
 def test_what_a_dead_service_had_is_lost_and_what_waited_goes_on(here: Orchestrator) -> None:
     dead = JobQueue(here, Steered, at_once=0)
-    held, waiting = (dead.submit(DoctorJob(), who="ann", key=key) for key in ("a", "b"))
+    held, waiting = (dead.submit(DoctorJob(), who="ann", key=key)[0] for key in ("a", "b"))
     running = held.model_copy(update={"state": JobState.RUNNING})
     assert Jobs(here.store).save(running, lease=dead.lease, was=JobState.QUEUED)
     pids.let_go(dead.lease)

@@ -86,7 +86,7 @@ def test_the_doctor_looks_at_the_database_of_the_home(
         looked_at.append(database)
         return [Finding("port", "ok", str(port))]
 
-    monkeypatch.setattr("rl_orch.cli.commands.doctor.examine", examine)
+    monkeypatch.setattr("rl_orch.core.jobs.kinds.examine", examine)
     assert rlctl("doctor").code == rlctl("doctor", "--registry-db", "mine.db").code == 0
     assert looked_at == ["postgresql://me@db/rl", "mine.db"]
 

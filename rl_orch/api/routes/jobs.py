@@ -9,14 +9,13 @@ from typing import Annotated, Any, BinaryIO
 from anyio import to_thread
 from fastapi import Header, Query, Request, Response
 from fastapi import Path as Segment
-from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from rl_orch.api.parts import Here, Parts
 from rl_orch.api.routes.artifacts import IfNoneMatch, IfRange, Range, file_operation, listing, sent
 from rl_orch.api.routes.experiments import IdempotencyKey, consent_needed
 from rl_orch.api.routes.models import who
-from rl_orch.api.routes.streams import RETRY, STILL_HERE, counted, frame
+from rl_orch.api.routes.streams import RETRY, STILL_HERE, counted, frame, stream_operation
 from rl_orch.api.schemas import ArtifactList, JobList, NewJob, Upload
 from rl_orch.core.jobs import uploads
 from rl_orch.core.jobs.kinds import named_code, refuse_paths, spec_of
@@ -55,11 +54,10 @@ async def submit_job(
     require_code(request, await slow_reads(named_code, here.orchestrator.home, asked))
     if isinstance(asked, VerifyResumeJob):
         _refuse_unagreed(asked)
-    before = await to_thread.run_sync(lambda: here.jobs.known(idempotency_key))
-    job = await to_thread.run_sync(
+    job, repeated = await to_thread.run_sync(
         lambda: here.jobs.submit(asked, who=who(request), key=idempotency_key)
     )
-    return json_response(job, 200 if before else 202)
+    return json_response(job, 200 if repeated else 202)
 
 
 @routes.get("/jobs", **operation("listJobs", JobList, "read"))
@@ -117,19 +115,7 @@ async def get_job_artifact(
 
 @routes.get(
     "/jobs/{id}/events",
-    **operation(
-        "streamJob",
-        None,
-        "read",
-        404,
-        also={
-            200: {
-                "description": "Server-sent events, until the job has ended",
-                "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            }
-        },
-    ),
-    response_class=StreamingResponse,
+    **stream_operation("streamJob", "`event` is `progress`, at the end `end`; `data` is a Job."),
 )
 async def stream_job(id: JobId, request: Request, here: Here) -> Response:
     """Follow a job: `progress` whenever it is further, at last `end`; `data` is a Job."""

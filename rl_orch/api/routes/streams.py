@@ -53,9 +53,10 @@ def _last_event_id(
 LastEventId = Annotated[int, Depends(_last_event_id)]
 
 
-def _operation(id: str, what: str) -> dict[str, Any]:
+def stream_operation(id: str, what: str) -> dict[str, Any]:
+    """How a route is declared that answers with a stream."""
     told = {
-        "description": "Server-sent events, until the run has ended and all is told",
+        "description": "Server-sent events, until it has ended and all is told",
         "content": {"text/event-stream": {"schema": {"type": "string", "description": what}}},
     }
     declared = operation(id, None, "read", 404, also={200: told})
@@ -64,7 +65,9 @@ def _operation(id: str, what: str) -> dict[str, Any]:
 
 @routes.get(
     "/runs/{ref}/events/stream",
-    **_operation("streamEvents", "`event` is the kind, `data` an Event; at the end `end`, a Run."),
+    **stream_operation(
+        "streamEvents", "`event` is the kind, `data` an Event; at the end `end`, a Run."
+    ),
 )
 async def stream_events(
     ref: Reference, request: Request, here: Here, after: LastEventId
@@ -77,7 +80,7 @@ async def stream_events(
 
 @routes.get(
     "/runs/{ref}/log/stream",
-    **_operation(
+    **stream_operation(
         "streamLog", "`event` is `log`, `data` `{text, offset}`; at the end `end`, a Run."
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rl_orch import stats
 from rl_orch.core.jobs import recorded, uploads
@@ -31,42 +31,15 @@ from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import MODEL
 from rl_orch.records import (
     AliasChange,
-    Certificate,
     EvalReport,
     Event,
     ModelVersion,
     Record,
     Run,
     StoredVerdict,
-)
-from rl_orch.records.jobs import (
-    Diagnosis,
-    DoctorJob,
-    EvaluatedPolicy,
-    EvaluateJob,
-    ExportJob,
-    FilmJob,
-    ImportPolicyJob,
-    ImportRunJob,
-    InferJob,
-    JobRequest,
-    MachineFinding,
-    PairedComparison,
-    PolicyEvaluation,
-    ProfileJob,
-    ProfileResult,
-    PromoteJob,
-    Suggestion,
-    ValidateJob,
-    VerifyResumeJob,
-)
-from rl_orch.records.tasks import (
-    ExportAnswer,
-    ExportTask,
-    FilmAnswer,
-    FilmTask,
-    InferAnswer,
-    InferTask,
+    exactness,
+    jobs,
+    tasks,
 )
 from rl_orch.spec import code, consent
 from rl_orch.spec.checks import refuse_pending
@@ -80,6 +53,23 @@ PATHS = ("/", "./", "../", "~")
 PORT = 7311
 FILES = (catalog.TENSORS, MODEL)
 """Either is in a folder that holds a policy."""
+ASKED = {"episodes", "seed", "deterministic", "metrics", "sequential", "margin", "using"}
+
+
+WAYS: dict[str, Callable[..., Record]] = {}
+"""How each kind is carried out; filled below."""
+
+Way = TypeVar("Way", bound=Callable[..., Record])
+
+
+def way(request: type[jobs.JobRequest[Any]]) -> Callable[[Way], Way]:
+    """Makes a function the way in which one kind of request is carried out."""
+
+    def noted(function: Way) -> Way:
+        WAYS[request.kind] = function
+        return function
+
+    return noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +140,12 @@ def is_at(path: Path) -> bool:
         return False
 
 
-def carry_out(at: Workplace, request: JobRequest[Any]) -> Record:
+def carry_out(at: Workplace, request: jobs.JobRequest[Any]) -> Record:
     """What a request is answered with."""
     return WAYS[request.kind](at, request)
 
 
-def refuse_paths(request: JobRequest[Any]) -> None:
+def refuse_paths(request: jobs.JobRequest[Any]) -> None:
     """Raise if a request to a service names a path, and no upload and nothing in its home."""
     for name in request.policies:
         word = getattr(request, name)
@@ -179,7 +169,7 @@ def refuse_paths(request: JobRequest[Any]) -> None:
         raise BadInput(f"out is {request.out[:100]!r}; must be a plain file name", path="out")
 
 
-def named_code(home: Path, request: JobRequest[Any]) -> list[NamedCode]:
+def named_code(home: Path, request: jobs.JobRequest[Any]) -> list[NamedCode]:
     """Code of the caller's choosing that a request would have imported or run."""
     specs = [spec_of(request)] if getattr(request, "spec", None) is not None else []
     words = [getattr(request, name) for name in request.policies]
@@ -194,27 +184,19 @@ def spec_of(request: Any) -> Spec:
     return resolve(request.spec)
 
 
-def evaluate(at: Workplace, job: EvaluateJob) -> PolicyEvaluation:
+@way(jobs.EvaluateJob)
+def evaluate(at: Workplace, job: jobs.EvaluateJob) -> jobs.PolicyEvaluation:
     """Play a policy, and another one on the same episodes, and keep what came of it."""
     source = at.source(job.policy, job.env)
     other = None if job.against is None else at.source(job.against, job.env)
-    asked = Asked(
-        episodes=job.episodes,
-        seed=job.seed,
-        deterministic=job.deterministic,
-        metrics=job.metrics,
-        sequential=job.sequential,
-        margin=job.margin,
-        jobs=job.processes,
-        using=job.using,
-    )
+    asked = Asked(jobs=job.processes, **job.model_dump(include=ASKED))
     folder = at.out(job.out)
     evaluation.make_room(source, folder)
     evaluated = evaluation.evaluate(source, other, asked, partial(at.watch, "playing"))
     files = evaluation.keep(source, evaluated.answer, folder)
     report, baseline = evaluated.answer.report, evaluated.answer.baseline
     target = evaluation.target_of(source)
-    return PolicyEvaluation(
+    return jobs.PolicyEvaluation(
         name=source.name,
         word=job.policy,
         path=str(source.path),
@@ -229,8 +211,8 @@ def evaluate(at: Workplace, job: EvaluateJob) -> PolicyEvaluation:
     )
 
 
-def _evaluated(report: EvalReport, target: float | None) -> EvaluatedPolicy:
-    return EvaluatedPolicy(
+def _evaluated(report: EvalReport, target: float | None) -> jobs.EvaluatedPolicy:
+    return jobs.EvaluatedPolicy(
         model_id=None if report.model is None else int(report.model),
         eval=report.summary,
         aggregates=evaluation.aggregates(report, target),
@@ -239,12 +221,12 @@ def _evaluated(report: EvalReport, target: float | None) -> EvaluatedPolicy:
     )
 
 
-def _comparison(evaluated: Evaluated) -> PairedComparison | None:
+def _comparison(evaluated: Evaluated) -> jobs.PairedComparison | None:
     compared = evaluated.comparison
     if compared is None:
         return None
     apart: stats.Difference = compared.difference
-    return PairedComparison(
+    return jobs.PairedComparison(
         mean=apart.mean,
         ci95=apart.ci95 if compared.decision is None else None,
         pairs=apart.n[0],
@@ -255,11 +237,12 @@ def _comparison(evaluated: Evaluated) -> PairedComparison | None:
     )
 
 
-def export_policy(at: Workplace, job: ExportJob) -> ExportAnswer:
+@way(jobs.ExportJob)
+def export_policy(at: Workplace, job: jobs.ExportJob) -> tasks.ExportAnswer:
     """Write a policy out: where it is to go, or among the exports of its run."""
     source = at.source(job.policy)
     out = at.out(job.out) or default_out(source.path, job.format, at.folder)
-    task = ExportTask(
+    task = tasks.ExportTask(
         source=str(source.path),
         module_path=tuple(source.module_path),
         format=job.format,
@@ -273,20 +256,23 @@ def export_policy(at: Workplace, job: ExportJob) -> ExportAnswer:
     return export(task, at.watch)
 
 
-def validate(at: Workplace, job: ValidateJob) -> StoredVerdict:
+@way(jobs.ValidateJob)
+def validate(at: Workplace, job: jobs.ValidateJob) -> StoredVerdict:
     """Hold a model against the gate of its spec."""
     return at.here.models.validate(
         job.model, min_return=job.min_return, episodes=job.episodes, fresh=job.fresh
     )
 
 
-def promote(at: Workplace, job: PromoteJob) -> AliasChange:
+@way(jobs.PromoteJob)
+def promote(at: Workplace, job: jobs.PromoteJob) -> AliasChange:
     """Give a model an alias, if gates let it pass."""
     asked = job.model_dump(exclude={"model", "out"})
     return at.here.models.promote(job.model, **asked, who=at.who)
 
 
-def profile_spec(at: Workplace, job: ProfileJob) -> ProfileResult:
+@way(jobs.ProfileJob)
+def profile_spec(at: Workplace, job: jobs.ProfileJob) -> jobs.ProfileResult:
     """Train for a short time and say where the time goes."""
     asked = spec_of(job)
     profile.refuse_unless_local(asked)
@@ -296,15 +282,16 @@ def profile_spec(at: Workplace, job: ProfileJob) -> ProfileResult:
     spec = at.here.check(asked)
     measured = profile.profile(spec, seconds=job.seconds, steps=job.steps, watch=at.watch)
     advice = advise(spec, measured, cores=hardware.cores(), gpus=len(hardware.gpus()))
-    suggestions = tuple(Suggestion(**asdict(each)) for each in advice)
-    return ProfileResult(asked=asked, spec=spec, profile=measured, advice=suggestions)
+    suggestions = tuple(jobs.Suggestion(**asdict(each)) for each in advice)
+    return jobs.ProfileResult(asked=asked, spec=spec, profile=measured, advice=suggestions)
 
 
-def infer_actions(at: Workplace, job: InferJob) -> InferAnswer:
+@way(jobs.InferJob)
+def infer_actions(at: Workplace, job: jobs.InferJob) -> tasks.InferAnswer:
     """Actions of a policy for observations."""
     source = at.source(job.policy, job.env, "infer")
     out = at.out(job.out)
-    task = InferTask(
+    task = tasks.InferTask(
         source=str(source.path),
         module_path=tuple(source.module_path),
         input=None if job.input is None else str(at.file(job.input)),
@@ -317,7 +304,8 @@ def infer_actions(at: Workplace, job: InferJob) -> InferAnswer:
     return infer(task, at.watch)
 
 
-def film(at: Workplace, job: FilmJob) -> FilmAnswer:
+@way(jobs.FilmJob)
+def film(at: Workplace, job: jobs.FilmJob) -> tasks.FilmAnswer:
     """Drive an episode of a policy again, into a film or a window."""
     if at.folder is not None and job.out is None:
         raise BadInput(
@@ -328,7 +316,7 @@ def film(at: Workplace, job: FilmJob) -> FilmAnswer:
     chosen = recorded.episode(source, job.episode, job.of, records)
     if out is None:
         recorded.refuse_unseen()
-    task = FilmTask(
+    task = tasks.FilmTask(
         policy=evaluation.named(source),
         seed=job.seed,
         deterministic=not job.sample,
@@ -337,7 +325,8 @@ def film(at: Workplace, job: FilmJob) -> FilmAnswer:
     return show(task, at.watch)
 
 
-def doctor(at: Workplace, job: DoctorJob) -> Diagnosis:
+@way(jobs.DoctorJob)
+def doctor(at: Workplace, job: jobs.DoctorJob) -> jobs.Diagnosis:
     """Look at the machine, and whether a spec could run there."""
     spec = None if job.spec is None else spec_of(job)
     named = job.database if spec is None else spec.registry.db_path
@@ -345,15 +334,17 @@ def doctor(at: Workplace, job: DoctorJob) -> Diagnosis:
         named = str(at.here.location)
     database = service_note.database_of(at.here.home, named)
     findings = examine(at.here.home, spec, database=database, port=PORT)
-    return Diagnosis(findings=tuple(MachineFinding(**asdict(each)) for each in findings))
+    return jobs.Diagnosis(findings=tuple(jobs.MachineFinding(**asdict(each)) for each in findings))
 
 
-def take_in_run(at: Workplace, job: ImportRunJob) -> Run:
+@way(jobs.ImportRunJob)
+def take_in_run(at: Workplace, job: jobs.ImportRunJob) -> Run:
     """Take in a copy of a run directory."""
     return at.here.import_run(at.file(job.directory), watch=at.watch)
 
 
-def take_in_policy(at: Workplace, job: ImportPolicyJob) -> ModelVersion:
+@way(jobs.ImportPolicyJob)
+def take_in_policy(at: Workplace, job: jobs.ImportPolicyJob) -> ModelVersion:
     """Take in a policy that another library, or another home, has saved."""
     request = PolicyImportRequest(
         job.env,
@@ -365,7 +356,8 @@ def take_in_policy(at: Workplace, job: ImportPolicyJob) -> ModelVersion:
     return import_policy(at.here, at.file(job.file), request, watch=at.watch)
 
 
-def certify(at: Workplace, job: VerifyResumeJob) -> Certificate:
+@way(jobs.VerifyResumeJob)
+def certify(at: Workplace, job: jobs.VerifyResumeJob) -> exactness.Certificate:
     """Certify that a spec resumes bit for bit."""
     spec = spec_of(job)
     if spec.seeds is not None:
@@ -378,19 +370,3 @@ def certify(at: Workplace, job: VerifyResumeJob) -> Certificate:
 
     chance = random.Random(job.moments)
     return Trial(at.here, spec, job.kills, chance, watch, settings=job.settings).certify()
-
-
-WAYS: dict[str, Callable[[Workplace, Any], Record]] = {
-    EvaluateJob.kind: evaluate,
-    ExportJob.kind: export_policy,
-    ValidateJob.kind: validate,
-    PromoteJob.kind: promote,
-    ProfileJob.kind: profile_spec,
-    InferJob.kind: infer_actions,
-    FilmJob.kind: film,
-    DoctorJob.kind: doctor,
-    ImportRunJob.kind: take_in_run,
-    ImportPolicyJob.kind: take_in_policy,
-    VerifyResumeJob.kind: certify,
-}
-"""How each kind is carried out."""

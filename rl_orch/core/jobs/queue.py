@@ -62,10 +62,12 @@ class JobQueue:
     _threads: list[threading.Thread] = field(default_factory=list)
     _closing: bool = False
 
-    def submit(self, request: JobRequest[Any], *, who: str, key: str | None = None) -> Job:
+    def submit(
+        self, request: JobRequest[Any], *, who: str, key: str | None = None
+    ) -> tuple[Job, bool]:
         """Queue a job, durable before this returns; the same with the same key is one job.
 
-        One that was lost is asked for again by that.
+        Returns it, and whether it was there. One that was lost is asked for again by that.
         """
         arguments = request.model_dump(mode="json")
         digest = hashlib.sha256(f"{request.kind} {request.model_dump_json()}".encode()).hexdigest()
@@ -78,11 +80,8 @@ class JobQueue:
             job, key=key, digest=digest, lease=self.lease, home=str(self.verbs.home)
         )
         self._begin()
-        return self.retry(job.id) if job.state is JobState.LOST else self.get(job.id)
-
-    def known(self, key: str | None) -> bool:
-        """Whether a job was asked for with this key."""
-        return key is not None and self.verbs.exists and self._jobs.knows(key)
+        known = self.get(job.id)
+        return self.retry(job.id) if known.state is JobState.LOST else known, job.id != job_id
 
     def get(self, job_id: str) -> Job:
         """A job as it really is."""

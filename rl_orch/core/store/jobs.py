@@ -46,10 +46,6 @@ class Jobs:
             raise NotFound(f"no job {job_id!r}")
         return _job(rows[0])
 
-    def knows(self, key: str) -> bool:
-        """Whether a key was used."""
-        return bool(self._store.read(sa.select(JOBS.c.id).where(JOBS.c.key == key)))
-
     def newest(self, limit: int) -> list[Job]:
         """So many jobs, the newest first."""
         query = sa.select(JOBS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc()).limit(limit)
