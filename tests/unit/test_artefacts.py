@@ -130,6 +130,10 @@ def test_a_checkpoint_is_sealed_once_and_another_in_its_place_anew(tmp_path: Pat
     digest, seen = sealed.manifest_digest(path), files_of(path)
     assert artefacts.seal(checkpoint, spec) == path
     assert files_of(path) == seen
+    forged = artefacts.read(path).files | {"policy-default.safetensors": b"others"}
+    sealed.write(path, forged, noun=artefacts.NOUN)
+    artefacts.seal(checkpoint, spec, anew=True)
+    assert sealed.manifest_digest(path) == digest
     (path / MODEL).write_bytes(b"{}")
     assert artefacts.seal(checkpoint, spec) == path
     assert sealed.manifest_digest(path) == digest

@@ -260,6 +260,7 @@ def _print_view(view: ModelView) -> None:
         "config": (model.config_hash or "–")[:12],
         "lineage": ", ".join(f"{name} {value}" for name, value in model.lineage.items()) or "–",
         "digest": (model.digest or "–")[:12],
+        "from": f"checkpoint {model.checkpoint_digest[:12]}" if model.checkpoint_digest else "–",
         "path": model.model_path,
     }
     for name, value in facts.items():

@@ -49,9 +49,17 @@ def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease
 
 
 def register(
-    registry: Registry, run: Run, spec: Spec, checkpoint: Path, report: EvalReport, *, lease: str
+    registry: Registry,
+    run: Run,
+    spec: Spec,
+    checkpoint: Path,
+    report: EvalReport,
+    *,
+    lease: str,
+    anew: bool = False,
 ) -> None:
-    """Register an evaluated checkpoint, once what acts of it is sealed.
+    """Register an evaluated checkpoint, once what acts of it is sealed: anew, where nobody vouches
+    for an artefact that is there.
 
     A model that has an alias is not replaced by another checkpoint of its name. What cannot be
     sealed costs the model, never the run.
@@ -64,7 +72,7 @@ def register(
     directory = RunDir.of(run, spec)
     trained = directory.spec_before(report.step)
     try:
-        path = artefacts.seal(checkpoint, trained)
+        path = artefacts.seal(checkpoint, trained, anew=anew)
     except RlctlError as error:
         LOG.warning("model not registered: %s", error)
         return

@@ -232,7 +232,8 @@ def register_models(
     directory = RunDir.of(run)
     spec = directory.spec()
     for name, report in models.items():
-        register(registry, run, spec, directory.checkpoints / name, report, lease=lease)
+        path = directory.checkpoints / name
+        register(registry, run, spec, path, report, lease=lease, anew=True)
 
 
 def _run_id(directory: RunDir, facts: Mapping[str, Any]) -> str:

@@ -75,14 +75,15 @@ def listing(root: Path) -> list[Path]:
     return [path for path in sealed.present(root) if is_artefact(path)]
 
 
-def seal(checkpoint: Path, spec: Spec) -> Path:
-    """The artefact of a checkpoint, on the disk once this returns. The same one is sealed once.
+def seal(checkpoint: Path, spec: Spec, *, anew: bool = False) -> Path:
+    """The artefact of a checkpoint, on the disk once this returns. The same one is sealed once,
+    unless that is to be done anew.
 
     Where the checkpoint is gone, what was sealed of it is the artefact.
     """
     (path, _), digest = places_of(checkpoint), sealed.manifest_digest(checkpoint)
     with suppress(NotFound, Damaged):
-        if digest in (None, verify(path)):
+        if digest in (None, verify(path)) and not (anew and digest):
             return path
     catalog.sweep(path.parent)
     if external.is_deposit(checkpoint):
@@ -98,7 +99,7 @@ def seal(checkpoint: Path, spec: Spec) -> Path:
         spec=spec.model_dump(mode="json"),
     )
     if sealed.manifest_digest(checkpoint) != digest:  # Its run has saved another one meanwhile.
-        return seal(checkpoint, spec)
+        return seal(checkpoint, spec, anew=anew)
     replaced = external.folder_of(path)
     sealed.write(path, files | {MODEL: document.model_dump_json().encode()}, noun=NOUN, then=AGAIN)
     if replaced not in (None, external.folder_of(path)):

@@ -323,7 +323,8 @@ class RunDir:
         return tuple(regular.read_note(self.path / "gpus").split())
 
     def pin(self, names: Collection[str]) -> None:
-        """Note which checkpoints the registry needs, before a process that prunes is started."""
+        """Note which checkpoints the registry needs, of models that are no artefacts yet, before a
+        process that prunes is started."""
         file = self.path / "pinned"
         if names or file.exists():
             write_text(file, "".join(f"{name}\n" for name in sorted(names)))
