@@ -24,7 +24,7 @@ SELECTIVE = ("train.", "buffer.", "agent.network.")
 
 ALWAYS_READ = frozenset(
     {
-        *("train.total_timesteps", "train.report_every", "train.off_policy"),
+        *("train.total_timesteps", "train.report_every", "train.off_policy", "train.observers"),
         *("agent.network.hidden_sizes", "agent.network.activation"),
     }
 )
@@ -183,12 +183,16 @@ def pairing(spec: Spec, traits: Traits) -> Iterator[Problem]:
     if spec.train.ent_coef == "auto" and not traits.learns_entropy:
         message = f"train.ent_coef is 'auto', but {name} does not learn it; sac does"
         yield Problem("train.ent_coef", "auto", message, "Set a number ≥ 0.")
-    if spec.rollout.overlap and not traits.overlaps:
+    collector, overlap = spec.rollout.collector, spec.rollout.overlap
+    if (overlap or collector == "overlapped") and not traits.overlaps:
+        path, value = ("rollout.overlap", True) if overlap else ("rollout.collector", collector)
         message = (
-            f"rollout.overlap is true, but {name} cannot correct for an older policy's actions"
+            f"{path} is {_word(value)}, but {name} cannot correct for an older policy's actions"
         )
-        hint = "Use ppo, or leave it out."
-        yield Problem("rollout.overlap", True, message, hint)
+        yield Problem(path, value, message, "Use ppo, or leave it out.")
+    if overlap and collector not in ("local", "overlapped"):
+        message = f"rollout.overlap is true, but rollout.collector is {collector!r}"
+        yield Problem("rollout.overlap", True, message, "Leave one of them out.")
     if traits.off_policy:
         yield from _replay(spec)
 
@@ -423,7 +427,7 @@ def _own_word(spec: Spec) -> Iterator[Problem]:
             yield Problem(path, True, message, "Set gates.min_return as well.")
 
 
-def _word(value: bool | int) -> str:
+def _word(value: bool | int | str) -> str:
     return str(value).lower()
 
 

@@ -18,6 +18,7 @@ from rl_orch.rl.data.batch import Batch, Column, host_column, on_host
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import ShownMasks, masks_in
 from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
@@ -97,7 +98,7 @@ def envs_of(env_id: str, mode: AutoresetMode, copies: int = 1, **kwargs: Any) ->
 
 
 def a_collector(envs: vector.Envs, *, memory: int = 0, masked: bool = False) -> LocalCollector:
-    return LocalCollector(envs, seed=3, device="cpu", memory_size=memory, masked=masked)
+    return LocalCollector(envs, seed=3, device="cpu", masked=masked)
 
 
 def rows(batch: Batch, name: str) -> Any:
@@ -189,7 +190,7 @@ def test_a_part_that_is_not_a_number_is_named(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         Diverged, match=r"non-finite observation 'clock' at step 2, copy 0: \[nan\]"
     ):
-        collector.collect(Counting(0), 3)
+        FiniteNumbers(3).collected(collector.collect(Counting(0), 3), collector.env_steps)
 
 
 @both_ways

@@ -70,11 +70,10 @@ def acting(spec: Spec, mode: AutoresetMode) -> Iterator[tuple[Setup, LocalCollec
     with closing(made) as envs:
         space = flat_space(envs.single_observation_space)
         setup = Setup(spec, space, envs.single_action_space)
-        size = ActorCritic.build(setup).memory_size
         masked = spec.agent.action_masks
         yield (
             setup,
-            LocalCollector(envs, seed=1, device="cpu", memory_size=size, masked=masked),
+            LocalCollector(envs, seed=1, device="cpu", masked=masked),
         )
 
 

@@ -10,12 +10,14 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.collect.rollout import Collector, Episode, LocalCollector
+from rl_orch.rl.collect.collector import Episode
+from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance, gae
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
 from rl_orch.rl.learn.on_policy import Rollouts
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Decision, PolicyInput, Setup
 from rl_orch.spec.model import Spec
@@ -163,7 +165,7 @@ def test_episodes_are_told_with_the_step_at_which_they_ended(mode: AutoresetMode
 
 
 def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> None:
-    collector: Collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=9)
+    collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=9)
     batch = collector.collect(Still(), 3)
     collector.collect(Still(), 3)
     assert rows(batch, "observations") == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]
@@ -173,7 +175,7 @@ def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> No
 def test_a_reward_that_is_not_a_number_is_named_with_its_step() -> None:
     collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=5, poison=3)
     with pytest.raises(Diverged, match="non-finite reward at step 6, copy 0: nan"):
-        collector.collect(Still(), 8)
+        FiniteNumbers(8).collected(collector.collect(Still(), 8), collector.env_steps)
 
 
 def test_an_environment_without_final_observations_is_refused(

@@ -298,7 +298,7 @@ def test_nothing_is_learned_and_actions_are_uniform_until_learning_starts() -> N
     metrics = learner.update(a_batch(learner, 32))
     assert {*learner.METRICS, "charts/learning_rate"} == {*metrics}
     assert not same(before, policy_tensors(learner.policy))
-    assert learner.behaviour is learner.actor
+    assert not learner.behaviour.random
 
 
 def test_actions_are_in_the_unit_box_and_stretched_for_the_environment() -> None:

@@ -39,13 +39,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.critic_learner import (
     CriticLearner,
     least,
     mean_errors,
     squared_errors,
 )
-from rl_orch.rl.learn.engine import CriticUpdates
+from rl_orch.rl.learn.engine import CriticUpdates, engine_for
 from rl_orch.rl.learn.off_policy import Drawn
 from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.precision import compiled
@@ -150,6 +151,30 @@ class StateDependentNoise(ActorWrapper):
         return self._matrices
 
 
+class SoftExploration(NoisyActions):
+    """Uniform actions while `random`; then the policy's own, by option with gSDE."""
+
+    def __init__(self, actor: Actor, sde: StateDependentNoise | None) -> None:
+        super().__init__(actor)
+        self._sde = sde
+
+    def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
+        """Actions (N, *shape) in [-1, 1]."""
+        if self._sde is None or self.random:
+            return super().decide(seen, generator)
+        return self._sde.decide(seen, generator)
+
+    def explore(self, *, random: bool) -> None:
+        """Act so in the next rollout, with new noise."""
+        self.random = random
+        if self._sde is not None:
+            self._sde.renew()
+
+    def load_state(self, state: StateTree) -> None:
+        """Explore as much from here on, with new noise."""
+        self.explore(random=state.document["random"])
+
+
 class Temperature(nn.Module):
     """log alpha; it starts at 0."""
 
@@ -173,6 +198,15 @@ class SAC(CriticLearner[SquashedPolicy]):
         "losses/grad_norm",
     )
 
+    behaviour: SoftExploration
+
+    @staticmethod
+    def build_behaviour(policy: SquashedPolicy, setup: Setup) -> SoftExploration:
+        """The policy in the spec's engine, or in torch with gSDE."""
+        options = setup.spec.train
+        sde = StateDependentNoise(policy, options.sde_sample_freq) if options.use_sde else None
+        return SoftExploration(engine_for(setup).actor(policy), sde)
+
     def __init__(self, policy: SquashedPolicy, setup: Setup) -> None:
         super().__init__(policy, setup)
         options = self.options
@@ -188,9 +222,7 @@ class SAC(CriticLearner[SquashedPolicy]):
             if options.target_entropy == "auto"
             else options.target_entropy
         )
-        self._uniform = NoisyActions(self.actor)
-        self._uniform.random = True
-        self._sde = StateDependentNoise(policy, options.sde_sample_freq)
+        self.behaviour = self.build_behaviour(policy, setup)
         self.explore()
 
     @property
@@ -202,9 +234,7 @@ class SAC(CriticLearner[SquashedPolicy]):
 
     def explore(self) -> None:
         """Uniform actions before learning begins; then the policy's own, with new noise."""
-        self._sde.renew()
-        learned: Actor = self._sde if self.options.use_sde else self.actor
-        self.behaviour = self._uniform if self.warming_up else learned
+        self.behaviour.explore(random=self.warming_up)
 
     def improve(self, sample: Sample) -> Tensor:
         """One step of critics, policy, temperature and slow copies (algorithm 1)."""

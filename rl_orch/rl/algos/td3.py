@@ -35,7 +35,7 @@ from rl_orch.rl.learn.critic_learner import (
     mean_errors,
     squared_errors,
 )
-from rl_orch.rl.learn.engine import CriticUpdates
+from rl_orch.rl.learn.engine import CriticUpdates, engine_for
 from rl_orch.rl.learn.off_policy import Drawn
 from rl_orch.rl.learn.optimizer import Target
 from rl_orch.rl.learn.precision import compiled
@@ -104,6 +104,11 @@ class TD3(CriticLearner[DeterministicPolicy]):
 
     behaviour: NoisyActions
 
+    @staticmethod
+    def build_behaviour(policy: DeterministicPolicy, setup: Setup) -> NoisyActions:
+        """The policy in the spec's engine, and noise."""
+        return NoisyActions(engine_for(setup).actor(policy), setup.spec.train.action_noise)
+
     def __init__(self, policy: DeterministicPolicy, setup: Setup) -> None:
         super().__init__(policy, setup)
         options = self.options
@@ -113,7 +118,7 @@ class TD3(CriticLearner[DeterministicPolicy]):
         self.act = compiled(policy.actor.forward, options)
         self.target_act = compiled(self.target_policy.module.forward, options)
         self.judge = compiled(self.judges.q1, options)
-        self.behaviour = NoisyActions(self.actor, options.action_noise)
+        self.behaviour = self.build_behaviour(policy, setup)
         # Of the last update that moved the policy; reported until the next one does.
         self._actor_loss = torch.zeros((), device=policy.device)
         self.explore()

@@ -2,20 +2,21 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from rl_orch.rl.collect.rollout import Episode, LocalCollector, named, unnamed
-from rl_orch.rl.data.batch import ARRAY_FIELDS, Batch
+from rl_orch.rl.collect.collector import Episode, Weights
+from rl_orch.rl.collect.rollout import LocalCollector, local
+from rl_orch.rl.data.batch import Batch, batch_of, batch_state
 from rl_orch.rl.data.state import StateTree
+from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.learn.on_policy import Rollouts
+from rl_orch.rl.learn.policy_copy import PolicyCopy
 from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
+from rl_orch.rl.policies.policy import Actor, Setup, Traced, untraced
+from rl_orch.spec.model import Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +28,14 @@ class _Collected:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCopy:
-    """A policy in training, a copy of it, and who decides for the copy."""
-
-    policy: PolicyModule
-    copy: PolicyModule
-    actor: Actor
-
-
-def overlapped(
-    collector: LocalCollector, setup: Setup, policy: PolicyModule
-) -> "OverlappedCollector":
-    """A collector that works ahead, by a copy of the policy that the setup describes."""
-    copy, engine = algorithm(setup.spec.agent.algorithm).build_policy(setup), engine_for(setup)
-    assert isinstance(copy, ActorCritic)
-    rollouts = Rollouts(copy, setup.spec, engine.assessor(copy))
-    return OverlappedCollector(collector, PolicyCopy(policy, copy, engine.actor(copy)), rollouts)
+def overlapped(spec: Spec, method: Method, traced: Traced = untraced) -> "OverlappedCollector":
+    """A collector that works ahead, by a copy of the policy that the spec describes."""
+    inner = local(spec, method, traced)
+    setup = Setup(spec, inner.observation_space, inner.action_space)
+    copy = PolicyCopy.build(setup)
+    assert isinstance(copy.policy, ActorCritic)
+    rollouts = Rollouts(copy.policy, spec, engine_for(setup).assessor(copy.policy))
+    return OverlappedCollector(inner, copy, rollouts)
 
 
 class OverlappedCollector:
@@ -58,18 +50,18 @@ class OverlappedCollector:
     def __init__(self, collector: LocalCollector, copy: PolicyCopy, rollouts: Rollouts) -> None:
         """`rollouts` are those of the copy."""
         self.env_steps = collector.env_steps
+        self.observation_space = collector.observation_space
+        self.action_space = collector.action_space
         self._collector, self._copy, self._rollouts = collector, copy, rollouts
-        self._threads = torch.get_num_threads()
-        self._thread = ThreadPoolExecutor(1, "collector", torch.set_num_threads, (self._threads,))
         self._next: Future[_Collected] | None = None
         self._episodes: list[Episode] = []
 
-    def collect(self, actor: Actor, n: int) -> Batch:
+    def collect(self, actor: Actor, n: int, weights: Weights) -> Batch:
         """The rollout that was begun last time; the next one is begun. See `Collector`."""
         if self._next is None:
-            self._next = self._begun(n)
+            self._next = self._begun(n, weights)
         ahead = self._next.result()
-        self._next = self._begun(n)
+        self._next = self._begun(n, weights)
         self.env_steps += ahead.steps
         self._episodes += ahead.episodes
         return ahead.batch
@@ -88,10 +80,10 @@ class OverlappedCollector:
             return whole
         document = {
             "env_steps": inner.document["env_steps"],
-            "columns": [name for name in ARRAY_FIELDS if getattr(ahead.batch, name) is not None],
             "episodes": [asdict(episode) for episode in ahead.episodes],
         }
-        return whole | StateTree.joined({"ahead": StateTree(_apart(ahead.batch), document)})
+        rollout = batch_state(ahead.batch) | StateTree({}, document)
+        return whole | StateTree.joined({"ahead": rollout})
 
     def load_state(self, state: StateTree) -> bool:
         """Go on from a state; whether episodes had to begin anew."""
@@ -102,8 +94,7 @@ class OverlappedCollector:
         if ahead.document:
             episodes = [Episode(**episode) for episode in ahead.document["episodes"]]
             self._next = Future()
-            batch = _whole(ahead)
-            self._next.set_result(_Collected(batch, episodes, steps - self.env_steps))
+            self._next.set_result(_Collected(batch_of(ahead), episodes, steps - self.env_steps))
         return begun_anew
 
     def close(self) -> None:
@@ -111,9 +102,14 @@ class OverlappedCollector:
         self._thread.shutdown(wait=True)
         self._collector.close()
 
-    def _begun(self, n: int) -> "Future[_Collected]":
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        threads = torch.get_num_threads()
+        return ThreadPoolExecutor(1, "collector", torch.set_num_threads, (threads,))
+
+    def _begun(self, n: int, weights: Weights) -> "Future[_Collected]":
         """A rollout by the present policy. Nothing is being collected when this is called."""
-        self._copy.copy.load_state_dict(self._copy.policy.state_dict())
+        self._copy.load_state(weights())
         return self._thread.submit(self._collected, n)
 
     def _collected(self, n: int) -> _Collected:
@@ -124,19 +120,3 @@ class OverlappedCollector:
         return _Collected(
             batch.with_extras(log_probs=log_probs), self._collector.drain_episodes(), steps
         )
-
-
-def _apart(batch: Batch) -> dict[str, NDArray[Any]]:
-    """The columns of a batch with names for a snapshot; copies."""
-    fields = {name: getattr(batch, name) for name in ARRAY_FIELDS}
-    columns = {name: column for name, column in fields.items() if column is not None}
-    columns |= {f"extras/{name}": column for name, column in batch.extras.items()}
-    return dict(entry for name, column in columns.items() for entry in named(name, column))
-
-
-def _whole(state: StateTree) -> Batch:
-    """The batch that `_apart` took apart."""
-    extras = {name: np.array(tensor) for name, tensor in state.under("extras").tensors.items()}
-    names = state.document["columns"]
-    columns: dict[str, Any] = {name: unnamed(name, state.tensors) for name in names}
-    return Batch(**columns, extras=extras)

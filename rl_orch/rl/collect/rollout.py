@@ -1,11 +1,7 @@
-"""Collecting experience: the `Collector` seam, and `LocalCollector` over a vector environment.
+"""`LocalCollector`: experience from a vector environment of this process."""
 
-What is worked out from experience (values, log-probabilities, returns) is the learners' business.
-"""
-
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,44 +9,22 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rl_orch.errors import BadInput, Diverged
-from rl_orch.rl.data.batch import Batch, Column, mapped, rows_of
+from rl_orch.errors import BadInput
+from rl_orch.rl.collect.collector import Episode, Weights
+from rl_orch.rl.data.batch import Batch, Column, mapped, named, rows_of, unnamed
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import final_masks, masks_in
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
-from rl_orch.rl.envs.state.capture import capture, restore
-from rl_orch.rl.learn.engine import Stepper
-from rl_orch.rl.policies.policy import Actor, PolicyInput
+from rl_orch.rl.envs.state.capture import Method, capture, restore
+from rl_orch.rl.learn.engine import Stepper, engine_for
+from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, Traced, untraced, usable_device
 from rl_orch.rl.streams import Stream, derive
+from rl_orch.spec.model import Spec
 
 Finals: TypeAlias = dict[tuple[int, int], Any]
 """The final observations of episodes, by (step, copy)."""
-
-
-class Collector(Protocol):
-    """A source of experience."""
-
-    def collect(self, actor: Actor, n: int) -> Batch:
-        """`n` steps of every environment copy.
-
-        Rows are ordered by copy, then time: the first `n` are those of copy 0. Where an episode
-        ended, `next_observations` has its last observation. Extras: `valid`, false for rows in
-        which a copy only reset itself; `first`, where an episode begins; `masks` and `next_masks`
-        if actions are masked; `memories` and `next_memories`, before and after the row, if the
-        actor remembers.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """A finished episode; `step` counts the environment steps of all copies up to its end."""
-
-    step: int
-    env: int
-    ret: float
-    length: int
 
 
 class _Columns:
@@ -75,6 +49,20 @@ class _Columns:
         self.next_masks = np.empty((*rows, choices), np.bool_) if choices else None
 
 
+def local(spec: Spec, method: Method, traced: Traced = untraced) -> "LocalCollector":
+    """The collector of this process, with new environments."""
+    envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
+    setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+    return LocalCollector(
+        envs,
+        seed=spec.env.seed,
+        device=usable_device(spec.resources.device),
+        masked=spec.agent.action_masks,
+        stepper=engine_for(setup).stepper(envs, traced),
+        traced=traced,
+    )
+
+
 class LocalCollector:
     """Steps a vector environment of this process; handles both ways of resetting episodes.
 
@@ -88,28 +76,31 @@ class LocalCollector:
         *,
         seed: int,
         device: torch.device | str,
-        memory_size: int = 0,
         masked: bool = False,
         stepper: Stepper | None = None,
+        traced: Traced = untraced,
     ) -> None:
         copies = envs.num_envs
         self.env_steps = 0
         self.generator = torch.Generator(device).manual_seed(derive(seed, Stream.ACTIONS))
         self._envs = envs
         self._space = envs.single_observation_space
+        self.observation_space = flat_space(self._space)
+        self.action_space = envs.single_action_space
         self._resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
         self._masked = masked
         self._choices = sum(choices_of(envs.single_action_space))
         self._ended = np.zeros(copies, np.bool_)
         self._returns = np.zeros(copies, np.float64)
         self._lengths = np.zeros(copies, np.int64)
-        self._memory = np.zeros((copies, memory_size), np.float32) if memory_size else None
+        self._memory: NDArray[np.float32] | None = None
         self._observations: Column
         self._first: NDArray[np.bool_]
         self._masks: NDArray[np.bool_] | None
         self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
-        self._stepper = stepper
+        self._traced, self._step = traced, traced("env", envs.step)
+        self._run = None if stepper is None else traced("together", stepper.run)
         self._episodes: list[Episode] = []
 
     def state(self) -> StateTree:
@@ -146,8 +137,7 @@ class LocalCollector:
         self._lengths = tensors["lengths"].copy()
         # Snapshots of earlier releases do not say where episodes begin.
         self._first = np.array(tensors.get("first", self._lengths == 0))
-        if self._memory is not None:
-            self._memory = tensors["memory"].copy()
+        self._memory = tensors["memory"].copy() if "memory" in tensors else None
         if self._masks is not None:
             self._masks = tensors["masks"].copy()
         if begun is not None:
@@ -155,9 +145,11 @@ class LocalCollector:
             self._begin(begun)
         return begun is not None
 
-    def collect(self, actor: Actor, n: int) -> Batch:
+    def collect(self, actor: Actor, n: int, weights: Weights | None = None) -> Batch:
         """`n` steps of every copy; see `Collector`."""
         columns = self._columns
+        if self._memory is None and actor.memory_size:
+            self._memory = np.zeros((self._envs.num_envs, actor.memory_size), np.float32)
         if columns is None or len(columns.rewards) != n:
             memory = 0 if self._memory is None else self._memory.shape[1]
             choices = 0 if self._masks is None else self._masks.shape[1]
@@ -167,7 +159,6 @@ class LocalCollector:
         if finals is None:
             finals = self._step_through(actor, columns)
         valid = self._valid(columns)
-        self._refuse_non_finite(columns, valid, finals)
         self._account_for_episodes(columns, valid)
         return self._batch(columns, valid, finals)
 
@@ -192,6 +183,7 @@ class LocalCollector:
         finals: Finals = {}
         observations, memory = self._observations, self._memory
         first, ended = self._first, self._ended
+        decide, to_env = (self._traced("policy", f) for f in (actor.decide, actor.to_env))
         for t in range(len(columns.rewards)):
             # Copied before the step: the environment may reuse the memory of its observations.
             _put(columns.observations, t, observations)
@@ -199,11 +191,9 @@ class LocalCollector:
             if columns.memories is not None:
                 columns.memories[t] = memory
             shown = PolicyInput(rows_of(columns.observations, t), first, memory, self._masks)
-            decision = actor.decide(shown, self.generator)
+            decision = decide(shown, self.generator)
             columns.actions[t], memory = decision.actions, decision.memory
-            raw, rewards, terminated, truncated, infos = self._envs.step(
-                actor.to_env(decision.actions)
-            )
+            raw, rewards, terminated, truncated, infos = self._step(to_env(decision.actions))
             observations = flatten_observation(self._space, raw)
             columns.rewards[t] = rewards
             columns.terminated[t] = terminated
@@ -226,10 +216,10 @@ class LocalCollector:
 
     def _in_one_call(self, actor: Actor, columns: _Columns) -> Finals | None:
         """As `_step_through`, by the stepper; None where there is none for the actor."""
-        if self._stepper is None:
+        if self._run is None:
             return None
         _put(columns.observations, 0, self._observations)
-        last = self._stepper.run(actor, columns, self.generator)
+        last = self._run(actor, columns, self.generator)
         if last is None:
             return None
         dones = columns.terminated | columns.truncated
@@ -276,22 +266,6 @@ class LocalCollector:
             self._ended = dones[-1]
             columns.rewards[~valid] = 0.0
         return valid
-
-    def _refuse_non_finite(
-        self, columns: _Columns, valid: NDArray[np.bool_], finals: Finals
-    ) -> None:
-        """Raise on the first observation or reward that no policy could learn from."""
-
-        def step(t: int) -> int:
-            return self.env_steps + int(valid[:t].sum())
-
-        for what, (t, env, *_), values in _non_finite("observation", columns.observations):
-            raise _refusal(what, step(t), env, values[t, env])
-        for what, (t, env), values in _non_finite("reward", columns.rewards):
-            raise _refusal(what, step(t + 1), env, values[t, env])
-        for (t, env), final in finals.items():
-            for what, _, values in _non_finite("final observation", final):
-                raise _refusal(what, step(t + 1), env, values)
 
     def _account_for_episodes(self, columns: _Columns, valid: NDArray[np.bool_]) -> None:
         """Count the steps, and add up the episodes that ended within these columns."""
@@ -350,25 +324,6 @@ def _put(column: Column, row: int, value: Any) -> None:
         column[row] = value
 
 
-def named(name: str, column: Column) -> list[tuple[str, NDArray[Any]]]:
-    """The arrays of a column with names for a snapshot; copies."""
-    if isinstance(column, Mapping):
-        return [entry for key in column for entry in named(f"{name}/{key}", column[key])]
-    return [(name, np.array(column))]
-
-
-def unnamed(name: str, tensors: Mapping[str, NDArray[Any]]) -> Column:
-    """The column that `named` took apart."""
-    if name in tensors:
-        return tensors[name].copy()
-    prefix = f"{name}/"
-    return {
-        key.removeprefix(prefix): tensor.copy()
-        for key, tensor in tensors.items()
-        if key.startswith(prefix)
-    }
-
-
 def _by_copy(column: NDArray[Any]) -> NDArray[Any]:
     """(n, N, ...) → (N · n, ...), a copy: the first n rows are those of copy 0."""
     return column.swapaxes(0, 1).copy(order="C").reshape(-1, *column.shape[2:])
@@ -378,21 +333,3 @@ def _where(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """The (step, copy) of all that are set, in order."""
     steps, copies = flags.nonzero()
     return [*zip(steps.tolist(), copies.tolist(), strict=True)]
-
-
-def _non_finite(what: str, column: Any) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """The arrays of a column that have numbers which are not finite: what to call each, and the
-    place (step, copy) of the first in it, and the whole array."""
-    if isinstance(column, Mapping):
-        for name, part in column.items():
-            yield from _non_finite(f"{what} {name!r}", part)
-    elif column.dtype.kind == "f":
-        finite = np.isfinite(column)
-        if not finite.all():
-            yield what, tuple(np.argwhere(~finite)[0].tolist()), column
-
-
-def _refusal(what: str, step: int, copy: int, value: Any) -> Diverged:
-    return Diverged(
-        f"the environment gave a non-finite {what} at step {step}, copy {copy}: {value}"
-    )

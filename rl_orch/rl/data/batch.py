@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_orch.rl.data.state import StateTree
+
 Array: TypeAlias = NDArray[Any] | torch.Tensor
 Column: TypeAlias = "Array | Mapping[str, Column]"
 Infos: TypeAlias = Sequence[Any] | Mapping[str, Sequence[Any]]
@@ -203,3 +205,39 @@ def _concatenated(name: str, arrays: Sequence[Any]) -> Array:
     if device is None:
         return np.concatenate(arrays)
     return torch.cat([torch.as_tensor(array, device=device) for array in arrays])
+
+
+def batch_state(batch: Batch) -> StateTree:
+    """The columns of a batch as a state, but for infos; copies."""
+    columns = {name: getattr(batch, name) for name in ARRAY_FIELDS}
+    columns = {name: column for name, column in columns.items() if column is not None}
+    extras = {f"extras/{name}": column for name, column in batch.extras.items()}
+    arrays = [entry for name, c in (columns | extras).items() for entry in named(name, c)]
+    return StateTree(dict(arrays), {"columns": [*columns]})
+
+
+def batch_of(state: StateTree) -> Batch:
+    """The batch that `batch_state` took apart."""
+    extras = {name: np.array(tensor) for name, tensor in state.under("extras").tensors.items()}
+    names = state.document["columns"]
+    columns: dict[str, Any] = {name: unnamed(name, state.tensors) for name in names}
+    return Batch(**columns, extras=extras)
+
+
+def named(name: str, column: Column) -> list[tuple[str, NDArray[Any]]]:
+    """The arrays of a column with names for a snapshot; copies."""
+    if isinstance(column, Mapping):
+        return [entry for key in column for entry in named(f"{name}/{key}", column[key])]
+    return [(name, np.array(column))]
+
+
+def unnamed(name: str, tensors: Mapping[str, NDArray[Any]]) -> Column:
+    """The column that `named` took apart."""
+    if name in tensors:
+        return tensors[name].copy()
+    prefix = f"{name}/"
+    return {
+        key.removeprefix(prefix): tensor.copy()
+        for key, tensor in tensors.items()
+        if key.startswith(prefix)
+    }

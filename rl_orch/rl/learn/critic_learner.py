@@ -32,7 +32,6 @@ class CriticLearner(ReplayLearner[P]):
     def __init__(self, policy: P, setup: Setup) -> None:
         super().__init__(policy, setup)
         engine = engine_for(setup)
-        self.actor = engine.actor(policy)
         self.critics = TwinCritics.build(policy, setup)
         self.target_critics = Target(self.critics)
         self.optimizers = {

@@ -21,7 +21,7 @@ from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.learn.precision import compiled, precision
 from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.policies.policy import Actor, Setup
 from rl_orch.spec.model import Spec
 
 
@@ -45,10 +45,15 @@ class PolicyLearner(ABC):
     build_policy = staticmethod(ActorCritic.build)
     replay = None
 
+    @staticmethod
+    def build_behaviour(policy: ActorCritic, setup: Setup) -> Actor:
+        """The policy in the spec's engine: it samples, which is exploration enough."""
+        return engine_for(setup).actor(policy)
+
     def __init__(self, policy: ActorCritic, setup: Setup) -> None:
         spec, engine = setup.spec, engine_for(setup)
         self.policy = policy
-        self.behaviour = engine.actor(policy)
+        self.behaviour = self.build_behaviour(policy, setup)
         self.options = spec.train
         self.env_steps = 0
         self.rollouts = Rollouts(policy, spec, engine.assessor(policy))

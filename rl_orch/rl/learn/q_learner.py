@@ -27,10 +27,15 @@ class QLearner(ReplayLearner[QNetwork]):
 
     behaviour: EpsilonGreedy
 
+    @staticmethod
+    def build_behaviour(policy: QNetwork, setup: Setup) -> EpsilonGreedy:
+        """The greedy policy in the spec's engine, and random actions."""
+        return EpsilonGreedy(engine_for(setup).actor(policy), policy.network.choices)
+
     def __init__(self, policy: QNetwork, setup: Setup) -> None:
         super().__init__(policy, setup)
         engine = engine_for(setup)
-        self.behaviour = EpsilonGreedy(engine.actor(policy), policy.network.choices)
+        self.behaviour = self.build_behaviour(policy, setup)
         self._target = Target(policy.network)
         self._followed = 0
         self._optimizer = build_optimizer(policy.network, self.options)

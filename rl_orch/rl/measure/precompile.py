@@ -5,6 +5,7 @@ Rollouts in one call are left out: whoever trains begins with those, and compile
 
 from contextlib import closing
 
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
 
@@ -17,10 +18,11 @@ MOST_STEPS = 100
 
 def compile_updates(spec: Spec) -> None:
     """Compile the kernels of a spec's updates; nothing but compiled code is left."""
-    with closing(Training(miniature(spec), NullRecorder())) as training:
+    with closing(Training(miniature(spec), NullRecorder(), observers=())) as training:
         for _ in range(MOST_STEPS):
             # The policy itself decides in torch, which compiles nothing.
-            if training.learner.update(training.collector.collect(training.policy, ROWS)):
+            batch = training.collector.collect(training.policy, ROWS, StateTree)
+            if training.learner.update(batch):
                 return
 
 
@@ -32,6 +34,7 @@ def miniature(spec: Spec) -> Spec:
             "env.num_envs": 1,
             "rollout.steps": ROWS,
             "rollout.overlap": False,
+            "rollout.collector": "local",
             "train.batch_size": ROWS,
             "train.learning_starts": 1,
             "train.update_epochs": 1,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput
 from rl_orch.spec.groups import TrainGroup
 
@@ -29,6 +30,13 @@ class ActorWrapper:
         """As the policy does."""
         return self.actor.to_env(actions)
 
+    def state(self) -> StateTree:
+        """How it explores now, besides what options say."""
+        return StateTree()
+
+    def load_state(self, state: StateTree) -> None:
+        """Explore from here on as `state` told."""
+
 
 class EpsilonGreedy(ActorWrapper):
     """The policy's best action, but with probability `epsilon` any allowed one, each as likely."""
@@ -37,6 +45,14 @@ class EpsilonGreedy(ActorWrapper):
         super().__init__(actor)
         self.epsilon = 1.0
         self._choices = choices
+
+    def state(self) -> StateTree:
+        """The share of random actions."""
+        return StateTree({}, {"epsilon": self.epsilon})
+
+    def load_state(self, state: StateTree) -> None:
+        """Take as many random actions from here on."""
+        self.epsilon = float(state.document["epsilon"])
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N,), counted from 0."""
@@ -71,6 +87,14 @@ class NoisyActions(ActorWrapper):
         super().__init__(actor)
         self.random = False
         self.deviation = deviation
+
+    def state(self) -> StateTree:
+        """Whether actions are random, and the noise of those that are not."""
+        return StateTree({}, {"random": self.random, "deviation": self.deviation})
+
+    def load_state(self, state: StateTree) -> None:
+        """Explore as much from here on."""
+        self.random, self.deviation = state.document["random"], state.document["deviation"]
 
     def decide(self, seen: PolicyInput, generator: torch.Generator | None) -> Decision:
         """Actions (N, *shape) in [-1, 1]."""

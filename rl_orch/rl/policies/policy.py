@@ -29,6 +29,9 @@ Inputs: TypeAlias = Tensor | dict[str, Tensor]
 Allocate: TypeAlias = Callable[[str, tuple[int, ...], DTypeLike], NDArray[Any]]
 """Makes a large array of zeros, by name, shape and type."""
 
+Traced: TypeAlias = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+"""Gives a function to be called in place of a part's own, so that an observer hears of it."""
+
 TENSOR_PREFIX = "policies/default/"
 """Where the tensors of the one policy stand in a snapshot; single-agent runs call it default."""
 
@@ -36,6 +39,11 @@ TENSOR_PREFIX = "policies/default/"
 def in_memory(_name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Zeros in memory, which the operating system hands out as they are first written."""
     return np.zeros(shape, dtype)
+
+
+def untraced(_part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself."""
+    return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,7 @@ class Setup:
     observation_space: Space[Any]
     action_space: Space[Any]
     allocate: Allocate = in_memory
+    traced: Traced = untraced
 
 
 @dataclass(frozen=True, slots=True)
