@@ -8,10 +8,12 @@ every other module to that.
 """
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 from pkgutil import walk_packages
 from typing import Any
 
@@ -19,9 +21,11 @@ from rl_orch.errors import BadInput
 
 KINDS = {
     "algorithms": "rl_orch.rl.learn.learner.Algorithm",
-    "collectors": "a callable (spec, method) -> rl_orch.rl.collect.collector.Collector",
+    "collectors": "a callable (spec, method, traced) -> rl_orch.rl.collect.collector.Collector",
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
+    "engines": "rl_orch.rl.learn.engine.Engine",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
+    "observers": "a callable (spec) -> rl_orch.rl.observe.Observer",
     "runners": "rl_orch.core.ports.Runner",
     "trackers": "rl_orch.io.trackers.pump.Tracker",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
@@ -34,7 +38,6 @@ PARTS = {
     "group summary": "rl_orch.cli.views.group_summary",
     "job kinds": "rl_orch.core.jobs.kinds",
     "kernel compiler": "rl_orch.rl.jit",
-    "kernel engine": "rl_orch.rl.kernels.engine",
     "kernel layers": "rl_orch.rl.kernels.precompile",
     "metric index": "rl_orch.io.metrics.index",
     "native dynamics": "rl_orch.rl.envs.native.dynamics",
@@ -81,14 +84,23 @@ PRELOADED = (
 """What the program `train` loads, but not itself: it is run as the main module."""
 
 
+_PROVIDED: dict[tuple[str, str], Any] = {}
+
+
 def names(kind: str) -> list[str]:
     """The names that can be loaded, ours and those of installed packages."""
-    return sorted(entry.name for entry in entry_points(group=f"rl_orch.{kind}"))
+    installed = {entry.name for entry in entry_points(group=f"rl_orch.{kind}")}
+    return sorted(installed | {name for known, name in _PROVIDED if known == kind})
 
 
 def load(kind: str, name: str) -> Any:
     """The object that a plugin of that name provides; importing it happens here and not before."""
-    for entry in entry_points(group=f"rl_orch.{kind}", name=name):
+    if (kind, name) in _PROVIDED:
+        return _PROVIDED[kind, name]
+    group = f"rl_orch.{kind}"
+    # Looking takes as long as making a small training: what was found once is there still.
+    known_entry = _installed(tuple(sys.path)).get((group, name))
+    for entry in [known_entry] if known_entry else entry_points(group=group, name=name):
         return entry.load()
     known = names(kind)
     near = difflib.get_close_matches(name, known, n=1)
@@ -96,6 +108,26 @@ def load(kind: str, name: str) -> Any:
         f"no plugin {name!r} of kind {kind}; installed: {', '.join(known) or 'none'}",
         hint=f"Did you mean {near[0]!r}?" if near else None,
     )
+
+
+@cache
+def _installed(_path: tuple[str, ...]) -> dict[tuple[str, str], EntryPoint]:
+    """The entry points of our kinds, by group and name, as a search path has them."""
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for entry in (entry for distribution in distributions() for entry in distribution.entry_points):
+        if entry.group.startswith("rl_orch."):
+            found.setdefault((entry.group, entry.name), entry)
+    return found
+
+
+@contextmanager
+def provided(kind: str, name: str, plugin: Any) -> Iterator[None]:
+    """Let a plugin that is not installed be found in this process, for a while."""
+    _PROVIDED[kind, name] = plugin
+    try:
+        yield
+    finally:
+        del _PROVIDED[kind, name]
 
 
 def part(name: str) -> Any:

@@ -13,7 +13,7 @@ from rl_orch.rl.data.batch import Batch, batch_of, batch_state
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import space_json
 from rl_orch.rl.learn.policy_copy import PolicyCopy
-from rl_orch.rl.policies.policy import Actor, Setup
+from rl_orch.rl.policies.policy import Actor, Setup, Traced, untraced
 from rl_orch.rl.seeding import seed_all
 from rl_orch.spec.model import Spec
 
@@ -71,7 +71,9 @@ class CollectorProcess:
         self._connection.send((number, verb, given))
         return self._connection.recv()
 
-    def make(self, spec: Spec, method: str = "captured") -> "DistantCollector":
+    def make(
+        self, spec: Spec, method: str = "captured", traced: Traced = untraced
+    ) -> "DistantCollector":
         self._made += 1
         there = spec.changed({"rollout.collector": "local"}).model_dump(mode="json")
         spaces = self.ask(self._made, "make", (there, method))

@@ -1,7 +1,6 @@
 """The choice of engine and backend where a spec leaves them open: kernels where they can."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 from rl_orch.errors import BadInput
 from rl_orch.rl.envs.leaves import Leaf
@@ -24,11 +23,11 @@ def why_not(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> str | None:
     return None
 
 
-def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> Literal["kernels", "torch"]:
+def engine_of(spec: Spec, leaves: Mapping[str, Leaf], actions: str) -> str:
     """The engine of a training; `BadInput` if the spec insists on impossible kernels."""
     asked = spec.train.engine
-    if asked == "torch":
-        return "torch"
+    if asked not in ("auto", "kernels"):
+        return asked
     reason = why_not(spec, leaves, actions)
     if reason is None and (asked == "kernels" or not engine.too_wide(spec)):
         return "kernels"

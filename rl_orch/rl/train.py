@@ -23,13 +23,16 @@ from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.learner import Learner, Reconfigurable, build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
+from rl_orch.rl.observe import Observer, Observers, Phase, observers_of
 from rl_orch.rl.policies.policy import (
     POLICY,
     Allocate,
     Setup,
+    Traced,
     in_memory,
     load_module,
     module_state,
+    untraced,
 )
 from rl_orch.rl.replay.buffer import LogSegment, segments_in
 from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
@@ -157,13 +160,17 @@ class Training(Trainer):
         pure_reset: bool = True,
         allocate: Allocate = in_memory,
         clock: Callable[[], float] = COMPILING.training_clock,
+        observers: Sequence[Observer] | None = None,
+        traced: Traced = untraced,
     ) -> None:
+        """Without `observers`, those that the spec names, and the finite checks."""
         self._spec = spec
+        self._observers = Observers(observers_of(spec) if observers is None else observers)
         self._recorder = recorder
         self._clock = clock
-        self.collector = build_collector(spec, method)
+        self.collector = build_collector(spec, method, traced)
         spaces = (self.collector.observation_space, self.collector.action_space)
-        setup = Setup(spec, *spaces, allocate)
+        setup = Setup(spec, *spaces, allocate, traced)
         engine = engine_for(setup)
         if engine.has_threads:
             torch.set_num_threads(1)
@@ -243,11 +250,16 @@ class Training(Trainer):
 
     def train_step(self) -> dict[str, float]:
         """Collect once and let the learner learn from it."""
-        began, before = self._clock(), self.env_steps
-        batch = self.collector.collect(
-            self.learner.behaviour, self._spec.rollout.steps, self._weights
-        )
+        began, before, heard = self._clock(), self.env_steps, self._observers
+        self._begin("collect")
+        steps = self._spec.rollout.steps
+        batch = self.collector.collect(self.learner.behaviour, steps, self._weights)
+        for hear in heard.collected:
+            hear(batch, self.env_steps)
+        self._begin("update")
         metrics = self.learner.update(batch)
+        for hear in heard.updated:
+            hear(metrics, self.env_steps)
         # Only now: actions, log-probabilities and the update must see one normalisation.
         if self._spec.obs.normalize != "none":
             valid = on_host(batch.column("valid"))
@@ -267,6 +279,7 @@ class Training(Trainer):
     def eval_step(self) -> dict[str, float]:
         """Evaluate the policy as it is; save it with the report, and hold it against the gate."""
         options = self._spec.eval
+        self._begin("evaluate")
         report = self._evaluator.evaluate(
             self.actor,
             episodes=options.episodes,
@@ -274,6 +287,8 @@ class Training(Trainer):
             deterministic=options.deterministic,
             step=self.env_steps,
         )
+        for hear in self._observers.evaluated:
+            hear(report, self.env_steps)
         mean = report.summary.mean
         tags = {
             "summary": report.summary.model_dump(mode="json"),
@@ -310,9 +325,6 @@ class Training(Trainer):
         self._evaluator.close()
         self.collector.close()
 
-    def _weights(self) -> StateTree:
-        return behaviour_state(self.learner)
-
     def _apply(self, change: LiveChange) -> None:
         """Go on by other options, with other weights."""
         if change.options:
@@ -324,6 +336,13 @@ class Training(Trainer):
         for load in change.loads:
             if (told := load(self.learner)) is not None:
                 self._emit(EventKind.STATE, "load", told["digest"], tags=told)
+
+    def _begin(self, phase: Phase) -> None:
+        for hear in self._observers.before:
+            hear(phase, self.env_steps)
+
+    def _weights(self) -> StateTree:
+        return behaviour_state(self.learner)
 
     def _hand_over(self, least_bytes: int) -> None:
         """Give new experience to the recorder, once there is more of it than that."""
@@ -375,12 +394,15 @@ class Training(Trainer):
         """Save once a step: a snapshot without a report never takes the place of one with it."""
         if report is None and self._saved_at == self.env_steps:
             return
+        self._begin("save")
         snapshot = self.snapshot()
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
             self._recorder.mark_inexact(why, step=self.env_steps)
         self._recorder.save(snapshot, report)
         self._saved_at = self.env_steps
+        for hear in self._observers.saved:
+            hear(snapshot, self.env_steps)
 
     def _emit(
         self,

@@ -99,7 +99,7 @@ def take(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
     """Make the learner go on with what fits; a BadInput with all that does not, unless that is
     allowed. Its counters and generators stay its own."""
     fitted = fit(learner, start, spec)
-    refuse_misfits(fitted, partial=start.partial)
+    refuse_misfits(fitted, start)
     own = module_state(learner.policy).tensors
     load_module(learner.policy, StateTree(own | fitted.policy), what="policy")
     if isinstance(learner, ReplayLearner):
@@ -111,14 +111,14 @@ def take(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
     return fitted
 
 
-def refuse_misfits(fitted: WarmStartFit, *, partial: bool) -> None:
+def refuse_misfits(fitted: WarmStartFit, start: WarmStart) -> None:
     """Raise if something does not fit, or nothing at all does."""
-    if not fitted.misfits or (partial and fitted.policy):
+    if not fitted.misfits or (start.partial and fitted.policy):
         return
     shown, more = fitted.misfits[:MOST_SHOWN], len(fitted.misfits) - MOST_SHOWN
     others = f"; and {more} more" if more > 0 else ""
     raise BadInput(
-        f"what start.from names does not fit: {'; '.join(shown)}{others}",
+        f"the source, a policy of {start.spec.env.id}, does not fit: {'; '.join(shown)}{others}",
         path="start.from",
         hint="start.partial=true takes what fits and says what." if fitted.policy else None,
     )

@@ -27,7 +27,7 @@ SELECTIVE = ("train.", "buffer.", "agent.network.")
 
 ALWAYS_READ = frozenset(
     {
-        *("train.total_timesteps", "train.report_every", "train.off_policy"),
+        *("train.total_timesteps", "train.report_every", "train.off_policy", "train.observers"),
         *("agent.network.hidden_sizes", "agent.network.activation"),
     }
 )

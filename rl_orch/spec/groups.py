@@ -72,6 +72,9 @@ ENCODERS = ("auto", "mlp", "cnn", "impala", "transformer", "gru", "lstm")
 COLLECTORS = ("local", "overlapped")
 """Collectors that come with this package."""
 
+ENGINES = ("auto", "kernels", "torch")
+"""Engines that come with this package; `auto` is one of the others."""
+
 NumberOrAuto = Annotated[
     Annotated[float, Field(allow_inf_nan=False)] | Literal["auto"], BeforeValidator(auto)
 ]
@@ -89,6 +92,10 @@ def _encoder(name: str) -> str:
 
 def _collector(name: str) -> str:
     return _installed("collectors", name, COLLECTORS)
+
+
+def _engine(name: str) -> str:
+    return _installed("engines", name, ENGINES)
 
 
 def _installed(kind: str, name: str, built_in: Iterable[str]) -> str:
@@ -343,10 +350,13 @@ class TrainGroup(OptionGroup):
         ge=-1,
         le=10**7,
     )
-    engine: Annotated[Literal["auto", "kernels", "torch"], BeforeValidator(lower)] = option(
+    engine: Annotated[Word, AfterValidator(_engine)] = option(
         "auto",
         "What trains: `kernels`, fused CPU code for small networks, or `torch`; `auto` is kernels "
-        "where they can.",
+        "where they can. Or a plugin.",
+        type="name",
+        allowed=f"one of {', '.join(ENGINES)}, or the name of an installed engine plugin",
+        choices=ENGINES,
     )
     precision: Annotated[Literal["float32", "bfloat16"], BeforeValidator(lower)] = option(
         "float32", "Number format of the networks' passes; bfloat16 pays on hardware that has it."
@@ -356,6 +366,12 @@ class TrainGroup(OptionGroup):
     )
     report_every: Whole = option(
         1, "Environment steps between reports of losses, which are then means.", ge=1, le=STEPS
+    )
+    observers: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
+        (),
+        "Plugins that hear what the training does (`rl_orch.observers`), in this order.",
+        allowed="a list of up to 100 names of installed observer plugins",
+        max_length=100,
     )
     off_policy: Switch | None = option(
         None, "Your expectation that the algorithm is off-policy; checked against it."

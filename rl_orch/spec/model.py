@@ -52,7 +52,7 @@ ALIKE = ("native", "sync")
 ELSEWHERE = {
     "env": {"seed"},
     "agent": {"discrete", "policy_type"},
-    "train": {"off_policy", "report_every", "engine"},
+    "train": {"off_policy", "report_every", "engine", "observers"},
     "buffer": {"memory_share"},
     "checkpoint": {"keep_training_state"},
     "runner": {"silence_s", "stop_grace_s"},

@@ -78,7 +78,7 @@ def _agrees(node: dict[str, Any], option: Option) -> None:
 @pytest.mark.parametrize(
     ("asked", "paths"),
     [
-        ("rollout", ["rollout.steps", "rollout.overlap"]),
+        ("rollout", ["rollout.steps", "rollout.overlap", "rollout.collector"]),
         ("policy.network", [path for path in table() if path.startswith("agent.network.")]),
         ("train.learningRate", ["train.lr"]),
         ("seed", ["env.seed"]),

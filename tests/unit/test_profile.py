@@ -104,19 +104,6 @@ def test_what_was_before_a_restart_is_forgotten() -> None:
     assert stopwatch.seconds == {OTHER: 1.0}
 
 
-def test_methods_that_are_missing_or_cannot_be_replaced_are_left_as_they_are() -> None:
-    class Slotted:
-        __slots__ = ()
-
-        def decide(self) -> int:
-            return 7
-
-    slotted, stopwatch = Slotted(), Stopwatch(Ticks())
-    stopwatch.watch(slotted, POLICY, "decide", "to_env")
-    assert slotted.decide() == 7
-    assert stopwatch.seconds == {}
-
-
 @pytest.mark.parametrize(
     ("limits", "seconds", "steps", "done"),
     [
@@ -167,9 +154,8 @@ def test_a_training_that_is_watched_learns_the_same() -> None:
     def learned(*, watched: bool) -> dict[str, Any]:
         spec = a_spec()
         seed_all(spec.env.seed)
-        training = Training(spec, MemoryOutlet())
-        if watched:
-            measuring._watch(training, Stopwatch())
+        stopwatch = Stopwatch()
+        training = measuring._made(spec, stopwatch) if watched else Training(spec, MemoryOutlet())
         for _ in range(3):
             training.train_step()
         training.close()

@@ -15,6 +15,7 @@ from rl_orch.errors import Diverged
 from rl_orch.rl.algos.a2c import A2C, policy_gradient
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.learn.learner import Learner, build_learner
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup, load_weights, policy_tensors
 from rl_orch.spec.resolve import resolve
@@ -212,4 +213,4 @@ def test_a_loss_that_is_not_finite_is_named_with_the_step() -> None:
     with torch.no_grad():
         next(learner.policy.actor.parameters()).fill_(math.nan)
     with pytest.raises(Diverged, match="losses/policy_loss became nan in the update at step 32"):
-        learner.update(a_rollout())
+        FiniteNumbers(1).updated(learner.update(a_rollout()), learner.env_steps)

@@ -18,6 +18,7 @@ from rl_orch.rl.data.batch import Batch, Column, host_column, on_host
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import ShownMasks, masks_in
 from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
@@ -189,7 +190,7 @@ def test_a_part_that_is_not_a_number_is_named(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         Diverged, match=r"non-finite observation 'clock' at step 2, copy 0: \[nan\]"
     ):
-        collector.collect(Counting(0), 3)
+        FiniteNumbers(3).collected(collector.collect(Counting(0), 3), collector.env_steps)
 
 
 @both_ways

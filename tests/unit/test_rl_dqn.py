@@ -21,6 +21,7 @@ from rl_orch.rl.algos.qrdqn import QRDQN
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.learn.q_learner import QLearner, taken
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.policy import PolicyInput, Setup, load_weights, policy_tensors
 from rl_orch.rl.policies.q_network import QNetwork, best_actions, dueling
 from rl_orch.rl.replay.buffer import LogSegment
@@ -500,7 +501,7 @@ def test_a_loss_that_is_not_finite_is_named_with_the_step(algo: str) -> None:
         for parameter in learner.policy.parameters():
             parameter.fill_(math.inf)
     with pytest.raises(Diverged, match=r"losses/td_loss became nan in the update at step 8"):
-        learner.update(a_batch())
+        FiniteNumbers(1).updated(learner.update(a_batch()), learner.env_steps)
 
 
 def known(algo: str, env: str, steps: int, **options: Any) -> float:

@@ -24,6 +24,7 @@ from rl_orch.rl.kernels.optimizers import descend, squares
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, flattened
 from rl_orch.rl.learn.optimizer_arrays import LossWeights, OptimizerArrays
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.distributions import Categorical, DiagGaussian
 from rl_orch.rl.policies.nets import MLP, initialize
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup
@@ -354,7 +355,7 @@ def test_what_is_not_finite_ends_an_update() -> None:
     batch = experience(learner, 0)
     batch.rewards[3] = math.inf  # type: ignore[index]
     with pytest.raises(Diverged, match="became"):
-        learner.update(batch)
+        FiniteNumbers(1).updated(learner.update(batch), 0)
 
 
 def test_a_pass_stops_at_the_first_part_that_is_not_finite() -> None:

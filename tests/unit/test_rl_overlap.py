@@ -155,7 +155,7 @@ def test_what_goes_wrong_while_collecting_ends_the_training(
         def broken(*_: Any) -> Any:
             raise ValueError("the environment broke")
 
-        monkeypatch.setattr(collector._collector._envs, "step", broken)
+        monkeypatch.setattr(collector._collector, "_step", broken)
         training.train_step()
         with pytest.raises(ValueError, match="the environment broke"):
             training.train_step()

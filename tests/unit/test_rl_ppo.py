@@ -22,6 +22,7 @@ from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.on_policy import standardized
 from rl_orch.rl.learn.optimizer import Adam
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup, policy_tensors
 from rl_orch.spec.model import Spec
@@ -241,7 +242,7 @@ def test_a_loss_that_is_not_finite_is_named_with_the_step() -> None:
     with pytest.raises(
         Diverged, match=r"losses/policy_loss became -?(nan|inf) in the update at step 64"
     ):
-        learner.update(a_rollout())
+        FiniteNumbers(1).updated(learner.update(a_rollout()), learner.env_steps)
 
 
 def test_rows_that_are_not_whole_rollouts_are_refused() -> None:

@@ -17,6 +17,7 @@ from rl_orch.rl.data.returns import explained_variance, gae
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
 from rl_orch.rl.learn.on_policy import Rollouts
+from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Decision, PolicyInput, Setup
 from rl_orch.spec.model import Spec
@@ -174,7 +175,7 @@ def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> No
 def test_a_reward_that_is_not_a_number_is_named_with_its_step() -> None:
     collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=5, poison=3)
     with pytest.raises(Diverged, match="non-finite reward at step 6, copy 0: nan"):
-        collector.collect(Still(), 8)
+        FiniteNumbers(8).collected(collector.collect(Still(), 8), collector.env_steps)
 
 
 def test_an_environment_without_final_observations_is_refused(

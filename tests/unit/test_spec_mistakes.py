@@ -102,7 +102,8 @@ def test_the_same_value_given_twice_is_no_problem() -> None:
 
 def test_a_value_in_place_of_a_group_names_what_the_group_has() -> None:
     [(path, said)] = found({"env.id": "x", "rollout": 5})
-    assert (path, said) == ("rollout", "rollout is 5; must be a group with any of: steps, overlap")
+    assert path == "rollout"
+    assert said == "rollout is 5; must be a group with any of: steps, overlap, collector"
     assert resolve({"env": {"id": "x"}, "train": None}).train.lr == 3e-4
 
 

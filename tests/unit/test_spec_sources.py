@@ -21,7 +21,7 @@ from rl_orch.spec import reader
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT
 from rl_orch.spec.checks import value_at
-from rl_orch.spec.groups import ENCODERS
+from rl_orch.spec.groups import COLLECTORS, ENCODERS, ENGINES
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, aliases_of, json_schema, table
 from rl_orch.spec.resolve import resolve
@@ -61,6 +61,9 @@ NAMED = {
     "feature.options": MAPS,
     "agent.algorithm": st.sampled_from([*BUILT_IN]),
     "feature.encoder": st.sampled_from(ENCODERS),
+    "train.observers": st.lists(WORDS, max_size=5),
+    "train.engine": st.sampled_from(ENGINES),
+    "rollout.collector": st.sampled_from(COLLECTORS),
     "train.clip_reward": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
     "train.ent_coef": st.floats(0, 1e6),
     "train.target_entropy": st.just("auto") | st.floats(-1e6, 1e6),

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rl_orch.rl.learn.engine import PolicyUpdates
-from rl_orch.rl.learn.learner import finite_means
+from rl_orch.rl.learn.learner import means
 from rl_orch.rl.learn.on_policy import Rollout
 from rl_orch.rl.learn.policy_learner import PolicyLearner
 from rl_orch.spec import algorithms
@@ -42,7 +42,7 @@ class A2C(PolicyLearner):
             terms = self._step(rollout, learning_rate)
         else:
             terms = self._step_by(self.engine_updates, rollout, learning_rate)
-        return finite_means(METRICS, [terms], step=self.env_steps)
+        return means(METRICS, [terms])
 
     def _step(self, rollout: Rollout, learning_rate: float) -> Tensor:
         """One step of gradient descent; returns the terms named in METRICS."""

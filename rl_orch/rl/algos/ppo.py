@@ -38,7 +38,7 @@ from torch.nn import functional as F
 from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import PolicyUpdates
-from rl_orch.rl.learn.learner import finite_means
+from rl_orch.rl.learn.learner import means
 from rl_orch.rl.learn.on_policy import Rollout
 from rl_orch.rl.learn.policy_learner import PolicyLearner
 from rl_orch.rl.policies.actor_critic import ActorCritic
@@ -79,8 +79,8 @@ class PPO(PolicyLearner):
             if options.target_kl is not None and moved[0].item() > options.target_kl:
                 break
         return {
-            **finite_means(LOSSES, losses, step=self.env_steps),
-            **finite_means(DIVERGENCES, divergences, step=self.env_steps),
+            **means(LOSSES, losses),
+            **means(DIVERGENCES, divergences),
         }
 
     def state(self) -> StateTree:

@@ -13,7 +13,7 @@ from rl_orch import plugins
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs.state.capture import Method
-from rl_orch.rl.policies.policy import Actor
+from rl_orch.rl.policies.policy import Actor, Traced, untraced
 from rl_orch.spec.model import Spec
 
 Weights: TypeAlias = Callable[[], StateTree]
@@ -67,8 +67,9 @@ class Collector(Protocol):
         """Close the environments, and let go of what else is held."""
 
 
-def build_collector(spec: Spec, method: Method) -> Collector:
-    """The collector that the spec names; `method` is how its environments are remembered."""
+def build_collector(spec: Spec, method: Method, traced: Traced = untraced) -> Collector:
+    """The collector that the spec names; `method` is how its environments are remembered, and
+    `traced` hears of their steps ("env"), of decisions ("policy") and of both ("together")."""
     name = "overlapped" if spec.rollout.overlap else spec.rollout.collector
-    made: Collector = plugins.load("collectors", name)(spec, method)
+    made: Collector = plugins.load("collectors", name)(spec, method, traced)
     return made

@@ -15,7 +15,7 @@ from rl_orch.rl.learn.engine import engine_for
 from rl_orch.rl.learn.on_policy import Rollouts
 from rl_orch.rl.learn.policy_copy import PolicyCopy
 from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import Actor, Setup
+from rl_orch.rl.policies.policy import Actor, Setup, Traced, untraced
 from rl_orch.spec.model import Spec
 
 
@@ -28,9 +28,9 @@ class _Collected:
     steps: int
 
 
-def overlapped(spec: Spec, method: Method) -> "OverlappedCollector":
+def overlapped(spec: Spec, method: Method, traced: Traced = untraced) -> "OverlappedCollector":
     """A collector that works ahead, by a copy of the policy that the spec describes."""
-    inner = local(spec, method)
+    inner = local(spec, method, traced)
     setup = Setup(spec, inner.observation_space, inner.action_space)
     copy = PolicyCopy.build(setup)
     assert isinstance(copy.policy, ActorCritic)

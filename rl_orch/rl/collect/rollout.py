@@ -1,6 +1,6 @@
 """`LocalCollector`: experience from a vector environment of this process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rl_orch.errors import BadInput, Diverged
+from rl_orch.errors import BadInput
 from rl_orch.rl.collect.collector import Episode, Weights
 from rl_orch.rl.data.batch import Batch, Column, mapped, named, rows_of, unnamed
 from rl_orch.rl.data.state import StateTree
@@ -19,7 +19,7 @@ from rl_orch.rl.envs.masks import final_masks, masks_in
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
 from rl_orch.rl.envs.state.capture import Method, capture, restore
 from rl_orch.rl.learn.engine import Stepper, engine_for
-from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, usable_device
+from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, Traced, untraced, usable_device
 from rl_orch.rl.streams import Stream, derive
 from rl_orch.spec.model import Spec
 
@@ -49,7 +49,7 @@ class _Columns:
         self.next_masks = np.empty((*rows, choices), np.bool_) if choices else None
 
 
-def local(spec: Spec, method: Method) -> "LocalCollector":
+def local(spec: Spec, method: Method, traced: Traced = untraced) -> "LocalCollector":
     """The collector of this process, with new environments."""
     envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
     setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
@@ -58,7 +58,8 @@ def local(spec: Spec, method: Method) -> "LocalCollector":
         seed=spec.env.seed,
         device=usable_device(spec.resources.device),
         masked=spec.agent.action_masks,
-        stepper=engine_for(setup).stepper(envs),
+        stepper=engine_for(setup).stepper(envs, traced),
+        traced=traced,
     )
 
 
@@ -77,6 +78,7 @@ class LocalCollector:
         device: torch.device | str,
         masked: bool = False,
         stepper: Stepper | None = None,
+        traced: Traced = untraced,
     ) -> None:
         copies = envs.num_envs
         self.env_steps = 0
@@ -97,7 +99,8 @@ class LocalCollector:
         self._masks: NDArray[np.bool_] | None
         self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
-        self._stepper = stepper
+        self._traced, self._step = traced, traced("env", envs.step)
+        self._run = None if stepper is None else traced("together", stepper.run)
         self._episodes: list[Episode] = []
 
     def state(self) -> StateTree:
@@ -156,7 +159,6 @@ class LocalCollector:
         if finals is None:
             finals = self._step_through(actor, columns)
         valid = self._valid(columns)
-        self._refuse_non_finite(columns, valid, finals)
         self._account_for_episodes(columns, valid)
         return self._batch(columns, valid, finals)
 
@@ -181,6 +183,7 @@ class LocalCollector:
         finals: Finals = {}
         observations, memory = self._observations, self._memory
         first, ended = self._first, self._ended
+        decide, to_env = (self._traced("policy", f) for f in (actor.decide, actor.to_env))
         for t in range(len(columns.rewards)):
             # Copied before the step: the environment may reuse the memory of its observations.
             _put(columns.observations, t, observations)
@@ -188,11 +191,9 @@ class LocalCollector:
             if columns.memories is not None:
                 columns.memories[t] = memory
             shown = PolicyInput(rows_of(columns.observations, t), first, memory, self._masks)
-            decision = actor.decide(shown, self.generator)
+            decision = decide(shown, self.generator)
             columns.actions[t], memory = decision.actions, decision.memory
-            raw, rewards, terminated, truncated, infos = self._envs.step(
-                actor.to_env(decision.actions)
-            )
+            raw, rewards, terminated, truncated, infos = self._step(to_env(decision.actions))
             observations = flatten_observation(self._space, raw)
             columns.rewards[t] = rewards
             columns.terminated[t] = terminated
@@ -215,10 +216,10 @@ class LocalCollector:
 
     def _in_one_call(self, actor: Actor, columns: _Columns) -> Finals | None:
         """As `_step_through`, by the stepper; None where there is none for the actor."""
-        if self._stepper is None:
+        if self._run is None:
             return None
         _put(columns.observations, 0, self._observations)
-        last = self._stepper.run(actor, columns, self.generator)
+        last = self._run(actor, columns, self.generator)
         if last is None:
             return None
         dones = columns.terminated | columns.truncated
@@ -265,22 +266,6 @@ class LocalCollector:
             self._ended = dones[-1]
             columns.rewards[~valid] = 0.0
         return valid
-
-    def _refuse_non_finite(
-        self, columns: _Columns, valid: NDArray[np.bool_], finals: Finals
-    ) -> None:
-        """Raise on the first observation or reward that no policy could learn from."""
-
-        def step(t: int) -> int:
-            return self.env_steps + int(valid[:t].sum())
-
-        for what, (t, env, *_), values in _non_finite("observation", columns.observations):
-            raise _refusal(what, step(t), env, values[t, env])
-        for what, (t, env), values in _non_finite("reward", columns.rewards):
-            raise _refusal(what, step(t + 1), env, values[t, env])
-        for (t, env), final in finals.items():
-            for what, _, values in _non_finite("final observation", final):
-                raise _refusal(what, step(t + 1), env, values)
 
     def _account_for_episodes(self, columns: _Columns, valid: NDArray[np.bool_]) -> None:
         """Count the steps, and add up the episodes that ended within these columns."""
@@ -348,21 +333,3 @@ def _where(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """The (step, copy) of all that are set, in order."""
     steps, copies = flags.nonzero()
     return [*zip(steps.tolist(), copies.tolist(), strict=True)]
-
-
-def _non_finite(what: str, column: Any) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """The arrays of a column that have numbers which are not finite: what to call each, and the
-    place (step, copy) of the first in it, and the whole array."""
-    if isinstance(column, Mapping):
-        for name, part in column.items():
-            yield from _non_finite(f"{what} {name!r}", part)
-    elif column.dtype.kind == "f":
-        finite = np.isfinite(column)
-        if not finite.all():
-            yield what, tuple(np.argwhere(~finite)[0].tolist()), column
-
-
-def _refusal(what: str, step: int, copy: int, value: Any) -> Diverged:
-    return Diverged(
-        f"the environment gave a non-finite {what} at step {step}, copy {copy}: {value}"
-    )

@@ -8,7 +8,7 @@ from rl_orch.rl.kernels.rollouts import KernelStepper
 from rl_orch.rl.learn.engine import Engine, TrainedCritics
 from rl_orch.rl.learn.optimizer import Optimizer, Target
 from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import PolicyModule
+from rl_orch.rl.policies.policy import PolicyModule, Traced, untraced
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
 from rl_orch.rl.policies.twin_critics import ContinuousPolicy
 
@@ -47,6 +47,6 @@ class KernelEngine(Engine):
         """Updates of twin critics and their policy in kernels."""
         return off_policy.KernelCriticUpdates(trained)
 
-    def stepper(self, envs: Envs) -> KernelStepper | None:
+    def stepper(self, envs: Envs, traced: Traced = untraced) -> KernelStepper | None:
         """Rollouts in kernels, of native environments."""
-        return KernelStepper(envs) if isinstance(envs, NativeEnvs) else None
+        return KernelStepper(envs, traced) if isinstance(envs, NativeEnvs) else None

@@ -24,7 +24,7 @@ from rl_orch.rl.kernels.act import (
 )
 from rl_orch.rl.kernels.dense import forward, tanh
 from rl_orch.rl.policies.exploration import EpsilonGreedy, NoisyActions
-from rl_orch.rl.policies.policy import Actor
+from rl_orch.rl.policies.policy import Actor, Traced
 
 SPARE_STARTS = 4
 """Episodes whose beginnings are worked out ahead, for each copy."""
@@ -213,8 +213,9 @@ def _move(policy: KernelPolicy, at: int, noise: float, behaviour: Behaviour) -> 
 class KernelStepper:
     """Steps native environments by an actor, for whole rollouts."""
 
-    def __init__(self, envs: NativeEnvs) -> None:
+    def __init__(self, envs: NativeEnvs, traced: Traced) -> None:
         self._envs = envs
+        self._upcoming = traced("env", envs.upcoming)
         copies = envs.num_envs
         shape = envs.single_observation_space.shape or ()
         self._worlds = Worlds(
@@ -282,7 +283,7 @@ class KernelStepper:
                 for ready in (starts[copy], shown_first[copy]):
                     ready[:left] = ready[-left:].copy()
             for ahead in range(left, SPARE_STARTS):
-                state, shown = self._envs.upcoming(copy, ahead + 1)
+                state, shown = self._upcoming(copy, ahead + 1)
                 starts[copy, ahead] = 0.0
                 starts[copy, ahead, : len(state)] = state
                 shown_first[copy, ahead] = shown

@@ -20,7 +20,7 @@ from rl_orch.rl.learn.on_policy import Assessor, Rollout
 from rl_orch.rl.learn.optimizer import Optimizer, Target
 from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.policies.actor_critic import ActorCritic
-from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
+from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, Traced
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
 from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
 from rl_orch.rl.replay.buffer import Sample
@@ -134,8 +134,8 @@ class Engine(Protocol):
         """Updates of a policy of continuous actions and its critics."""
         return None
 
-    def stepper(self, envs: Envs) -> Stepper | None:
-        """Whole rollouts of these environments in one call."""
+    def stepper(self, envs: Envs, traced: Traced) -> Stepper | None:
+        """Whole rollouts of these environments in one call; `traced` if it steps them by parts."""
         return None
 
 
@@ -146,7 +146,6 @@ class TorchEngine(Engine):
 def engine_for(setup: Setup) -> Engine:
     """The engine that the spec names, or that rules choose where it is left open."""
     leaves = leaves_of(setup.observation_space, stacked=setup.spec.obs.stack_frames is not None)
-    if engine_of(setup.spec, leaves, type(setup.action_space).__name__) == "torch":
-        return TorchEngine()
-    engine: Engine = plugins.part("kernel engine").KernelEngine()
+    name = engine_of(setup.spec, leaves, type(setup.action_space).__name__)
+    engine: Engine = plugins.load("engines", name)()
     return engine

@@ -3,7 +3,6 @@
 Algorithms live in `algos/`, one file each, and are found by name through `plugins`.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch import plugins
-from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import engine_for
@@ -101,15 +99,7 @@ def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModu
     return policy
 
 
-def finite_means(names: tuple[str, ...], rows: list[Tensor], *, step: int) -> dict[str, float]:
-    """The mean of each term of an update; raises on the first that is not finite."""
-    table = torch.stack(rows).cpu() if len(rows) > 1 else rows[0].cpu()[None]
-    means: list[float] = (table.mean(0) if len(rows) > 1 else table[0]).tolist()
-    # A term that is not finite leaves no finite mean.
-    if not all(map(math.isfinite, means)):
-        for row, column in torch.nonzero(~table.isfinite()).tolist():
-            raise Diverged(
-                f"{names[column]} became {table[row, column].item()} in the update at step {step}",
-                hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
-            )
-    return dict(zip(names, means, strict=True))
+def means(names: tuple[str, ...], rows: list[Tensor]) -> dict[str, float]:
+    """The mean of each term of an update; a term that is not finite leaves no finite mean."""
+    values = torch.stack(rows).cpu().mean(0) if len(rows) > 1 else rows[0].cpu()
+    return dict(zip(names, values.tolist(), strict=True))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.data.state import StateTree
-from rl_orch.rl.learn.learner import finite_means
+from rl_orch.rl.learn.learner import means
 from rl_orch.rl.learn.optimizer import Optimizer, Target
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
@@ -168,8 +168,7 @@ class ReplayLearner(ABC, Generic[P]):
             self.updates += 1
         if not rows:
             return {}
-        means = finite_means(self.METRICS, rows, step=self.env_steps)
-        return means | {"charts/learning_rate": self.learning_rate}
+        return means(self.METRICS, rows) | {"charts/learning_rate": self.learning_rate}
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)

@@ -18,7 +18,7 @@ MOST_STEPS = 100
 
 def compile_updates(spec: Spec) -> None:
     """Compile the kernels of a spec's updates; nothing but compiled code is left."""
-    with closing(Training(miniature(spec), NullRecorder())) as training:
+    with closing(Training(miniature(spec), NullRecorder(), observers=())) as training:
         for _ in range(MOST_STEPS):
             # The policy itself decides in torch, which compiles nothing.
             batch = training.collector.collect(training.policy, ROWS, StateTree)

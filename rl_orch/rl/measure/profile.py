@@ -1,10 +1,7 @@
-"""The profile of a short training, looked at from outside.
-
-The training knows nothing of it: methods of its live parts are replaced by ones that are timed.
-"""
+"""The profile of a short training, by an observer of it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -16,12 +13,10 @@ import torch
 from rl_orch.errors import RlctlError
 from rl_orch.records.profile import Profile, Resolved, WarmUp
 from rl_orch.rl import engine
-from rl_orch.rl.collect.rollout import LocalCollector
-from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.native.envs import is_gymnasiums
-from rl_orch.rl.policies.policy import Actor
+from rl_orch.rl.observe import Observer, Phase, observers_of
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.kernel_requirements import REQUIREMENTS
@@ -64,7 +59,7 @@ class ProfileLimits:
         return min(max(done, default=1.0), 1.0)
 
 
-class Stopwatch:
+class Stopwatch(Observer):
     """Seconds by part; at any moment, time is that of one part alone."""
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
@@ -98,14 +93,13 @@ class Stopwatch:
 
         return call
 
-    def watch(self, owner: object, part: str, *methods: str) -> None:
-        """Time methods of this one object, as far as it has them.
+    def before(self, phase: Phase, step: int) -> None:
+        """Updates are the learner's time."""
+        self.turn_to(LEARNER if phase == "update" else OTHER)
 
-        What cannot be replaced, as on an object with slots, stays: its time is its caller's.
-        """
-        for name in methods:
-            with suppress(AttributeError):
-                setattr(owner, name, self.timed(part, getattr(owner, name)))
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        """The update is over."""
+        self.turn_to(OTHER)
 
 
 def profile(
@@ -120,9 +114,8 @@ def profile(
     spec, clock = soon_learning(spec), _waiting(spec.resources.device, clock)
     began = clock()
     tell("preparing", 0.0)
-    with _compiling(spec) as compiling_s, closing(_made(spec)) as training:
-        stopwatch = Stopwatch(clock)
-        _watch(training, stopwatch)
+    stopwatch = Stopwatch(clock)
+    with _compiling(spec) as compiling_s, closing(_made(spec, stopwatch)) as training:
         _warm_up(training, spec, tell)
         warm_up = WarmUp(
             steps=training.env_steps, seconds=clock() - began, compiling_s=compiling_s()
@@ -175,35 +168,16 @@ def step_alone_s(spec: Spec, clock: Clock = time.perf_counter) -> float:
     return median(taken) / COPIES
 
 
-def _made(spec: Spec) -> Training:
+def _made(spec: Spec, stopwatch: Stopwatch) -> Training:
+    observers = (*observers_of(spec), stopwatch)
     try:
-        return Training(spec, NullRecorder())
+        return Training(spec, NullRecorder(), observers=observers, traced=stopwatch.timed)
     except MemoryError as error:
         raise RlctlError(
             f"there is not enough memory to profile this: {error}",
             path="buffer.size",
             hint="Lower buffer.size: a run would map the buffer to a file, a profile does not.",
         ) from error
-
-
-def _watch(training: Training, stopwatch: Stopwatch) -> None:
-    """Time what each part of a training does."""
-    # Native environments that are stepped by whole rollouts are asked how episodes begin.
-    assert isinstance(training.collector, LocalCollector)
-    stopwatch.watch(training.collector._envs, ENV, "step", "upcoming")
-    stopwatch.watch(training.learner, LEARNER, "update")
-    stopwatch.watch(training.learner.replay, BUFFER, "add", "sample", "update_priorities", "seal")
-    stopwatch.watch(training.collector._stepper, TOGETHER, "run")
-    collect, watched = training.collector.collect, set()
-
-    def collect_watched(actor: Actor, n: int, weights: Any = None) -> Batch:
-        # Who decides may change, as when learning begins.
-        if id(actor) not in watched:
-            watched.add(id(actor))
-            stopwatch.watch(actor, POLICY, "decide", "to_env")
-        return collect(actor, n)
-
-    training.collector.collect = collect_watched  # type: ignore[method-assign]
 
 
 def _warm_up(training: Training, spec: Spec, tell: Tell) -> None:

@@ -29,6 +29,9 @@ Inputs: TypeAlias = Tensor | dict[str, Tensor]
 Allocate: TypeAlias = Callable[[str, tuple[int, ...], DTypeLike], NDArray[Any]]
 """Makes a large array of zeros, by name, shape and type."""
 
+Traced: TypeAlias = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+"""Gives a function to be called in place of a part's own, so that an observer hears of it."""
+
 POLICY = "default"
 TENSOR_PREFIX = f"policies/{POLICY}/"
 """Where the tensors of the one policy stand in a snapshot; single-agent runs call it default."""
@@ -39,6 +42,11 @@ def in_memory(_name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[A
     return np.zeros(shape, dtype)
 
 
+def untraced(_part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself."""
+    return function
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The ingredients of policies and learners; Dict observations are flat."""
@@ -47,6 +55,7 @@ class Setup:
     observation_space: Space[Any]
     action_space: Space[Any]
     allocate: Allocate = in_memory
+    traced: Traced = untraced
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch, Column
 from rl_orch.rl.data.returns import n_step
 from rl_orch.rl.data.state import StateTree
-from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.policies.policy import Setup, untraced
 from rl_orch.rl.replay.log import (
     FINAL,
     TERMINATED,
@@ -80,6 +80,9 @@ class ReplayBuffer:
         self._greatest = 1.0
         seed = derive(setup.spec.env.seed, Stream.REPLAY)
         self._generator = np.random.Generator(np.random.PCG64(seed))
+        if setup.traced is not untraced:
+            for name in ("add", "sample", "update_priorities", "seal"):
+                setattr(self, name, setup.traced("buffer", getattr(self, name)))
 
     def __len__(self) -> int:
         """The number of transitions that can be drawn now."""

@@ -170,7 +170,7 @@ class LiveChanges:
         if fitted.misfits:
             asked.start = WarmStart(asked.start.snapshot, asked.start.spec, ("policy",))
             fitted = fit(learner, asked.start, self.spec)
-        refuse_misfits(fitted, partial=False)
+        refuse_misfits(fitted, asked.start)
         tensors = {f"{TENSOR_PREFIX}{name}": t for name, t in fitted.policy.items()}
         folder = self._directory.loads / str(asked.facts["digest"])
         private.inner_folder(folder.parent)

@@ -14,7 +14,7 @@ def problems(spec: Spec) -> list[Problem]:
         start = warm_start(spec)
         if start is not None:
             learner = build_learner(setup_of(on_cpu(spec)))
-            refuse_misfits(fit(learner, start, spec), partial=spec.start.partial)
+            refuse_misfits(fit(learner, start, spec), start)
     except RlctlError as error:
         return [Problem("start.from", spec.start.source, error.message, error.hint)]
     return []

@@ -1,0 +1,176 @@
+"""The `Observer` seam: hooks around collect, update, evaluate and save; and the finite checks.
+
+An observer hears and may raise; it changes nothing. One that has no hook of a name is not called.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_orch import plugins
+from rl_orch.errors import Diverged, RlctlError
+from rl_orch.records import EvalReport
+from rl_orch.rl.data.batch import Batch, mapped, on_host, rows_of
+from rl_orch.rl.snapshot import TrainingSnapshot
+from rl_orch.spec.model import Spec
+
+Phase: TypeAlias = Literal["collect", "update", "evaluate", "save"]
+
+
+class Observer(Protocol):
+    """A callback of the training loop. `step` is the clock of the training at that moment."""
+
+    def before(self, phase: Phase, step: int) -> None:
+        """A phase begins."""
+        return None
+
+    def collected(self, batch: Batch, step: int) -> None:
+        """Experience was collected, and is about to be learned from."""
+        return None
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        """The learner has learned, or, without metrics, has not."""
+        return None
+
+    def evaluated(self, report: EvalReport, step: int) -> None:
+        """The policy was evaluated, and is about to be saved."""
+        return None
+
+    def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
+        """A snapshot is with the recorder."""
+        return None
+
+
+class Observers:
+    """The hooks of several observers, in their order; those that do nothing are left out."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.before = _hooks(observers, "before")
+        self.collected = _hooks(observers, "collected")
+        self.updated = _hooks(observers, "updated")
+        self.evaluated = _hooks(observers, "evaluated")
+        self.saved = _hooks(observers, "saved")
+
+
+def observers_of(spec: Spec) -> list[Observer]:
+    """The finite checks, and the observers that a spec names."""
+    named = [_Named(name, spec) for name in spec.train.observers]
+    return [FiniteNumbers(spec.rollout.steps), *named]
+
+
+class FiniteNumbers(Observer):
+    """Raises `Diverged` on the first number that nothing could be learned from."""
+
+    def __init__(self, steps: int) -> None:
+        """`steps` are those of each copy in a batch."""
+        self._steps = steps
+
+    def collected(self, batch: Batch, step: int) -> None:
+        """Observations and rewards; of what follows a row, that which is no row itself."""
+        ends = self._ends(batch)
+        assert batch.next_observations is not None
+        finals = rows_of(batch.next_observations, ends)
+        if not all(map(_finite, (batch.observations, batch.rewards, finals))):
+            raise self._refusal(batch, ends, step)
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        """Losses, and what else an update reports among them."""
+        if all(map(math.isfinite, metrics.values())):
+            return
+        for name, value in metrics.items():
+            if name.startswith("losses/") and not math.isfinite(value):
+                raise Diverged(
+                    f"{name} became {value} in the update at step {step}",
+                    hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
+                )
+
+    def _ends(self, batch: Batch) -> NDArray[np.bool_]:
+        """(B,): where an episode or the rollout ends."""
+        ends = on_host(batch.dones).copy()
+        ends[self._steps - 1 :: self._steps] = True
+        return ends
+
+    def _refusal(self, batch: Batch, ends: NDArray[np.bool_], step: int) -> Diverged:
+        """The error that names the first of them: observations before rewards before what ends."""
+
+        def by_time(column: Any) -> NDArray[Any]:
+            return np.swapaxes(column.reshape(-1, self._steps, *column.shape[1:]), 0, 1)
+
+        valid, dones = by_time(on_host(batch.column("valid"))), by_time(on_host(batch.dones))
+        before = step - int(valid.sum())
+        assert batch.next_observations is not None
+        kept = mapped(batch.next_observations, lambda c: np.where(_wide(ends, c), c, 0))
+        columns = (("observation", batch.observations, 0), ("reward", batch.rewards, 1))
+        for kind, column, late in (*columns, ("final observation", kept, 1)):
+            for what, values in _parts(kind, column):
+                timed = by_time(values)
+                for t, copy, *_ in np.argwhere(~np.isfinite(timed)).tolist():
+                    if kind.startswith("final") and not dones[t, copy]:
+                        what = what.removeprefix("final ")
+                    at = before + int(valid[: t + late].sum())
+                    return Diverged(
+                        f"the environment gave a non-finite {what} at step {at}, copy {copy}: "
+                        f"{timed[t, copy]}"
+                    )
+        raise AssertionError("every number is finite")
+
+
+class _Named(Observer):
+    """A plugin's observer, whose failures name it."""
+
+    def __init__(self, name: str, spec: Spec) -> None:
+        made = plugins.load("observers", name)(spec)
+        for hook in HOOKS:
+            if _hears(made, hook):
+                setattr(self, hook, _telling(name, hook, getattr(made, hook)))
+
+
+HOOKS = ("before", "collected", "updated", "evaluated", "saved")
+
+
+def _hooks(observers: Sequence[Any], name: str) -> tuple[Callable[..., None], ...]:
+    return tuple(getattr(each, name) for each in observers if _hears(each, name))
+
+
+def _hears(observer: Any, name: str) -> bool:
+    own = getattr(observer, name, None)
+    return own is not None and getattr(own, "__func__", own) is not getattr(Observer, name)
+
+
+def _telling(name: str, hook: str, function: Callable[..., None]) -> Callable[..., None]:
+    @wraps(function)
+    def call(*given: Any) -> None:
+        try:
+            function(*given)
+        except RlctlError:
+            raise
+        except Exception as error:
+            kind = type(error).__name__
+            raise RlctlError(
+                f"the observer {name!r} failed in {hook!r}: {kind}: {error}",
+                path="train.observers",
+                hint="Mend it, or leave it out of train.observers.",
+            ) from error
+
+    return call
+
+
+def _parts(what: str, column: Any) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays of numbers that may not be finite, and what to call each."""
+    if isinstance(column, Mapping):
+        for name, part in column.items():
+            yield from _parts(f"{what} {name!r}", part)
+    elif (array := on_host(column)).dtype.kind == "f":
+        yield what, array
+
+
+def _finite(column: Any) -> bool:
+    return all(np.isfinite(array).all() for _, array in _parts("", column))
+
+
+def _wide(flags: NDArray[np.bool_], column: Any) -> NDArray[np.bool_]:
+    return flags.reshape(-1, *[1] * (column.ndim - 1))

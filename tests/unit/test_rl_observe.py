@@ -1,0 +1,125 @@
+"""Observers hear what a training does, in order; and who is not there costs nothing."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from rl_orch import plugins
+from rl_orch.errors import RlctlError
+from rl_orch.records import EvalReport
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.observe import Observer, Observers, Phase
+from rl_orch.rl.snapshot import TrainingSnapshot
+from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.spec.model import Spec
+from rl_orch.testing.observers import ObserverContract, _spec
+
+
+class Diary(Observer):
+    """Notes everything."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, int]] = []
+
+    def before(self, phase: Phase, step: int) -> None:
+        self.notes.append((phase, step))
+
+    def collected(self, batch: Batch, step: int) -> None:
+        self.notes.append((f"{len(batch)} rows", step))
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        self.notes.append(("learned" if metrics else "waited", step))
+
+    def evaluated(self, report: EvalReport, step: int) -> None:
+        self.notes.append((f"{len(report.returns)} episodes", step))
+
+    def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
+        self.notes.append((f"snapshot {snapshot.step}", step))
+
+
+class Plain:
+    """Hears of updates alone, and is no subclass of anything."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        self.heard += 1
+
+
+class TestDiary(ObserverContract):
+    def make(self, spec: Spec) -> Observer:
+        return Diary()
+
+
+class TestPlain(ObserverContract):
+    def make(self, spec: Spec) -> Any:
+        return Plain()
+
+
+def trained(options: Mapping[str, Any], observers: list[Any] | None = None) -> None:
+    with closing(Training(_spec("ppo").changed(options), NullRecorder(), observers=observers)) as t:
+        t.run()
+
+
+def test_an_observer_hears_every_phase_in_its_order() -> None:
+    diary = Diary()
+    trained({"eval.every": 64, "train.total_timesteps": 64}, [diary])
+    once = ["collect", "32 rows", "update", "learned"]
+    assert diary.notes == [
+        *zip(once, (0, 32, 32, 32), strict=True),
+        *zip(once, (32, 64, 64, 64), strict=True),
+        ("evaluate", 64),
+        ("2 episodes", 64),
+        ("save", 64),
+        ("snapshot 64", 64),
+    ]
+
+
+def test_observers_are_called_in_the_order_of_the_spec() -> None:
+    calls: list[str] = []
+
+    def noting(name: str) -> Any:
+        class Noting(Observer):
+            def collected(self, batch: Batch, step: int) -> None:
+                calls.append(name)
+
+        return lambda spec: Noting()
+
+    provided = plugins.provided
+    with provided("observers", "b", noting("b")), provided("observers", "a", noting("a")):
+        trained({"train.observers": ("b", "a"), "train.total_timesteps": 64})
+    assert calls == ["b", "a"] * 2
+
+
+def test_a_failing_observer_ends_the_run_by_its_name() -> None:
+    class Broken(Observer):
+        def updated(self, metrics: Mapping[str, float], step: int) -> None:
+            raise KeyError("nothing there")
+
+    provided = plugins.provided("observers", "mine", lambda spec: Broken())
+    failing = pytest.raises(RlctlError, match=r"observer 'mine' failed in 'updated'")
+    with provided, failing as raised:
+        trained({"train.observers": ("mine",)})
+    assert raised.value.path == "train.observers"
+
+
+def test_who_is_not_there_is_not_called() -> None:
+    idle = Observers([Observer.__new__(type("Idle", (Observer,), {}))])
+    assert not any((idle.before, idle.collected, idle.updated, idle.evaluated, idle.saved))
+    calls: list[str] = []
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith("observe.py"):
+            calls.append(frame.f_code.co_name)
+
+    with closing(Training(_spec("ppo"), NullRecorder(), observers=())) as training:
+        sys.setprofile(count)
+        try:
+            training.run()
+        finally:
+            sys.setprofile(None)
+    assert calls == []

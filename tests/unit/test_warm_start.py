@@ -1,0 +1,264 @@
+"""A run that begins with the weights of another one: what is taken, what is refused, and that it
+resumes exactly."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.runs import ancestry
+from rl_orch.errors import BadInput, Damaged, SpecInvalid
+from rl_orch.io.checkpoints import catalog, checkpoint_files, hash_chain
+from rl_orch.io.files import sealed
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import read
+from rl_orch.records import Event, Run, State
+from rl_orch.runners.inline import InlineRunner
+from rl_orch.spec.checks import problems
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+from rl_orch.worker.policies.snapshots import snapshot_at
+from rl_orch.worker.train import run_attempt
+from tests.unit.test_live_changes import ALGORITHMS, a_run, a_spec, crash_after, whole_and_broken
+
+Patch = pytest.MonkeyPatch
+
+
+def newest(directory: RunDir) -> Path:
+    return directory.checkpoints / catalog.all_names(directory.checkpoints)[-1]
+
+
+def begun_with(path: Path, spec: Spec, parts: str = "all", **options: Any) -> Spec:
+    """The spec as a launch leaves it, once it has found what it begins with."""
+    digest = sealed.manifest_digest(path)
+    values = {"from": str(path), "digest": digest, "parts": parts, **options}
+    return spec.changed({f"start.{name}": value for name, value in values.items()})
+
+
+def a_source(tmp_path: Path, algorithm: str, *overrides: str) -> Path:
+    source = a_run(tmp_path / "source", a_spec(algorithm, *overrides))
+    assert run_attempt(source, 1) == 0
+    return newest(source)
+
+
+def started(directory: RunDir) -> Event:
+    return next(event for event in read(directory.events) if event.key == "start")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_that_begins_with_all_of_another_one_resumes_exactly(
+    tmp_path: Path, monkeypatch: Patch, algorithm: str
+) -> None:
+    path = a_source(tmp_path, algorithm, "train.total_timesteps=128")
+    spec = begun_with(path, a_spec(algorithm))
+    whole, broken = whole_and_broken(tmp_path, spec, monkeypatch)
+    assert hash_chain.compare(whole, broken).difference is None
+    told = started(whole)
+    assert (told.step, told.value, told.tags["kept"]) == (0, spec.start.digest, [])
+    first = checkpoint_files.load(whole.checkpoints / catalog.name_of(0))
+    source = checkpoint_files.load(path)
+    for name, tensor in source.tensors.items():
+        if name.startswith(("policies/", "learner/", "optimizer/", "replay/")):
+            assert tensor.tobytes() == first.tensors[name].tobytes(), name
+    size = source.document["replay_meta"]["size"]
+    assert first.document["replay_meta"]["size"] == size
+    assert (size > 0) == (algorithm not in ("ppo", "a2c"))
+
+
+def test_the_source_is_not_needed_once_there_is_a_checkpoint(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    path = a_source(tmp_path, "dqn")
+    directory = a_run(tmp_path / "run", begun_with(path, a_spec("dqn")))
+    with monkeypatch.context() as patch:
+        crash_after(patch, 1)
+        assert run_attempt(directory, 1) == 1
+    shutil.rmtree(tmp_path / "source")
+    assert run_attempt(directory, 2) == 0
+
+
+def test_before_that_it_is_needed_as_it_was(tmp_path: Path) -> None:
+    path = a_source(tmp_path, "ppo")
+    directory = a_run(tmp_path / "run", begun_with(path, a_spec("ppo")))
+    path.rename(path.with_name("elsewhere"))
+    assert run_attempt(directory, 1) == Damaged.exit_code
+    path.with_name("elsewhere").rename(path)
+    assert run_attempt(directory, 2) == 0
+    with pytest.raises(Damaged):
+        snapshot_at(path, "0" * 64)
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "td3"])
+def test_slow_copies_of_a_policy_that_comes_alone_begin_as_copies(
+    tmp_path: Path, algorithm: str
+) -> None:
+    path = a_source(tmp_path, algorithm)
+    loaded = checkpoint_files.load(path)
+    policy = {n: t for n, t in loaded.tensors.items() if n.startswith("policies/")}
+    alone = checkpoint_files.save(
+        tmp_path / "source" / "checkpoints",
+        step=999,
+        tensors=policy,
+        document={},
+        meta={"run_id": "r", "attempt": 1},
+    )
+    directory = a_run(tmp_path / "run", begun_with(alone, a_spec(algorithm), "policy"))
+    assert run_attempt(directory, 1) == 0
+    first = checkpoint_files.load(directory.checkpoints / catalog.name_of(0)).tensors
+    slow = {n: t for n, t in first.items() if n.startswith(("learner/target/", "learner/target_p"))}
+    assert slow
+    for name, tensor in slow.items():
+        inner = name.split("/", 2)[2]
+        twin = next(t for n, t in policy.items() if n.endswith(f".{inner}"))
+        assert np.array_equal(tensor, twin), name
+
+
+def test_another_network_is_refused_and_partial_takes_what_fits(tmp_path: Path) -> None:
+    path = a_source(tmp_path, "ppo")
+    other = a_spec("ppo", "agent.network.hidden_sizes=[8,4]")
+    refused = a_run(tmp_path / "refused", begun_with(path, other, "policy"))
+    assert run_attempt(refused, 1) == BadInput.exit_code
+    reason = list(read(refused.events))[-1].tags["reason"]
+    assert "policy/actor.layers.1.weight is float32[4, 8] here and float32[2, 8]" in reason
+    taking = begun_with(path, other, "policy+optimizer", partial=True)
+    directory = a_run(tmp_path / "partial", taking)
+    assert run_attempt(directory, 1) == 0
+    told = started(directory).tags
+    assert "policy/actor.layers.0.weight" in told["taken"]
+    assert {"policy/actor.layers.1.weight", "optimizer/mean"} <= {*told["kept"]}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts", "word"),
+    [
+        (["train.optimizer=rmsprop"], "policy+optimizer", "train.optimizer"),
+        (["env.num_envs=2"], "all", "env.num_envs"),
+        (["buffer.prioritized=true"], "all", "buffer.prioritized"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(
+    tmp_path: Path, overrides: list[str], parts: str, word: str
+) -> None:
+    path = a_source(tmp_path, "dqn")
+    directory = a_run(tmp_path / "run", begun_with(path, a_spec("dqn", *overrides), parts))
+    assert run_attempt(directory, 1) == BadInput.exit_code
+    assert word in list(read(directory.events))[-1].tags["reason"]
+
+
+def test_what_a_run_begins_with_is_in_its_hash_and_where_that_is_is_not() -> None:
+    plain = a_spec("ppo")
+    one, other = ("a" * 64, "b" * 64)
+    hashes = {
+        plain.changed({"start.from": place, "start.digest": digest}).config_hash
+        for place, digest in (("/a", one), ("/b", one), ("/a", other))
+    }
+    assert len(hashes | {plain.config_hash}) == 3
+    partial = plain.changed({"start.digest": one, "start.partial": True})
+    assert partial.config_hash not in hashes
+
+
+def test_parts_may_be_listed() -> None:
+    def parts(value: Any) -> str:
+        return resolve({"env": {"id": "X-v0"}, "start": {"parts": value}}).start.parts
+
+    assert parts(["policy"]) == parts("policy") == "policy"
+    assert parts(["policy", "optimizer"]) == parts("optimizer") == "policy+optimizer"
+    assert parts("all") == parts(["policy", "replay"]) == parts(["replay"]) == "all"
+    for wrong in ("everything", [], ["policy", "critic"], 3):
+        with pytest.raises(SpecInvalid):
+            parts(wrong)
+
+
+def test_an_external_program_begins_with_weights_of_its_own() -> None:
+    spec = a_spec("ppo").changed(
+        {"runner.name": "external", "runner.command": ("true",), "start.from": "7"}
+    )
+    assert [problem.path for problem in problems(spec)] == ["start.from"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Orchestrator:
+    """A home with a run that others can begin with, whose gate was set while it trained."""
+    made = Orchestrator(tmp_path_factory.mktemp("home"), InlineRunner())
+    gate = {"gates.min_return": [None, 1.0], "gates.stability": [True, False]}
+    options = gate | {"train.lr": [0.1, 0.01], "train.total_timesteps": [256, 320]}
+    note = {"attempt": 1, "at": 0.0, "step": 64, "set": options}
+    spec = a_spec("ppo", "name=first", "eval.final_episodes=10")
+    run = made.launch(spec, changes=[note]).run
+    assert (run.state, run.total_timesteps, run.env_steps) == (State.SUCCEEDED, 320, 320)
+    assert run.config_hash == spec.config_hash
+    return made
+
+
+def fine_tuned(home: Orchestrator, *overrides: str) -> Run:
+    return home.launch(a_spec("ppo", "eval.final_episodes=10", *overrides)).run
+
+
+def test_a_gate_that_was_set_judges_and_models_say_how_they_were_trained(
+    home: Orchestrator,
+) -> None:
+    shown = home.show("first")
+    assert shown.verdict is not None
+    assert shown.verdict.passed
+    assert [note["step"] for note in shown.changes] == [64]
+    model = shown.models[-1]
+    assert model.hyperparams["train"]["lr"] == 0.01
+    assert model.lineage["set"]["train.lr"] == 0.01
+
+
+def test_a_run_names_what_it_began_with_and_is_named_there(home: Orchestrator) -> None:
+    first = home.get("first")
+    run = fine_tuned(home, "start.from=first", "start.parts=policy+optimizer")
+    assert run.state is State.SUCCEEDED
+    shown = home.show(run.id)
+    assert shown.start is not None
+    assert shown.taken is not None
+    assert (shown.start["run"], shown.start["model"]) == (first.id, first.model_id)
+    path = Path(shown.start["path"])
+    assert shown.start["digest"] == shown.spec.start.digest == sealed.manifest_digest(path)
+    assert all(model.lineage["start"]["run"] == first.id for model in shown.models)
+    assert run.id in home.show("first").children
+    home.remove(run.id)
+    assert run.id not in home.show("first").children
+
+
+def test_models_paths_and_groups_of_seeds_do_as_well(home: Orchestrator) -> None:
+    first = home.get("first")
+    by_id = fine_tuned(home, f"start.from={first.model_id}")
+    by_path = fine_tuned(home, f"start.from={home.show(by_id.id).spec.start.source}")
+    assert by_id.config_hash == by_path.config_hash != first.config_hash
+    group = home.launch_group(a_spec("ppo", "start.from=first", "seeds=2"))
+    for result in group.results:
+        directory = RunDir.of(result.run)
+        assert directory.spec().start.digest == RunDir.of(by_id).spec().start.digest
+        assert directory.start() is not None
+
+
+def test_a_run_without_a_model_gives_its_newest_checkpoint(home: Orchestrator) -> None:
+    made = fine_tuned(home, "name=modelless", "registry.enable=false")
+    source = ancestry.weights(home.models, home, "modelless")
+    assert (source.path, source.model) == (newest(RunDir.of(made)), None)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_made(home: Orchestrator) -> None:
+    before = len(home.ls().runs)
+    wrong = (
+        ("start.from=first", "agent.network.hidden_sizes=[4]"),
+        ("start.from=first", f"start.digest={'0' * 64}"),
+        ("start.from=nobody",),
+    )
+    for overrides in wrong:
+        with pytest.raises((SpecInvalid, BadInput)) as refusal:
+            fine_tuned(home, *overrides)
+        assert refusal.value is not None
+    assert len(home.ls().runs) == before
+
+
+def test_a_service_opens_no_path_outside_of_its_home(home: Orchestrator, tmp_path: Path) -> None:
+    outside = shutil.copytree(newest(RunDir.of(home.get("first"))), tmp_path / "step_000000000320")
+    assert ancestry.weights(home.models, home, str(outside)).path == outside
+    with pytest.raises(BadInput):
+        ancestry.weights(home.models, home, str(outside), home=home.home)
