@@ -243,7 +243,9 @@ class Training(Trainer):
     def warm_start(self, start: WarmStart) -> None:
         """Begin with the weights of another training, which is not needed any more after this."""
         fitted = take(self.learner, start, self._spec)
-        self._emit(EventKind.STATE, "start", self._spec.start.digest, tags=fitted.summary)
+        replay = [] if fitted.replay is None else ["replay"]
+        told = {"taken": sorted([*fitted.taken, *replay]), "kept": sorted(fitted.kept)}
+        self._emit(EventKind.STATE, "start", self._spec.start.digest, tags=told)
         self._save(None)
 
     def train_step(self) -> dict[str, float]:
