@@ -132,7 +132,7 @@ def test_an_unknown_command_is_answered_with_those_allowed(run_dir: Path) -> Non
     with closing(serve(run_dir, echo)):
         assert send(run_dir, "explode") == {
             "ok": False,
-            "error": "unknown command 'explode'; allowed: stop, checkpoint, pause, unpause",
+            "error": "unknown command 'explode'; allowed: stop, checkpoint, pause, unpause, set, load",
         }
 
 

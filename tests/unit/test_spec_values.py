@@ -17,11 +17,12 @@ NOT_LEARNED = (
     *("metrics", "traces", "logs", "infer"),
 )
 EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_policy")
-ELSEWHERE = ("train.report_every", "train.engine", "buffer.memory_share")
+ELSEWHERE = ("train.report_every", "train.engine", "buffer.memory_share", "start.from")
 PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {
     "name": "another",
+    "start.digest": "a" * 64,
     "env.id": "Pendulum-v1",
     "env.backend": "async",
     "env.max_episode_steps": 7,
