@@ -18,9 +18,10 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
-from rl_orch.records import EventKind
+from rl_orch.records import ClockUnit, EventKind
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
+from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
 from rl_orch.spec.model import Spec
@@ -70,10 +71,17 @@ class TrainingAttempt:
             )
             with closing(recorder):
                 recorder.tell_exactness(step=beginning.step)
+                self._tell_clock(algorithm(spec.agent.algorithm).traits.clock)
                 if beginning.checkpoint is not None:
                     known = beginning.checkpoint
                     recorder.announce(known.path.name, known.step, known.document["meta"])
                 return self._trained(spec, recorder, proof)
+
+    def _tell_clock(self, unit: ClockUnit) -> None:
+        """Say what the run counts, where its manifest could not know."""
+        if unit != "env_steps":
+            self.directory.write_manifest(self.directory.manifest() | {"clock": unit})
+            self.writer.emit(EventKind.STATE, "clock", unit, step=self.beginning.step)
 
     def _trained(self, spec: Spec, recorder: FileRecorder, proof: Proof) -> End:
         COMPILING.on_compile = partial(self._tell_of_compiling, recorder)
@@ -91,7 +99,7 @@ class TrainingAttempt:
         finally:
             COMPILING.on_compile = None
         how = "stopped" if outcome.reason == "stopped" else "trained"
-        return End(how, outcome.env_steps, outcome.detail)
+        return End(how, outcome.clock.value, outcome.detail)
 
     def _tell_of_compiling(self, recorder: FileRecorder) -> None:
         """Say it at once: the first update may be a while."""

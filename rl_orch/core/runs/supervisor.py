@@ -242,6 +242,8 @@ class Supervisor:
         if not seen.started or self.run.state is State.QUEUED:
             return
         changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
+        if seen.clock is not None:
+            changes["clock"] = seen.clock
         if seen.resume is not None:
             changes["resume"] = seen.resume
         if seen.evaluation is not None and self.run.state is not State.EVALUATING:
