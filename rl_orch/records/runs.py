@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Literal
 
+from rl_orch.records.clock import Clock, ClockUnit
 from rl_orch.records.record import Record
 from rl_orch.records.reports import Evaluation, GroupEvaluation, Verdicts
 
@@ -26,7 +27,8 @@ class Run(Record):
 
     From `queue` on: what the scheduler goes by. `arrival` is the place in the order of arrival,
     `retries` how often the run was started again after a crash since a person last asked for it,
-    `group_size` how many runs its group was to have, where that was noted.
+    `group_size` how many runs its group was to have, where that was noted. `env_steps` and
+    `total_timesteps` count what `clock` says.
     """
 
     id: str
@@ -60,6 +62,12 @@ class Run(Record):
     memory_mb: int = 512
     retries: int = 0
     group_size: int | None = None
+    clock: ClockUnit = "env_steps"
+
+    @property
+    def trained(self) -> Clock:
+        """How far it is."""
+        return Clock(self.clock, self.env_steps)
 
     @property
     def active(self) -> bool:
@@ -91,6 +99,12 @@ class Group(Record):
     updated_at: float
     runs: tuple[str, ...]
     asked: int | None = None
+    clock: ClockUnit = "env_steps"
+
+    @property
+    def trained(self) -> Clock:
+        """How far its runs are together."""
+        return Clock(self.clock, self.env_steps)
 
     @property
     def is_smaller(self) -> bool:

@@ -42,8 +42,8 @@ def print_summary(
         row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
     chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
-    speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
-    budget = f"{counted(run.env_steps, 'step')} (budget {run.total_timesteps:,}){speed}"
+    speed = "" if run.sps is None else f", {run.sps:,.0f} {run.trained.words}/s"
+    budget = f"{run.trained} (budget {run.total_timesteps:,}){speed}"
     row(console, "trained", budget)
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"

@@ -39,6 +39,7 @@ def record(
         "algo": spec.algo,
         "seed": spec.env.seed,
         "runner": spec.runner.name,
+        "clock": manifest.clock_of(spec),
         "after": spec.schedule.after,
         "created_at": made_at,
         "updated_at": made_at,

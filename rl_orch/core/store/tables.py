@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0005"
+HEAD = "0009"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -51,6 +51,7 @@ RUNS = sa.Table(
     sa.Column("memory_mb", sa.BigInteger, nullable=False, server_default="512"),
     sa.Column("retries", sa.Integer, nullable=False, server_default="0"),
     sa.Column("group_size", sa.Integer),
+    sa.Column("clock", sa.Text, nullable=False, server_default="env_steps"),
     sa.Index("idx_runs_created", "created_at", "id"),
     sa.Index("idx_runs_updated", "updated_at", "id"),
     sa.Index("idx_runs_name", "name", "id"),
