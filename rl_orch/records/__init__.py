@@ -1,6 +1,7 @@
 """The records that cross processes, files and sockets: Run, Group, Attempt, Event, EvalReport,
 Verdict, ModelVersion, Alias. Data only; what may happen to a run is in `core/runs/state.py`."""
 
+from rl_orch.records.clock import CLOCK_UNITS, Clock, ClockUnit
 from rl_orch.records.events import Event, EventKind
 from rl_orch.records.exactness import Certificate, Exactness, FirstDifference, Kill
 from rl_orch.records.models import (
@@ -31,12 +32,15 @@ from rl_orch.records.service import RunnerCapabilities, Service, Token
 from rl_orch.records.views import Episodes, EpisodeSummary, History, RunView, TrackerStatus
 
 __all__ = [
+    "CLOCK_UNITS",
     "Alias",
     "AliasChange",
     "Attempt",
     "Certificate",
     "Check",
     "Checkpoint",
+    "Clock",
+    "ClockUnit",
     "EpisodeSummary",
     "Episodes",
     "Estimate",

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rl_orch.records.clock import Clock, ClockUnit
 from rl_orch.records.record import Record
 from rl_orch.records.reports import Evaluation, GroupEvaluation, Verdicts
 
@@ -30,6 +31,7 @@ class Run(Record):
     `retries` how often the run was started again after a crash since a person last asked for it,
     `group_size` how many runs its group was to have, where that was noted. `parent` is the run, the
     group or whatever else it belongs to, `role` what it is to that; `tags` are whatever people say.
+    `env_steps` and `total_timesteps` count what `clock` says.
     """
 
     id: str
@@ -66,6 +68,12 @@ class Run(Record):
     parent: str | None = None
     role: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
+    clock: ClockUnit = "env_steps"
+
+    @property
+    def trained(self) -> Clock:
+        """How far it is."""
+        return Clock(self.clock, self.env_steps)
 
     @property
     def active(self) -> bool:
@@ -97,6 +105,12 @@ class Group(Record):
     updated_at: float
     runs: tuple[str, ...]
     asked: int | None = None
+    clock: ClockUnit = "env_steps"
+
+    @property
+    def trained(self) -> Clock:
+        """How far its runs are together."""
+        return Clock(self.clock, self.env_steps)
 
     @property
     def is_smaller(self) -> bool:

@@ -101,7 +101,7 @@ class FiniteNumbers(Observer):
             return np.swapaxes(column.reshape(-1, self._steps, *column.shape[1:]), 0, 1)
 
         valid, dones = by_time(on_host(batch.column("valid"))), by_time(on_host(batch.dones))
-        before = step - int(valid.sum())
+        before = max(step - int(valid.sum()), 0)
         assert batch.next_observations is not None
         kept = mapped(batch.next_observations, lambda c: np.where(_wide(ends, c), c, 0))
         columns = (("observation", batch.observations, 0), ("reward", batch.rewards, 1))

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rl_orch.records import EvalReport
+from rl_orch.records import Clock, ClockUnit, EvalReport
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.policies.policy import TENSOR_PREFIX
 
@@ -27,15 +27,16 @@ PLACES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSnapshot(StateTree):
-    """Everything training remembers at a step, and the names of the segments that hold its replay
-    buffer."""
+    """Everything training remembers at a step, which counts `unit`; and the names of the segments
+    that hold its replay buffer."""
 
     step: int
     segments: tuple[str, ...] = ()
+    unit: ClockUnit = "env_steps"
 
 
 def assemble(
-    parts: Mapping[str, StateTree], *, step: int, segments: tuple[str, ...]
+    parts: Mapping[str, StateTree], *, clock: Clock, segments: tuple[str, ...]
 ) -> TrainingSnapshot:
     """The snapshot of a training from its parts: `policy`, `learner`, `collector`, `replay`,
     `rng` and the loop's own, `loop`."""
@@ -53,7 +54,7 @@ def assemble(
         "replay_meta": parts["replay"].document,
         "rng_state": parts["rng"].document,
     }
-    return TrainingSnapshot(tensors, document, step=step, segments=segments)
+    return TrainingSnapshot(tensors, document, step=clock.value, segments=segments, unit=clock.unit)
 
 
 def parts_of(snapshot: StateTree) -> dict[str, StateTree]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 
 from rl_orch.gate import judge, rules_of_reports
-from rl_orch.records import EvalReport, EventKind, Verdict
+from rl_orch.records import Clock, EvalReport, EventKind, Verdict
 from rl_orch.rl.collect.collector import build_collector
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
@@ -21,7 +21,7 @@ from rl_orch.rl.envs import space_json
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import Learner, Reconfigurable, build_learner
+from rl_orch.rl.learn.learner import Learner, Reconfigurable, algorithm, build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
 from rl_orch.rl.observe import Observer, Observers, Phase, observers_of
 from rl_orch.rl.policies.policy import (
@@ -53,11 +53,10 @@ SEGMENT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The reason why training ended; after how many steps of the environment, and a sentence for
-    people."""
+    """The reason why training ended, and when, with a sentence for people."""
 
     reason: Reason
-    env_steps: int
+    clock: Clock
     detail: str
 
 
@@ -177,6 +176,7 @@ class Training(Trainer):
         self.learner = build_learner(setup)
         self.policy = self.learner.policy
         self.actor = engine.actor(self.policy)
+        self._unit = algorithm(spec.agent.algorithm).traits.clock
         self._reports = _Reports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_of_reports(spec.gates)
@@ -191,11 +191,21 @@ class Training(Trainer):
         """Environment steps taken so far."""
         return self.collector.env_steps
 
+    @property
+    def clock(self) -> Clock:
+        """How far training is: in what budget, intervals and checkpoints count."""
+        return Clock(self._unit, self.step)
+
+    @property
+    def step(self) -> int:
+        """The reading of the clock."""
+        return self.collector.env_steps if self._unit == "env_steps" else self._updates()
+
     def run(self) -> Outcome:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
-        while self._ending is None and self.env_steps < self._spec.train.total_timesteps:
+        while self._ending is None and self.step < self._spec.train.total_timesteps:
             command = self._recorder.command()
-            if (change := self._recorder.change(self.env_steps)) is not None:
+            if (change := self._recorder.change(self.step)) is not None:
                 self._apply(change)
             spec = self._spec
             if command in ("stop", "checkpoint"):
@@ -203,24 +213,20 @@ class Training(Trainer):
             if command == "stop":
                 return self._outcome(
                     "stopped",
-                    f"asked to end at step {self.env_steps:,}; a last checkpoint is saved",
+                    f"asked to end at step {self.step:,}; a last checkpoint is saved",
                 )
 
-            before = self.env_steps
+            before = self.step
             self.train_step()
 
-            if (
-                self._crossed(before, spec.eval.every)
-                or self.env_steps >= spec.train.total_timesteps
-            ):
+            if self._crossed(before, spec.eval.every) or self.step >= spec.train.total_timesteps:
                 self.eval_step()
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
         if self._reports:
             self._report()
-        return self._ending or self._outcome(
-            "budget", f"trained for its budget of {self._spec.train.total_timesteps:,} steps"
-        )
+        budget = Clock(self._unit, self._spec.train.total_timesteps)
+        return self._ending or self._outcome("budget", f"trained for its budget of {budget}")
 
     def resume(self, resumption: Resumption) -> None:
         """Go on as if the snapshot had just been saved."""
@@ -238,28 +244,30 @@ class Training(Trainer):
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
         if begun_anew:
-            self._recorder.mark_inexact("episodes could not be gone on with", step=self.env_steps)
+            self._recorder.mark_inexact("episodes could not be gone on with", step=self.step)
         if resumption.report is not None:
             self._judge(resumption.report)
 
     def warm_start(self, start: WarmStart) -> None:
         """Begin with the weights of another training, which is not needed any more after this."""
         fitted = take(self.learner, start, self._spec)
-        self._emit(EventKind.STATE, "start", self._spec.start.digest, tags=fitted.summary)
+        replay = [] if fitted.replay is None else ["replay"]
+        told = {"taken": sorted([*fitted.taken, *replay]), "kept": sorted(fitted.kept)}
+        self._emit(EventKind.STATE, "start", self._spec.start.digest, tags=told)
         self._save(None)
 
     def train_step(self) -> dict[str, float]:
         """Collect once and let the learner learn from it."""
-        began, before, heard = self._clock(), self.env_steps, self._observers
+        began, before, heard = self._clock(), self.step, self._observers
         self._begin("collect")
         steps = self._spec.rollout.steps
         batch = self.collector.collect(self.learner.behaviour, steps, self._weights)
         for hear in heard.collected:
-            hear(batch, self.env_steps)
+            hear(batch, self.step)
         self._begin("update")
         metrics = self.learner.update(batch)
         for hear in heard.updated:
-            hear(metrics, self.env_steps)
+            hear(metrics, self.step)
         # Only now: actions, log-probabilities and the update must see one normalisation.
         if self._spec.obs.normalize != "none":
             valid = on_host(batch.column("valid"))
@@ -268,10 +276,11 @@ class Training(Trainer):
 
         for episode in self.collector.drain_episodes():
             tags = {"length": episode.length, "env": episode.env}
-            self._emit(EventKind.EPISODE, "charts/episodic_return", episode.ret, episode.step, tags)
+            step = episode.step if self._unit == "env_steps" else self.step
+            self._emit(EventKind.EPISODE, "charts/episodic_return", episode.ret, step, tags)
         self._reports.add(metrics)
         self._took += self._clock() - began
-        self._took_steps += self.env_steps - before
+        self._took_steps += self.step - before
         if self._crossed(before, self._spec.train.report_every):
             self._report()
         return metrics
@@ -285,10 +294,10 @@ class Training(Trainer):
             episodes=options.episodes,
             seed=evaluation_seed(self._spec),
             deterministic=options.deterministic,
-            step=self.env_steps,
+            step=self.step,
         )
         for hear in self._observers.evaluated:
-            hear(report, self.env_steps)
+            hear(report, self.step)
         mean = report.summary.mean
         tags = {
             "summary": report.summary.model_dump(mode="json"),
@@ -318,7 +327,7 @@ class Training(Trainer):
             "rng": rng_state(),
             "loop": StateTree({}, own),
         }
-        return assemble(parts, step=self.env_steps, segments=segments_in(replay))
+        return assemble(parts, clock=self.clock, segments=segments_in(replay))
 
     def close(self) -> None:
         """Close all environments."""
@@ -337,9 +346,13 @@ class Training(Trainer):
             if (told := load(self.learner)) is not None:
                 self._emit(EventKind.STATE, "load", told["digest"], tags=told)
 
+    def _updates(self) -> int:
+        learner: Any = self.learner  # One that counts them, as its traits say.
+        return int(learner.updates)
+
     def _begin(self, phase: Phase) -> None:
         for hear in self._observers.before:
-            hear(phase, self.env_steps)
+            hear(phase, self.step)
 
     def _weights(self) -> StateTree:
         return behaviour_state(self.learner)
@@ -373,7 +386,7 @@ class Training(Trainer):
         self._ending = None if verdict is None else self._ended_by(verdict)
 
     def _ended_by(self, verdict: Verdict) -> Outcome | None:
-        gates, step = self._spec.gates, self.env_steps
+        gates, step = self._spec.gates, self.step
         if verdict.passed:
             if not gates.stop_when_solved:
                 return None
@@ -388,21 +401,21 @@ class Training(Trainer):
 
     def _crossed(self, before: int, every: int | None) -> bool:
         """Whether this iteration reached or passed a multiple of `every`."""
-        return every is not None and before // every < self.env_steps // every
+        return every is not None and before // every < self.step // every
 
     def _save(self, report: EvalReport | None) -> None:
         """Save once a step: a snapshot without a report never takes the place of one with it."""
-        if report is None and self._saved_at == self.env_steps:
+        if report is None and self._saved_at == self.step:
             return
         self._begin("save")
         snapshot = self.snapshot()
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
-            self._recorder.mark_inexact(why, step=self.env_steps)
+            self._recorder.mark_inexact(why, step=self.step)
         self._recorder.save(snapshot, report)
-        self._saved_at = self.env_steps
+        self._saved_at = self.step
         for hear in self._observers.saved:
-            hear(snapshot, self.env_steps)
+            hear(snapshot, self.step)
 
     def _emit(
         self,
@@ -412,12 +425,10 @@ class Training(Trainer):
         step: int | None = None,
         tags: dict[str, Any] | None = None,
     ) -> None:
-        self._recorder.emit(
-            kind, key, value, step=self.env_steps if step is None else step, tags=tags
-        )
+        self._recorder.emit(kind, key, value, step=self.step if step is None else step, tags=tags)
 
     def _outcome(self, reason: Reason, detail: str) -> Outcome:
-        return Outcome(reason, self.env_steps, detail)
+        return Outcome(reason, self.clock, detail)
 
 
 class _Reports:

@@ -1,9 +1,10 @@
 """`WarmStart`: weights, and more, that a training takes over from another one.
 
-What is taken and what does not fit is worked out first, so that a misfit changes nothing.
+What is taken and what does not fit is worked out first, so that a misfit changes nothing. Tensors
+have the names that checkpoints give them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from rl_orch.errors import BadInput
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.learner import Learner
 from rl_orch.rl.learn.off_policy import ReplayLearner
-from rl_orch.rl.policies.policy import load_module, module_state
+from rl_orch.rl.policies.policy import TENSOR_PREFIX, load_module, module_state
 from rl_orch.rl.snapshot import parts_of
 from rl_orch.spec.checks import value_at
 from rl_orch.spec.model import Spec
@@ -24,7 +25,6 @@ BESIDE_POLICY = ("learner/", "rewards/")
 OWN = "rewards/sums"
 """Of the episodes that are under way, which are never another training's."""
 
-OPTIMIZERS = "optimizer/"
 MOST_SHOWN = 8
 """Misfits that one sentence names."""
 
@@ -49,49 +49,57 @@ class WarmStart:
     segments: Callable[[str], Mapping[str, NDArray[Any]]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WarmStartFit:
     """The tensors of a snapshot that a learner takes over, the names of its own that it keeps, and
     the misfits, a sentence each."""
 
-    policy: dict[str, NDArray[Any]] = field(default_factory=dict)
-    learner: dict[str, NDArray[Any]] = field(default_factory=dict)
-    replay: StateTree | None = None
+    taken: dict[str, NDArray[Any]] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
     misfits: list[str] = field(default_factory=list)
+    replay: StateTree | None = None
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """What was taken and what not, as an event tells it."""
-        taken = [f"policy/{name}" for name in self.policy] + list(self.learner)
-        taken += [] if self.replay is None else ["replay"]
-        return {"taken": sorted(taken), "kept": sorted(self.kept)}
+    def refuse(self, start: WarmStart) -> None:
+        """Raise if something does not fit, or nothing at all does."""
+        if not self.misfits or (start.partial and self.taken):
+            return
+        more = len(self.misfits) - MOST_SHOWN
+        shown = [*self.misfits[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+        raise BadInput(
+            f"the source, a policy of {start.spec.env.id}, does not fit: {'; '.join(shown)}",
+            path="start.from",
+            hint="start.partial=true takes what fits and says what." if self.taken else None,
+        )
 
 
 def fit(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
-    """What the learner can take over; raises nothing, and changes nothing."""
-    theirs, fitted = parts_of(start.snapshot), WarmStartFit()
-    own, state = module_state(learner.policy).tensors, learner.state().tensors
-    _overlay(fitted, fitted.policy, own, theirs["policy"].tensors, "policy/")
-    fitted.misfits.extend(
-        f"policy/{name} {_form(tensor)} is in the source alone"
-        for name, tensor in theirs["policy"].tensors.items()
-        if name not in own
+    """What the learner can take over of a snapshot; nothing changes."""
+    theirs, fitted = start.snapshot.tensors, WarmStartFit()
+    own = _policy(learner).tensors | learner.state().tensors
+    _compare(
+        fitted,
+        own,
+        theirs,
+        dict.fromkeys(n for n in (*own, *theirs) if n.startswith(TENSOR_PREFIX)),
     )
     whole = not fitted.misfits
-    beside = {n: t for n, t in state.items() if n.startswith(BESIDE_POLICY) and n != OWN}
-    present = {name: theirs["learner"].tensors.get(name) for name in beside}
-    fitted.kept.extend(name for name, tensor in present.items() if tensor is None)
-    shared = {name: tensor for name, tensor in present.items() if tensor is not None}
-    _overlay(fitted, fitted.learner, {name: beside[name] for name in shared}, shared, "")
+    beside = [n for n in own if n.startswith(BESIDE_POLICY) and n != OWN]
+    _compare(fitted, own, theirs, [name for name in beside if name in theirs])
+    fitted.kept += [name for name in beside if name not in theirs]
     if "optimizer" in start.wanted:
-        moments = {n: t for n, t in state.items() if n.startswith(OPTIMIZERS)}
+        moments = [name for name in own if name.startswith("optimizer/")]
         if whole and _agree(fitted, start, spec, "optimizer"):
-            _overlay(fitted, fitted.learner, moments, theirs["learner"].tensors, "")
+            _compare(fitted, own, theirs, moments)
         else:
-            fitted.kept.extend(moments)
+            fitted.kept += moments
     if "replay" in start.wanted and learner.replay is not None:
-        return _with_replay(fitted, start, spec, theirs["replay"], learner)
+        buffer = parts_of(start.snapshot)["replay"]
+        if not buffer.document.get("segments"):
+            fitted.misfits.append("replay: the source has no replay buffer")
+        elif _agree(fitted, start, spec, "replay"):
+            fitted.replay = buffer | StateTree({}, {"rng": learner.replay.state().document["rng"]})
+        if fitted.replay is None:
+            fitted.kept.append("replay")
     return fitted
 
 
@@ -99,73 +107,47 @@ def take(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
     """Make the learner go on with what fits; a BadInput with all that does not, unless that is
     allowed. Its counters and generators stay its own."""
     fitted = fit(learner, start, spec)
-    refuse_misfits(fitted, start)
-    own = module_state(learner.policy).tensors
-    load_module(learner.policy, StateTree(own | fitted.policy), what="policy")
+    fitted.refuse(start)
+    policy = StateTree(_policy(learner).tensors | fitted.taken).under(TENSOR_PREFIX[:-1])
+    load_module(learner.policy, policy, what="policy")
     if isinstance(learner, ReplayLearner):
         learner.sync_targets()
     state = learner.state()
-    learner.load_state(StateTree(state.tensors | fitted.learner, state.document))
+    beside = {name: fitted.taken.get(name, tensor) for name, tensor in state.tensors.items()}
+    learner.load_state(StateTree(beside, state.document))
     if fitted.replay is not None and learner.replay is not None and start.segments is not None:
         learner.replay.load(fitted.replay, start.segments)
     return fitted
 
 
-def refuse_misfits(fitted: WarmStartFit, start: WarmStart) -> None:
-    """Raise if something does not fit, or nothing at all does."""
-    if not fitted.misfits or (start.partial and fitted.policy):
-        return
-    shown, more = fitted.misfits[:MOST_SHOWN], len(fitted.misfits) - MOST_SHOWN
-    others = f"; and {more} more" if more > 0 else ""
-    raise BadInput(
-        f"the source, a policy of {start.spec.env.id}, does not fit: {'; '.join(shown)}{others}",
-        path="start.from",
-        hint="start.partial=true takes what fits and says what." if fitted.policy else None,
-    )
+def _policy(learner: Learner) -> StateTree:
+    return StateTree.joined({TENSOR_PREFIX[:-1]: module_state(learner.policy)})
 
 
-def _overlay(
+def _compare(
     fitted: WarmStartFit,
-    taken: dict[str, NDArray[Any]],
     own: Mapping[str, NDArray[Any]],
     theirs: Mapping[str, NDArray[Any]],
-    prefix: str,
+    names: Iterable[str],
 ) -> None:
-    """Sort tensors of our own into those that are taken over, and those that do not fit."""
-    for name, tensor in own.items():
-        other = theirs.get(name)
-        if other is not None and (other.shape, other.dtype) == (tensor.shape, tensor.dtype):
-            taken[name] = other
+    """Sort tensors into those that are taken over, and those that do not fit."""
+    for name in names:
+        here, there = _form(own.get(name)), _form(theirs.get(name))
+        if here == there:
+            fitted.taken[name] = theirs[name]
             continue
-        there = "not in the source" if other is None else f"{_form(other)} in the source"
-        fitted.misfits.append(f"{prefix}{name} is {_form(tensor)} here and {there}")
-        fitted.kept.append(f"{prefix}{name}")
+        fitted.misfits.append(f"{name} is {here} here and {there} in the source")
+        fitted.kept += [name] if name in own else []
 
 
 def _agree(fitted: WarmStartFit, start: WarmStart, spec: Spec, part: str) -> bool:
     """Whether the options agree that a part depends on; those that do not are misfits."""
     pairs = {path: (value_at(spec, path), value_at(start.spec, path)) for path in ALIKE[part]}
     differing = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
-    fitted.misfits.extend(
-        f"{part}: {path} is {here!r} here and {there!r} in the source"
-        for path, (here, there) in differing.items()
-    )
+    for path, (here, there) in differing.items():
+        fitted.misfits.append(f"{part}: {path} is {here!r} here and {there!r} in the source")
     return not differing
 
 
-def _with_replay(
-    fitted: WarmStartFit, start: WarmStart, spec: Spec, theirs: StateTree, learner: Learner
-) -> WarmStartFit:
-    assert learner.replay is not None
-    if not theirs.document.get("segments"):
-        fitted.misfits.append("replay: the source has no replay buffer")
-    elif _agree(fitted, start, spec, "replay"):
-        own = learner.replay.state().document["rng"]
-        state = StateTree(theirs.tensors, theirs.document | {"rng": own})
-        return WarmStartFit(fitted.policy, fitted.learner, state, fitted.kept, fitted.misfits)
-    fitted.kept.append("replay")
-    return fitted
-
-
-def _form(tensor: NDArray[Any]) -> str:
-    return f"{tensor.dtype}{list(tensor.shape)}"
+def _form(tensor: NDArray[Any] | None) -> str:
+    return "not there" if tensor is None else f"{tensor.dtype}{list(tensor.shape)}"

@@ -4,7 +4,7 @@ read, and the defaults that differ from those of `groups.py`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,8 @@ class Traits:
     """What an algorithm can do. `actions` are kinds of spaces; `masks` and `recurrent` say whether
     it heeds action masks and can train a policy with a memory; `bounded_actions`, whether a Box
     must have bounds; `learns_entropy`, whether `train.ent_coef` may be `auto`; `overlaps`, whether
-    it heeds the `log_probs` of a batch, and so can learn from what an older policy has collected.
+    it heeds the `log_probs` of a batch, and so can learn from what an older policy has collected;
+    `clock`, what its budget counts: `env_steps`, or `updates`, which its learners then have.
     """
 
     off_policy: bool
@@ -22,6 +23,7 @@ class Traits:
     bounded_actions: bool = False
     learns_entropy: bool = False
     overlaps: bool = False
+    clock: Literal["env_steps", "updates"] = "env_steps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Other groups are in `operations.py`; what options mean together is in `checks.py
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -134,6 +135,10 @@ def option(
     return Field(default, description=help, json_schema_extra=extra or None, **bounds)
 
 
+live = partial(option, live=True)
+"""A field that may be set while a run goes on."""
+
+
 class OptionGroup(BaseModel):
     """A frozen set of options; unknown ones are refused."""
 
@@ -253,15 +258,14 @@ class AgentGroup(OptionGroup):
 class TrainGroup(OptionGroup):
     """The training budget and the algorithm's hyperparameters."""
 
-    total_timesteps: Whole = option(
+    total_timesteps: Whole = live(
         100_000,
         "Environment steps to train for, all copies counted.",
         flag="--total-timesteps",
         ge=1,
         le=STEPS,
-        live=True,
     )
-    lr: Number = option(3e-4, "Learning rate.", flag="--lr", gt=0, le=10, live=True)
+    lr: Number = live(3e-4, "Learning rate.", flag="--lr", gt=0, le=10)
     lr_schedule: Schedule = option("constant", "How the learning rate falls to zero over the run.")
     optimizer: Annotated[Literal["adam", "rmsprop"], BeforeValidator(lower)] = option(
         "adam", "How gradients become steps."
@@ -282,22 +286,21 @@ class TrainGroup(OptionGroup):
     )
     gae_lambda: Number = option(0.95, "Lambda of generalised advantage estimation.", ge=0, le=1)
     update_epochs: Whole = option(10, "PPO's passes over each rollout.", ge=1, le=1000)
-    clip_range: Number = option(0.2, "PPO's clip of the probability ratio.", gt=0, le=10, live=True)
+    clip_range: Number = live(0.2, "PPO's clip of the probability ratio.", gt=0, le=10)
     clip_schedule: Schedule = option("constant", "How PPO's clip falls to zero over the run.")
-    clip_range_vf: Number | None = option(
-        None, "Clip of the value update; null leaves it free.", gt=0, live=True
+    clip_range_vf: Number | None = live(
+        None, "Clip of the value update; null leaves it free.", gt=0
     )
     normalize_advantage: Switch = option(True, "Standardise advantages in each minibatch.")
-    ent_coef: NumberOrAuto = option(
+    ent_coef: NumberOrAuto = live(
         0.0,
         "Weight of the entropy bonus; SAC's temperature, which `auto` learns.",
         type="number ≥ 0 or auto",
         allowed="a finite number ≥ 0, or auto",
-        live=True,
     )
-    vf_coef: Number = option(0.5, "Weight of the value loss.", ge=0, live=True)
-    target_kl: Number | None = option(
-        None, "Stop the passes over a rollout once the policy has moved this far.", gt=0, live=True
+    vf_coef: Number = live(0.5, "Weight of the value loss.", ge=0)
+    target_kl: Number | None = live(
+        None, "Stop the passes over a rollout once the policy has moved this far.", gt=0
     )
     sequence_length: Whole | None = option(
         None,
@@ -428,9 +431,7 @@ class EvalGroup(OptionGroup):
         ge=1,
         le=100_000,
     )
-    every: Whole = option(
-        10_000, "Environment steps between evaluations.", ge=1, le=STEPS, live=True
-    )
+    every: Whole = live(10_000, "Environment steps between evaluations.", ge=1, le=STEPS)
     deterministic: Switch = option(
         True, "Take the policy's most likely action instead of a sampled one."
     )
@@ -455,90 +456,70 @@ class EvalGroup(OptionGroup):
 class GatesGroup(OptionGroup):
     """What a policy must show before it counts as validated. No rule set: no verdict."""
 
-    min_return: Number | None = option(
+    min_return: Number | None = live(
         None,
         "Least return that the lower bound of the 95 % interval must reach.",
         flag="--min-reward",
         env="RL_REGISTRY_MIN_REWARD",
-        live=True,
     )
-    min_episodes: Whole | None = option(
+    min_episodes: Whole | None = live(
         None,
         "Least number of episodes' worth of training steps.",
         flag="--min-episodes",
         env="RL_REGISTRY_MIN_EPISODES",
         ge=0,
         le=STEPS,
-        live=True,
     )
-    stability: Switch = option(
+    stability: Switch = live(
         True,
         "With one of the three around it set, also ask for a deviation below half the mean "
         "(means above zero).",
-        live=True,
     )
-    max_std: Number | None = option(
+    max_std: Number | None = live(
         None,
         "Largest deviation of returns for means not above zero; for all, if `stability` is off.",
         ge=0,
-        live=True,
     )
-    converged: Switch = option(
-        False,
-        "Ask that returns no longer clearly rise or fall in the last third of training.",
-        live=True,
+    converged: Switch = live(
+        False, "Ask that returns no longer clearly rise or fall in the last third of training."
     )
-    no_regression: Alias | None = option(
-        None,
-        "Alias of the model that the policy may be no worse than, by more than the `margin`.",
-        live=True,
+    no_regression: Alias | None = live(
+        None, "Alias of the model that the policy may be no worse than, by more than the `margin`."
     )
-    margin: Number | None = option(
-        None,
-        "Loss of return against the model at `no_regression` that is acceptable.",
-        ge=0,
-        live=True,
+    margin: Number | None = live(
+        None, "Loss of return against the model at `no_regression` that is acceptable.", ge=0
     )
-    improvement: Alias | None = option(
-        None, "Alias of the model that the policy must be better than.", live=True
+    improvement: Alias | None = live(
+        None, "Alias of the model that the policy must be better than."
     )
-    max_latency_ms: Number | None = option(
-        None, "Longest that 99 of 100 decisions on one observation may take.", gt=0, live=True
+    max_latency_ms: Number | None = live(
+        None, "Longest that 99 of 100 decisions on one observation may take.", gt=0
     )
-    max_bundle_mb: Number | None = option(
-        None, "Largest size of the exported bundle, in megabytes.", gt=0, live=True
+    max_bundle_mb: Number | None = live(
+        None, "Largest size of the exported bundle, in megabytes.", gt=0
     )
-    guardrail_clean: Switch = option(
-        False, "Ask that no guardrail spoke up during the run.", live=True
+    guardrail_clean: Switch = live(False, "Ask that no guardrail spoke up during the run.")
+    export_parity: Switch = live(
+        False, "Ask that every exported form acts as the policy does, on real observations."
     )
-    export_parity: Switch = option(
-        False,
-        "Ask that every exported form acts as the policy does, on real observations.",
-        live=True,
+    patience: Whole | None = live(
+        None, "Stop after so many evaluations in a row that fail the gate.", ge=1, le=10**6
     )
-    patience: Whole | None = option(
-        None,
-        "Stop after so many evaluations in a row that fail the gate.",
-        ge=1,
-        le=10**6,
-        live=True,
-    )
-    stop_when_solved: Switch = option(
-        False, "Stop as soon as an evaluation during training passes the gate.", live=True
+    stop_when_solved: Switch = live(
+        False, "Stop as soon as an evaluation during training passes the gate."
     )
 
 
 class CheckpointGroup(OptionGroup):
     """When training state is saved. Every evaluation saves one in any case."""
 
-    every: Whole | None = option(
+    every: Whole | None = live(
         None,
         "Also save every so many environment steps.",
         env="RL_STORE_CHECKPOINT_FREQ",
         flag="--checkpoint-freq",
         ge=1,
         le=STEPS,
-        live=True,
     )
     keep_last: Whole = option(
         3, "How many of the newest to keep; the best one is always kept.", ge=1, le=100_000

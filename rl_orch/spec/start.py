@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, StringConstraints, create_model
 
 from rl_orch.spec.groups import Location, OptionGroup, Switch, option
-from rl_orch.spec.spelling import lower
 
 StartParts: TypeAlias = Literal["policy", "policy+optimizer", "all"]
 PARTS = ("policy", "optimizer", "replay")
@@ -15,14 +14,10 @@ PARTS = ("policy", "optimizer", "replay")
 def parts_of_names(value: Any) -> Any:
     """A choice of parts from their names in a list; `optimizer` alone takes the policy along."""
     named = value.split("+") if isinstance(value, str) else value
-    if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
+    if not isinstance(named, list | tuple) or not {*map(str, named)} <= {*PARTS} or not named:
         return value
-    given = {str(lower(name)).replace("optimiser", "optimizer") for name in named}
-    if given == {"all"} or (given <= {*PARTS} and "replay" in given):
-        return "all"
-    if given <= {*PARTS} and given:
-        return "policy+optimizer" if "optimizer" in given else "policy"
-    return value
+    most = max(map(PARTS.index, named))
+    return "all" if most == len(PARTS) - 1 else "+".join(PARTS[: most + 1])
 
 
 _FROM: dict[str, Any] = {

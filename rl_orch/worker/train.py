@@ -18,9 +18,10 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
-from rl_orch.records import EventKind
+from rl_orch.records import ClockUnit, EventKind
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
+from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.measure.precompile import compile_updates
 from rl_orch.rl.train import train
 from rl_orch.rl.warm_start import WarmStart
@@ -62,6 +63,8 @@ class TrainingAttempt:
         log.info("attempt started", attempt=self.number, **where)
         for problem in beginning.passed_over:
             log.warning("checkpoint passed over", why=problem)
+        # Before anybody can ask for a change, which is noted in the manifest as well.
+        self._tell_clock(algorithm(spec.agent.algorithm).traits.clock)
         orders = PendingCommands(changes)
         stop = partial(orders.give, "stop")
         with signals_stop(stop), served(self.directory, orders.handle):
@@ -88,6 +91,12 @@ class TrainingAttempt:
                 start = warm_start(spec, store) if beginning.checkpoint is None else None
                 return self._trained(spec, recorder, proof, start)
 
+    def _tell_clock(self, unit: ClockUnit) -> None:
+        """Say what the run counts, where its manifest could not know."""
+        if unit != "env_steps":
+            self.directory.write_manifest(self.directory.manifest() | {"clock": unit})
+            self.writer.emit(EventKind.STATE, "clock", unit, step=self.beginning.step)
+
     def _trained(
         self, spec: Spec, recorder: FileRecorder, proof: Proof, start: WarmStart | None
     ) -> End:
@@ -107,7 +116,7 @@ class TrainingAttempt:
         finally:
             COMPILING.on_compile = None
         how = "stopped" if outcome.reason == "stopped" else "trained"
-        return End(how, outcome.env_steps, outcome.detail)
+        return End(how, outcome.clock.value, outcome.detail)
 
     def _tell_of_compiling(self, recorder: FileRecorder) -> None:
         """Say it at once: the first update may be a while."""

@@ -45,7 +45,7 @@ def test_a_shipped_spec_can_be_carried_out(name: str) -> None:
     spec, recorder = of(name, *SHORT), MemoryOutlet()
     with closing(Training(spec, recorder)) as training:
         outcome = training.run()
-    assert outcome.env_steps >= 64
+    assert outcome.clock.value >= 64
     assert recorder.saved[-1][1] is not None
 
 
@@ -75,9 +75,9 @@ def solves(name: str, seed: int, level: float) -> None:
         episodes=spec.eval.final_episodes,
         seed=final_evaluation_seed(spec),
         deterministic=True,
-        step=outcome.env_steps,
+        step=outcome.clock.value,
     )
     assert report.summary.mean >= level
-    verdict = judge(report, None, rules_from(spec.gates), env_steps=outcome.env_steps)
+    verdict = judge(report, None, rules_from(spec.gates), env_steps=outcome.clock.value)
     assert verdict is not None
     assert verdict.passed, verdict.checks

@@ -20,7 +20,7 @@ from rl_orch.errors import BadInput, NotFound, RlctlError, RunLocked
 from rl_orch.io.files import socket_path
 from rl_orch.io.files.socket_path import SocketPath
 from rl_orch.io.run import command_socket
-from rl_orch.io.run.command_socket import Request, send, serve
+from rl_orch.io.run.command_socket import COMMANDS, Request, send, serve
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
@@ -132,7 +132,7 @@ def test_an_unknown_command_is_answered_with_those_allowed(run_dir: Path) -> Non
     with closing(serve(run_dir, echo)):
         assert send(run_dir, "explode") == {
             "ok": False,
-            "error": "unknown command 'explode'; allowed: stop, checkpoint, pause, unpause",
+            "error": f"unknown command 'explode'; allowed: {', '.join(COMMANDS)}",
         }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_orch.errors import BadInput, Conflict, RlctlError, SpecInvalid
+from rl_orch.errors import BadInput, RlctlError, SpecInvalid
 from rl_orch.io.checkpoints import catalog, hash_chain
 from rl_orch.io.run.command_socket import Request
 from rl_orch.io.run.directory import RunDir
@@ -266,12 +266,6 @@ def test_weights_of_another_network_are_refused_and_the_run_goes_on(tmp_path: Pa
     after = module_state(learner.policy).tensors
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert directory.changes() == []
-
-
-def test_a_run_that_collects_ahead_loads_nothing(tmp_path: Path) -> None:
-    spec = a_spec("ppo", "rollout.overlap=true")
-    with pytest.raises(Conflict):
-        LiveChanges(a_run(tmp_path / "run", spec), 1, 0).load(tmp_path)
 
 
 def a_learner(spec: Spec) -> Learner:

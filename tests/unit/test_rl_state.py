@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rl_orch.records import Clock
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.snapshot import assemble, parts_of
 
@@ -35,7 +36,7 @@ def test_a_snapshot_names_its_parts_as_checkpoints_always_have() -> None:
         "rng": a_state("torch", python=[]),
         "loop": StateTree({}, {"failed_evaluations": 0}),
     }
-    snapshot = assemble(parts, step=8, segments=("one",))
+    snapshot = assemble(parts, clock=Clock("env_steps", 8), segments=("one",))
     assert {*snapshot.tensors} == {
         *("policies/default/actor.weight", "optimizer/mean", "rng/noise", "learner/critics/w"),
         *("collector/first", "collector/ahead/rewards", "envs/0/arrays", "rng/actions"),

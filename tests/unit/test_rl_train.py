@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl_orch.errors import Diverged
-from rl_orch.records import EventKind
+from rl_orch.records import Clock, EventKind
 from rl_orch.rl.compile_time import CompileTimer
 from rl_orch.rl.evaluate import evaluate, evaluation_seed
 from rl_orch.rl.learn.learner import load_policy
@@ -54,12 +54,14 @@ def told(recorder: MemoryOutlet) -> list[Said]:
 
 def test_training_ends_with_its_budget() -> None:
     outcome, _ = trained(a_spec())
-    assert outcome == Outcome("budget", 384, "trained for its budget of 384 steps")
+    assert outcome == Outcome(
+        "budget", Clock("env_steps", 384), "trained for its budget of 384 steps"
+    )
 
 
 def test_rollouts_are_whole_and_the_last_may_pass_the_budget() -> None:
     outcome, recorder = trained(a_spec(train={"total_timesteps": 100}))
-    assert outcome.env_steps == 128
+    assert outcome.clock.value == 128
     assert [snapshot.step for snapshot, _ in recorder.saved] == [128]
 
 
@@ -281,7 +283,9 @@ def test_what_was_saved_is_what_was_evaluated() -> None:
 
 def test_stop_saves_a_last_snapshot_and_ends() -> None:
     outcome, recorder = trained(a_spec(), None, "stop")
-    assert outcome == Outcome("stopped", 64, "asked to end at step 64; a last checkpoint is saved")
+    assert outcome == Outcome(
+        "stopped", Clock("env_steps", 64), "asked to end at step 64; a last checkpoint is saved"
+    )
     assert [(snapshot.step, report) for snapshot, report in recorder.saved] == [(64, None)]
 
 
@@ -301,7 +305,7 @@ def test_checkpoint_saves_now_and_goes_on() -> None:
 def test_training_stops_when_solved() -> None:
     gates = {"min_return": 1.0, "stop_when_solved": True, "stability": False}
     outcome, _ = trained(a_spec(gates=gates))
-    assert outcome == Outcome("solved", 128, "solved at step 128")
+    assert outcome == Outcome("solved", Clock("env_steps", 128), "solved at step 128")
 
 
 def test_a_passed_gate_alone_does_not_stop_training() -> None:
@@ -311,7 +315,7 @@ def test_a_passed_gate_alone_does_not_stop_training() -> None:
 
 def test_patience_ends_with_evaluations_that_keep_failing() -> None:
     outcome, _ = trained(a_spec(gates={"min_return": 1e6, "patience": 2}))
-    assert (outcome.reason, outcome.env_steps) == ("gate_failed", 256)
+    assert (outcome.reason, outcome.clock.value) == ("gate_failed", 256)
     assert "2 evaluations in a row failed the gate; at step 256, lower bound" in outcome.detail
 
 

@@ -20,8 +20,10 @@ EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_po
 ELSEWHERE = (
     "train.report_every",
     "train.engine",
+    "train.observers",
     "buffer.memory_share",
     "checkpoint.keep_training_state",
+    "start.from",
 )
 PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
@@ -29,6 +31,7 @@ OTHER_VALUES: dict[str, Any] = {
     "name": "another",
     "tags": {"team": "vision"},
     "role": "trial",
+    "start.digest": "a" * 64,
     "env.id": "Pendulum-v1",
     "env.backend": "async",
     "env.max_episode_steps": 7,

@@ -94,7 +94,8 @@ def test_a_signal_reaches_a_loop_that_is_paused(orders: PendingCommands) -> None
 
 def test_every_command_of_the_socket_is_accepted(orders: PendingCommands) -> None:
     for name in COMMANDS:
-        assert orders.handle(Request(name, {})) == {"accepted": name}
+        if name not in ("set", "load"):  # Which take arguments: test_live_changes.py.
+            assert orders.handle(Request(name, {})) == {"accepted": name}
     assert orders.next() == "stop"
 
 

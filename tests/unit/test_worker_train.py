@@ -16,7 +16,7 @@ from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import read
-from rl_orch.records import Event
+from rl_orch.records import Clock, Event
 from rl_orch.rl.train import Outcome, TrainingRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
@@ -38,7 +38,7 @@ def directory(tmp_path: Path, monkeypatch: Patch) -> RunDir:
 
 
 def trained(_spec: Spec, _recorder: TrainingRecorder, **_how: Any) -> Outcome:
-    return Outcome("budget", 64, "trained for its budget of 64 steps")
+    return Outcome("budget", Clock("env_steps", 64), "trained for its budget of 64 steps")
 
 
 def raising(error: BaseException) -> Callable[..., NoReturn]:
@@ -146,7 +146,7 @@ def test_signals_stop_the_loop_and_are_the_callers_again_afterwards(
     def stopped(_spec: Spec, recorder: TrainingRecorder, **_how: Any) -> Outcome:
         os.kill(os.getpid(), signal.SIGTERM)
         seen.append(recorder.command())
-        return Outcome("stopped", 8, "stopped at step 8")
+        return Outcome("stopped", Clock("env_steps", 8), "stopped at step 8")
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(worker, "train", stopped)

@@ -48,6 +48,8 @@ def command(
       rlctl launch -f spec.yaml --seeds 5
 
       rlctl launch -f spec.yaml --detach
+
+      rlctl launch --env CartPole-v1 start.from=last start.parts=policy+optimizer
     """
     spec = agreed(typed.spec(), yes=yes)
     database = spec.registry.db_path

@@ -6,8 +6,7 @@ import typer
 
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import ConnectionOptions
-from rl_orch.cli.live.commands import tell
-from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.live.commands import Reply, tell
 from rl_orch.cli.policy_arguments import FORMS
 from rl_orch.cli.spec_flags import absolute
 from rl_orch.cli.views.subjects import SubjectArgument
@@ -29,11 +28,9 @@ def command(
 
       rlctl load last best@CartPole-v1
     """
-    replies = tell(target.connect(), run, "load", {"source": absolute(source)})
-    if json:
-        print_json(replies)
-        return
-    for name, reply in replies.items():
-        parts = " and ".join(reply["parts"])
-        said = f"{parts} of {reply['from']}, from step {reply['step']:,} on"
-        out().print(safe(f"{name}  {said}"))
+    tell(target, run, ("load", {"source": absolute(source)}), json=json, text=_said)
+
+
+def _said(reply: Reply) -> str:
+    parts = " and ".join(reply["parts"])
+    return f"{parts} of {reply['from']}, from step {reply['step']:,} on"

@@ -94,7 +94,8 @@ def _print(rows: Sequence[Run | Group], cursor: str | None, flags: str = "") -> 
 
 def _cells(row: Run | Group) -> tuple[str, ...]:
     share = f" {row.env_steps / row.total_timesteps:.0%}" if row.active else ""
-    steps = f"{row.env_steps:,}{share}"
+    unit = "" if row.clock == "env_steps" else f" {row.trained.words}"
+    steps = f"{row.env_steps:,}{unit}{share}"
     state, evaluation, gate = outcome_cells(row)
     return (
         safe(row.id),

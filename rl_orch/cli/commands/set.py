@@ -6,8 +6,7 @@ import typer
 
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import ConnectionOptions
-from rl_orch.cli.live.commands import tell
-from rl_orch.cli.output import out, print_json, safe
+from rl_orch.cli.live.commands import Reply, tell
 from rl_orch.cli.views.subjects import SubjectArgument
 from rl_orch.cli.views.text import changes_text
 
@@ -31,11 +30,11 @@ def command(
 
       rlctl set cartpole-k3m9xq train.total_timesteps=2e6 gates.min_return=475
     """
-    replies = tell(target.connect(), run, "set", {"overrides": options})
-    if json:
-        print_json(replies)
-        return
-    for name, reply in replies.items():
-        changed = changes_text(reply["set"]) or "nothing changes"
-        at = "the next iteration" if reply["step"] is None else f"step {reply['step']:,}"
-        out().print(safe(f"{name}  {changed}" + (f", from {at} on" if reply["set"] else "")))
+    tell(target, run, ("set", {"overrides": options}), json=json, text=_said)
+
+
+def _said(reply: Reply) -> str:
+    if not reply["set"]:
+        return "nothing changes"
+    at = "the next iteration" if reply["step"] is None else f"step {reply['step']:,}"
+    return f"{changes_text(reply['set'])}, from {at} on"

@@ -87,12 +87,8 @@ def command(
 def _planned(settings: Sequence[str]) -> tuple[tuple[int, str], ...]:
     """The steps and overrides in `10000:train.lr=1e-4`."""
     pairs = [text.partition(":") for text in settings]
-    for step, _, override in pairs:
-        if not (step.isascii() and step.isdigit()) or "=" not in override:
-            raise BadInput(
-                f"--set is {f'{step}:{override}'!r}; must be STEP:OPTION=VALUE",
-                hint="For example: --set 10000:train.lr=1e-4.",
-            )
+    if not all(step.isascii() and step.isdigit() for step, _, _ in pairs):
+        raise BadInput(f"--set is {list(settings)}; each must be STEP:OPTION=VALUE")
     return tuple((int(step), override) for step, _, override in pairs)
 
 

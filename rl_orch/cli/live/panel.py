@@ -86,7 +86,7 @@ class Panel:
         cells = {
             "return": figure(numbers.episode_return),
             "evaluated": "–" if numbers.evaluation is None else figure(numbers.evaluation.mean),
-            "steps/s": _speed(run),
+            f"{run.trained.words}/s": _speed(run),
         }
         cells |= {
             name: f"{numbers.metrics[key]:.3g}"
@@ -104,7 +104,9 @@ class Panel:
         room = max(1, self._console.height - AROUND)
         shown = sorted(runs, key=_rank)[:room]
         grid = Table(box=None, pad_edge=False)
-        for column in ("seed", "state", "", "steps", "steps/s", "return", "evaluated", "health"):
+        words = runs[0].trained.words
+        columns = ("seed", "state", "", words, f"{words}/s", "return", "evaluated", "health")
+        for column in columns:
             grid.add_column(column, header_style="dim", no_wrap=True)
         for run in sorted(shown, key=runs.index):
             grid.add_row(*self._cells(run))

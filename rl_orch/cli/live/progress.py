@@ -85,7 +85,7 @@ class ProgressLines:
 
     def _say(self, run: Run, step: int, what: str) -> None:
         self._said_at[run.id] = time.monotonic()
-        speed = "" if run.sps is None else f"  {run.sps:,.0f} steps/s"
+        speed = "" if run.sps is None else f"  {run.sps:,.0f} {run.trained.words}/s"
         line = f"{run.id}  {step:,}/{run.total_timesteps:,}{speed}  {what}"
         self._console.print(safe(line), soft_wrap=True)
 

@@ -38,7 +38,7 @@ def print_group(
     seeds = f"seed{'s' if len(group.seeds) > 1 else ''} {seeds_text(group.seeds)}"
     chosen = f"{safe(group.algo)} on {safe(group.env)}, {seeds}, config {group.config_hash[:12]}"
     row(console, "spec", chosen)
-    steps = f"{counted(group.env_steps, 'step')} (budget {group.total_timesteps:,})"
+    steps = f"{group.trained} (budget {group.total_timesteps:,})"
     row(console, "trained", f"{steps} in {counted(len(runs), 'run')}")
     row(console, "evaluated", _evaluated(group))
     if group.verdicts.n:

@@ -47,8 +47,8 @@ def print_summary(
         row(console, "tags", safe(tags_text(run)))
     chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
-    speed = "" if run.sps is None else f", {run.sps:,.0f} steps/s"
-    budget = f"{counted(run.env_steps, 'step')} (budget {run.total_timesteps:,}){speed}"
+    speed = "" if run.sps is None else f", {run.sps:,.0f} {run.trained.words}/s"
+    budget = f"{run.trained} (budget {run.total_timesteps:,}){speed}"
     row(console, "trained", budget)
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"
@@ -100,7 +100,7 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
     for problem in shown.passed_over:
         yield "damaged", f"{problem}; the one before it was used"
     if shown.start is not None:
-        yield "started", f"from {_origin(shown.start)}{_taken(shown.taken)}"
+        yield "started", f"from {_origin(shown.start, shown.taken)}"
     for note in shown.changes:
         yield "changed", f"{_moment(note)}: {_changed(note)}"
     if shown.children:
@@ -118,20 +118,13 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
             yield "tracker", f"{tracker.name} lacks {tracker.behind_bytes:,} bytes of events: {why}"
 
 
-def _origin(start: Mapping[str, Any]) -> str:
+def _origin(start: Mapping[str, Any], told: Mapping[str, Any] | None) -> str:
     """The weights that a run began with."""
-    model = "" if start.get("model") is None else f"model {start['model']}, "
-    of_run = f"{start.get('checkpoint')} of run {start.get('run')}"
-    where = start.get("path") if start.get("run") is None else of_run
-    return f"{model}{where} ({start.get('parts')}), digest {str(start.get('digest'))[:12]}"
-
-
-def _taken(told: Mapping[str, Any] | None) -> str:
-    if told is None:
-        return ""
-    kept = ", ".join(told.get("kept", ()))
-    taken = counted(len(told.get("taken", ())), "tensor")
-    return f"; {taken} taken" + (f", not taken: {kept}" if kept else "")
+    whose = {name: start.get(name) for name in ("model", "run", "checkpoint")}
+    named = " ".join(f"{name} {value}" for name, value in whose.items() if value is not None)
+    kept = [] if told is None else told.get("kept", [])
+    left = f"; not taken: {', '.join(kept)}" if kept else ""
+    return f"{start.get('parts')} of {named or start.get('path')}{left}"
 
 
 def _moment(note: Mapping[str, Any]) -> str:

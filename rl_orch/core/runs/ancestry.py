@@ -21,12 +21,6 @@ def weights(
         source = references.source(models, runs, word)
     except NotFound as error:
         source = _newest(runs, word, error)
-    if source.kind == "deposit":
-        raise BadInput(
-            f"{word!r} is what an external program saved; only that program can read it",
-            path="start.from",
-            hint="Policies that this package trained can be begun with.",
-        )
     named = source.model is None and source.run is None
     if home is not None and named and not source.path.resolve().is_relative_to(home.resolve()):
         raise BadInput(

@@ -39,6 +39,7 @@ def record(
         "algo": spec.algo,
         "seed": spec.env.seed,
         "runner": spec.runner.name,
+        "clock": manifest.clock_of(spec),
         "after": spec.schedule.after,
         "parent": spec.parent or group,
         "role": spec.role or ("seed" if group else None),

@@ -59,6 +59,7 @@ def fold(runs: Sequence[Run]) -> Group:
         created_at=min(run.created_at for run in runs),
         updated_at=max(run.updated_at for run in runs),
         runs=tuple(run.id for run in runs),
+        clock=first.clock,
         asked=max((run.group_size for run in runs if run.group_size is not None), default=None),
     )
 

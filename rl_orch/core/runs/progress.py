@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from rl_orch.core.ports import Exit
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run.history import evaluation_of, number_of
-from rl_orch.records import Evaluation, Event, EventKind, State
+from rl_orch.records import CLOCK_UNITS, ClockUnit, Evaluation, Event, EventKind, State
 
 BAD_INPUT = 2
 LONGEST_DELAY_S = 600.0
@@ -33,6 +33,7 @@ class Progress:
     evaluation: Evaluation | None = None
     best: str | None = None
     resume: ExactnessLevel | None = None
+    clock: ClockUnit | None = None
     paced_steps: int = 0
     paced_s: float = 0.0
     budget: int | None = None
@@ -48,6 +49,8 @@ class Progress:
                 return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
             case EventKind.STATE, "ended":
                 return replace(seen, ended=event)
+            case EventKind.STATE, "clock" if event.value in CLOCK_UNITS:
+                return replace(seen, clock=event.value)
             case EventKind.STATE, "resume" if event.value in EXACT:
                 return replace(seen, resume=EXACT[event.value])
             case EventKind.STATE, "set":

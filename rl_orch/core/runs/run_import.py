@@ -24,7 +24,7 @@ from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import newest_attempt, read
-from rl_orch.records import Attempt, EvalReport, EventKind, Run, State
+from rl_orch.records import CLOCK_UNITS, Attempt, EvalReport, EventKind, Run, State
 from rl_orch.spec.groups import MOST_SEEDS
 
 LATEST = 1e11
@@ -189,6 +189,7 @@ def run_in(directory: RunDir) -> Run:
         group_size=_group_size(facts) if group else None,
         tags=directory.tags(),
         **_relation(facts),
+        clock=facts["clock"] if facts.get("clock") in CLOCK_UNITS else "env_steps",
     )
 
 

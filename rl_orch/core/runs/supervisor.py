@@ -256,6 +256,8 @@ class Supervisor:
         changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
         if seen.budget is not None:
             changes["total_timesteps"] = seen.budget
+        if seen.clock is not None:
+            changes["clock"] = seen.clock
         if seen.resume is not None:
             changes["resume"] = seen.resume
         if seen.evaluation is not None and self.run.state is not State.EVALUATING:

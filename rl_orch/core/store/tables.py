@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0008"
+HEAD = "0009"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -54,6 +54,7 @@ RUNS = sa.Table(
     sa.Column("parent", sa.Text),
     sa.Column("role", sa.Text),
     sa.Column("tags", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("clock", sa.Text, nullable=False, server_default="env_steps"),
     sa.Index("idx_runs_created", "created_at", "id"),
     sa.Index("idx_runs_updated", "updated_at", "id"),
     sa.Index("idx_runs_name", "name", "id"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import rl_orch
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "box2d", "ale-py", "safetensors")
@@ -34,7 +35,7 @@ def describe(
         "group": group,
         "created_at": created_at,
         "config_hash": spec.config_hash,
-        "clock": "env_steps",
+        "clock": clock_of(spec),
         "engine": spec.train.engine,
         "env_backend": spec.env.backend,
         "seeds": [spec.env.seed],
@@ -47,6 +48,12 @@ def describe(
         "cores": os.cpu_count(),
         "changes": [],
     }
+
+
+def clock_of(spec: Spec) -> str:
+    """The unit that a run counts, as far as it is known before; a plugin's run process says it."""
+    traits = BUILT_IN.get(spec.agent.algorithm)
+    return "env_steps" if traits is None else traits.clock
 
 
 def fingerprint(spec: Spec) -> dict[str, Any]:

@@ -4,10 +4,10 @@ before anybody is told, and carried out between two iterations; by later attempt
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,12 +18,11 @@ from rl_orch.io.files.tensors import decode, encode
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.learner import Learner
-from rl_orch.rl.policies.policy import TENSOR_PREFIX
 from rl_orch.rl.train import LiveChange, WeightLoad
-from rl_orch.rl.warm_start import WarmStart, fit, refuse_misfits, take
+from rl_orch.rl.warm_start import WarmStart, fit, take
 from rl_orch.spec.difference import differences
 from rl_orch.spec.live import change, in_force
-from rl_orch.worker.policies.snapshots import snapshot_at
+from rl_orch.worker.policies.snapshots import weights_at
 
 SET_S = 2.0
 """Seconds in which the next iteration mostly begins; nobody has to wait for a change that is noted.
@@ -66,9 +65,8 @@ class LiveChanges:
         """Note options to set from the next iteration on; the reply says at which step that was, if
         it was soon."""
         with self._turn:
-            pending = {path: new for _, note in self._waiting() for path, (_, new) in note.items()}
-            now = self.spec.changed(pending)
-            options = change(now, overrides)
+            seen = [note | {"step": 0} for note in self._waiting()]
+            options = change(self.spec.changed(in_force(seen)), overrides)
             budget = options.get("train.total_timesteps")
             if budget is not None and budget[1] <= self._reached:
                 raise BadInput(
@@ -85,12 +83,8 @@ class LiveChanges:
     def load(self, path: Path) -> Note:
         """Have the weights at a path loaded by the next iteration, and return where they are from;
         the optimiser's state comes along where there is one that fits."""
-        if self._base.rollout.overlap:
-            raise Conflict("a run that collects ahead (rollout.overlap) cannot load other weights")
-        source = snapshot_at(path)
-        start = WarmStart(source.state, source.spec, ("policy", "optimizer"))
-        facts = {"from": str(path), "digest": source.digest, "trained_for": source.step}
-        asked = PendingLoad(start, facts)
+        facts = {"from": str(path), "digest": sealed.manifest_digest(path)}
+        asked = PendingLoad(weights_at(path, ("policy", "optimizer")), facts)
         with self._turn:
             if self._load is not None:
                 raise Conflict("other weights are just being loaded")
@@ -111,8 +105,9 @@ class LiveChanges:
         if not self._news:
             return None
         with self._turn:
-            for index, _ in self._waiting():
-                self._notes[index] |= {"step": step, "attempt": self._attempt}
+            if waiting := self._waiting():
+                for note in waiting:
+                    note |= {"step": step, "attempt": self._attempt}
                 self._directory.note_changes(self._notes)
             spec = self._base.changed(in_force(self._notes, step + 1))
             options = differences([self.spec, spec])
@@ -125,13 +120,9 @@ class LiveChanges:
             self._turn.notify_all()
         return LiveChange(spec, options, tuple(loads)) if options or loads else None
 
-    def _waiting(self) -> list[tuple[int, Mapping[str, Any]]]:
-        """The places of notes that no iteration has seen yet, and what they set."""
-        return [
-            (index, note["set"])
-            for index, note in enumerate(self._notes)
-            if note.get("step", 0) is None
-        ]
+    def _waiting(self) -> list[Note]:
+        """The notes that no iteration has seen yet."""
+        return [note for note in self._notes if note.get("step", 0) is None]
 
     def _repeated(self, step: int) -> list[Note]:
         """Loads of earlier attempts that are due, unless the run was told otherwise since."""
@@ -168,13 +159,12 @@ class LiveChanges:
     def _loaded(self, asked: PendingLoad, step: int, learner: Learner) -> Note:
         fitted = fit(learner, asked.start, self.spec)
         if fitted.misfits:
-            asked.start = WarmStart(asked.start.snapshot, asked.start.spec, ("policy",))
+            asked.start = replace(asked.start, wanted=("policy",))
             fitted = fit(learner, asked.start, self.spec)
-        refuse_misfits(fitted, asked.start)
-        tensors = {f"{TENSOR_PREFIX}{name}": t for name, t in fitted.policy.items()}
+        fitted.refuse(asked.start)
         folder = self._directory.loads / str(asked.facts["digest"])
         private.inner_folder(folder.parent)
-        sealed.write(folder, {WEIGHTS: encode(tensors | fitted.learner)}, noun=NOUN)
+        sealed.write(folder, {WEIGHTS: encode(fitted.taken)}, noun=NOUN)
         told = asked.facts | {"parts": list(asked.start.wanted)}
         with self._turn:
             self._note({"step": step, "set": {}, "load": told})

@@ -2,7 +2,7 @@
 
 from rl_orch.errors import Problem, RlctlError
 from rl_orch.rl.learn.learner import build_learner
-from rl_orch.rl.warm_start import fit, refuse_misfits
+from rl_orch.rl.warm_start import fit
 from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import on_cpu, setup_of
 from rl_orch.worker.policies.snapshots import warm_start
@@ -14,7 +14,7 @@ def problems(spec: Spec) -> list[Problem]:
         start = warm_start(spec)
         if start is not None:
             learner = build_learner(setup_of(on_cpu(spec)))
-            refuse_misfits(fit(learner, start, spec), start)
+            fit(learner, start, spec).refuse(start)
     except RlctlError as error:
         return [Problem("start.from", spec.start.source, error.message, error.hint)]
     return []
