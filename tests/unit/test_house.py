@@ -23,6 +23,9 @@ FORMER = "rl_orch.former_names"
 
 IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {
     "rl_orch.io.trackers.tensorboard": (),
+    "rl_orch.rl.collect.overlap": (),
+    "rl_orch.rl.collect.rollout": (),
+    "rl_orch.rl.kernels.engine": (),
     "rl_orch.runners.external": (),
     "rl_orch.runners.inline": (),
     "rl_orch.runners.local": (),
