@@ -3,20 +3,17 @@
 Whether an environment exists and suits the algorithm takes Gymnasium, and is asked in the worker.
 """
 
-import difflib
 import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from rl_orch import plugins
 from rl_orch.errors import OptionPending, Problem
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.aliases import FACTORS
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, ENCODERS, LAST_SEED, RESERVED
 from rl_orch.spec.model import Spec
-from rl_orch.spec.operations import TRACKERS
 from rl_orch.spec.options import table
 
 RECURRENT = ("gru", "lstm")
@@ -55,7 +52,6 @@ def problems(spec: Spec) -> Iterator[Problem]:
     yield from _evaluations_to_settle(spec)
     yield from _episodes_of_training(spec)
     yield from _own_word(spec)
-    yield from _trackers(spec)
 
 
 def findings(spec: Spec | None) -> dict[str, Any]:
@@ -442,19 +438,6 @@ def _own_word(spec: Spec) -> Iterator[Problem]:
                 "reads its final evaluation"
             )
             yield Problem(path, True, message, "Set gates.min_return as well.")
-
-
-def _trackers(spec: Spec) -> Iterator[Problem]:
-    names = [choice.name for choice in spec.store.chosen_trackers]
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
-            message = f"store.trackers names {name!r} {names.count(name)} times; once will do"
-            yield Problem("store.trackers", name, message)
-        if name not in TRACKERS and name not in (known := plugins.names("trackers")):
-            message = f"store.trackers names {name!r}; installed: {', '.join(known)}"
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else None
-            yield Problem("store.trackers", name, message, hint)
 
 
 def _word(value: bool | int | str) -> str:

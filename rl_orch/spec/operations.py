@@ -163,6 +163,13 @@ class TrackerChoice:
     options: Mapping[str, Any]
 
 
+def _distinct(trackers: tuple[Any, ...]) -> tuple[Any, ...]:
+    names = [each if isinstance(each, str) else each["name"] for each in trackers]
+    if len({*names}) < len(names):
+        raise ValueError("a tracker is named twice")
+    return trackers
+
+
 def _tracker(entry: Any) -> Any:
     """A name, or a map of a name and options; a map of a name alone is that name."""
     if isinstance(entry, dict) and not isinstance(entry.get("name"), str):
@@ -174,12 +181,14 @@ class StoreGroup(OptionGroup):
     """Experiment tracking, besides the files of the run directory."""
 
     trackers: Annotated[
-        tuple[Annotated[Word | PlainMap, AfterValidator(_tracker)], ...], BeforeValidator(entries)
+        tuple[Annotated[Word | PlainMap, AfterValidator(_tracker)], ...],
+        BeforeValidator(entries),
+        AfterValidator(_distinct),
     ] = option(
         TRACKERS,
         "Where events go: names of trackers, or maps of `name` and a tracker's own options.",
-        allowed="a list of up to 20 names of installed trackers, or of maps with `name` and the "
-        "tracker's options",
+        allowed="a list of up to 20 distinct names of installed trackers, or of maps with `name` "
+        "and the tracker's options",
         max_length=20,
     )
     backend: Literal["local", "s3", "mlflow", "wandb"] = option(

@@ -17,6 +17,7 @@ from rl_orch.core.store.tables import RUNS
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.trackers import position
+from rl_orch.io.trackers.pump import Pump, Sink
 from rl_orch.records import Run, State
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeRunner, Script, a_spec, trains_to
@@ -158,34 +159,31 @@ def test_runs_of_an_earlier_release_lack_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trackers", "hint"),
-    [
-        (["tensorbord"], "Did you mean tensorboard?"),
-        (["somewhere-else"], None),
-        ([{"name": "tensorbord", "x": 1}], "Did you mean tensorboard?"),
-        (["tensorboard", "tensorboard"], None),
-        ([{"x": 1}], None),
-        ([{"name": 3}], None),
-        ([3], None),
-    ],
+    "trackers", [["tensorboard", "tensorboard"], [{"x": 1}], [{"name": 3}], [3]]
 )
-def test_a_tracker_that_there_is_not_is_refused_by_the_spec(
-    trackers: list[object], hint: str | None
-) -> None:
+def test_what_cannot_be_a_list_of_trackers_is_refused_by_the_spec(trackers: list[object]) -> None:
     with pytest.raises(SpecInvalid) as caught:
         resolve({"env.id": "CartPole-v1", "store.trackers": trackers})
-    (problem,) = caught.value.problems
-    assert problem.path == "store.trackers"
-    assert hint is None or problem.hint == hint
+    assert [problem.path for problem in caught.value.problems] == ["store.trackers"]
 
 
-def test_options_that_a_tracker_has_not_are_refused_before_anything_is_spent(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("trackers", "hint"),
+    [
+        ("[tensorbord]", "Did you mean 'tensorboard'?"),
+        ("[{name:tensorbord,x:1}]", "Did you mean 'tensorboard'?"),
+        ("[somewhere-else]", None),
+        ("[{name:tensorboard,colour:red}]", None),
+    ],
+)
+def test_trackers_that_there_are_not_are_refused_before_anything_is_spent(
+    tmp_path: Path, trackers: str, hint: str | None
 ) -> None:
     local = Orchestrator(tmp_path, FakeRunner(TRAINS))
-    with pytest.raises(BadInput) as caught:
-        local.check(a_spec("store.trackers=[{name:tensorboard,colour:red}]"))
-    assert caught.value.path == "store.trackers"
+    for ask in (local.check, local.submit, local.launch):
+        with pytest.raises(BadInput) as caught:
+            ask(a_spec(f"store.trackers={trackers}"))
+        assert (caught.value.path, caught.value.hint) == ("store.trackers", hint)
     assert not (tmp_path / "runs").exists()
 
 
@@ -196,3 +194,20 @@ def test_a_tracker_without_options_is_its_name(written: object) -> None:
     spec = resolve({"env.id": "CartPole-v1", "store.trackers": written})
     assert spec.store.trackers == ("tensorboard",)
     assert spec == a_spec()
+
+
+def test_a_tracker_that_fails_brings_no_removed_run_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    run = local.launch(a_spec()).run
+    pump = Pump(Path(run.path), "tensorboard", refuses, retry_s=0.001, longest_retry_s=0.001)
+    until(lambda: local.show(run.id).trackers[0].error == "OSError: never")
+    local.remove(run.id)
+    until(lambda: pump.done)
+    assert not Path(run.path).exists()
+
+
+def refuses() -> Sink:
+    raise OSError("never")

@@ -29,7 +29,8 @@ def check(spec: Spec) -> None:
                 plugins.load("trackers", choice.name).check(choice.options)
             except (RlctlError, ImportError) as error:
                 said = f"store.trackers: {choice.name}: {error}"
-                raise BadInput(said, path="store.trackers") from error
+                hint = getattr(error, "hint", None)
+                raise BadInput(said, path="store.trackers", hint=hint) from error
 
 
 def statuses(run: Run, spec: Spec) -> tuple[TrackerStatus, ...]:

@@ -203,10 +203,10 @@ class Pump:
             self._keep(Position(batch.offset, attempt, written))
 
     def _insist(self, action: Callable[[], None]) -> bool:
-        """Whether the action succeeded before time was over; it is repeated until then."""
+        """Whether the action succeeded before time was over, or the run removed."""
         delay_s = self._retry_s
-        while not self._gave_up.is_set():
-            before = self._error
+        while not self._gave_up.is_set() and self._events.parent.is_dir():
+            before, stopping = self._error, self._stopping.is_set()
             if self._succeeds(action):
                 self._error = None
                 return True
@@ -214,9 +214,9 @@ class Pump:
                 self._keep(self._progress, self._error)
             if self._once:
                 self._gave_up.set()
-            elif self._stopping.is_set():
+            elif stopping:
                 self._gave_up.wait(delay_s)
-            elif self._stopping.wait(delay_s):
+            elif self._stopping.wait(delay_s):  # The last effort begins at once.
                 delay_s = self._retry_s
                 continue
             delay_s = min(2 * delay_s, self._longest_retry_s)
