@@ -214,11 +214,8 @@ def export_policy(at: Workplace, job: jobs.ExportJob) -> tasks.ExportAnswer:
     task = tasks.ExportTask(
         source=str(source.path),
         module_path=tuple(source.module_path),
-        format=job.format,
         out=str(out),
-        int8=job.int8,
-        rows=job.rows,
-        replace=job.replace,
+        **job.model_dump(exclude={"policy", "out"}),
         # What the registry knows of a policy's origin, and its files do not.
         lineage={} if source.model is None else {"model": source.model.id},
     )
@@ -265,10 +262,7 @@ def infer_actions(at: Workplace, job: jobs.InferJob) -> tasks.InferAnswer:
         module_path=tuple(source.module_path),
         input=None if job.input is None else str(at.file(job.input)),
         output=None if out is None else str(out),
-        observation=job.observation,
-        sample=job.sample,
-        seed=job.seed,
-        using=job.using,
+        **job.model_dump(include={"observation", "sample", "seed", "using"}),
     )
     return infer(task, at.watch)
 
