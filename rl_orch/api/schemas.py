@@ -122,29 +122,6 @@ class NewSession(Body):
     code: str = Field(min_length=1, max_length=64)
 
 
-class Validate(Body):
-    """How a model is to be judged; by default by its spec's gate, on its final evaluation."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"min_return": 475.0}]})
-
-    min_return: float | None = Field(default=None, ge=-1e300, le=1e300)
-    episodes: int | None = Field(default=None, ge=10, le=100_000)
-    fresh: bool = False
-
-
-class Promote(Body):
-    """The alias that a model is to have; by force, a reason is needed."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "production"}]})
-
-    to: str = Field(max_length=300, pattern=LINE)
-    force: bool = False
-    reason: str | None = Field(default=None, max_length=2000, pattern=LINE)
-    allow_equal: bool = False
-    margin: float = Field(default=0.0, ge=0, le=1e300)
-    episodes: int | None = Field(default=None, ge=10, le=100_000)
-
-
 class Holder(Body):
     """An alias that somebody has; without `env`, the one environment that it is of."""
 

@@ -55,8 +55,6 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("GET", "/models"): "read",
     ("GET", "/models/environments"): "read",
     ("GET", "/models/{id}"): "read",
-    ("POST", "/models/{id}/validate"): "operate",
-    ("POST", "/models/{id}/promote"): "operate",
     ("GET", "/aliases"): "read",
     ("GET", "/aliases/history"): "read",
     ("POST", "/aliases/rollback"): "operate",

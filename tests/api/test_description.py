@@ -12,10 +12,9 @@ from rl_orch.api.schemas import (
     Command,
     Experiment,
     Holder,
+    NewJob,
     NewToken,
-    Promote,
     Prune,
-    Validate,
 )
 from rl_orch.http.access import RIGHTS
 from rl_orch.http.connections import HEAD_BYTES, MOST_HEADERS
@@ -37,8 +36,8 @@ IDS = [
     "stopRun", "resumeRun", "commandRun", "tagRun", "removeRun", "getEvents", "getLog",
     "listCheckpoints",
     "streamEvents", "streamLog", "getMetrics", "getRecentMetrics", "listArtifacts", "getArtifact",
-    "listTokens", "createToken", "revokeToken", "listModels", "getModel", "validateModel",
-    "promoteModel", "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",
+    "listTokens", "createToken", "revokeToken", "listModels", "getModel",
+    "listAliases", "getAliasHistory", "rollbackAlias", "removeAlias",
     "verifyRegistry", "pruneRegistry", "listModelEnvironments",
     "createCode", "createSession", "submitJob", "listJobs", "getJob", "cancelJob", "retryJob",
     "removeJob", "streamJob", "listJobArtifacts", "getJobArtifact", "upload",
@@ -80,7 +79,7 @@ def test_every_operation_is_described_in_full(
     assert "422" not in responses
 
 
-@pytest.mark.parametrize("body", [Experiment, Command, NewToken, Validate, Promote, Holder, Prune])
+@pytest.mark.parametrize("body", [Experiment, Command, NewToken, NewJob, Holder, Prune])
 def test_examples_are_what_they_are_examples_of(body: type[Any]) -> None:
     schema = DESCRIPTION["components"]["schemas"][body.__name__]
     for example in schema["examples"]:

@@ -199,7 +199,7 @@ def test_imports_and_code_of_the_callers_own_need_an_admin(api: Api) -> None:
     assert api.client().post("/jobs", json=body).status_code == 409
 
 
-def packed(files: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = id) -> bytes:
+def packed(files: dict[str, bytes], change: Callable[[tarfile.TarInfo], object] = id) -> bytes:
     """An archive of files by name; `change` may make a member something else."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -211,7 +211,7 @@ def packed(files: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = 
     return data.getvalue()
 
 
-def kind(letter: bytes) -> Callable[[tarfile.TarInfo], None]:
+def kind(letter: bytes) -> Callable[[tarfile.TarInfo], object]:
     def change(member: tarfile.TarInfo) -> None:
         member.type, member.linkname, member.size = letter, "/etc/passwd", 0
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
@@ -23,18 +24,41 @@ def shop(tmp_path: Path) -> tuple[Api, list[ModelVersion]]:
     return Api(made), models
 
 
+def body_of(kind: str, model: ModelVersion, **arguments: Any) -> dict[str, Any]:
+    """A job about a model."""
+    return {"kind": kind, "arguments": {"model": str(model.id), **arguments}}
+
+
+def ended(client: httpx.Client, job_id: str) -> dict[str, Any]:
+    """A job once it has ended."""
+    client.get(f"/jobs/{job_id}/events")
+    job: dict[str, Any] = client.get(f"/jobs/{job_id}").json()
+    return job
+
+
+def asked(
+    client: httpx.Client,
+    kind: str,
+    model: ModelVersion,
+    headers: Any = None,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """What became of a job about a model."""
+    answer = client.post("/jobs", json=body_of(kind, model, **arguments), headers=headers)
+    return ended(client, answer.json()["id"])
+
+
 def test_a_promotion_is_refused_or_made_and_says_by_whom(
     shop: tuple[Api, list[ModelVersion]],
 ) -> None:
     api, (first, second, poor) = shop
     client = api.client(api.token("operate"))
-    refusal = client.post(f"/models/{poor.id}/promote", json={"to": "production"})
-    assert refusal.status_code == 409
-    assert refusal.json()["code"] == "gate_refused"
-    assert "at least 100 is asked" in refusal.json()["detail"]
+    refusal = asked(client, "promote", poor, to="production")
+    assert refusal["error"]["code"] == "gate_refused"
+    assert "at least 100 is asked" in refusal["reason"]
     for model in (first, second):
-        made = client.post(f"/models/{model.id}/promote", json={"to": "production"})
-        assert (made.status_code, made.json()["who"]) == (200, "token 'operate-0'")
+        made = asked(client, "promote", model, to="production")
+        assert (made["state"], made["answer"]["who"]) == ("succeeded", "token 'operate-0'")
     back = client.post("/aliases/rollback", json={"alias": "production", "reason": "slow"})
     assert back.json()["model_id"] == first.id
     history = client.get("/aliases/history", params={"alias": "production"}).json()["history"]
@@ -50,10 +74,8 @@ def test_who_asks_is_kept_beside_what_let_them_in(shop: tuple[Api, list[ModelVer
     told = {"ann@box": "token 'operate-0' (ann@box)", "two words": "token 'operate-0'"}
     for said, who in told.items():
         headers = {"X-Rlctl-User": said}
-        made = client.post(
-            f"/models/{first.id}/promote", json={"to": "production"}, headers=headers
-        )
-        assert made.json()["who"] == who
+        made = asked(client, "promote", first, headers=headers, to="production")
+        assert made["answer"]["who"] == who
         gone = client.post("/aliases/remove", json=place, headers=headers)
         assert gone.json()["who"] == who
 
@@ -64,9 +86,9 @@ def test_a_verdict_that_fails_is_an_answer_and_no_error(
     api, (*_, poor) = shop
     client = api.client()
     for body in ({}, {"min_return": 40.0}):
-        answer = client.post(f"/models/{poor.id}/validate", json=body)
-        assert (answer.status_code, answer.json()["passed"]) == (200, bool(body))
-    assert client.post(f"/models/{poor.id}/validate").status_code == 200
+        answer = asked(client, "validate", poor, **body)
+        assert (answer["state"], answer["answer"]["passed"]) == ("succeeded", bool(body))
+    assert asked(client, "validate", poor)["state"] == "succeeded"
     view = client.get(f"/models/{poor.id}").json()
     assert [stored["passed"] for stored in view["verdicts"]] == [False, True, False]
 
@@ -86,11 +108,11 @@ def test_what_a_token_may_do(
     client = api.client(api.token(scope))
     assert client.get("/models").status_code == 200
     answers = {
-        "promote": client.post(f"/models/{first.id}/promote", json={"to": "production"}),
+        "promote": client.post("/jobs", json=body_of("promote", first, to="production")),
         "verify": client.get("/registry/faults"),
         "prune": client.post("/registry/prune", json={"keep_top_n": 5}),
     }
-    assert {name for name, answer in answers.items() if answer.status_code == 200} == allowed
+    assert {name for name, answer in answers.items() if answer.is_success} == allowed
 
 
 @pytest.mark.parametrize(
@@ -110,6 +132,10 @@ def test_a_promotion_that_cannot_be_understood_is_refused(
     shop: tuple[Api, list[ModelVersion]], body: dict[str, Any]
 ) -> None:
     api, (first, *_) = shop
-    answer = api.client().post(f"/models/{first.id}/promote", json=body)
-    assert answer.status_code == 400
+    client = api.client()
+    answer = client.post("/jobs", json=body_of("promote", first, **body))
+    if answer.is_success:
+        assert ended(client, answer.json()["id"])["error"]["code"] == "bad_input"
+    else:
+        assert answer.status_code == 400
     assert api.client().get("/aliases").json() == {"aliases": []}

@@ -1,4 +1,5 @@
-"""The registry: listing models, judging them, giving them aliases, letting go of them."""
+"""The registry: listing models, taking aliases back, letting go of them. To judge and to promote
+them are jobs."""
 
 import re
 from typing import Annotated
@@ -13,24 +14,18 @@ from rl_orch.api.schemas import (
     EnvironmentList,
     Holder,
     ModelList,
-    Promote,
     Prune,
-    Validate,
 )
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.problems import LINE
-from rl_orch.http.threads import ThreadLimiter, slow_reads
-from rl_orch.records import AliasChange, ModelView, Pruning, StoredVerdict, Verification
+from rl_orch.http.threads import slow_reads
+from rl_orch.records import AliasChange, ModelView, Pruning, Verification
 from rl_orch.records.queries import LARGEST_PAGE, ModelQuery
-
-ASSESSED_AT_ONCE = 2
-"""Who is judged may have to be played by a process of its own, for minutes."""
 
 PERSON = re.compile(r"[!-~]{1,100}")
 """A user at a machine, as clients may call themselves."""
 
 routes = router("models")
-_assessing = ThreadLimiter(ASSESSED_AT_ONCE)
 
 Id = Annotated[int, Path(description="The id of a model.", ge=1, le=2**31 - 1, examples=[12])]
 Word = Annotated[str | None, Parameter(max_length=200, pattern=LINE)]
@@ -63,24 +58,6 @@ def list_environments(here: Here) -> Response:
 def get_model(id: Id, here: Here) -> Response:
     """A model with all verdicts on it, and every change of an alias that it was in."""
     return json_response(here.orchestrator.models.show(id))
-
-
-@routes.post(
-    "/models/{id}/validate", **operation("validateModel", StoredVerdict, "operate", 404, 409, 413)
-)
-async def validate_model(id: Id, here: Here, body: Validate | None = None) -> Response:
-    """Hold a model against the gate of its spec, and keep the verdict, whichever it is."""
-    given = (body or Validate()).model_dump()
-    return json_response(await _assessing(here.orchestrator.models.validate, id, **given))
-
-
-@routes.post(
-    "/models/{id}/promote", **operation("promoteModel", AliasChange, "operate", 404, 409, 413)
-)
-async def promote_model(id: Id, request: Request, here: Here, body: Promote) -> Response:
-    """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-    given = body.model_dump() | {"who": who(request)}
-    return json_response(await _assessing(here.orchestrator.models.promote, id, **given))
 
 
 @routes.get("/aliases", **operation("listAliases", AliasList, "read"))

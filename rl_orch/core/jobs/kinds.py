@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rl_orch import stats
 from rl_orch.core.jobs import recorded, uploads
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.policies import evaluation, profile
 from rl_orch.core.policies.advice import advise
-from rl_orch.core.policies.evaluation import Asked, Evaluated
+from rl_orch.core.policies.evaluation import Asked
 from rl_orch.core.policies.export import default_out, export, infer, show
 from rl_orch.core.policy_import import PolicyImportRequest, import_policy
 from rl_orch.core.preflight.facts import examine
@@ -29,18 +28,7 @@ from rl_orch.io.machine import hardware
 from rl_orch.io.policies import bundles
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import MODEL
-from rl_orch.records import (
-    AliasChange,
-    EvalReport,
-    Event,
-    ModelVersion,
-    Record,
-    Run,
-    StoredVerdict,
-    exactness,
-    jobs,
-    tasks,
-)
+from rl_orch.records import Event, Record, exactness, jobs, models, reports, runs, tasks
 from rl_orch.spec import code, consent
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.code import NamedCode
@@ -206,34 +194,18 @@ def evaluate(at: Workplace, job: jobs.EvaluateJob) -> jobs.PolicyEvaluation:
         deterministic=report.deterministic,
         result=_evaluated(report, target),
         against=None if baseline is None else _evaluated(baseline, target),
-        comparison=_comparison(evaluated),
+        comparison=evaluated.comparison,
         files={name: str(path) for name, path in files.items()},
     )
 
 
-def _evaluated(report: EvalReport, target: float | None) -> jobs.EvaluatedPolicy:
+def _evaluated(report: reports.EvalReport, target: float | None) -> jobs.EvaluatedPolicy:
     return jobs.EvaluatedPolicy(
         model_id=None if report.model is None else int(report.model),
         eval=report.summary,
         aggregates=evaluation.aggregates(report, target),
         mean_length=report.mean_length,
         metrics={name: sum(each) / len(each) for name, each in report.metrics.items()},
-    )
-
-
-def _comparison(evaluated: Evaluated) -> jobs.PairedComparison | None:
-    compared = evaluated.comparison
-    if compared is None:
-        return None
-    apart: stats.Difference = compared.difference
-    return jobs.PairedComparison(
-        mean=apart.mean,
-        ci95=apart.ci95 if compared.decision is None else None,
-        pairs=apart.n[0],
-        improvement=compared.improvement,
-        decision=compared.decision,
-        low=compared.low,
-        asked=compared.asked,
     )
 
 
@@ -245,11 +217,8 @@ def export_policy(at: Workplace, job: jobs.ExportJob) -> tasks.ExportAnswer:
     task = tasks.ExportTask(
         source=str(source.path),
         module_path=tuple(source.module_path),
-        format=job.format,
         out=str(out),
-        int8=job.int8,
-        rows=job.rows,
-        replace=job.replace,
+        **job.model_dump(exclude={"policy", "out"}),
         # What the registry knows of a policy's origin, and its files do not.
         lineage={} if source.model is None else {"model": source.model.id},
     )
@@ -257,7 +226,7 @@ def export_policy(at: Workplace, job: jobs.ExportJob) -> tasks.ExportAnswer:
 
 
 @way(jobs.ValidateJob)
-def validate(at: Workplace, job: jobs.ValidateJob) -> StoredVerdict:
+def validate(at: Workplace, job: jobs.ValidateJob) -> models.StoredVerdict:
     """Hold a model against the gate of its spec."""
     return at.here.models.validate(
         job.model, min_return=job.min_return, episodes=job.episodes, fresh=job.fresh
@@ -265,7 +234,7 @@ def validate(at: Workplace, job: jobs.ValidateJob) -> StoredVerdict:
 
 
 @way(jobs.PromoteJob)
-def promote(at: Workplace, job: jobs.PromoteJob) -> AliasChange:
+def promote(at: Workplace, job: jobs.PromoteJob) -> models.AliasChange:
     """Give a model an alias, if gates let it pass."""
     asked = job.model_dump(exclude={"model", "out"})
     return at.here.models.promote(job.model, **asked, who=at.who)
@@ -296,10 +265,7 @@ def infer_actions(at: Workplace, job: jobs.InferJob) -> tasks.InferAnswer:
         module_path=tuple(source.module_path),
         input=None if job.input is None else str(at.file(job.input)),
         output=None if out is None else str(out),
-        observation=job.observation,
-        sample=job.sample,
-        seed=job.seed,
-        using=job.using,
+        **job.model_dump(include={"observation", "sample", "seed", "using"}),
     )
     return infer(task, at.watch)
 
@@ -338,13 +304,13 @@ def doctor(at: Workplace, job: jobs.DoctorJob) -> jobs.Diagnosis:
 
 
 @way(jobs.ImportRunJob)
-def take_in_run(at: Workplace, job: jobs.ImportRunJob) -> Run:
+def take_in_run(at: Workplace, job: jobs.ImportRunJob) -> runs.Run:
     """Take in a copy of a run directory."""
     return at.here.import_run(at.file(job.directory), watch=at.watch)
 
 
 @way(jobs.ImportPolicyJob)
-def take_in_policy(at: Workplace, job: jobs.ImportPolicyJob) -> ModelVersion:
+def take_in_policy(at: Workplace, job: jobs.ImportPolicyJob) -> models.ModelVersion:
     """Take in a policy that another library, or another home, has saved."""
     request = PolicyImportRequest(
         job.env,
@@ -365,7 +331,7 @@ def certify(at: Workplace, job: jobs.VerifyResumeJob) -> exactness.Certificate:
     if consent.is_needed(spec) and not job.consent:
         raise BadInput("nobody has agreed to the program of this spec", path="runner.command")
 
-    def watch(run: Run, _events: Sequence[Event]) -> None:
+    def watch(run: runs.Run, _events: Sequence[Event]) -> None:
         at.watch(f"{run.id} {run.state}", run.env_steps / run.total_timesteps)
 
     chance = random.Random(job.moments)

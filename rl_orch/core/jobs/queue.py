@@ -124,6 +124,7 @@ class JobQueue:
         job = self.get(job_id)
         if job.active or job.state is JobState.SUCCEEDED:
             raise Conflict(f"job {job_id} is {job.state}; only what has not succeeded is repeated")
+        self._cancelled.discard(job_id)
         again = Job(
             **job.model_dump(include={"id", "kind", "arguments", "who", "created_at"}),
             reason="asked for again",
@@ -232,10 +233,18 @@ class JobQueue:
         with self._changed:
             self._processes.pop(job.id, None)
             self._cancelled.discard(job.id)
+        while not self._saved(ended) and not self._closing:
+            time.sleep(SAVE_EVERY_S)  # The database is away; what came of it must not be lost.
+        del self._live[job.id]
+
+    def _saved(self, job: Job) -> bool:
+        """Whether the database could be told of a job."""
         try:
-            self._jobs.save(ended, lease=self.lease, was=JobState.RUNNING)
-        finally:
-            del self._live[job.id]
+            self._jobs.save(job, lease=self.lease, was=JobState.RUNNING)
+        except RlctlError as error:
+            LOG.warning("job not saved: %s: %s", job.id, error)
+            return False
+        return True
 
     def _started(self, job_id: str) -> JobProcess | None:
         """The process of a job, unless it is not wanted any more."""
@@ -275,7 +284,7 @@ class JobQueue:
             self._live[job_id] = job
             if time.monotonic() - saved_at >= SAVE_EVERY_S:
                 saved_at = time.monotonic()
-                self._jobs.save(job, lease=self.lease, was=JobState.RUNNING)
+                self._saved(job)
 
         return watch
 

@@ -29,6 +29,7 @@ from rl_orch.io.policies.episode_records import write_records
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Estimate, EvalReport
+from rl_orch.records.jobs import PairedComparison
 from rl_orch.records.tasks import EvaluateTask, PolicyFiles
 
 LOOKS = 5
@@ -70,25 +71,11 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class PairedEvaluation:
-    """A policy beside another one, over pairs of episodes with the same seed. `decision` is what a
-    test that may end early said, and `low` its lower bound of the difference, which holds at all
-    looks at once; None where all episodes were asked for. With them, no interval of `difference`
-    or `improvement` holds: those are of a number of pairs that was fixed."""
-
-    difference: stats.Difference
-    improvement: Estimate
-    decision: str | None = None
-    low: float | None = None
-    asked: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluated:
     """Result of an evaluation, with the comparison if there was one."""
 
     answer: EvalResult
-    comparison: PairedEvaluation | None = None
+    comparison: PairedComparison | None = None
 
 
 def evaluate(
@@ -230,16 +217,19 @@ def _differences(result: EvalResult) -> list[float]:
 
 def _compared(
     answer: EvalResult, asked: Asked, seen: stats.Look | None = None
-) -> PairedEvaluation | None:
+) -> PairedComparison | None:
     if answer.baseline is None:
         return None
     ours, theirs = answer.report.returns, answer.baseline.returns
-    return PairedEvaluation(
-        stats.paired(ours, theirs, seed=asked.seed),
-        stats.probability_of_improvement(ours, theirs, seed=asked.seed),
-        None if seen is None else seen.decision,
-        None if seen is None else seen.low,
-        asked.episodes,
+    apart = stats.paired(ours, theirs, seed=asked.seed)
+    return PairedComparison(
+        mean=apart.mean,
+        ci95=apart.ci95 if seen is None else None,
+        pairs=apart.n[0],
+        improvement=stats.probability_of_improvement(ours, theirs, seed=asked.seed),
+        decision=None if seen is None else seen.decision,
+        low=None if seen is None else seen.low,
+        asked=asked.episodes,
     )
 
 

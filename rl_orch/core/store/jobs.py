@@ -10,7 +10,6 @@ from rl_orch.core.store.tables import JOBS
 from rl_orch.errors import Conflict, NotFound
 from rl_orch.records.jobs import Job, JobState
 
-DOCUMENTS = ("arguments", "answer", "error")
 ACTIVE = (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -85,14 +84,9 @@ class Jobs:
 
 
 def _row(job: Job) -> dict[str, Any]:
-    row = job.model_dump()
-    for name in DOCUMENTS:
-        row[name] = None if row[name] is None else json.dumps(row[name])
-    return row
+    row = {name: getattr(job, name) for name in ("id", "state", "created_at", "ended_at")}
+    return row | {"document": json.dumps(job.model_dump(mode="json"))}
 
 
 def _job(row: sa.Row[Any]) -> Job:
-    values = {name: row._mapping[name] for name in Job.model_fields}
-    for name in DOCUMENTS:
-        values[name] = None if values[name] is None else json.loads(values[name])
-    return Job.model_validate(values)
+    return Job.model_validate(json.loads(row.document))

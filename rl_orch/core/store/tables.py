@@ -208,18 +208,10 @@ JOBS = sa.Table(
     "jobs",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("arguments", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("doing", sa.Text, nullable=False),
-    sa.Column("done", sa.Float, nullable=False),
-    sa.Column("answer", sa.Text),
-    sa.Column("error", sa.Text),
-    sa.Column("who", sa.Text, nullable=False),
     sa.Column("created_at", sa.Float, nullable=False),
-    sa.Column("started_at", sa.Float),
     sa.Column("ended_at", sa.Float),
+    sa.Column("document", sa.Text, nullable=False),
     sa.Column("key", sa.Text, unique=True),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("lease", sa.Text, nullable=False),
@@ -227,4 +219,5 @@ JOBS = sa.Table(
     sa.Index("idx_jobs_state", "state", "created_at"),
     sa.Index("idx_jobs_created", "created_at"),
 )
-"""Jobs: `lease` is the service that has one, and `home` where the files are that it may use."""
+"""Jobs: each as a whole in `document`; `lease` is the service that has it, and `home` where the
+files are that it may use."""

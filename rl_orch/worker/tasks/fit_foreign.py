@@ -108,7 +108,7 @@ def _refuse_other_bounds(space: Space[Any], told: Mapping[str, Any], env_id: str
     for name, numbers in told.items():
         if not np.allclose(np.reshape(ours[name], -1), numbers, rtol=1e-5):
             raise BadInput(
-                f"action_{name} is {numbers}, but by the bounds of {env_id} it is "
+                f"action_{name} is {list(numbers)}, but by the bounds of {env_id} it is "
                 f"{np.reshape(ours[name], -1).tolist()}",
                 path="env",
                 hint="The policy has learned in an environment with other bounds.",
