@@ -286,9 +286,7 @@ def _check(shop: Shop, notes: Path, figures: Figures) -> None:
     ended = {run.id for run in _runs(shop) if run.state is State.SUCCEEDED}
     rows = {model.model_path for model in models if model.run_id in ended}
     files = {
-        str(path)
-        for run_id in ended
-        for path in (shop.home / "runs" / run_id / "checkpoints").glob("*")
+        str(path) for run_id in ended for path in (shop.home / "runs" / run_id / "models").glob("*")
     }
     assert rows == files, f"rows and files differ: {rows ^ files}"
     faults = [fault.sentence for fault in shop.models().verify().faults]

@@ -27,6 +27,7 @@ SECRET = "s3cret-0f-this-test"
 FREE = ("~runner.policy", "~gates.min_return")
 """Overrides of a run that nobody judges."""
 
+KEPT = "checkpoint.keep_training_state=always"
 GOOD_STEP = 10_000
 """With the seed of the page, the first checkpoint after this step has solved the task."""
 
@@ -50,7 +51,7 @@ class Desk:
 
     def launch(self, *overrides: str, code: int = 0) -> dict[str, Any]:
         """What became of a run of the page's spec."""
-        arguments = ("launch", "-f", "external.yaml", "--yes", "eval.final_episodes=20")
+        arguments = ("launch", "-f", "external.yaml", "--yes", "eval.final_episodes=20", KEPT)
         return self.shell.json(*arguments, *overrides, code=code)
 
     def launched(self, *overrides: str) -> tuple["subprocess.Popen[str]", Path]:

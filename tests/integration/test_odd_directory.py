@@ -14,7 +14,7 @@ from tests.integration.conftest import Shell
 from tests.odd_files import KINDS, in_place
 
 ROOT = Path(__file__).parents[2]
-RUN, CHECKPOINT = "RUN", "CHECKPOINT"
+RUN, MODEL = "RUN", "MODEL"
 """Stand for the run and for the checkpoint of its model."""
 
 ACT = ("infer", RUN, "--observation", "[0, 0, 0, 0]")
@@ -26,16 +26,16 @@ LOG, EVENTS, VERIFY = ("logs", RUN), ("logs", RUN, "--events"), ("registry", "ve
 REMOVE = ("rm", RUN, "--yes")
 
 REFUSED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "spec.yaml": (SHOW, COMPARE, RESUME, EXPORT, ACT, EVAL, PLAY),
+    "spec.yaml": (SHOW, COMPARE, RESUME, EVAL, PLAY),
     "manifest.json": (SHOW, COMPARE, RESUME),
     "events.jsonl": (SHOW, EVENTS, COMPARE, RESUME),
     "log.txt": (LOG, RESUME),
     "lock": (RESUME, REMOVE),
     "certificate.json": (SHOW,),
     "evals/final.json": (SHOW, COMPARE),
-    f"{CHECKPOINT}/tensors.safetensors": (EXPORT, ACT, EVAL),
-    f"{CHECKPOINT}/state.json": (ACT,),
-    f"{CHECKPOINT}/MANIFEST.json": (ACT,),
+    f"{MODEL}/policy-default.safetensors": (EXPORT, ACT, EVAL),
+    f"{MODEL}/model.json": (ACT,),
+    f"{MODEL}/MANIFEST.json": (ACT,),
 }
 """What is no file → the commands that cannot do without it."""
 
@@ -67,8 +67,8 @@ def test_every_command_that_needs_it_says_that_it_is_a_fifo(
     shell: Shell, imported: RunDir, name: str
 ) -> None:
     model = shell.json("registry", "list", "--top-n", "1")["models"][0]
-    names = {RUN: imported.path.name, CHECKPOINT: f"checkpoints/{Path(model['model_path']).name}"}
-    path = in_place(imported.path / name.replace(CHECKPOINT, names[CHECKPOINT]), "a FIFO")
+    names = {RUN: imported.path.name, MODEL: f"models/{Path(model['model_path']).name}"}
+    path = in_place(imported.path / name.replace(MODEL, names[MODEL]), "a FIFO")
     asked = [[names.get(word, word) for word in words] for words in REFUSED[name]]
     spoken = {"it is a FIFO, not a file", "has something other than a file"}
     for words, (code, said) in zip(asked, answers(shell, asked), strict=True):
