@@ -40,6 +40,7 @@ OTHER_VALUES: dict[str, Any] = {
     "feature.options": {"heads": 2},
     "agent.options": {"population": 3},
     "train.batch_size": 32,
+    "train.observers": ["one"],
     "train.gradient_steps": 2,
     "train.target_entropy": -3.0,
     "train.report_every": 7,
