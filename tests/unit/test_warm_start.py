@@ -204,6 +204,7 @@ def test_a_gate_that_was_set_judges_and_models_say_how_they_were_trained(
     assert shown.verdict.passed
     assert [note["step"] for note in shown.changes] == [64]
     model = shown.models[-1]
+    assert model.hyperparams is not None
     assert model.hyperparams["train"]["lr"] == 0.01
     assert model.lineage["set"]["train.lr"] == 0.01
 
