@@ -274,6 +274,9 @@ class OrchestratorContract(ABC):
         with self.reach(local) as verbs:
             alike(local, verbs, lambda known: known.command(run.id, "dance", {}))
             alike(local, verbs, lambda known: known.command(run.id, "pause", {}))
+            changed = {"overrides": ["train.lr=1"]}
+            alike(local, verbs, lambda known: known.command(run.id, "set", changed))
+            alike(local, verbs, lambda known: known.submit(a_spec("start.from=nobody")))
 
     def test_a_name_may_hold_what_an_address_may_not(self, tmp_path: Path) -> None:
         """Environments have names with slashes in them, and so have their runs."""
