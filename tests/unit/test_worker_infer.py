@@ -182,8 +182,8 @@ def test_a_graph_that_differs_is_not_written(
 def test_formats_that_do_not_go_together_are_refused(kept: Callable[..., Kept]) -> None:
     policy = kept(CASES["ppo"])
     for form, problem in (("pt2", "must be onnx or bundle"), ("pickle", "must be one of onnx")):
+        task = ExportTask(source=str(policy.path), format=form, out="x", int8=True)
         with pytest.raises(BadInput, match=problem):
-            task = ExportTask(source=str(policy.path), format=form, out="x", int8=True)
             export(task, silent)
 
 
