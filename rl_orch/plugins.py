@@ -102,12 +102,22 @@ def load(kind: str, name: str) -> Any:
     known_entry = _installed(tuple(sys.path)).get((group, name))
     for entry in [known_entry] if known_entry else entry_points(group=group, name=name):
         return entry.load()
-    known = names(kind)
+    raise _unknown(kind, name, names(kind))
+
+
+def refuse_unknown(kind: str, chosen: Sequence[str], *, path: str) -> None:
+    """Raise if a name at that path of a spec is of no plugin; none is loaded for it."""
+    known = names(kind) if chosen else []
+    for name in chosen:
+        if name not in known:
+            raise _unknown(kind, name, known, path=path)
+
+
+def _unknown(kind: str, name: str, known: Sequence[str], path: str | None = None) -> BadInput:
     near = difflib.get_close_matches(name, known, n=1)
-    raise BadInput(
-        f"no plugin {name!r} of kind {kind}; installed: {', '.join(known) or 'none'}",
-        hint=f"Did you mean {near[0]!r}?" if near else None,
-    )
+    said = f"no plugin {name!r} of kind {kind}; installed: {', '.join(known) or 'none'}"
+    hint = f"Did you mean {near[0]!r}?" if near else None
+    return BadInput(said if path is None else f"{path}: {said}", path=path, hint=hint)
 
 
 @cache

@@ -449,6 +449,8 @@ class Verbs:
         reason = scheduler.never_fits(wanted, capacity)
         if reason is not None:
             raise BadInput(reason, path="resources", hint="Ask for less, or use another machine.")
+        plugins.refuse_unknown("observers", spec.train.observers, path="train.observers")
+        plugins.refuse_unknown("metrics", spec.eval.metrics, path="eval.metrics")
         tracking.check(spec)
         return self._runner_of(spec.runner.name).check(spec, module_path)
 

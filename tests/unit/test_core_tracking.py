@@ -133,9 +133,7 @@ def test_each_tracker_has_a_position_and_an_error_of_its_own(
     local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
     hurried(monkeypatch)
     run = local.launch(a_spec(CHOSEN)).run
-    tracking.deliver(run)
-    blocked, written = local.show(run.id).trackers
-    monkeypatch.undo()
+    monkeypatch.setattr(tracking, "LAST_EFFORT_S", 60.0)
     tracking.deliver(run)
     blocked, written = local.show(run.id).trackers
     assert (blocked.name, blocked.is_behind) == ("tensorboard", True)
@@ -184,6 +182,18 @@ def test_trackers_that_there_are_not_are_refused_before_anything_is_spent(
         with pytest.raises(BadInput) as caught:
             ask(a_spec(f"store.trackers={trackers}"))
         assert (caught.value.path, caught.value.hint) == ("store.trackers", hint)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("path", ["train.observers", "eval.metrics"])
+def test_other_plugins_that_there_are_not_are_refused_before_anything_is_spent(
+    tmp_path: Path, path: str
+) -> None:
+    local = Orchestrator(tmp_path, FakeRunner(TRAINS))
+    for ask in (local.check, local.submit, local.launch):
+        with pytest.raises(BadInput) as caught:
+            ask(a_spec(f"{path}=[nosuch]"))
+        assert caught.value.path == path
     assert not (tmp_path / "runs").exists()
 
 
