@@ -16,13 +16,11 @@ from rl_orch.rl.policies.policy import TENSOR_PREFIX
 COLLECTORS = ("envs/", "rng/actions")
 """Tensors of collectors that stand for themselves; all others are below `collector/`."""
 
-PLACES = {
-    "policy": (TENSOR_PREFIX,),
-    "collector": ("collector/", *COLLECTORS),
-    "replay": ("replay/",),
-    "rng": ("rng/torch",),
-}
+PLACES = {"policy": TENSOR_PREFIX, "collector": "collector/", "replay": "replay/"}
 """Where the tensors of each part stand; those of a learner are all others, by their own names."""
+
+TORCH = "rng/torch"
+"""The generator of torch, as it stands there; those of others are in their parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,22 +75,20 @@ def parts_of(snapshot: StateTree) -> dict[str, StateTree]:
 
 def _placed(part: str, name: str) -> str:
     """The name of a part's tensor in a checkpoint."""
-    match part:
-        case "policy":
-            return TENSOR_PREFIX + name
-        case "collector" if name.startswith(COLLECTORS):
-            return name
-        case "collector" | "replay" | "rng":
-            return f"{part}/{name}"
-    return name
+    if part == "rng":
+        return TORCH
+    own = part == "collector" and name.startswith(COLLECTORS)
+    return name if own else PLACES.get(part, "") + name
 
 
 def _found(name: str) -> tuple[str, str]:
     """The part that a tensor of a checkpoint belongs to, and its name in there."""
-    part = next((part for part, places in PLACES.items() if name.startswith(places)), "learner")
-    if part == "policy":
-        return part, name.removeprefix(TENSOR_PREFIX)
-    return part, name if part == "learner" else name.removeprefix(f"{part}/")
+    if name == TORCH:
+        return "rng", "torch"
+    if name.startswith(COLLECTORS):
+        return "collector", name
+    part = next((part for part, place in PLACES.items() if name.startswith(place)), "learner")
+    return part, name.removeprefix(PLACES.get(part, ""))
 
 
 def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:

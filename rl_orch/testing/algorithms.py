@@ -200,7 +200,7 @@ class AlgorithmContract:
         recorder = Recorder()
         with closing(Training(spec, recorder)) as training:
             training.run()
-            setup = _setup(spec)
+            setup = setup_of(spec)
             loaded = load_policy(setup, recorder.saved[-1][0].tensors)
             seen = PolicyInput(np.eye(2, dtype=np.float32), np.ones(2, np.bool_))
             decisions = [policy.decide(seen, None).actions for policy in (training.policy, loaded)]
@@ -215,7 +215,7 @@ class AlgorithmContract:
             first, report = whole.saved[0]
             resumed = Recorder()
             with closing(Training(spec, resumed)) as training:
-                training.resume(Resumption(_round_trip(first), report, whole.read))
+                training.resume(Resumption(round_trip(first), report, whole.read))
                 training.run()
             last, again = whole.saved[-1][0], resumed.saved[-1][0]
             assert last.step == again.step
@@ -257,10 +257,11 @@ class AlgorithmContract:
         return recorder
 
     def _built(self, kind: str, seed: int) -> Any:
-        return algorithm(self.name).build_policy(_setup(self._spec(kind, f"env.seed={seed}")))
+        return algorithm(self.name).build_policy(setup_of(self._spec(kind, f"env.seed={seed}")))
 
 
-def _setup(spec: Spec) -> Setup:
+def setup_of(spec: Spec) -> Setup:
+    """The spec with the spaces of its environment."""
     with closing(vector.make(spec, num_envs=1)) as envs:
         return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
 
@@ -271,7 +272,7 @@ def _cast(space: Space[Any], policy: Any, actions: NDArray[Any]) -> list[Any]:
     return [np.asarray(action).astype(space.dtype, copy=False) for action in taken]
 
 
-def _round_trip(snapshot: TrainingSnapshot) -> TrainingSnapshot:
+def round_trip(snapshot: TrainingSnapshot) -> TrainingSnapshot:
     """A snapshot as a checkpoint gives it back."""
     tensors = {
         name: np.frombuffer(tensor.tobytes(), tensor.dtype).reshape(tensor.shape).copy()

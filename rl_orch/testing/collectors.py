@@ -7,7 +7,6 @@
 Not among the names of `rl_orch.testing` itself, since it loads torch.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -18,13 +17,13 @@ import torch
 from rl_orch import plugins
 from rl_orch.rl.collect.collector import Collector, Episode
 from rl_orch.rl.data.batch import Batch, batch_state, on_host
-from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
 from rl_orch.rl.policies.policy import Setup
+from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.testing.algorithms import ENV_ID, EPISODE_STEPS
+from rl_orch.testing.algorithms import ENV_ID, EPISODE_STEPS, round_trip
 
 COPIES, STEPS = 3, 12
 
@@ -92,7 +91,8 @@ class CollectorContract:
             with self._collecting(name) as (whole, collect), self._collecting(name) as other:
                 collect()
                 whole.drain_episodes()
-                state = _stored(whole.state())
+                saved = whole.state()
+                state = round_trip(TrainingSnapshot(saved.tensors, saved.document, step=0))
                 expected = collect()
                 resumed, go_on = other
                 assert resumed.load_state(state) is False
@@ -178,12 +178,3 @@ def _assert_same(found: Batch, expected: Batch) -> None:
     ours, theirs = batch_state(found).tensors, batch_state(expected).tensors
     differing = [n for n, t in theirs.items() if ours[n].tobytes() != t.tobytes()]
     assert not differing, f"{differing} differ"
-
-
-def _stored(state: StateTree) -> StateTree:
-    """A state as a checkpoint gives it back."""
-    tensors = {
-        name: np.frombuffer(tensor.tobytes(), tensor.dtype).reshape(tensor.shape)
-        for name, tensor in state.tensors.items()
-    }
-    return StateTree(tensors, json.loads(json.dumps(state.document)))

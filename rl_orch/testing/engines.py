@@ -22,6 +22,7 @@ from rl_orch.rl.policies.exploration import NoisyActions
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.testing.algorithms import setup_of
 
 NAME = "engine-under-test"
 STEPS = 24
@@ -109,7 +110,9 @@ class EngineContract:
     def _pair(self, name: str) -> tuple[Learner, Learner]:
         """Learners of the same policy: by this engine, and by torch."""
         with plugins.provided("engines", NAME, type(self).make):
-            ours, theirs = (build_learner(_setup(name, engine)) for engine in (NAME, "torch"))
+            ours, theirs = (
+                build_learner(setup_of(_spec(name, engine))) for engine in (NAME, "torch")
+            )
         return ours, theirs
 
 
@@ -123,13 +126,6 @@ def _spec(name: str, engine: str) -> Spec:
         "buffer": {"size": 1000},
     }
     return resolve(document, overrides=[f"train.batch_size={STEPS}"])
-
-
-def _setup(name: str, engine: str) -> Setup:
-    spec = _spec(name, engine)
-    made = plugins.load("collectors", "local")(spec.changed({"train.engine": "torch"}), "captured")
-    with closing(made) as collector:
-        return Setup(spec, collector.observation_space, collector.action_space)
 
 
 def _experience(name: str, seed: int = 0) -> Batch:

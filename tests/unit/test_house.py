@@ -23,6 +23,9 @@ FORMER = "rl_orch.former_names"
 
 IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {
     "rl_orch.io.trackers.tensorboard": ("rl_orch.io.metrics.series",),
+    "rl_orch.rl.collect.overlap": (),
+    "rl_orch.rl.collect.rollout": (),
+    "rl_orch.rl.kernels.engine": (),
 }
 """Implementations of a seam, and who may import them besides the modules of their own folder."""
 

@@ -106,7 +106,7 @@ def test_failed_evaluations_in_a_row_are_counted_across_a_resume() -> None:
     spec = a_spec("CartPole-v1", gates={"min_return": 499.0, "patience": 2})
     first = MemoryOutlet()
     ended = train(spec, first)
-    assert (ended.reason, ended.env_steps) == ("gate_failed", 384)
+    assert (ended.reason, ended.clock.value) == ("gate_failed", 384)
     for saved in first.saved:
         assert train(spec, MemoryOutlet(), resumption=Resumption(*saved)) == ended
 
