@@ -43,6 +43,10 @@ def problems(spec: Spec) -> Iterator[Problem]:
     yield from _native(spec) if traits.trains_here else ()
     yield from _program(spec) if traits.needs_consent else _no_program(spec)
     yield from _gpu(spec) if traits.needs_gpu else ()
+    if spec.start.source is not None and not traits.warm_start:
+        message = f"start.from is set, but runner {spec.runner.name!r} begins with its own weights"
+        hint = "Leave it out; an external program can be handed a file by runner.env."
+        yield Problem("start.from", spec.start.source, message, hint)
     yield from _bounds(spec, "obs.clip_range")
     yield from _bounds(spec, "train.clip_reward")
     yield from _episodes_to_judge(spec)
@@ -239,10 +243,6 @@ def _program(spec: Spec) -> Iterator[Problem]:
         )
         hint = 'For example: runner.policy: ["python", "act.py", "{checkpoint}"].'
         yield Problem("runner.policy", None, message, hint)
-    if spec.start.source is not None:
-        message = "start.from is set, but an external program begins with weights of its own"
-        hint = "Leave it out; hand the program a file by runner.env."
-        yield Problem("start.from", spec.start.source, message, hint)
     for name in ("max_bundle_mb", "export_parity"):
         if value := getattr(spec.gates, name):
             message = f"gates.{name} asks for a bundle, and an external program's policy has none"

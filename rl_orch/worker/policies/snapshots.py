@@ -1,4 +1,4 @@
-"""Sources of weights for a training: checkpoints with their run's spec, and bundles.
+"""Sources of weights for a training: checkpoints with their run's spec, models, and bundles.
 
 The one place that opens one; nothing that could run code is loaded.
 """
@@ -10,7 +10,7 @@ from rl_orch.io.checkpoints import catalog, checkpoint_files, replay_files
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
 from rl_orch.io.files import sealed
 from rl_orch.io.files.tensors import decode
-from rl_orch.io.policies import bundles, requests
+from rl_orch.io.policies import artefacts, bundles, requests
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.warm_start import WarmStart
 from rl_orch.spec.model import Spec
@@ -47,6 +47,9 @@ def weights_at(
         tensors = decode(bundle.files[bundles.WEIGHTS], path, bundles.WEIGHTS, noun=bundles.NOUN)
         return WarmStart(StateTree(tensors), bundle.spec, wanted, partial)
     requests.refuse_unloadable(path)
+    if artefacts.is_artefact(path):
+        tensors = checkpoint_files.load(path).tensors
+        return WarmStart(StateTree(tensors), artefacts.read(path).spec, wanted, partial)
     spec, loaded = requests.run_of(path).spec(), checkpoint_files.load(path)
     segments = None
     if store is not None and "replay" in wanted:
