@@ -43,7 +43,8 @@ def test_a_view_holds_everything_that_belongs_to_a_run(api: Api, ended: Run) -> 
     assert view == api.orchestrator.show(ended.id)
     assert view.report is not None
     listed = api.client().get(f"/runs/{ended.id}/checkpoints").json()
-    assert listed == {"checkpoints": []}
+    (checkpoint,) = listed["checkpoints"]
+    assert (checkpoint["name"], checkpoint["intact"]) == ("step_000000000100", True)
 
 
 def test_pages_follow_each_other_in_the_order_that_was_asked_for(api: Api) -> None:
