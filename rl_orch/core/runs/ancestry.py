@@ -81,7 +81,7 @@ def _files(source: PolicySource, wanted: Sequence[str]) -> Path:
         raise BadInput(
             f"the replay buffer of {source.name} was let go of when its run had succeeded",
             path="start.parts",
-            hint="Set start.parts=policy+optimizer; checkpoint.keep_training_state=always keeps it.",
+            hint="start.parts=policy+optimizer; checkpoint.keep_training_state=always keeps all.",
         )
     return path
 
