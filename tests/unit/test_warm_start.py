@@ -16,6 +16,7 @@ from rl_orch.io.files import sealed
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import read
 from rl_orch.records import Event, Run, State
+from rl_orch.records.jobs import ExportJob
 from rl_orch.runners.inline import InlineRunner
 from rl_orch.spec.checks import problems
 from rl_orch.spec.model import Spec
@@ -262,3 +263,42 @@ def test_a_service_opens_no_path_outside_of_its_home(home: Orchestrator, tmp_pat
     assert ancestry.weights(home.models, home, str(outside)).path == outside
     with pytest.raises(BadInput):
         ancestry.weights(home.models, home, str(outside), home=home.home)
+
+
+def test_a_model_whose_checkpoint_is_gone_gives_its_policy_and_nothing_else(
+    home: Orchestrator,
+) -> None:
+    source = fine_tuned(home, "name=light")
+    assert source.model_id is not None
+    artefact = Path(str(home.models.get(source.model_id).model_path))
+    shutil.rmtree(RunDir.of(source).checkpoints)
+    run = fine_tuned(home, "start.from=light")
+    shown = home.show(run.id)
+    assert shown.start is not None
+    assert (shown.start["kind"], shown.start["run"]) == ("artefact", source.id)
+    assert (run.state, shown.start["path"]) == (State.SUCCEEDED, str(artefact))
+    with pytest.raises(BadInput) as refusal:
+        fine_tuned(home, "start.from=light", "start.parts=policy+optimizer")
+    assert refusal.value.path == "start.parts"
+
+
+def test_a_run_that_let_its_replay_go_gives_the_rest(home: Orchestrator) -> None:
+    easy = ("gates.min_return=1", "gates.stability=false", "eval.final_episodes=10")
+    source = home.launch(a_spec("dqn", "name=off_policy", *easy)).run
+    assert (source.state, home.show(source.id).let_go is None) == (State.SUCCEEDED, False)
+    begin = ("start.from=off_policy", "start.parts=policy+optimizer")
+    assert home.launch(a_spec("dqn", *begin, *easy)).run.state is State.SUCCEEDED
+    with pytest.raises(BadInput) as refusal:
+        home.launch(a_spec("dqn", "start.from=off_policy", "start.parts=all", *easy))
+    assert refusal.value.path == "start.parts"
+
+
+def test_a_bundle_gives_its_policy(home: Orchestrator, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    home.carry_out(ExportJob(policy="first", format="bundle", out=str(bundle)))
+    run = fine_tuned(home, f"start.from={bundle}")
+    shown = home.show(run.id)
+    assert shown.start is not None
+    assert (run.state, shown.start["kind"]) == (State.SUCCEEDED, "bundle")
+    with pytest.raises(SpecInvalid):
+        fine_tuned(home, f"start.from={bundle}", "start.parts=policy+optimizer")
