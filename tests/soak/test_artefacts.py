@@ -33,6 +33,10 @@ def test_a_large_buffer_is_not_read_to_promote_and_goes_once_its_run_succeeded(
     kept, freed = size_of(Path(run["path"])), shell.json("show", run["id"])["let_go"]["bytes"]
     assert kept < MOST_KEPT
     assert freed > 20 * TRANSITIONS
+    tune = (*LARGE, f"start.from={run['id']}", "start.parts=policy+optimizer")
+    short = ("train.total_timesteps=65536", "train.learning_starts=64000", "eval.every=16384")
+    tuned = shell.json("launch", *tune, *short, timeout_s=MOST_S)
+    assert tuned["state"] == "succeeded"
     figures = {"promote": promote, "verify": verify, "kept": kept, "freed": freed}
     record_property("figures", str(figures))
 
