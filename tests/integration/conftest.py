@@ -48,6 +48,7 @@ RESUMED = (
     "env.backend=sync",
     "checkpoint.every=512",
     "checkpoint.keep_last=1000",
+    "checkpoint.keep_training_state=always",
     "eval.every=4096",
 )
 """A launch that lasts long enough to be interrupted; kernels would be through with it."""

@@ -25,7 +25,7 @@ def carried_out(shell: Shell, opened: OpenedFiles, *words: str) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_every_process_of_a_launch_reads_the_spec_once_and_one_of_them_the_checkpoint(
+def test_every_process_of_a_launch_reads_the_spec_once_and_two_of_them_the_checkpoint(
     shell: Shell, tmp_path: Path
 ) -> None:
     opened = OpenedFiles(tmp_path)
@@ -36,7 +36,9 @@ def test_every_process_of_a_launch_reads_the_spec_once_and_one_of_them_the_check
     assert counts == [1, 1, 1]  # Who trains, who evaluates, who supervises and sums up.
     (tensors,) = spec.parent.glob("checkpoints/*/tensors.safetensors")
     loads = [files[str(tensors)] for files in opened.by_process(tensors.name).values()]
-    assert loads == [1]  # Who evaluates, though it also times decisions for the gate.
+    # Who evaluates, though it also times decisions for the gate; and who seals what acts, and is
+    # sure that this checkpoint is whole before others are let go of.
+    assert sorted(loads) == [1, 2]
 
 
 @pytest.fixture
@@ -47,11 +49,11 @@ def two_models(shell: Shell) -> list[str]:
     return [shell.json(*words, *gate, f"env.seed={seed}")["id"] for seed in (1, 2)]
 
 
-def test_a_promotion_reads_no_byte_of_a_checkpoint_twice(
+def test_a_promotion_reads_no_byte_of_an_artefact_twice_and_none_of_a_checkpoint(
     shell: Shell, tmp_path: Path, two_models: list[str]
 ) -> None:
     """Also where the two play each other: whoever plays a model has read it, and nobody else."""
-    files = {str(path) for path in (shell.home / "runs").glob("*/checkpoints/*/*")}
+    files = {str(path) for path in (shell.home / "runs").glob("*/models/*/*")}
     files = {path for path in files if not path.endswith("MANIFEST.json")}
     champion, challenger = two_models
     for run, expected in ((champion, 2), (challenger, 4)):
@@ -65,3 +67,4 @@ def test_a_promotion_reads_no_byte_of_a_checkpoint_twice(
                 counts[path] += process[path]
         assert sorted(+counts) == sorted(path for path in files if counts[path] == 1)
         assert counts.total() == expected
+        assert opened.by_process("tensors.safetensors") == {}

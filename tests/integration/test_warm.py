@@ -21,6 +21,7 @@ from rl_orch.io.checkpoints import hash_chain
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run
+from rl_orch.records.tasks import CheckTask
 from rl_orch.runners import local
 from rl_orch.runners.local import LocalRunner, Standby, variables
 from rl_orch.spec.model import Spec
@@ -241,10 +242,10 @@ def test_a_check_of_code_that_has_changed_is_refused(
     class Changed:
         """A question that comes after a change."""
 
-        def read(self) -> str:
+        def readline(self) -> str:
             """The question."""
             module.write_text("VALUE = 2, longer\n")
-            return resolve({"env": {"id": "CartPole-v1"}}).model_dump_json()
+            return CheckTask(spec=resolve({"env": {"id": "CartPole-v1"}})).model_dump_json()
 
     monkeypatch.setattr("sys.stdin", Changed())
     assert check.main() == OUTDATED

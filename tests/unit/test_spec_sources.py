@@ -77,6 +77,7 @@ NAMED = {
     "gates.improvement": ALIASES,
     "schedule.after": st.lists(WORDS, max_size=5),
     "tags": st.dictionaries(KEYS, WORDS, max_size=5),
+    "start.digest": st.none() | st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
     "role": st.none() | st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True),
     "store.trackers": st.sampled_from([[], ["tensorboard"], [{"name": "tensorboard", "k": [1]}]]),
     "runner.command": ARGUMENTS,

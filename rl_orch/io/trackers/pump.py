@@ -231,10 +231,11 @@ class Pump:
         return True
 
     def _keep(self, progress: Position, error: str | None = None) -> None:
-        """Note how far the sink has come. Where that cannot be noted, this is the error."""
+        """Note how far the sink has come. Where that cannot be noted, this is the error; of a run
+        that was removed, nothing is."""
         self._progress = progress
         try:
-            if self._note is not None:
+            if self._note is not None and self._events.parent.is_dir():
                 position.write(self._note, progress, error)
         except OSError as problem:
             self._error = error or f"its position is not noted: {problem}"
