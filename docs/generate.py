@@ -39,7 +39,8 @@ COMMANDS = """# Commands
 
 *Made by `make docs` from the commands themselves.*
 
-`RUN` is an id, a unique beginning of one, a name (its newest run), or `last`. Exit codes: 0
+`RUN` is an id, a unique beginning of one, a name, or `last`. Of several runs of a name the newest
+is meant; what changes or deletes one lists them and asks which, or exits with 2. Exit codes: 0
 succeeded, 1 failed or lost, 2 bad input, 3 rejected by a gate, 4 stopped. With `--json`, standard
 output holds one document and nothing else (`logs`: one event a line); an error is
 `{"error": {"code", "message", …}}`.

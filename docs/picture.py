@@ -1,18 +1,22 @@
-"""Draws the README's pictures from a real launch: `python docs/picture.py`, about 20 seconds.
+"""Draws the README's pictures from real launches: `python docs/picture.py`, about a minute.
 
-`images/progress.svg` is the live panel half-way through the demo, `images/summary.svg` its end.
+`images/progress.svg` is the live panel half-way through the demo, `images/summary.svg` its end,
+`images/compare.svg` a comparison of two groups of seeds.
 """
 
 import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+import rl_orch
 from rl_orch import orchestrator
 from rl_orch.cli.live.progress import Panel
 from rl_orch.cli.views.run_summary import print_summary
@@ -22,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 SPEC = "rl_orch/configs/ppo-CartPole-v1.yaml"
 COMMAND = f"[bold green]$[/] rlctl launch -f {SPEC}"
 WIDTH = 108
+GROUPS = {"lr 1e-4": 1e-4, "lr 1e-3": 1e-3}
 SHOWN_AT = 12_000
 """Environment steps at which the live panel is drawn."""
 
@@ -46,8 +51,18 @@ def main() -> None:
         summary = _terminal()
         shown, past = connected.show(result.run.id), connected.history(result.run.id)
         print_summary(summary, shown, past, result.verdict)
+        compare(ROOT / "docs" / "images" / "compare.svg")
     _save(progress, "progress")
     _save(summary, "summary")
+
+
+def compare(picture: Path) -> None:
+    """Train two groups in the folder's home, and draw which is better."""
+    for name, lr in GROUPS.items():
+        options: Any = {"total_timesteps": 20_000, "seeds": 5, "lr": lr, "tuned": False}
+        rl_orch.train("CartPole-v1", "ppo", name=name, progress=False, **options)
+    command = ["rlctl", "compare", *GROUPS, "--out", str(picture)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _terminal() -> Console:

@@ -5,6 +5,7 @@ RlctlError                 exit 1  HTTP 500
 │   ├── SpecInvalid                           one or more problems in a spec
 │   ├── OptionPending                         an option whose part this release does not have
 │   ├── MissingExtra                          an optional dependency is not installed
+│   ├── Ambiguous                             a word that several runs could be meant by
 │   └── NotFound                   HTTP 404   no such run, model or file
 ├── Conflict               exit 2  HTTP 409   true a moment ago, or true for somebody else
 │   ├── IllegalTransition                     the run is in a state that does not allow it
@@ -16,14 +17,16 @@ RlctlError                 exit 1  HTTP 500
 │   ├── Unauthorized               HTTP 401   no token, or none that counts
 │   ├── TooLarge                   HTTP 413   more than a request may hold
 │   └── TooMany                    HTTP 429   more requests than one may make
+├── RunFailed              exit 1  HTTP 500   a run that was waited for failed, or was lost
 ├── Unavailable            exit 1  HTTP 503   a part that is needed does not answer
 ├── Damaged                exit 1  HTTP 500   a stored file fails its digest or its format
 └── Diverged               exit 1  HTTP 500   training produced a number that is not finite
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 
 class RlctlError(Exception):
@@ -35,6 +38,8 @@ class RlctlError(Exception):
 
     def __init__(self, message: str, *, path: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
+        if hint:
+            self.add_note(hint)  # Which a traceback shows below the message.
         self.message = message
         self.path = path
         self.hint = hint
@@ -71,6 +76,17 @@ class Problem:
     message: str
     hint: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+
+Warn: TypeAlias = Callable[[Problem], None]
+"""Hears of what is worth knowing and stops nothing."""
+
+
+def unheard(_warning: Problem) -> None:
+    """Let a warning pass."""
+
 
 class SpecInvalid(BadInput):
     """A spec has one or more problems; all of them are listed."""
@@ -87,6 +103,11 @@ class SpecInvalid(BadInput):
         """Every problem."""
         return [asdict(problem) for problem in self.problems]
 
+    def document(self) -> dict[str, Any]:
+        """The error as a document, every problem with the value that was seen."""
+        error = super().document()["error"]
+        return {"error": error | {"problems": json.loads(json.dumps(self.findings(), default=str))}}
+
 
 class OptionPending(BadInput):
     """An option is known, but the part that would read it is not in this release."""
@@ -98,6 +119,12 @@ class MissingExtra(BadInput):
     """An optional dependency is not installed."""
 
     code = "missing_extra"
+
+
+class Ambiguous(BadInput):
+    """Several runs, groups or aliases could be meant; all of them are named."""
+
+    code = "ambiguous"
 
 
 class NotFound(BadInput):
@@ -176,6 +203,12 @@ class TooMany(Refused):
     http_status = 429
 
 
+class RunFailed(RlctlError):
+    """A run that was waited for failed, or was lost."""
+
+    code = "run_failed"
+
+
 class Unavailable(RlctlError):
     """A part that is needed does not answer; it may later."""
 
@@ -204,12 +237,18 @@ def kind_of(code: str, status: int | None = None) -> type[RlctlError]:
 
 
 def error_of(
-    code: str, message: str, *, path: str | None = None, hint: str | None = None
+    code: str,
+    message: str,
+    *,
+    path: str | None = None,
+    hint: str | None = None,
+    problems: Sequence[Mapping[str, Any]] = (),
 ) -> RlctlError:
     """The error that a document of one tells of."""
     kind = kind_of(code)
     if kind is SpecInvalid:
-        return SpecInvalid([Problem(path or "", None, message, hint)])
+        alone = Problem(path or "", None, message, hint)
+        return SpecInvalid([Problem(**problem) for problem in problems] or [alone])
     return kind(message, path=path, hint=hint)
 
 

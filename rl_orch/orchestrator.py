@@ -14,9 +14,10 @@ from rl_orch.core.ports import Runner
 from rl_orch.core.runs.foreground import RunObserver, no_observer
 from rl_orch.errors import BadInput
 from rl_orch.io import service_note
+from rl_orch.spec.inheritance import inherited
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
-from rl_orch.spec.resolve import resolve
+from rl_orch.spec.tuned import resolve_tuned
 
 __all__ = [
     "GroupResult",
@@ -42,6 +43,7 @@ def connect(
     database: str | Path | None = None,
     runner: str | None = None,
     resident: bool = False,
+    confined: bool = False,
     spares: int = 1,
     runners: Mapping[str, Runner] | None = None,
 ) -> Orchestrator:
@@ -49,7 +51,8 @@ def connect(
 
     Its database is the one that is named, or that of the service which the home had last. Each run
     is executed by the runner that its spec names, one of `runners` or a new one, or all of them by
-    `runner`. A resident one keeps that many processes ready to become runs of ours.
+    `runner`. A resident one keeps that many processes ready to become runs of ours; a confined one
+    lets nobody name a path outside of the home.
     """
     folder = Path(home or os.environ.get("RLCTL_HOME") or "rlruns").absolute()
     made: dict[str, Runner] = {**(runners or {})}
@@ -63,7 +66,7 @@ def connect(
     if resident and spares:
         made["local"] = plugins.load("runners", "local")(standbys=spares)
     found = service_note.database_of(folder, database)
-    return Orchestrator(folder, runner_of, database=found, resident=resident)
+    return Orchestrator(folder, runner_of, database=found, resident=resident, confined=confined)
 
 
 def run(
@@ -78,7 +81,7 @@ def run(
 
     `in_process` runs the worker inside this process, so that a debugger can stop in it.
     """
-    spec = to_spec(cfg, overrides)
+    spec = to_spec(cfg, overrides, home=home)
     if spec.seeds is not None:
         raise BadInput(
             "seeds asks for a group; run takes one run",
@@ -99,7 +102,7 @@ def run_group(
 ) -> GroupResult:
     """Run once for each of the configuration's `seeds`, as `run` does; side by side where cores
     allow."""
-    spec = to_spec(cfg, overrides)
+    spec = to_spec(cfg, overrides, home=home)
     if spec.seeds is None:
         raise BadInput("run_group needs seeds", path="seeds", hint="seeds: 5, or seeds: [1, 2, 3]")
     connected = connect(home, database=spec.registry.db_path)
@@ -110,6 +113,7 @@ def resume(
     run_id: str,
     *,
     overrides: Sequence[str] = (),
+    approximate: bool = False,
     home: str | Path | None = None,
     database: str | Path | None = None,
     in_process: bool = False,
@@ -117,33 +121,45 @@ def resume(
 ) -> RunResult:
     """Go on with a stopped, failed or lost run; from its newest intact checkpoint, to its end.
 
-    `overrides` may change what a resumed run can change, such as `train.total_timesteps=2e6`.
+    `overrides` may change what a resumed run can change, such as `train.total_timesteps=2e6`: with
+    a larger budget, a run that has succeeded or was rejected is trained further; where that is not
+    exact, only if it may be `approximate`.
     """
     connected = connect(home, database=database, runner="inline" if in_process else None)
     if connected.group(run_id) is not None:
         raise BadInput(f"{run_id!r} is a group; resume takes one run", hint="Use resume_group.")
-    return connected.resume(run_id, overrides=overrides, watch=watch or no_observer)
+    how: Any = {"overrides": overrides, "approximate": approximate}
+    return connected.resume(run_id, **how, watch=watch or no_observer)
 
 
 def resume_group(
     group_id: str,
     *,
     overrides: Sequence[str] = (),
+    approximate: bool = False,
     home: str | Path | None = None,
     database: str | Path | None = None,
     watch: RunObserver | None = None,
 ) -> GroupResult:
     """Resume every run of a group that has not come to a final end; as `resume` does."""
     connected = connect(home, database=database)
-    return connected.resume_group(group_id, overrides=overrides, watch=watch or no_observer)
+    how: Any = {"overrides": overrides, "approximate": approximate}
+    return connected.resume_group(group_id, **how, watch=watch or no_observer)
 
 
-def to_spec(cfg: Config, overrides: Sequence[str] = ()) -> Spec:
-    """The Spec that a configuration means. Environment variables are left to the command line."""
+def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | None = None) -> Spec:
+    """The Spec that a configuration means. Environment variables are left to the command line.
+
+    One with `start.from` and no environment takes over the spec of that run, found in the home.
+    """
     if isinstance(cfg, Spec):
         document: Mapping[str, Any] = cfg.model_dump(mode="json")
     elif isinstance(cfg, Mapping):
         document = cfg
     else:
         document = read_spec(Path(cfg))
-    return resolve(document, overrides=overrides)
+
+    def inherit(word: str) -> Mapping[str, Any]:
+        return inherited(connect(home), word)
+
+    return resolve_tuned(document, inherit=inherit, overrides=overrides)

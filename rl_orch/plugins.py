@@ -2,12 +2,16 @@
 
 A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a tracker with
 one in `rl_orch.trackers`, which a spec then names. Our own are found the same way. What each kind
-must provide is the protocol named in `KINDS`. Modules of ours are named by strings here alone, in
-`KINDS`, `PARTS`, `COMMANDS`, `PROGRAMS` and `PRELOADED`, and in `former_names.FORMER`; a test holds
-every other module to that.
+must provide is the protocol named in `KINDS`. Without a package, `module:Class` names one wherever
+a name does; such modules are found as those of environments are.
+
+Modules of ours are named by strings here alone, in `KINDS`, `PARTS`, `COMMANDS`, `PROGRAMS` and
+`PRELOADED`, and in `former_names.FORMER`; a test holds every other module to that.
 """
 
 import difflib
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,6 +46,7 @@ PARTS = {
     "metric index": "rl_orch.io.metrics.index",
     "native dynamics": "rl_orch.rl.envs.native.dynamics",
     "orchestrator": "rl_orch.orchestrator",
+    "policy loading": "rl_orch.interactive.policy",
     "precompile": "rl_orch.worker.warm.precompile",
     "preflight": "rl_orch.core.preflight.facts",
     "run summary": "rl_orch.cli.views.run_summary",
@@ -87,6 +92,14 @@ PRELOADED = (
 _PROVIDED: dict[tuple[str, str], Any] = {}
 
 
+_IMPORTABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def is_importable(name: str) -> bool:
+    """Whether a name is of the form `module:Class`, and so of code that need not be installed."""
+    return _IMPORTABLE.fullmatch(name) is not None
+
+
 def names(kind: str) -> list[str]:
     """The names that can be loaded, ours and those of installed packages."""
     installed = {entry.name for entry in entry_points(group=f"rl_orch.{kind}")}
@@ -97,6 +110,8 @@ def load(kind: str, name: str) -> Any:
     """The object that a plugin of that name provides; importing it happens here and not before."""
     if (kind, name) in _PROVIDED:
         return _PROVIDED[kind, name]
+    if is_importable(name):
+        return _imported(name)
     group = f"rl_orch.{kind}"
     # Looking takes as long as making a small training: what was found once is there still.
     known_entry = _installed(tuple(sys.path)).get((group, name))
@@ -109,8 +124,40 @@ def refuse_unknown(kind: str, chosen: Sequence[str], *, path: str) -> None:
     """Raise if a name at that path of a spec is of no plugin; none is loaded for it."""
     known = names(kind) if chosen else []
     for name in chosen:
-        if name not in known:
+        if name not in known and not is_importable(name):
             raise _unknown(kind, name, known, path=path)
+
+
+def searched_folders() -> list[str]:
+    """The folders that modules are searched for in, besides what is installed."""
+    installed = (sys.prefix, sys.base_prefix)
+    return [f for f in sys.path if os.path.isdir(f) and not f.startswith(installed)]
+
+
+def _imported(name: str) -> Any:
+    """What `module:Class` names. Somebody's code may raise anything when it is imported."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise _broken(name, error) from error
+        looked = ", ".join(searched_folders()) or "nowhere"
+        where = f"Besides what is installed, these folders were searched: {looked}."
+        raise BadInput(f"{name!r}: there is no module {error.name!r}", hint=where) from None
+    except AttributeError as error:
+        known = vars(sys.modules[module]) if module in sys.modules else {}
+        if attribute in known or module not in sys.modules:
+            raise _broken(name, error) from error
+        near = difflib.get_close_matches(attribute, known, n=1)
+        hint = f"Did you mean '{module}:{near[0]}'?" if near else None
+        raise BadInput(f"{name!r}: {module} has no {attribute!r}", hint=hint) from None
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> BadInput:
+    return BadInput(f"{name!r} cannot be imported: {type(error).__name__}: {error}")
 
 
 def _unknown(kind: str, name: str, known: Sequence[str], path: str | None = None) -> BadInput:

@@ -45,7 +45,6 @@ PAUSE_S = 0.01
 PAUSES = (
     "rl_orch.cli.live.follow.LOOK_EVERY_S",
     "rl_orch.cli.commands.logs.LOOK_EVERY_S",
-    "rl_orch.cli.commands.wait.LOOK_EVERY_S",
     "rl_orch.core.runs.foreground.TICK_S",
     "rl_orch.core.service.TICK_S",
     "rl_orch.core.verbs.TICK_S",

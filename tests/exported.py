@@ -27,7 +27,6 @@ from rl_orch.io.policies.requests import FILES
 from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.policies.observations import RunningNormalizer
@@ -50,7 +49,55 @@ class TwoBoxes(known_envs.IdentityDict):
         return {name: shown[name] for name in ("picture", "side")}
 
 
-gymnasium.register("TwoBoxes-v0", f"{__name__}:TwoBoxes", max_episode_steps=10)
+class Nested(known_envs.IdentityDict):
+    """As `IdentityDict`, with a Dict and a Tuple inside; one key has a stroke, one is a number."""
+
+    observation_space = spaces.Dict(
+        {
+            "eye/left": spaces.Dict({"picture": spaces.Box(0, 255, (36, 36), np.uint8)}),
+            "body": spaces.Tuple((spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3))),
+            "0": spaces.Box(-1.0, 1.0, (2,)),
+        }
+    )
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> Any:
+        """The same, nested."""
+        shown = super().drawn(quadrant)
+        body = (shown["side"], shown["noise"])
+        return {"eye/left": {"picture": shown["picture"]}, "body": body, "0": -shown["side"]}
+
+
+class Several(known_envs.IdentityDict):
+    """As `IdentityDict`, by number."""
+
+    observation_space: Any = spaces.Tuple(
+        (spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3), spaces.Dict({"b": spaces.Discrete(3)}))
+    )
+
+    def drawn(self, quadrant: NDArray[np.int64]) -> Any:
+        """The same but for the picture, in a tuple."""
+        shown = super().drawn(quadrant)
+        return shown["side"], shown["noise"], {"b": shown["noise"]}
+
+
+class MaskedInParts(known_envs.MaskedPair):
+    """As `MaskedPair`, with a mask for each of the two."""
+
+    def info(self) -> dict[str, Any]:
+        """The masks as they are given for MultiDiscrete actions."""
+        mask = self.masks[self.order[self.t]]
+        return {"action_mask": (mask, mask[::-1])}
+
+    def step(self, action: Any) -> Any:
+        """Pays nothing: only what is allowed matters."""
+        allowed = self.info()["action_mask"]
+        self.t += 1
+        assert all(mask[choice] for mask, choice in zip(allowed, action, strict=True))
+        return self.seen(), 0.0, self.t == 8, False, self.info()
+
+
+for own in (TwoBoxes, Nested, Several, MaskedInParts):
+    gymnasium.register(f"{own.__name__}-v0", f"{__name__}:{own.__name__}", max_episode_steps=10)
 
 NORMALIZED = {"normalize": "running", "clip_range": [-5.0, 5.0]}
 STACKED = {"stack_frames": 4}
@@ -116,7 +163,7 @@ def made(document: dict[str, Any]) -> Case:
     """The policy of a document."""
     spec = resolve(document)
     with closing(vector.make(spec, num_envs=1)) as envs:
-        setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+        setup = Setup(spec, envs.single_observation_space, envs.single_action_space)
     policy = algorithm(spec.agent.algorithm).build_policy(setup)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():

@@ -98,6 +98,8 @@ class Shop:
         """The run of an id."""
         return self.store.find(reference)
 
+    only = get
+
     def group(self, reference: str) -> Group | None:
         """The group of an id or a name, if there is one."""
         found = self.store.find_group(reference)

@@ -4,7 +4,8 @@ Each run is a process of one thread; `--jobs` of them go on at a time, and ours 
 turns. Both sides are evaluated on the same episodes after the same updates. Where our spec has
 options that the peer lacks, ours is run once more without them, to be compared. A finished run
 takes the place of the one with the same task, side and seed, so that tasks may be run one by one.
-Writes `benchmarks/results/learning.json` and `docs/images/learning.svg`.
+Writes `benchmarks/results/learning.json`, `docs/images/learning.svg` and, of the tasks in which all
+settings are equal, `docs/images/learning-equal.svg` and the measured part of `docs/learning.md`.
 """
 
 import argparse
@@ -21,18 +22,23 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from benchmarks.learning.page import differences, measured, thresholds
 from benchmarks.learning.picture import draw
-from benchmarks.learning.results import Results, Side, table
-from benchmarks.learning.tasks import EPISODES, POINTS, TASKS, Task, spec_of
+from benchmarks.learning.results import SIDES, Results, Side
+from benchmarks.learning.tasks import EQUAL, TASKS, Task, spec_of
+from benchmarks.marks import fill
 from benchmarks.peers.sb3_learning import plain, untranslatable
 from rl_orch.io.run.manifest import fingerprint, git_commit
 from rl_orch.rl.evaluate import evaluation_seed
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
 PEER = ROOT / "benchmarks" / "peers" / "sb3_learning.py"
-PUBLISHED = (ROOT / "benchmarks/results/learning.json", ROOT / "docs/images/learning.svg")
+RESULTS = ROOT / "benchmarks" / "results" / "learning.json"
+PAGE = ROOT / "docs" / "learning.md"
+PICTURES = ("learning.svg", "learning-equal.svg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ def main() -> None:
     """Run what is asked for."""
     options = _options()
     results = Results(options.results)
-    tasks = [TASKS[name] for name in options.tasks]
+    tasks = [(TASKS | EQUAL)[name] for name in options.tasks]
     jobs = [] if options.no_runs else [*_jobs(tasks, results, options)]
     commit, progress = git_commit(ROOT), Progress(len(jobs))
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -65,34 +71,51 @@ def main() -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    known = results.known()
-    if not known:
+    if not results.known():
         sys.exit(f"{options.results} has no runs")
     results.write()
-    draw(results, options.picture)
-    print(table(results, known))
-    print(f"wrote {options.results} and {options.picture}")
+    _publish(results, options)
+
+
+def _publish(results: Results, options: argparse.Namespace) -> None:
+    """Draw and print each kind of task, and fill the page unless results are kept elsewhere."""
+    equal = [task for task in results.known() if task.equal]
+    others = [task for task in results.known() if not task.equal]
+    for tasks, tabulate, name in zip(
+        (others, equal), (thresholds, differences), PICTURES, strict=True
+    ):
+        if tasks:
+            draw(results, tasks, options.pictures / name)
+            print(f"{tabulate(results, tasks)}\n")
+    if equal and options.results == RESULTS:
+        fill(PAGE, measured(results, [*EQUAL.values()], f"images/{PICTURES[1]}"))
+    print(f"wrote {options.results} and pictures to {options.pictures}")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.learning", description=__doc__)
     parser.add_argument("--peer-python", help="An interpreter that has SB3; without it, only ours.")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS], metavar="NAME")
+    every = TASKS | EQUAL
+    parser.add_argument("--tasks", nargs="+", choices=every, default=[*every], metavar="NAME")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="Who trains.")
     parser.add_argument("--seeds", type=int, help="Seeds of each task, instead of its own number.")
     parser.add_argument("--jobs", type=int, default=2, help="Runs at a time.")
     parser.add_argument(
         "--budget-share", type=float, default=1.0, help="Part of the budget, for a quick form."
     )
+    parser.add_argument(
+        "--fresh", action="store_true", help="As many seeds again that the tasks have not had."
+    )
     parser.add_argument("--missing", action="store_true", help="Only runs that are not there yet.")
     parser.add_argument("--no-runs", action="store_true", help="Draw what is there.")
     parser.add_argument("--results", type=Path, help="Where the results are kept.")
-    parser.add_argument("--picture", type=Path, help="Where the picture is drawn.")
+    parser.add_argument("--pictures", type=Path, help="The folder that pictures are drawn in.")
     options = parser.parse_args()
     quick = options.budget_share != 1.0 or options.seeds is not None
     folder = Path(tempfile.gettempdir())
-    places = [folder / path.name for path in PUBLISHED] if quick else PUBLISHED
-    options.results = options.results or places[0]
-    options.picture = options.picture or places[1]
+    options.results = options.results or (folder / RESULTS.name if quick else RESULTS)
+    published = options.results == RESULTS
+    options.pictures = options.pictures or (PAGE.parent / "images" if published else folder)
     return options
 
 
@@ -100,21 +123,25 @@ def _jobs(tasks: list[Task], results: Results, options: argparse.Namespace) -> I
     """Every training that is to be made; the sides take turns."""
     for task in tasks:
         count, share = options.seeds or task.seeds, options.budget_share
-        specs = [spec_of(task, seed=seed, share=share) for seed in range(1, count + 1)]
+        first = task.seeds + 1 if options.fresh else 1
+        specs = [spec_of(task, seed=seed, share=share) for seed in range(first, first + count)]
         lacking = untranslatable(specs[0].model_dump(mode="json"))
-        results.begin(task, specs[0], _about(specs[0]) | {"sb3_lacks": lacking})
+        results.begin(task, specs[0], _about(task, specs[0]) | {"sb3_lacks": lacking})
         for spec in specs:
-            for side, wanted in _sides(spec, with_peer=options.peer_python is not None):
-                if not (options.missing and results.has(task, side, spec.env.seed)):
+            for side, wanted in _sides(task, spec, with_peer=options.peer_python is not None):
+                made = options.missing and results.has(task, side, spec.env.seed)
+                if side in options.sides and not made:
                     yield Job(task, side, wanted)
 
 
-def _sides(spec: Spec, *, with_peer: bool) -> Iterator[tuple[Side, Spec]]:
+def _sides(task: Task, spec: Spec, *, with_peer: bool) -> Iterator[tuple[Side, Spec]]:
     """Who trains, and with which spec."""
+    document = spec.model_dump(mode="json")
     yield "ours", spec
+    if task.in_torch:
+        yield "torch", resolve(document, overrides=["train.engine=torch"])
     if not with_peer:
         return
-    document = spec.model_dump(mode="json")
     same = Spec.model_validate(plain(document))
     if not untranslatable(same.model_dump(mode="json")):
         yield "sb3", same
@@ -122,9 +149,9 @@ def _sides(spec: Spec, *, with_peer: bool) -> Iterator[tuple[Side, Spec]]:
             yield "plain", same
 
 
-def _about(spec: Spec) -> dict[str, Any]:
+def _about(task: Task, spec: Spec) -> dict[str, Any]:
     return {
-        "episodes": EPISODES,
+        "episodes": task.episodes,
         "processor": _processor(),
         "cores": os.cpu_count(),
         "fingerprint": fingerprint(spec),
@@ -136,9 +163,9 @@ def _run(job: Job, peer_python: str | None, progress: "Progress") -> dict[str, A
     spec, seed = job.spec, evaluation_seed(job.spec)
     workload = {
         "spec": spec.model_dump(mode="json"),
-        "every": max(spec.train.total_timesteps // POINTS, 1),
-        "episodes": EPISODES,
-        "reset_seeds": [derive(seed, k) for k in range(EPISODES)],
+        "every": max(spec.train.total_timesteps // job.task.points, 1),
+        "episodes": job.task.episodes,
+        "reset_seeds": [derive(seed, k) for k in range(job.task.episodes)],
     }
     ours = [sys.executable, "-m", "benchmarks.learning.ours"]
     command = [str(peer_python), str(PEER)] if job.side == "sb3" else ours

@@ -2,20 +2,26 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from benchmarks.learning.tasks import TASKS, Task
+from benchmarks.learning.differences import Comparison, compare
+from benchmarks.learning.tasks import EQUAL, TASKS, Task
 from rl_orch import stats
 from rl_orch.spec.model import Spec
 
-Side: TypeAlias = Literal["ours", "plain", "sb3"]
-SIDES: tuple[Side, ...] = ("ours", "plain", "sb3")
-"""Ours as it is shipped; ours without what the peer lacks, where it lacks something; the peer."""
+Side: TypeAlias = Literal["ours", "plain", "torch", "sb3"]
+SIDES: tuple[Side, ...] = ("ours", "plain", "torch", "sb3")
+"""Ours as it is shipped; ours without what the peer lacks, where it lacks something; ours in torch,
+where the kernels train otherwise; the peer."""
+
+
+PAIRS: tuple[tuple[Side, Side], ...] = (("ours", "sb3"), ("ours", "torch"))
+"""Whose difference is looked at where both train the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,27 @@ class Results:
         ]
         runs = sorted([*others, run], key=lambda run: (run["side"], run["seed"]))
         self.tasks[task.name]["runs"] = runs
-        self.write()
+        self._dump()
 
     def curve(self, task: Task, side: Side) -> Curve | None:
         """The curve of one side, if there are runs of it."""
         runs = [run for run in self._runs(task) if run["side"] == side]
         return curve(runs) if runs else None
+
+    def curves(self, task: Task) -> dict[Side, Curve]:
+        """The curves of all sides that have runs."""
+        found = {side: self.curve(task, side) for side in SIDES}
+        return {side: curve for side, curve in found.items() if curve is not None}
+
+    def compared(
+        self, task: Task, one: Side, other: Side, *, fresh: bool = False
+    ) -> Comparison | None:
+        """One side against another, if both have runs with the whole budget; with `fresh`, by the
+        seeds alone that a row was repeated with."""
+        whole = (run for run in self._runs(task) if run["steps"][-1] >= task.env_steps)
+        runs = [run for run in whole if (run["seed"] > task.seeds) == fresh]
+        sides = [[run for run in runs if run["side"] == side] for side in (one, other)]
+        return compare(*sides) if all(sides) else None
 
     def like(self, task: Task) -> Curve | None:
         """The curve of ours that has the same hyperparameters as the peer's, if there is one."""
@@ -92,11 +113,17 @@ class Results:
 
     def known(self) -> list[Task]:
         """The tasks that have runs, in the order of the table."""
-        return [task for name, task in TASKS.items() if self.tasks.get(name, {}).get("runs")]
+        tasks = (TASKS | EQUAL).items()
+        return [task for name, task in tasks if self.tasks.get(name, {}).get("runs")]
 
     def write(self) -> None:
         """Write the runs, and what they add up to."""
-        tasks = {task.name: self.tasks[task.name] | self._summary(task) for task in self.known()}
+        for task in self.known():
+            self.tasks[task.name] |= self._summary(task)
+        self._dump()
+
+    def _dump(self) -> None:
+        tasks = {task.name: self.tasks[task.name] for task in self.known()}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(_json({"tasks": tasks}))
 
@@ -105,13 +132,14 @@ class Results:
         return runs
 
     def _summary(self, task: Task) -> dict[str, Any]:
-        bar = self.bar(task)
-        curves = {side: self.curve(task, side) for side in SIDES}
-        return {
-            "curves": {side: _plain(curve) for side, curve in curves.items() if curve},
-            "bar": _plain(bar),
-            "not_below_sb3": not_below(self.like(task), curves["sb3"]),
-        }
+        curves = self.curves(task)
+        summary = {"curves": {side: asdict(curve) for side, curve in curves.items()}}
+        if task.equal:
+            pairs = {f"{one} - {other}": self.compared(task, one, other) for one, other in PAIRS}
+            found = {pair: asdict(leads) for pair, leads in pairs.items() if leads}
+            return {**summary, "differences": found}
+        lead = not_below(self.like(task), curves.get("sb3"))
+        return {**summary, "bar": asdict(self.bar(task)), "not_below_sb3": lead}
 
 
 def curve(runs: Sequence[Mapping[str, Any]]) -> Curve:
@@ -152,38 +180,11 @@ def not_below(ours: Curve | None, sb3: Curve | None) -> bool | None:
     return ours.iqm[-1] >= sb3.low[-1]
 
 
-def table(results: Results, tasks: Iterable[Task]) -> str:
-    """The ends of the curves, IQM and 95 % interval, and the bars, as a table in Markdown."""
-    lines = [
-        "| task | steps | SB3 | ours, the same | ours, as shipped | asked for | passed |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    words = {True: "yes", False: "**no**", None: "not known"}
-    for task in tasks:
-        curves = (results.curve(task, "sb3"), results.like(task), results.curve(task, "ours"))
-        bar, steps = results.bar(task), max(curve.steps[-1] for curve in curves if curve)
-        ends = (_end(curve) for curve in curves)
-        cells = (task.name, f"{steps:,}", *ends, bar.rule, words[bar.passed])
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def _whole(task: Task, curve: Curve | None) -> bool:
     """Whether a curve has the whole budget and as many seeds as are asked for."""
     return (
         curve is not None and curve.steps[-1] >= task.env_steps and len(curve.seeds) >= task.seeds
     )
-
-
-def _end(curve: Curve | None) -> str:
-    if curve is None:
-        return "–"
-    low, high, n = curve.low[-1], curve.high[-1], len(curve.seeds)
-    return f"{curve.iqm[-1]:.1f} [{low:.1f}, {high:.1f}], n = {n}"
-
-
-def _plain(value: Curve | Bar) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _json(document: Mapping[str, Any]) -> str:

@@ -19,8 +19,10 @@ ALGORITHMS = {
     "qrdqn": ("sb3_contrib", "QRDQN"),
     "sac": ("stable_baselines3", "SAC"),
     "td3": ("stable_baselines3", "TD3"),
+    "tqc": ("sb3_contrib", "TQC"),
+    "crossq": ("sb3_contrib", "CrossQ"),
 }
-UNCLIPPED = ("sac", "td3")
+UNCLIPPED = ("sac", "td3", "tqc", "crossq")
 """Those of SB3's algorithms that never scale gradients down."""
 
 PACKAGES = ("stable-baselines3", "sb3-contrib", "torch", "gymnasium", "numpy")
@@ -48,18 +50,21 @@ Q_VALUES = OFF_POLICY | {
     "exploration_final_eps": "train.exploration_final_eps",
     "exploration_fraction": "train.exploration_fraction",
 }
+SOFT = OFF_POLICY | {
+    "ent_coef": "train.ent_coef",
+    "target_entropy": "train.target_entropy",
+    "use_sde": "train.use_sde",
+    "sde_sample_freq": "train.sde_sample_freq",
+}
 ARGUMENTS = {
     "ppo": ON_POLICY | {"batch_size": "train.batch_size", "n_epochs": "train.update_epochs"},
     "a2c": ON_POLICY,
     "dqn": Q_VALUES,
     "qrdqn": Q_VALUES,
-    "sac": OFF_POLICY
-    | {
-        "ent_coef": "train.ent_coef",
-        "target_entropy": "train.target_entropy",
-        "use_sde": "train.use_sde",
-        "sde_sample_freq": "train.sde_sample_freq",
-    },
+    "sac": SOFT,
+    "tqc": SOFT | {"top_quantiles_to_drop_per_net": "train.top_quantiles_to_drop_per_net"},
+    "crossq": {name: path for name, path in SOFT.items() if name != "tau"}
+    | {"policy_delay": "train.policy_delay"},
     "td3": OFF_POLICY
     | {
         "policy_delay": "train.policy_delay",
@@ -75,6 +80,12 @@ POLICY_ARGUMENTS = {
     "a2c": {"ortho_init": "agent.network.ortho_init", "log_std_init": "agent.network.log_std_init"},
     "qrdqn": {"n_quantiles": "train.n_quantiles"},
     "sac": {"log_std_init": "agent.network.log_std_init"},
+    "crossq": {"log_std_init": "agent.network.log_std_init"},
+    "tqc": {
+        "log_std_init": "agent.network.log_std_init",
+        "n_critics": "agent.network.n_critics",
+        "n_quantiles": "train.n_quantiles",
+    },
 }
 
 LACKED: dict[str, Any] = {
@@ -131,16 +142,29 @@ def translated(spec: dict[str, Any]) -> dict[str, Any]:
     if algorithm not in UNCLIPPED:
         norm = train["max_grad_norm"]
         arguments["max_grad_norm"] = math.inf if norm is None else norm
-    sizes = network["hidden_sizes"]
     named = POLICY_ARGUMENTS.get(algorithm, {})
     arguments["policy_kwargs"] = {
         **{name: _at(spec, path) for name, path in named.items()},
-        "net_arch": {"pi": sizes, "vf": sizes} if algorithm in ("ppo", "a2c") else sizes,
+        "net_arch": _layers(algorithm, network),
         "activation_fn": network["activation"],
         "optimizer_class": train["optimizer"],
-        "optimizer_kwargs": {"eps": train["adam_eps"]},
+        "optimizer_kwargs": _moments(train),
     }
     return arguments
+
+
+def _moments(train: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the optimiser besides the rate."""
+    decays = {"betas": (train["adam_beta1"], 0.999)} if train["optimizer"] == "adam" else {}
+    return {"eps": train["adam_eps"], **decays}
+
+
+def _layers(algorithm: str, network: dict[str, Any]) -> Any:
+    """The sizes of hidden layers: of one network, or of those of policy and critics."""
+    sizes, critics = network["hidden_sizes"], network["critic_hidden_sizes"]
+    if algorithm in ("ppo", "a2c"):
+        return {"pi": sizes, "vf": sizes}
+    return sizes if critics is None else {"pi": sizes, "qf": critics}
 
 
 def main(workload: dict[str, Any]) -> None:
@@ -152,7 +176,7 @@ def main(workload: dict[str, Any]) -> None:
         sys.exit(f"Stable-Baselines3 cannot follow {', '.join(found)}")
     torch.set_num_threads(spec["resources"]["threads"])
     began = time.perf_counter()
-    model = _model(spec)
+    model = build(spec)
     steps = spec["train"]["total_timesteps"]
     model.learn(total_timesteps=steps, callback=_evaluations(spec, workload))
     packages = {name: version(name) for name in PACKAGES}
@@ -187,7 +211,7 @@ def _env(spec: dict[str, Any]) -> Any:
     return gymnasium.make(env["id"], **limit, **env["kwargs"])
 
 
-def _model(spec: dict[str, Any]) -> Any:
+def build(spec: dict[str, Any]) -> Any:
     """The untrained model, with copies of its environment."""
     from importlib import import_module
 

@@ -3,21 +3,13 @@
 import os
 from pathlib import Path
 
+from benchmarks import marks
 from benchmarks.speed.results import Results
-
-BEGIN, END = "<!-- measured -->", "<!-- end of what was measured -->"
 
 
 def fill(page: Path, picture: Path, table: str, results: Results) -> None:
     """Put the picture, the table and where they come from between the marks of a page."""
-    text = page.read_text("utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{page} lacks {BEGIN} or, after it, {END}; put both where results go")
-    page.write_text(
-        f"{before}{BEGIN}\n{measured(page, picture, table, results)}{END}{after}", "utf-8"
-    )
+    marks.fill(page, measured(page, picture, table, results))
 
 
 def measured(page: Path, picture: Path, table: str, results: Results) -> str:
@@ -29,13 +21,10 @@ def measured(page: Path, picture: Path, table: str, results: Results) -> str:
     shown = os.path.relpath(picture, page.parent)
     return "\n".join(
         [
-            "",
             f"![Environment steps per second, by workload and library]({shown})",
             "",
             table,
             "",
             f"Measured on {' and '.join(machines)}, {' to '.join(dict.fromkeys(ends))}.",
-            "",
-            "",
         ]
     )

@@ -1,9 +1,11 @@
 """The app: its routes behind their layers. The outermost layer comes first at a request."""
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import ModelSchema
 from starlette.middleware.cors import CORSMiddleware
 
 from rl_orch.api.feeds import FeedHub
@@ -29,6 +31,9 @@ from rl_orch.http.access import Access, Doorway
 from rl_orch.http.codes import OneTimeCodes
 from rl_orch.http.limits import HeldSlots
 from rl_orch.http.settings import Settings
+from rl_orch.records import Record
+from rl_orch.records.jobs import JOBS
+from rl_orch.spec.model import Spec
 
 NOUNS = (health, experiments, runs, streams, metrics, artifacts, models, jobs, tokens, sessions)
 TITLE = "RL Orchestrator"
@@ -94,9 +99,42 @@ def _described(app: FastAPI) -> dict[str, Any]:
             ref_template="#/components/schemas/{model}"
         )
         components["schemas"] |= model.pop("$defs") | {"ProblemDocument": model}
+        schema["paths"]["/jobs"]["post"]["x-jobs"] = _jobs_described(components["schemas"])
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+class _WithoutOptions(GenerateJsonSchema):
+    """Schemas in which a spec is an object, whose options `GET /options` lists."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """The schema of a record."""
+        if schema["cls"] is Spec:
+            return {"type": "object", "title": "Spec"}
+        return super().model_schema(schema)
+
+
+def _jobs_described(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The kinds of jobs: the scope that each needs, its arguments and its answer, whose schemas are
+    put beside the others."""
+    records: list[tuple[type[Record], Literal["validation", "serialization"]]] = []
+    for kind in JOBS.values():
+        records += [(kind, "validation"), (kind.answers, "serialization")]
+    where = "#/components/schemas/{model}"
+    references, document = models_json_schema(
+        records, ref_template=where, schema_generator=_WithoutOptions
+    )
+    for name, described in document["$defs"].items():
+        schemas.setdefault(name, described)
+    return {
+        kind.kind: {
+            "scope": kind.needs,
+            "arguments": references[kind, "validation"],
+            "answer": references[kind.answers, "serialization"],
+        }
+        for kind in JOBS.values()
+    }
 
 
 def _wrap(app: FastAPI, orchestrator: Orchestrator, settings: Settings) -> None:

@@ -24,6 +24,7 @@ from rl_orch.records import (
     Token,
 )
 from rl_orch.records.jobs import Job
+from rl_orch.spec.tags import LONGEST_NOTE
 
 MOST_OVERRIDES = 200
 MOST_FOLDERS = 100
@@ -76,6 +77,9 @@ class Resume(Body):
     """What a resumed run is to change, such as `train.total_timesteps=2e6`."""
 
     overrides: list[Override] = Field(default=[], max_length=MOST_OVERRIDES)
+    approximate: bool = Field(
+        default=False, description="Extend a run that ended even where that is not exact."
+    )
 
 
 class Command(Body):
@@ -94,6 +98,14 @@ class Tagging(Body):
 
     set: dict[str, str] = {}
     remove: list[Annotated[str, Field(max_length=100)]] = Field(default=[], max_length=100)
+
+
+class RunNote(Body):
+    """What is to be noted on a run; an empty text removes the note."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": "with frame stacking"}]})
+
+    text: str = Field(max_length=LONGEST_NOTE)
 
 
 class NewToken(Body):
@@ -178,6 +190,15 @@ class CheckError(Record):
     hint: str | None = None
 
 
+class CheckWarning(Record):
+    """What is worth knowing of a spec and stops nothing."""
+
+    path: str | None
+    value: Any = None
+    message: str
+    hint: str | None = None
+
+
 class Checked(Record):
     """What can be known of a spec before it is carried out; `settled` has the options that are left
     open in it, by path, as they would be."""
@@ -187,6 +208,7 @@ class Checked(Record):
     settled: dict[str, str]
     pending: list[str]
     seeds: list[int]
+    warnings: list[CheckWarning]
     errors: list[CheckError]
 
 

@@ -23,7 +23,7 @@ from rl_orch.cli.arguments import (
     Home,
     Server,
 )
-from rl_orch.cli.output import warn
+from rl_orch.cli.output import note, warn
 from rl_orch.errors import RlctlError, Unauthorized, Unavailable
 from rl_orch.io import service_note
 from rl_orch.io.files import private
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rl_orch.client import Client
     from rl_orch.core.orchestrator import Orchestrator
     from rl_orch.core.ports import Runner
+    from rl_orch.records.jobs import Job
 
 Connected: TypeAlias = "Orchestrator | Client"
 T = TypeVar("T")
@@ -168,8 +169,11 @@ def make_home(home: Path) -> None:
         private.home_folder(home)
         why = filesystem.obstacle(home)
     except OSError as error:
+        is_file = home.exists() and not home.is_dir()
         raise RlctlError(
-            f"home {str(home)!r} cannot be made: {error.strerror}",
+            f"home {str(home)!r} is a file, and no folder"
+            if is_file
+            else f"home {str(home)!r} cannot be made: {error.strerror}",
             hint="Set RLCTL_HOME to a folder that can be written to.",
         ) from None
     if why is not None:
@@ -283,5 +287,14 @@ def _own_client(endpoint: ServiceEndpoint) -> "Client":
 
 
 def _client(url: str, token: str | None, module_path: Sequence[str]) -> "Client":
-    made: Client = plugins.part("client").Client(url, token, module_path=module_path)
+    client = plugins.part("client").Client
+    made: Client = client(url, token, module_path=module_path, tell=_tell_of_job)
     return made
+
+
+def _tell_of_job(job: "Job") -> None:
+    """Say how to find a job again that a command waits for, or that it was cancelled."""
+    if job.active:
+        note(f"job {job.id}; `rlctl jobs wait {job.id}` finds it again")
+    else:
+        note(f"job {job.id} was {job.state}")

@@ -29,6 +29,7 @@ PANELS = {
     },
     "Look": {
         "ls": ("ls", "List runs, newest first."),
+        "watch": ("watch", "Show the live panel of runs until they have ended."),
         "show": ("show", "Show one run: result, curve, checkpoints, models."),
         "logs": ("logs", "Print a run's log; -f follows it."),
         "compare": ("compare", "Put runs side by side: results, config difference, curves."),
@@ -46,6 +47,7 @@ PANELS = {
         "load": ("load", "Give a run other weights while it goes on."),
         "wait": ("wait", "Wait until a run has ended and exit with its code."),
         "tag": ("tag", "Set and remove tags of a run."),
+        "note": ("note", "Note something on a run."),
         "rm": ("rm", "Delete runs that have ended."),
         "import-run": ("import_run", "Take in a run directory from another home."),
     },
@@ -56,6 +58,7 @@ PANELS = {
     "Serve": {
         "up": ("up", "Start the service of a home: scheduler and HTTP API."),
         "down": ("down", "End the service of a home."),
+        "jobs": ("jobs", "List, show, wait for, cancel and repeat jobs of a service."),
         "token": ("token", "Make, list and revoke keys to the HTTP API."),
         "doctor": ("doctor", "Check this machine and say what to mend."),
     },
@@ -64,6 +67,36 @@ PANELS = {
 
 A module has a function `command`, or `commands`, a table of such functions by name.
 """
+
+SYNONYMS = {
+    "train": "launch",
+    "run": "launch",
+    "list": "ls",
+    "evaluate": "eval",
+    "enjoy": "play",
+}
+"""Words of other tools that are understood as ours."""
+
+MEANT = {
+    **dict.fromkeys(("remove", "delete", "del"), "rm"),
+    **dict.fromkeys(("kill", "cancel", "abort"), "stop"),
+    **dict.fromkeys(("status", "info", "describe", "inspect"), "show"),
+    **dict.fromkeys(("log", "tail"), "logs"),
+    **dict.fromkeys(("continue", "restart", "retry"), "resume"),
+    **dict.fromkeys(("start", "submit", "learn", "fit"), "launch"),
+    **dict.fromkeys(("serve", "server"), "up"),
+    **dict.fromkeys(("models", "model"), "registry"),
+    **dict.fromkeys(("ps", "runs"), "ls"),
+    **dict.fromkeys(("follow", "attach", "monitor"), "watch"),
+    **dict.fromkeys(("diff", "plot"), "compare"),
+    **dict.fromkeys(("predict", "act"), "infer"),
+    **dict.fromkeys(("tokens", "login"), "token"),
+    **dict.fromkeys(("validate", "lint"), "check"),
+}
+"""Words of other tools that are answered with what is meant here."""
+
+BOTH = {"ls": "list", "list": "ls"}
+"""Names of sub-commands that are understood in either spelling."""
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended."""
@@ -90,10 +123,11 @@ def run(arguments: Sequence[str]) -> int:
     """Carry out a command line and return its exit code."""
     as_json = "--json" in arguments
     try:
-        asked = next((word for word in arguments if not word.startswith("-")), None)
-        if arguments and arguments[0] == asked and asked not in COMMANDS:
+        first, *rest = list(arguments) or ["--help"]
+        words = [SYNONYMS.get(first, first), *rest]
+        asked = next((word for word in words if not word.startswith("-")), None)
+        if words[0] == asked and asked not in COMMANDS:
             raise _unknown_command(asked)
-        words = list(arguments) or ["--help"]
         code = build(asked)(words, prog_name="rlctl", standalone_mode=False)
         if code == INTERRUPTED:
             note("interrupted")
@@ -148,6 +182,8 @@ def _group(help: str, functions: Mapping[str, Function]) -> typer.Typer:
     group = typer.Typer(help=help, rich_markup_mode="rich")
     for name, function in functions.items():
         group.command(name)(function)
+        if BOTH.get(name, name) not in functions:
+            group.command(BOTH[name], hidden=True)(function)
     return group
 
 
@@ -170,7 +206,8 @@ def _unloaded() -> None:
 
 
 def _unknown_command(word: str) -> BadInput:
-    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    near = difflib.get_close_matches(word, [*COMMANDS, *SYNONYMS], n=1)
+    near = [MEANT[word]] if word in MEANT else near
     return BadInput(
         f"no command {word!r}; there are: {', '.join(COMMANDS)}",
         hint=f"Did you mean `rlctl {near[0]}`?" if near else "`rlctl --help` explains them.",

@@ -59,12 +59,17 @@ def serve_home(home: Path, wanted: ServiceOptions, tell: Callable[[ServiceEndpoi
     until = threading.Event()
     with _alone(home), handled(lambda *_: until.set()):
         spares = 1 if wanted.spares is None else wanted.spares
-        verbs = orchestrator.connect(home, database=wanted.database, resident=True, spares=spares)
+        verbs = orchestrator.connect(
+            home, database=wanted.database, resident=True, confined=True, spares=spares
+        )
         verbs.capacity = _capacity(wanted)
         _note_database(verbs)
         telemetry = Telemetry(verbs)
-        service = RunService(verbs, verbs.capacity, url="", also=telemetry.sink)
-        jobs = JobQueue(verbs, lease=service.id)
+        lease = pids.lease()
+        jobs = JobQueue(verbs, lease=lease)
+        service = RunService(
+            verbs, verbs.capacity, url="", also=telemetry.sink, chores=jobs.tend, id=lease
+        )
         running = _Running(verbs, service, jobs, secrets.token_urlsafe(32), until, tell)
         app = create_app(
             verbs,
@@ -162,8 +167,6 @@ class _Running:
             socket=str(location(self.verbs.home, service_note.SOCKET)) if self.has_socket else None,
         )
         service_note.write(self.verbs.home, self.noted)
-        self.jobs.look()
-        self.jobs.sweep()
         self.thread = threading.Thread(target=self._schedule, name="scheduler")
         self.thread.start()
         threading.Thread(target=self._tell_when_ready, daemon=True).start()
@@ -174,6 +177,7 @@ class _Running:
         self.jobs.close()
         if self.thread is not None:
             self.thread.join()
+        pids.let_go(self.service.id)
         if self.noted is not None:
             service_note.forget(self.verbs.home, self.noted)
 

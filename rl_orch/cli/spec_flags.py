@@ -1,8 +1,10 @@
 """Flags for a whole spec, made from the option table and added to a command's signature."""
 
+import difflib
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +13,18 @@ from rich.markup import escape
 
 from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
-from rl_orch.errors import BadInput, SpecInvalid
-from rl_orch.spec import checks, tuned
+from rl_orch.errors import BadInput
+from rl_orch.spec import checks
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
+from rl_orch.spec.overrides import parse_override
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.reference import default_text
-from rl_orch.spec.resolve import outline, resolve
+from rl_orch.spec.tuned import resolve_tuned
+
+ELSEWHERE = ("registry.db_path",)
+"""Options whose flags are those of the connection, where a command has one."""
 
 SpecFile = Annotated[Path | None, typer.Option("-f", "--file", help="Spec file, YAML or JSON.")]
 Overrides = Annotated[
@@ -28,6 +34,17 @@ Overrides = Annotated[
         help="Overrides in Hydra's grammar; they beat flags, variables and the file.",
     ),
 ]
+
+Hyperparams = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hyperparams",
+        "-params",
+        metavar="NAME:VALUE",
+        help="Options by the zoo's spelling: learning_rate:0.001 n_steps:64.",
+    ),
+]
+PAIR = re.compile(r"([a-z][a-z0-9_]*):([^=]+)")
 
 
 class SpecArguments(ArgumentGroup):
@@ -40,24 +57,31 @@ class SpecArguments(ArgumentGroup):
     )
 
     def __init__(
-        self, overrides: Overrides = None, file: SpecFile = None, **flags: str | bool | None
+        self,
+        overrides: Overrides = None,
+        file: SpecFile = None,
+        *,
+        hyperparams: Hyperparams = None,
+        **flags: str | bool | None,
     ) -> None:
-        self.overrides = overrides or []
+        words = overrides or []
+        pairs = [word for word in words if hyperparams and PAIR.fullmatch(word)]
+        self.overrides = [word for word in words if word not in pairs]
         self.file = file
         self.flags = dict(_given_flags(flags))
+        self.flags |= dict(_hyperparameter(pair) for pair in [*(hyperparams or ()), *pairs])
 
-    def spec(self) -> Spec:
+    def spec(self, inherit: Callable[[str], Mapping[str, Any]] | None = None) -> Spec:
         """The spec that was typed: file, variables, flags and overrides.
 
-        Without a file, tuned hyperparameters stand in for one, if there are any.
+        Tuned hyperparameters are below all of them, if there are any; or, where no environment is
+        named, what `inherit` says of the source of weights.
         """
         for sentence in stray_variables(os.environ):
             warn(sentence)
         typed: Any = {"variables": os.environ, "flags": self.flags, "overrides": self.overrides}
-        if self.file is not None:
-            spec = resolve(read_spec(self.file), **typed)
-        else:
-            spec = _tuned(typed) or resolve(None, **typed)
+        document = None if self.file is None else read_spec(self.file)
+        spec = resolve_tuned(document, say=note, inherit=inherit, **typed)
         for sentence in checks.unread(spec):
             warn(sentence)
         source = spec.start.source
@@ -71,21 +95,22 @@ def absolute(word: str) -> str:
     return str(path.absolute()) if is_path else word
 
 
-def _tuned(typed: dict[str, Any]) -> Spec | None:
-    """What was typed over tuned hyperparameters; None where there are none, or
-    where they do not go together with what was typed."""
-    outlined = outline(**typed)
-    match = None if outlined is None else tuned.find(outlined)
-    if outlined is None or match is None:
-        return None
-    try:
-        spec = resolve(tuned.hyperparameters(match), **typed)
-    except SpecInvalid as error:
-        plain = resolve(None, **typed)  # What is wrong without them as well is said alone.
-        note(f"not tuned: {match.name} does not go together with what you typed ({error})")
-        return plain
-    note(f"hyperparameters tuned for {outlined.env.id} ({match.name}); -f takes others")
-    return spec
+def _hyperparameter(pair: str) -> tuple[str, str]:
+    """Path and text of an option that is written as the zoo does: `learning_rate:0.001`."""
+    match = PAIR.fullmatch(pair)
+    if match is None:
+        raise BadInput(
+            f"hyperparameter {pair!r} is not understood", hint="For example: learning_rate:0.001"
+        )
+    known = {flag: option.path for option in table().values() for flag in option.flags}
+    flag = f"--{match[1].replace('_', '-')}"
+    if flag not in known:
+        near = difflib.get_close_matches(flag, known, n=1)
+        meant = f"Did you mean {near[0][2:].replace('-', '_')!r}? " if near else ""
+        raise BadInput(
+            f"no hyperparameter {match[1]!r}", hint=f"{meant}`rlctl options` lists them."
+        )
+    return known[flag], match[2]
 
 
 def _given_flags(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -129,6 +154,13 @@ def _parameters(option: Option) -> Iterator[inspect.Parameter]:
         yield _parameter(_name(option, other=True), Annotated[kind, hidden])
 
 
+def _hidden(annotation: Any) -> Any:
+    """The parameter, which help does not show."""
+    shown = annotation.__metadata__[0]
+    shown.hidden = True
+    return annotation
+
+
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=annotation)
@@ -161,10 +193,42 @@ def _metavar(option: Option) -> str:
     return next((word.upper() for word in words if option.type.startswith(word)), "TEXT")
 
 
+class ChangedOptions(ArgumentGroup):
+    """Options of a run that are to change: as overrides, or by a flag for each."""
+
+    about = "Every option is a flag here as it is of `rlctl launch`, with the same spellings."
+
+    def __init__(self, words: Overrides = None, **flags: str | bool | None) -> None:
+        given = _given_flags(flags)
+        self.overrides = [*(words or ()), *(_as_override(path, text) for path, text in given)]
+
+
+def _as_override(path: str, text: str) -> str:
+    """What a flag says, in the grammar of overrides."""
+    try:
+        parse_override(f"{path}={text}")
+    except BadInput:
+        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{path}='{escaped}'"
+    return f"{path}={text}"
+
+
+ChangedOptions.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        _parameter("words", Overrides),
+        *(
+            parameter.replace(annotation=_hidden(parameter.annotation))
+            for option in _in_help_order()
+            if option.path not in ELSEWHERE
+            for parameter in _parameters(option)
+        ),
+    ]
+)
 SpecArguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [
         _parameter("overrides", Overrides),
         _parameter("file", SpecFile),
+        _parameter("hyperparams", Hyperparams),
         *(parameter for option in _in_help_order() for parameter in _parameters(option)),
     ]
 )

@@ -6,7 +6,7 @@ It keeps nothing: every answer is the service's, as a record.
 import os
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from rl_orch import plugins
 from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
-from rl_orch.errors import Damaged, NotFound, RlctlError, Unavailable
+from rl_orch.core.runs import groups
+from rl_orch.errors import Damaged, NotFound, Problem, RlctlError, Unavailable, Warn, unheard
 from rl_orch.io import service_note
 from rl_orch.io.metrics.recent import TrainingStep
 from rl_orch.io.metrics.series import POINTS, Series
@@ -38,7 +39,7 @@ from rl_orch.records import (
     RunView,
     Submission,
 )
-from rl_orch.records.queries import Page, Query, QueryRows
+from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
@@ -46,7 +47,7 @@ from rl_orch.spec.operations import RunnerGroup
 
 if TYPE_CHECKING:
     from rl_orch.client.jobs import RemoteJobs
-    from rl_orch.records.jobs import JobAnswer, JobRequest
+    from rl_orch.records.jobs import Job, JobAnswer, JobRequest
 
 TIMEOUT_S = 60.0
 CHECK_TIMEOUT_S = 150.0
@@ -79,14 +80,16 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         patience_s: float = 2.0,
         module_path: Sequence[str] = (),
+        tell: "Callable[[Job], None] | None" = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`patience_s` is for how long requests that may be repeated are, when none answers.
+        """`patience_s` is for how long requests that may be repeated are, when none answers. `tell`
+        hears of each job that a verb waits for: queued, or cancelled because it was interrupted.
 
         `module_path` are folders of the service's machine where modules are found that specs name;
         only the service's own user may name any.
         """
-        self._module_path = list(module_path)
+        self._module_path, self._tell = list(module_path), tell
         self._link = HttpLink(
             url, token, timeout_s=timeout_s, patience_s=patience_s, transport=transport
         )
@@ -119,7 +122,7 @@ class Client:
     @property
     def jobs(self) -> "RemoteJobs":
         """The jobs of the service; who only reads loads nothing of them."""
-        made: RemoteJobs = plugins.part("client jobs").RemoteJobs(self._link)
+        made: RemoteJobs = plugins.part("client jobs").RemoteJobs(self._link, self._tell)
         return made
 
     def carry_out(
@@ -140,12 +143,15 @@ class Client:
         made: dict[str, Any] = self._link.post("/sessions/codes", {"scope": scope})
         return made
 
-    def check(self, spec: Spec) -> Spec:
+    def check(self, spec: Spec, *, warn: Warn = unheard) -> Spec:
         """Raise if the spec could not be carried out there; else what would be."""
-        body = {"spec": spec.model_dump(mode="json"), "module_path": self._folders(spec)}
+        document = self._begun_there(spec).model_dump(mode="json")
+        body = {"spec": document, "module_path": self._folders(spec)}
         answer = self._link.post("/experiments/check", body, timeout_s=CHECK_TIMEOUT_S)
         if answer["errors"]:
             raise refusal_from(answer["errors"])
+        for warning in answer.get("warnings", ()):
+            warn(Problem(**warning))
         return assign(spec, answer["settled"])
 
     def submit(self, spec: Spec, *, key: str | None = None, consent: bool = False) -> Submission:
@@ -153,16 +159,20 @@ class Client:
 
         The same key twice is one experiment; without one, a key of its own makes it safe to try
         again when the connection breaks. `consent` says that whoever submits has seen the command
-        of a spec that runs a program of its own.
+        of a spec that runs a program of its own. A bundle that it begins with is sent along.
         """
         body = {
-            "spec": spec.model_dump(mode="json"),
+            "spec": self._begun_there(spec).model_dump(mode="json"),
             "consent": consent,
             "module_path": self._folders(spec),
         }
         chosen = key or str(uuid.uuid4())
         answer = self._link.post("/experiments", body, key=chosen, timeout_s=CHECK_TIMEOUT_S)
         return Submission.model_validate(answer)
+
+    def _begun_there(self, spec: Spec) -> Spec:
+        """The spec with what it begins with of this machine sent."""
+        return spec if spec.start.source is None else self.jobs.begun_there(spec)
 
     def _folders(self, spec: Spec) -> list[str]:
         """The folders that modules are found in, where the spec names any."""
@@ -195,6 +205,16 @@ class Client:
             return Group.model_validate(self._link.get(self._group(reference))["group"])
         except NotFound:
             return None
+
+    def only(self, reference: str, *, active: bool = False) -> Run:
+        """The run meant by a reference, and none by a guess: a name that several runs have is
+        refused. Who means an `active` one means none that has ended."""
+        run = self.get(reference)
+        if run.id == reference:
+            return run
+        named = self.ls(Query(limit=LARGEST_PAGE, name=reference)).runs
+        meant = groups.only(reference, named, active=active)
+        return run if meant is None else self.get(meant.id)
 
     def group_runs(self, group_id: str) -> tuple[Run, ...]:
         """The runs of a group, by seed."""
@@ -232,20 +252,26 @@ class Client:
 
     def ask_to_stop(self, reference: str, *, force: bool = False) -> Run:
         """Ask a run to end, and return at once."""
-        answer = self._link.post(f"{self._run(reference)}/stop", {"force": force})
+        run = self._run(reference, only="active")
+        answer = self._link.post(f"{run}/stop", {"force": force})
         return Run.model_validate(answer)
 
-    def requeue(self, reference: str, *, overrides: Sequence[str] = ()) -> Submission:
-        """Queue a stopped, failed or lost run again, or those of a group."""
-        body = {"overrides": list(overrides)}
+    def requeue(
+        self, reference: str, *, overrides: Sequence[str] = (), approximate: bool = False
+    ) -> Submission:
+        """Queue a stopped, failed or lost run again, or those of a group; with a larger budget, one
+        that has come to a final end."""
+        body = {"overrides": list(overrides), "approximate": approximate}
         path = f"/runs/{self._segment(reference, or_group=True)}/resume"
         return Submission.model_validate(self._link.post(path, body, timeout_s=CHECK_TIMEOUT_S))
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a run process replies to a command."""
+        """What a run process replies to a command; a bundle to load is sent along."""
+        if name == "load" and isinstance(source := arguments.get("source"), str):
+            arguments = {"source": self.jobs.sent(source)}
         body = {"name": name, "arguments": arguments}
-        path, timeout_s = f"{self._run(reference)}/command", COMMAND_TIMEOUT_S
-        answer: dict[str, Any] = self._link.post(path, body, timeout_s=timeout_s)
+        path = f"{self._run(reference, only='active')}/command"
+        answer: dict[str, Any] = self._link.post(path, body, timeout_s=COMMAND_TIMEOUT_S)
         return answer
 
     def events(self, reference: str, offset: int = 0, count: int | None = None) -> Tail:
@@ -285,11 +311,17 @@ class Client:
     def tag(self, reference: str, tags: Mapping[str, str], *, remove: Collection[str] = ()) -> Run:
         """Set tags of a run and remove others."""
         body = {"set": dict(tags), "remove": list(remove)}
-        return Run.model_validate(self._link.patch(f"{self._run(reference)}/tags", body))
+        path = f"{self._run(reference, only='any')}/tags"
+        return Run.model_validate(self._link.patch(path, body))
+
+    def note(self, reference: str, text: str) -> Run:
+        """Note something on a run; an empty text removes it."""
+        path = f"{self._run(reference, only='any')}/note"
+        return Run.model_validate(self._link.patch(path, {"text": text}))
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
-        return Run.model_validate(self._link.delete(self._run(reference)))
+        return Run.model_validate(self._link.delete(self._run(reference, only="any")))
 
     def _grace_s(self, run_id: str) -> float:
         """Seconds that a run may take to end; the usual ones, where its spec cannot be read."""
@@ -298,7 +330,11 @@ class Client:
         except (NotFound, Damaged):
             return RunnerGroup().stop_grace_s
 
-    def _run(self, reference: str) -> str:
+    def _run(self, reference: str, *, only: Literal["any", "active"] | None = None) -> str:
+        """The path of a run. The service refuses to change what several could be meant by; a name
+        that is no part of a path is held against the others here, where `only` one may have it."""
+        if only is not None and "/" in reference:
+            reference = self.only(reference, active=only == "active").id
         return f"/runs/{self._segment(reference)}"
 
     def _group(self, reference: str) -> str:

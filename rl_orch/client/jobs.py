@@ -1,24 +1,28 @@
 """Jobs over HTTP: what is local is sent, the job followed to its end, what it made brought here."""
 
 import os
-import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from rl_orch.client.link import HttpLink
+from rl_orch.core.policies import evaluation
+from rl_orch.core.registry import references
 from rl_orch.errors import BadInput, RlctlError, Unavailable, error_of
-from rl_orch.io.files import archives
+from rl_orch.io.files import archives, sealed
 from rl_orch.io.policies import bundles
 from rl_orch.io.policies.requests import refuse_in_the_way
 from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import jobs
-from rl_orch.records.jobs import JOBS, Job, JobAnswer, JobRequest, JobState
+from rl_orch.records.jobs import Job, JobAnswer, JobRequest, JobState, request_of
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
 
 OUT = "out"
 GONE_FOR_S = 60.0
@@ -30,48 +34,71 @@ TRY_EVERY_S = 0.5
 class RemoteJobs:
     """The jobs of a service."""
 
-    def __init__(self, link: HttpLink) -> None:
-        self._link = link
+    def __init__(self, link: HttpLink, tell: Callable[[Job], None] | None = None) -> None:
+        """`tell` hears of each job that somebody here waits for: that it is queued, or cancelled
+        because they no longer do."""
+        self._link, self._tell = link, tell or (lambda _job: None)
 
     def carry_out(self, request: JobRequest[JobAnswer], watch: ProgressCallback) -> JobAnswer:
         """What a request is answered with; when this is interrupted, the job is cancelled."""
-        if request.out is not None:
-            _refuse_in_the_way(request, Path(request.out))
         job = self.submit(request)
+        self._tell(job)
         try:
-            job = self.follow(job.id, watch)
+            return self.collect(request, job.id, watch)
         except KeyboardInterrupt:
             with suppress(RlctlError):
-                self.cancel(job.id)
+                job = self.cancel(job.id)
+                ending = {"state": JobState.CANCELLED} if job.active else {}
+                self._tell(job.model_copy(update=ending))
             raise
+
+    def collect(
+        self, request: JobRequest[JobAnswer], job_id: str, watch: ProgressCallback = unwatched
+    ) -> JobAnswer:
+        """What a request is answered with that was submitted, once its job has ended; and what it
+        made, where `out` says."""
+        job = self.follow(job_id, watch)
         if job.state is not JobState.SUCCEEDED:
             raise _failure(job)
         document: Any = job.answer
         if request.out is not None:
-            out = Path(os.path.abspath(request.out))
-            if isinstance(request, jobs.ExportJob) and out.is_dir():
-                shutil.rmtree(out)  # It is to be replaced, or `submit` would have been refused.
-            document = self._fetched(job, out)
+            name = job.arguments[OUT]
+            with _beside(Path(os.path.abspath(request.out)), name) as (made, out):
+                self.fetch(job.id, made.parent)
+                document = _moved(job.answer, f"/{job.id}/{name}", str(out))
+                if isinstance(request, jobs.EvaluateJob):
+                    document |= {"files": _merged(made, out, document["files"])}
+                else:
+                    _swap(made, out)
         answer: Any = request.answers.model_validate(document)
         return answer  # type: ignore[no-any-return]
 
     def ask(self, kind: str, *, model: int, **arguments: Any) -> Any:
         """The answer to a job about a model."""
-        request = JOBS[kind].model_validate({"model": str(model), **arguments})
-        return self.carry_out(request, unwatched)
+        return self.carry_out(request_of(kind, {"model": str(model), **arguments}), unwatched)
 
     def submit(self, request: JobRequest[Any], *, key: str | None = None) -> Job:
         """Queue a request as a job, after what it names of this machine was sent."""
-        changes: dict[str, str] = {}
+        if isinstance(request, jobs.ExportJob) and request.out is not None:
+            refuse_in_the_way(Path(request.out), request.format, replace=request.replace)
+        changes: dict[str, Any] = {}
+        document: dict[str, Any] = getattr(request, "spec", None) or {}
+        if _is_local((document.get("start") or {}).get("from")):
+            changes["spec"] = self.begun_there(resolve(document)).model_dump(mode="json")
         for name in (*request.policies, *request.files):
             word = getattr(request, name)
-            if word is not None and (name in request.files or _is_local(word)):
+            if _is_local(word) if name in request.policies else word is not None:
                 changes[name] = self.upload(Path(word))
         if request.out is not None:
             changes[OUT] = f"{OUT}{Path(request.out).suffix}"
         arguments = request.model_copy(update=changes).model_dump(mode="json", exclude_none=True)
         body = {"kind": request.kind, "arguments": arguments}
         return Job.model_validate(self._link.post("/jobs", body, key=key or str(uuid.uuid4())))
+
+    def ls(self, *, limit: int = 50, state: JobState | None = None) -> tuple[Job, ...]:
+        """Jobs, the newest first, without their answers."""
+        answer = self._link.get("/jobs", {"limit": limit, "state": state})
+        return tuple(Job.model_validate(row) for row in answer["jobs"])
 
     def get(self, job_id: str) -> Job:
         """A job as it really is."""
@@ -85,7 +112,7 @@ class RemoteJobs:
         """Queue a job again that was lost, failed or was cancelled."""
         return Job.model_validate(self._link.post(f"/jobs/{quote(job_id, safe='')}/retry", {}))
 
-    def follow(self, job_id: str, watch: ProgressCallback) -> Job:
+    def follow(self, job_id: str, watch: ProgressCallback = unwatched) -> Job:
         """A job at its end; `watch` is told how far it is until then.
 
         It goes on though the service cannot be reached for a while.
@@ -100,7 +127,7 @@ class RemoteJobs:
                     watch(job.doing or "waiting", job.done)
             except Unavailable as error:
                 if time.monotonic() - heard_at > GONE_FOR_S:
-                    hint = f"The job may go on: GET /jobs/{job_id} says what became of it."
+                    hint = f"The job may go on; later, `rlctl jobs wait {job_id}` finds it again."
                     raise Unavailable(error.message, hint=hint) from None
             time.sleep(TRY_EVERY_S)
 
@@ -112,43 +139,71 @@ class RemoteJobs:
             archive.seek(0)
             return str(self._link.send("/uploads", archive, size)["upload"])
 
+    def sent(self, word: str) -> str:
+        """A word that the service understands: a bundle of this machine becomes an upload."""
+        return self.upload(Path(word)) if bundles.is_bundle(Path(word)) else word
+
+    def begun_there(self, spec: Spec) -> Spec:
+        """The spec as the service understands it: a bundle that it begins with becomes an upload,
+        and is pinned."""
+        if (word := spec.start.source) is None or (sent := self.sent(word)) == word:
+            return spec
+        digest = spec.start.digest or sealed.manifest_digest(Path(word))
+        return spec.changed({"start.from": sent, "start.digest": digest})
+
     def _told(self, job_id: str) -> Iterator[Job]:
         """A job whenever it is further."""
         for event, data in self._link.stream(f"/jobs/{quote(job_id, safe='')}/events"):
             if event in ("progress", "end"):
                 yield Job.model_validate_json(data)
 
-    def _fetched(self, job: Job, out: Path) -> Any:
-        """The answer of a job whose files were brought here, with the paths that they have here."""
-        root, name = f"/jobs/{job.id}/artifacts", str(job.arguments["out"])
+    def fetch(self, job_id: str, folder: Path) -> list[Path]:
+        """Bring the files that a job made into a folder here; where they are then."""
+        root, targets = f"/jobs/{quote(job_id, safe='')}/artifacts", []
         for artifact in self._link.get(root)["artifacts"]:
-            first, *rest = artifact["path"].split("/")
-            if first == name and ".." not in rest:
-                target = out.joinpath(*rest)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self._link.fetch(f"{root}/{quote(artifact['path'])}", target)
-        return _moved(job.answer, f"/{job.id}/{name}", str(out))
+            parts = artifact["path"].split("/")
+            if ".." not in parts:
+                targets.append(folder.joinpath(*parts))
+                targets[-1].parent.mkdir(parents=True, exist_ok=True)
+                self._link.fetch(f"{root}/{quote(artifact['path'])}", targets[-1])
+        return targets
 
 
-def _refuse_in_the_way(request: JobRequest[Any], out: Path) -> None:
-    """Raise if what a job makes would take the place of something here, as it would there."""
-    if isinstance(request, jobs.ExportJob):
-        refuse_in_the_way(out, request.format, replace=request.replace)
-    if isinstance(request, jobs.EvaluateJob) and (out / "evals").exists():
-        raise BadInput(
-            f"there are evaluations in {str(out)!r} already",
-            path=str(out),
-            hint="Name another folder with --out.",
-        )
+@contextmanager
+def _beside(out: Path, name: str) -> Iterator[tuple[Path, Path]]:
+    """A place beside a path for what is to be there, which is gone in the end; and the path."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            yield Path(scratch) / name, out
+    except OSError as error:
+        raise RlctlError(f"{str(out)!r} cannot be written: {error.strerror}") from None
 
 
-def _is_local(word: str) -> bool:
+def _swap(made: Path, out: Path) -> None:
+    """Put what was made in the place of what is there, which goes only then."""
+    if out.is_dir():
+        out.rename(made.with_name("before"))
+    made.replace(out)
+
+
+def _merged(made: Path, out: Path, files: dict[str, str]) -> dict[str, str]:
+    """Move an evaluation that was made elsewhere to the next free name in a folder."""
+    with evaluation.new_files(RunDir(out)) as (_, places):
+        for kind, path in files.items():
+            (made / Path(path).relative_to(out)).replace(places[kind])
+    return {kind: str(places[kind]) for kind in files}
+
+
+def _is_local(word: str | None) -> bool:
     """Whether a word is the path of a bundle on this machine."""
+    if word is None:
+        return False
     path = Path(word)
     try:
         if bundles.is_bundle(path):
             return True
-        there = word.startswith(("/", "./", "../", "~")) or (os.sep in word and path.exists())
+        there = references.is_path(word) or (os.sep in word and path.exists())
     except OSError:
         return False
     if there:
@@ -175,5 +230,5 @@ def _failure(job: Job) -> RlctlError:
     if job.error is not None:
         return error_of(**job.error)
     return RlctlError(
-        f"job {job.id} was {job.state}: {job.reason}", hint=f"POST /jobs/{job.id}/retry"
+        f"job {job.id} was {job.state}: {job.reason}", hint=f"rlctl jobs retry {job.id}"
     )

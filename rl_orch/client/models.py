@@ -96,7 +96,7 @@ class RemoteModels:
         episodes: int | None = None,
     ) -> AliasChange:
         """Give a model an alias, if its gate has passed it and it beats who has the alias now."""
-        model = self._id(reference)
+        model = self._id(reference, only_run=True)
         references.place_of(to, env)
         asked = {"to": to, "env": env, "force": force, "reason": reason, "margin": margin}
         asked |= {"allow_equal": allow_equal, "episodes": episodes}
@@ -133,7 +133,7 @@ class RemoteModels:
         body = {"alias": alias, "env": env, "reason": reason}
         return AliasChange.model_validate(self._link.post(path, body))
 
-    def _id(self, reference: str | int) -> int:
+    def _id(self, reference: str | int, *, only_run: bool = False) -> int:
         if isinstance(reference, int):
             return reference
-        return references.model(self, self._runs, reference).id
+        return references.model(self, self._runs, reference, only_run=only_run).id

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -112,6 +113,7 @@ class Orchestrator(Verbs):
         reference: str,
         *,
         overrides: Sequence[str] = (),
+        approximate: bool = False,
         watch: RunObserver = no_observer,
         stop_requests: StopRequests = never,
     ) -> RunResult:
@@ -121,9 +123,9 @@ class Orchestrator(Verbs):
         over as it is.
         """
         run = self.get(reference)
-        refuse_final(run)
+        refuse_final(run, overrides)
         refuse_another_experiment(run, overrides)
-        supervisor = self._resumed(run, overrides)
+        supervisor = self._resumed(run, overrides, approximate=approximate)
         return self._carried_out([supervisor], watch, stop_requests)[0]
 
     def resume_group(
@@ -131,15 +133,16 @@ class Orchestrator(Verbs):
         reference: str,
         *,
         overrides: Sequence[str] = (),
+        approximate: bool = False,
         watch: RunObserver = no_observer,
         stop_requests: StopRequests = never,
     ) -> GroupResult:
-        """Go on with every run of a group that has no final end yet."""
+        """Go on with every run of a group that has no final end yet, or with a larger budget."""
         group = self.group(reference)
         if group is None:
             raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
         runs = self._resumable(group, overrides)
-        supervisors = self._resumed_where_possible(runs, overrides)
+        supervisors = self._resumed_where_possible(runs, overrides, approximate=approximate)
         self._carried_out(supervisors, watch, stop_requests)
         return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
@@ -240,21 +243,24 @@ class Orchestrator(Verbs):
         spec, warnings = ready(self.home, spec)
         for finding in warnings:
             LOG.warning("%s", finding)
-        return self._created(spec, lease=lease, changes=changes)[1]
+        warn = partial(LOG.warning, "%s")
+        return self._created(spec, lease=lease, changes=changes, warn=warn)[1]
 
-    def _resumed(self, run: Run, overrides: Sequence[str]) -> Supervisor:
+    def _resumed(self, run: Run, overrides: Sequence[str], *, approximate: bool) -> Supervisor:
         """The run's supervisor from here on: its lease is ours, and it is queued or lives."""
-        refuse_final(run)
+        refuse_final(run, overrides)
         lease = pids.lease()
         claim(self.store, self.services, run, lease)
         try:
             run = self.store.get(run.id)
-            refuse_final(run)
+            refuse_final(run, overrides)
             if run.active:
                 refuse_changes(run, overrides)
                 spec = spec_of(run)
             else:
-                run, spec = requeued(run, overrides, self.check)
+                run, spec = requeued(
+                    self.store, run, overrides, self.check, approximate=approximate
+                )
                 self.store.save(run, lease=lease)
         except BaseException:
             self.store.release(run.id, lease=lease)
@@ -262,13 +268,13 @@ class Orchestrator(Verbs):
         return self.supervisor(run, lease, carried_spec=spec)
 
     def _resumed_where_possible(
-        self, runs: Sequence[Run], overrides: Sequence[str]
+        self, runs: Sequence[Run], overrides: Sequence[str], *, approximate: bool
     ) -> list[Supervisor]:
         """The supervisors of those runs that can be gone on with, at least of one."""
         supervisors, refusals = [], []
         for run in runs:
             try:
-                supervisors.append(self._resumed(run, overrides))
+                supervisors.append(self._resumed(run, overrides, approximate=approximate))
             except RlctlError as error:
                 LOG.warning("not resumed: %s: %s", run.id, error)
                 refusals.append(error)

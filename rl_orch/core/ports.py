@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from rl_orch.errors import Warn, unheard
 from rl_orch.io.run.gate_evidence import EvidenceRequest, GateEvidence
 from rl_orch.records import EvalReport, ModelVersion
 from rl_orch.spec.model import Spec
@@ -44,9 +45,10 @@ class Runner(Protocol):
     def traits(self) -> RunnerTraits:
         """What it can do, and what it asks for."""
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Raise if the spec could not be carried out; else what would be, with nothing left open.
-        Changes nothing. Modules are searched for in the folders of `module_path` as well."""
+        Changes nothing. Modules are searched for in the folders of `module_path` as well; `warn`
+        hears of what will surprise."""
 
     def start(self, directory: Path, task: Task) -> str:
         """Start a run process in the run directory and return its handle."""

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from rl_orch.core.orchestrator import Orchestrator, RunResult
 from rl_orch.core.runs.foreground import RunObserver, StopRequests, never, no_observer
 from rl_orch.core.runs.resumption import RESUMABLE
-from rl_orch.errors import RlctlError
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints import catalog, hash_chain
 from rl_orch.io.metrics import series
 from rl_orch.io.run import manifest
@@ -111,6 +111,12 @@ def planned(spec: Spec, settings: Sequence[tuple[int, str]]) -> list[dict[str, A
     """Notes of options that are to be set at steps, as `rlctl set` would leave them."""
     notes = []
     for step, override in sorted(settings, key=lambda setting: setting[0]):
+        if not 0 <= step < spec.train.total_timesteps:
+            raise BadInput(
+                f"{override!r} is to be set at step {step}, which no training of "
+                f"train.total_timesteps={spec.train.total_timesteps} comes to",
+                path="settings",
+            )
         options = live.change(spec, [override])
         spec = spec.changed({path: after for path, (_, after) in options.items()})
         notes.append({"attempt": 1, "at": time.time(), "step": step, "set": options})

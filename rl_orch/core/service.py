@@ -59,13 +59,15 @@ STALE_S = 3600.0
 class RunService:
     """Carries out the runs of a home, as many at once as its capacity allows.
 
-    `also` makes a sink for each run that is told all that it tells.
+    `also` makes a sink for each run that is told all that it tells; `chores` are whatever else
+    has to be looked at whenever the queue is.
     """
 
     verbs: Verbs
     capacity: Capacity
     url: str
     also: Callable[[Run], Sink] | None = None
+    chores: Callable[[], None] = lambda: None
     timer: Callable[[], float] = time.monotonic
     id: str = field(default_factory=pids.lease)
     ready: bool = False
@@ -187,6 +189,7 @@ class RunService:
         began = self.timer()
         self._look_at = began + LOOK_S  # A wake-up from here on counts for the next look.
         self._look()
+        self._try("jobs", self.chores)
         spent = self.timer() - began
         if spent > LOOK_S * LOOK_SHARE:
             self._look_at = max(self._look_at, self.timer() + spent / LOOK_SHARE)

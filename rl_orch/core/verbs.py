@@ -10,24 +10,27 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_orch import plugins
+from rl_orch.core import uploads
 from rl_orch.core.policies.assessor import SubprocessEvaluator
 from rl_orch.core.ports import ModelEvaluator, Runner
 from rl_orch.core.queue import scheduler
-from rl_orch.core.queue.forecast import forecast
+from rl_orch.core.queue.waiting import QueueSnapshot
 from rl_orch.core.registry.models import Registry
-from rl_orch.core.registry.references import PolicySource
+from rl_orch.core.registry.references import FORMS, PolicySource
 from rl_orch.core.registry.verbs import ModelVerbs
-from rl_orch.core.runs import ancestry, creation, tracking, unlisted
+from rl_orch.core.runs import ancestry, creation, groups, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
     RESUMABLE,
+    asks_for_more,
     changed_spec,
     claim,
     refuse_another_experiment,
@@ -40,7 +43,17 @@ from rl_orch.core.runs.resumption import (
 from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
-from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError, Unavailable
+from rl_orch.errors import (
+    BadInput,
+    Conflict,
+    NotFound,
+    Problem,
+    RlctlError,
+    Unavailable,
+    Warn,
+    error_of,
+    unheard,
+)
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.machine import filesystem, hardware
 from rl_orch.io.metrics import series
@@ -60,10 +73,11 @@ from rl_orch.records import (
     State,
     Submission,
 )
-from rl_orch.records.queries import Page, Query, QueryRows
+from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
 from rl_orch.spec import code, runner_traits
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
+from rl_orch.spec.tags import validated_note
 
 if TYPE_CHECKING:
     from rl_orch.core.preflight.findings import Finding
@@ -87,7 +101,8 @@ class Verbs:
     """Operations on the runs of one home, wherever they are carried out.
 
     In a `resident` process a service looks after the runs. Elsewhere, whoever asks for a run whose
-    supervisor has died looks at it once, so that what is told is true.
+    supervisor has died looks at it once, so that what is told is true. For those who ask a service
+    it is `confined`: of their words none leads to a path outside of the home.
     """
 
     def __init__(
@@ -97,11 +112,12 @@ class Verbs:
         *,
         database: Path | str | None = None,
         resident: bool = False,
+        confined: bool = False,
         assess: ModelEvaluator | None = None,
     ) -> None:
         self.home = home.absolute()
         self.location = _location(database, self.home)
-        self.resident = resident
+        self.resident, self.confined = resident, confined
         self.capacity: scheduler.Capacity | None = None
         self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
         self.models = ModelVerbs(self, assess or SubprocessEvaluator())
@@ -131,33 +147,41 @@ class Verbs:
             return True
         try:
             return self.location.stat().st_size > 0
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            self._refuse_file()
             return False
         except OSError as error:
             raise RlctlError(
                 f"database {str(self.location)!r} cannot be read: {error.strerror}"
             ) from None
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
-        return self._checked(self._started(spec)[0], module_path)
+        return self._checked(self._started(spec)[0], module_path, warn)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
     ) -> Submission:
         """Queue what a spec asks for, durable before this returns.
 
-        The same spec with the same key, however often, makes one submission. The folders of
-        `module_path` are searched for modules that it names; by default those of this process.
+        The same spec with the same key, however often, makes one submission, though each time a
+        bundle was sent along. The folders of `module_path` are searched for modules that it names;
+        by default those of this process.
         """
-        digest = hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
+        said = uploads.NAME.sub(uploads.MARK, spec.model_dump_json())
+        digest = hashlib.sha256(said.encode()).hexdigest()
         earlier = None if key is None or not self.exists else self.store.submitted(key, digest)
         if earlier is not None:
             return self._submission(earlier, repeated=True)
         refuse_pending(spec)
-        spec, warnings = ready(self.home, spec)
-        ids, drafted = self._created(spec, key=key, digest=digest, module_path=module_path)
+        spec, found = ready(self.home, spec)
+        warnings: list[Finding | Problem] = [*found]
+        ids, drafted = self._created(
+            spec, key=key, digest=digest, module_path=module_path, warn=warnings.append
+        )
         submission = self._submission(ids, repeated=ids != drafted.ids)
         return submission.model_copy(update={"warnings": tuple(map(str, warnings))})
 
@@ -171,22 +195,36 @@ class Verbs:
         if not self.exists:
             return Page((), None)
         self.orphans.look_after()
-        return self.store.page(query or Query())
+        query = query or Query()
+        if query.parent is not None:
+            with suppress(NotFound):  # What is gone may have had children.
+                query = replace(query, parent=self._awaited(query.parent))
+        page = self.store.page(query)
+        return replace(page, runs=self._explained(page.runs))
 
     def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
         """Runs, newest first, those of a group in one row."""
         if not self.exists:
             return QueryRows((), None)
         self.orphans.look_after()
-        return self.store.rows(limit=limit, after=after)
+        page = self.store.rows(limit=limit, after=after)
+        runs = iter(self._explained([run for row in page.rows for run in row]))
+        return replace(page, rows=tuple(tuple(next(runs) for _ in row) for row in page.rows))
 
     def get(self, reference: str) -> Run:
         """The run meant by a reference: an id, a beginning of one, a name, or `last`, as it really
         is."""
-        try:
-            return self.orphans.refreshed(self._found(reference))
-        except NotFound as error:
-            raise self._not_found(reference) or error from None
+        (run,) = self._explained([self._get(reference)])
+        return run
+
+    def only(self, reference: str, *, active: bool = False) -> Run:
+        """The run meant by a reference, and none by a guess: a name that several runs have is
+        refused. Who means an `active` one means none that has ended."""
+        named: tuple[Run, ...] = ()
+        if self.exists and reference not in self.store:
+            named = self.store.page(Query(limit=LARGEST_PAGE, name=reference)).runs
+        meant = groups.only(reference, named, active=active)
+        return self._get(reference if meant is None else meant.id)
 
     def group(self, reference: str) -> Group | None:
         """The group meant by a reference, if one is: an id, a beginning of one or a name, as it
@@ -194,16 +232,20 @@ class Verbs:
         if not self.exists:
             return None
         group_id = self.store.find_group(reference)
-        return None if group_id is None else fold(self.group_runs(group_id))
+        if group_id is None:
+            return None
+        return fold([*map(self.orphans.refreshed, self.store.group_runs(group_id))])
 
     def group_runs(self, group: str) -> tuple[Run, ...]:
         """The runs of a group, by seed, as they really are."""
-        return tuple(map(self.orphans.refreshed, self.store.group_runs(group)))
+        return self._explained([*map(self.orphans.refreshed, self.store.group_runs(group))])
 
     def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
         """A run with its attempts, models and final report; and with its checkpoints, for which
         every byte of them is read."""
         run, directory = self.there(reference)
+        queue = self._queue(run)
+        place, run = queue.place(run), queue.explained(run)
         spec, states = spec_of(run), series.events(directory.path, EventKind.STATE)
         listed = catalog.listing(directory.checkpoints) if checkpoints else ()
         return RunView(
@@ -214,6 +256,7 @@ class Verbs:
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(states),
+            fails_again=run.state is State.FAILED and history.fails_again(states),
             passed_over=history.passed_over(states),
             watched=run.active and self.orphans.is_watched(run.id),
             certificate=directory.read_certificate(),
@@ -221,7 +264,7 @@ class Verbs:
             start=directory.start(),
             taken=history.taken(states),
             children=tuple(child for child in directory.children() if child in self.store),
-            forecast=self._forecast(run),
+            forecast=None if place is None else place.sentence,
             let_go=directory.let_go(),
             trackers=tracking.statuses(run, spec),
         )
@@ -245,7 +288,7 @@ class Verbs:
         directory, asked_at = RunDir.of(run), time.monotonic()
         # Whoever supervises it kills it a moment before we would, and says so.
         grace_s = stop_grace_s(run) + 2 * LAST_WORDS_S
-        while (run := self.get(run.id)).active or directory.lock_holder() is not None:
+        while (run := self._get(run.id)).active or directory.lock_holder() is not None:
             waited_s = time.monotonic() - asked_at
             if waited_s > grace_s and not force:
                 force = True
@@ -257,51 +300,74 @@ class Verbs:
 
     def ask_to_stop(self, reference: str, *, force: bool = False) -> Run:
         """Ask a run to end, and return it as it is then."""
-        run = self.get(reference)
+        run = self.only(reference, active=True)
         directory = RunDir.of(run)
         if not run.active and directory.lock_holder() is None:
             raise Conflict(f"run {run.id} is {run.state} already; there is nothing to stop")
         if run.active:
             self.orphans.note_stop(run, force=force)
         self._signal(run, force=force)
-        return self.orphans.refreshed(self.store.get(run.id))
+        (run,) = self._explained([self.orphans.refreshed(self.store.get(run.id))])
+        return run
 
-    def requeue(self, reference: str, *, overrides: Sequence[str] = ()) -> Submission:
-        """A run that has stopped, failed or was lost, queued to go on; of a group, all of those."""
+    def requeue(
+        self, reference: str, *, overrides: Sequence[str] = (), approximate: bool = False
+    ) -> Submission:
+        """A run that has stopped, failed or was lost, queued to go on; of a group, all of those.
+
+        With a larger budget, one that has come to a final end, too: exactly, or, where that is
+        accepted, approximately.
+        """
         group = self.group(reference)
         if group is None:
             run = self.get(reference)
             refuse_another_experiment(run, overrides)
-            return Submission(runs=(self._requeued(run, overrides),))
+            queued = self._requeued(run, overrides, approximate=approximate)
+            return Submission(runs=self._explained([queued]))
         runs = self._resumable(group, overrides)
         for run in runs:
-            self._requeued(run, overrides)
+            self._requeued(run, overrides, approximate=approximate)
         members = self.group_runs(group.id)
         return Submission(runs=members, group=fold(members))
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a run process replies to a command."""
+        """What a run process replies to a command; a refusal is raised."""
         if name not in command_socket.COMMANDS:
             allowed = ", ".join(command_socket.COMMANDS)
             raise BadInput(f"no command {name!r}; there are: {allowed}", path="name")
-        run, directory = self.there(reference)
+        run, directory = self.there(self.only(reference, active=True).id)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state}; nobody would carry out {name!r}")
         if name == "load":
-            source = self._weights(str(arguments.get("source", "")))
-            arguments = {"source": str(source.path)}
-        return command_socket.send(directory.path, name, arguments, timeout_s=COMMAND_S)
+            word = arguments.get("source")
+            if not isinstance(word, str) or not word.strip():
+                raise BadInput(f"source is {word!r}; must be {FORMS}", path="arguments.source")
+            arguments = {"source": str(ancestry.files(self._weights(word), ("policy",)))}
+        reply = command_socket.send(directory.path, name, arguments, timeout_s=COMMAND_S)
+        if not reply.get("ok"):
+            code = str(reply.get("code", BadInput.code))
+            message = f"run {run.id} refuses: {reply.get('error')}"
+            raise error_of(code, message, path=reply.get("path"), hint=reply.get("hint"))
+        return reply
 
     def tag(self, reference: str, tags: Mapping[str, str], *, remove: Collection[str] = ()) -> Run:
         """Set tags of a run and remove others, in its row and in its directory."""
-        run, directory = self.there(reference)
-        run = self.store.tag(run.id, tags, remove)
-        directory.write_tags(run.tags)
+        run, directory = self.there(self.only(reference).id)
+        run = self.store.tag(run.id, tags, remove, write=directory.write_tags)
+        (run,) = self._explained([run])
+        return run
+
+    def note(self, reference: str, text: str) -> Run:
+        """Note something on a run, in its row and in its directory; an empty text removes it."""
+        text = validated_note(text)
+        run, directory = self.there(self.only(reference).id)
+        (run,) = self._explained([self.store.note(run.id, text)])
+        directory.write_note(text)
         return run
 
     def remove(self, reference: str) -> Run:
         """Delete a run that has ended: its directory, its row and its models."""
-        run = self.get(reference)
+        run = self.only(reference)
         if run.active:
             raise Conflict(
                 f"run {run.id} is {run.state}; a run must end before it can be removed",
@@ -310,29 +376,65 @@ class Verbs:
         with self._claimed(run):
             if self.store.get(run.id).active:
                 raise Conflict(f"run {run.id} was resumed in this moment")
+            if others := ancestry.waiting(self.store, RunDir.of(run)):
+                raise Conflict(
+                    f"run {others[0]} has yet to begin with weights of run {run.id}",
+                    hint=f"rlctl wait {others[0]}, or rlctl stop {others[0]}",
+                )
             self.registry.forget_run(run.id, files=partial(_delete, RunDir.of(run)))
             self.store.remove(run.id)
         return run
 
     def there(self, reference: str) -> tuple[Run, RunDir]:
         """A run and its directory, which must be where it was."""
-        run = self.get(reference)
+        run = self._get(reference)
         refuse_gone(run)
         return run, RunDir.of(run)
 
     def supervisor(self, run: Run, lease: str, **how: Any) -> Supervisor:
         """Supervisor of the run, as the holder of a lease."""
         runner = self._runner_of(run.runner)
+        how.setdefault("pin_start", self._started)
         return Supervisor(self.store, self.registry, runner, run, lease, **how)
+
+    def _refuse_file(self) -> None:
+        """Raise if the home, or a folder that it is in, is a file."""
+        for path in (self.home, *self.home.parents):
+            if path.exists() and not path.is_dir():
+                raise BadInput(
+                    f"home {str(self.home)!r} cannot be: {str(path)!r} is a file, and no folder",
+                    hint="Set RLCTL_HOME, or --home, to a folder.",
+                )
 
     def _open(self) -> tuple[Store, Services]:
         with self._opening:
             if self._opened is None or self._opened[0].outdated:
+                self._refuse_file()
                 store = Store(self.location)
                 if isinstance(self.location, Path) and self.location.is_relative_to(self.home):
                     store.relocate(self.home)
                 self._opened = store, Services(store)
             return self._opened
+
+    def _get(self, reference: str) -> Run:
+        """As `get`, without what it waits for."""
+        try:
+            return self.orphans.refreshed(self._found(reference))
+        except NotFound as error:
+            raise self._not_found(reference) or error from None
+
+    def _explained(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+        """The runs, those that are queued with what they wait for."""
+        queued = [run for run in runs if run.state is State.QUEUED]
+        if not queued:
+            return tuple(runs)
+        return tuple(map(self._queue(*queued).explained, runs))
+
+    def _queue(self, *runs: Run) -> QueueSnapshot:
+        """The queue as it is now, as far as some runs of it need it."""
+        room = partial(self._room, gpus=any(run.gpus for run in runs))
+        shared_out = self.capacity is not None
+        return QueueSnapshot(self.store, self.services, room, is_shared_out=shared_out)
 
     def _found(self, reference: str) -> Run:
         if not self.exists:
@@ -369,6 +471,7 @@ class Verbs:
         digest: str = "",
         module_path: Sequence[str] | None = None,
         changes: Sequence[Mapping[str, Any]] = (),
+        warn: Warn = unheard,
     ) -> tuple[list[str], creation.Draft]:
         """The runs that a `ready` spec makes, and their ids; or those of then, where it made some
         with that key before. The manifest notes `changes` that are to come."""
@@ -376,7 +479,7 @@ class Verbs:
         parent = None if spec.parent is None else self._awaited(spec.parent)
         folders = _module_path(spec, module_path)
         spec, started = self._started(spec)
-        spec = self._checked(spec, folders)
+        spec = self._checked(spec, folders, warn)
         facts = {"start": started, "changes": list(changes)}
         drafted = creation.draft(
             self.home, spec, after=after, parent=parent, module_path=folders, facts=facts
@@ -393,46 +496,33 @@ class Verbs:
         if ids != drafted.ids:
             drafted.discard()
         elif started is not None and started["run"] is not None:
-            RunDir(Path(started["path"]).parents[1]).note_children(ids)
+            path = started["path"]
+            source = Path(path).parents[1] if path else Path(self.store.get(started["run"]).path)
+            RunDir(source).note_children(ids)
         return ids, drafted
 
     def _started(self, spec: Spec) -> tuple[Spec, dict[str, Any] | None]:
-        """The spec with what it begins with pinned, and where that comes from."""
+        """The spec with what it begins with pinned, and where that comes from; what it waits for
+        is pinned when it begins."""
         if spec.start.source is None:
             return spec, None
+        after = [self._awaited(reference) for reference in spec.schedule.after]
+        if (run := ancestry.awaited(self.models, self, spec, after)) is not None:
+            facts = {"kind": "run", "path": None, "parts": spec.start.parts, "run": run.id}
+            return spec.changed({"start.from": run.id, "start.digest": None}), facts
         source = self._weights(spec.start.source)
         spec = ancestry.located(spec, source)
         return spec, ancestry.lineage(spec, source)
 
     def _weights(self, word: str) -> PolicySource:
-        """The source of weights that a word means; who asks a service names none of its paths."""
-        home = self.home if self.resident else None
+        """The source of weights that a word means."""
+        home = self.home if self.confined else None
         return ancestry.weights(self.models, self, word, home=home)
 
     def _awaited(self, reference: str) -> str:
         """The id of the run or group that another one waits for, or belongs to."""
         group = self.group(reference)
         return self.get(reference).id if group is None else group.id
-
-    def _forecast(self, run: Run) -> str | None:
-        """Sentence on a run's place in the queue, if it waits only for room."""
-        if run.state is not State.QUEUED:
-            return None
-        active = self.store.active()
-        awaited = {name for other, _ in active for name in (other.id, other.group)}
-        queue = [
-            other
-            for other, _ in active
-            if other.state is State.QUEUED and awaited.isdisjoint(other.after)
-        ]
-        working = [
-            scheduler.Claim(other, RunDir.of(other).gpus())
-            for other, lease in active
-            if other.state is not State.QUEUED
-            and (lease is None or pids.holder_of(lease)[0] == pids.host())
-        ]
-        place = forecast(queue, working, self._room(gpus=run.gpus > 0)).get(run.id)
-        return None if place is None else place.sentence
 
     def _room(self, *, gpus: bool) -> scheduler.Capacity:
         """Capacity that runs may use: of a service what it was given, else of the machine all."""
@@ -442,7 +532,7 @@ class Verbs:
             gpus=tuple(gpu.index for gpu in hardware.gpus()) if gpus else (),
         )
 
-    def _checked(self, spec: Spec, module_path: Sequence[str]) -> Spec:
+    def _checked(self, spec: Spec, module_path: Sequence[str], warn: Warn) -> Spec:
         """As `check`, of a spec that is `ready`."""
         capacity = self._room(gpus=spec.gpus > 0)
         wanted = creation.record(spec, run_id="it", path=self.home, group=None, made_at=0.0)
@@ -451,18 +541,19 @@ class Verbs:
             raise BadInput(reason, path="resources", hint="Ask for less, or use another machine.")
         plugins.refuse_unknown("observers", spec.train.observers, path="train.observers")
         plugins.refuse_unknown("metrics", spec.eval.metrics, path="eval.metrics")
-        tracking.check(spec)
-        return self._runner_of(spec.runner.name).check(spec, module_path)
+        tracking.check(spec, module_path)
+        return self._runner_of(spec.runner.name).check(spec, module_path, warn)
 
     def _submission(self, ids: Sequence[str], *, repeated: bool = False) -> Submission:
-        runs = tuple(self.store.get(run_id) for run_id in ids if run_id in self.store)
+        runs = self._explained([self.store.get(run_id) for run_id in ids if run_id in self.store])
         grouped = bool(runs) and runs[0].group is not None
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
     def _resumable(self, group: Group, overrides: Sequence[str]) -> list[Run]:
         """Runs of a group that can be resumed, under options that none refuses."""
         runs = [self.store.get(run_id) for run_id in group.runs]
-        open_runs = [run for run in runs if run.active or run.state in RESUMABLE]
+        more = asks_for_more(overrides)
+        open_runs = [run for run in runs if more or run.active or run.state in RESUMABLE]
         if not open_runs:
             raise Conflict(f"every run of group {group.id} has come to a final end")
         if len(open_runs) < len(runs):
@@ -472,17 +563,17 @@ class Verbs:
             changed_spec(run, overrides)
         return open_runs
 
-    def _requeued(self, run: Run, overrides: Sequence[str]) -> Run:
+    def _requeued(self, run: Run, overrides: Sequence[str], *, approximate: bool) -> Run:
         """The run, queued and let go of; one that has yet to end goes on as it is."""
-        refuse_final(run)
+        refuse_final(run, overrides)
         if run.active and (overrides or self.orphans.is_watched(run.id)):
             raise Conflict(f"run {run.id} is {run.state} already", hint=f"rlctl wait {run.id}")
         with self._claimed(run) as lease:
             run = self.store.get(run.id)
-            refuse_final(run)
+            refuse_final(run, overrides)
             if run.active:
                 return run
-            run, _ = requeued(run, overrides, self.check)
+            run, _ = requeued(self.store, run, overrides, self.check, approximate=approximate)
             return self.store.requeue(run, lease=lease)
 
     @contextmanager

@@ -9,6 +9,8 @@ import yaml
 
 from rl_orch.io.policies.bundles import INT8, ONNX, Document, PolicyDocument, Port
 from rl_orch.records import EvalReport
+from rl_orch.rl.envs import space_json
+from rl_orch.rl.envs.observations import leaf_keys
 from rl_orch.spec.model import Spec
 
 LIBRARY = "rl-orch"
@@ -29,10 +31,10 @@ def card(document: Document, spec: Spec, report: EvalReport) -> str:
     options = spec.model_dump(mode="json", include={"env", "obs", "feature", "agent", "train"})
     parts = [
         f"---\n{yaml.safe_dump(_front_matter(spec, report), sort_keys=False)}---",
-        f"# {spec.agent.algorithm.upper()} on {spec.env.id}",
+        f"# {spec.algorithm_title} on {spec.env.id}",
         _results(report),
         "## Load and act\n\nWith NumPy and onnxruntime alone, in the folder of this file:",
-        f"```python\n{loading(policy.inputs)}\n```",
+        f"```python\n{loading(policy)}\n```",
         _ports(policy.inputs, policy.outputs),
         _parity(policy),
         _lineage(document.lineage),
@@ -42,13 +44,15 @@ def card(document: Document, spec: Spec, report: EvalReport) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def loading(inputs: Sequence[Port]) -> str:
-    """The lines that load the ONNX graph and define `act`."""
+def loading(policy: PolicyDocument) -> str:
+    """The lines that load the ONNX graph and define `act`, which takes what the environment gives:
+    Dict and Tuple observations as they are, and the mask from its infos."""
+    inputs = policy.inputs
     state = [port for port in inputs if port.name.startswith("state.")]
     masked = any(port.name == "mask" for port in inputs)
     arguments = ["observation", *(["mask"] if masked else []), *(["first"] if state else [])]
     names = [ACTION, *(f"{port.name}.next" for port in state)]
-    feeds = _feeds(inputs)
+    feeds = _feeds(policy)
     zeros = ", ".join(
         f'{json.dumps(port.name)}: np.zeros({(1, *port.shape)}, "{port.dtype}")' for port in state
     )
@@ -68,14 +72,17 @@ def loading(inputs: Sequence[Port]) -> str:
     return "\n".join(lines)
 
 
-def _feeds(inputs: Sequence[Port]) -> str:
+def _feeds(policy: PolicyDocument) -> str:
     """What goes into the graph for one row, as the items of a dict."""
+    keys = leaf_keys(space_json.from_json(policy.observation_space))
     items = []
-    for port in inputs:
+    for port in policy.inputs:
         kind, _, part = port.name.partition(".")
         if kind == "state":
             continue
-        source = f"{kind}[{json.dumps(part)}]" if part else kind
+        source = kind + "".join(f"[{json.dumps(key)}]" for key in keys.get(part, ()))
+        if kind == "mask" and policy.action_space["kind"] == "MultiDiscrete":
+            source = "np.hstack(mask)"  # One for all choices, or one for each.
         items.append(f'{json.dumps(port.name)}: np.array([{source}], "{port.dtype}")')
     return ", ".join(items)
 

@@ -14,12 +14,13 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.algos.sac import MEAN_BOUNDS, SquashedPolicy
 from rl_orch.rl.algos.td3 import DeterministicPolicy
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Inputs, PolicyModule
 from rl_orch.rl.policies.q_network import QNetwork
+from rl_orch.rl.policies.squashed import MEAN_BOUNDS, SquashedPolicy
+from rl_orch.spec.algorithms import BUILT_IN
 
 NAMES = ("bool", "int8", "uint8", "int16", "int32", "int64", "float32", "float64")
 TORCH_TYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES}
@@ -112,8 +113,8 @@ def head_of(policy: PolicyModule) -> ExportHead:
         if isinstance(policy, kind):
             return head(policy)
     raise BadInput(
-        f"a policy of type {type(policy).__name__} cannot be exported; policies of ppo, a2c, dqn, "
-        "qrdqn, sac and td3 can",
+        f"a policy of type {type(policy).__name__} cannot be exported; policies of "
+        f"{', '.join(BUILT_IN)} can",
         path="agent.algorithm",
         hint="Build on one of their policies, or serve the policy from its own program.",
     )

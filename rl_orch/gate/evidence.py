@@ -10,11 +10,14 @@ from rl_orch.records import Check, EvalReport, Evaluation, Parity
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One thing that is asked: the name of the check, its limit (infinite: none) and, for a
-    comparison, the alias of the model to compare with."""
+    comparison, the alias of the model to compare with; for a metric, which one, and the `sign`
+    that its bound must be in to the limit."""
 
     name: str
     limit: float
     against: str | None = None
+    metric: str | None = None
+    sign: str = ">="
 
 
 @dataclass(frozen=True, slots=True)

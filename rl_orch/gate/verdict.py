@@ -10,6 +10,7 @@ from rl_orch.gate.comparison import improvement, no_regression
 from rl_orch.gate.convergence import SETTLED_SHARE, converged
 from rl_orch.gate.evidence import Evidence, Rule
 from rl_orch.gate.fitness import export_parity, guardrail_clean, max_bundle_mb, max_latency_ms
+from rl_orch.gate.metrics import metrics, min_success_rate
 from rl_orch.gate.returns import max_std, min_episodes, min_return, stability
 from rl_orch.records import Check, EvalReport, Verdict
 from rl_orch.spec.groups import GatesGroup
@@ -19,6 +20,8 @@ OF_REPORTS: dict[str, Callable[[Evidence, Rule], Check]] = {
     "min_episodes": min_episodes,
     "max_std": max_std,
     "stability": stability,
+    "min_success_rate": min_success_rate,
+    "metrics": metrics,
 }
 """Rules that need nothing but a report, so that training can be held against them as it goes."""
 
@@ -48,7 +51,15 @@ def rules_of_reports(gates: GatesGroup) -> tuple[Rule, ...]:
     asked = {name: float(limit) for name, limit in options.items() if limit is not None}
     if asked and gates.stability:
         asked["stability"] = asked.pop("max_std", math.inf)
-    return tuple(Rule(name, limit) for name, limit in asked.items())
+    return (*(Rule(name, limit) for name, limit in asked.items()), *_rules_of_metrics(gates))
+
+
+def _rules_of_metrics(gates: GatesGroup) -> Iterator[Rule]:
+    if gates.min_success_rate is not None:
+        yield Rule("min_success_rate", float(gates.min_success_rate))
+    for name, limit in gates.metrics.items():
+        sign, number = limit.split()
+        yield Rule("metrics", float(number), metric=name, sign=sign)
 
 
 def read_more(rules: Sequence[Rule]) -> bool:

@@ -18,7 +18,8 @@ from rl_orch.http.settings import Settings
 Reference = Annotated[
     str,
     Path(
-        description="An id, a unique beginning of one, a name (its newest run), or `last`.",
+        description="An id, a unique beginning of one, a name, or `last`. Of several runs of a "
+        "name the newest is read, and none is changed.",
         max_length=200,
         pattern=LINE,
         examples=["cartpole-k3m9xq"],

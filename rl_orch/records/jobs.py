@@ -4,11 +4,14 @@ The same request is carried out by an orchestrator here and by a service elsewhe
 the caller's: for a service, what is at them becomes an upload, and what is made an artifact.
 """
 
+import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
+from rl_orch.errors import BadInput
 from rl_orch.records.exactness import Certificate
 from rl_orch.records.models import AliasChange, ModelVersion, StoredVerdict
 from rl_orch.records.profile import Profile
@@ -18,9 +21,13 @@ from rl_orch.records.runs import Run
 from rl_orch.records.tasks import ExportAnswer, FilmAnswer, InferAnswer
 from rl_orch.spec.model import Spec
 
+JOB_TAG = "job"
+"""The tag of runs that a job has launched: its id."""
+
 JobAnswer = TypeVar("JobAnswer", bound=Record)
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
+Margin = Annotated[float, Field(ge=0, le=1e300)]
 Using = Literal["torch", "onnx", "int8"]
 Overrides = tuple[str, ...]
 
@@ -107,14 +114,29 @@ class JobRequest(Record, Generic[JobAnswer]):
             JOBS[cls.kind] = cls
 
 
+def request_of(kind: str, arguments: Mapping[str, Any]) -> JobRequest[Any]:
+    """The request of a kind with these arguments, if there is such a one."""
+    if kind not in JOBS:
+        raise BadInput(f"no job {kind!r}; there are: {', '.join(JOBS)}", path="kind")
+    try:
+        return JOBS[kind].model_validate_json(json.dumps(arguments), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, ("arguments", *first["loc"])))
+        raise BadInput(f"{path}: {first['msg']}", path=path) from None
+
+
 class EvaluatedPolicy(Record):
-    """Returns of a policy over the episodes of an evaluation."""
+    """Returns of a policy over the episodes of an evaluation; `cut` says how many were cut short by
+    the evaluation's own limit."""
 
     model_id: int | None
     eval: Evaluation
     aggregates: dict[str, Estimate]
     mean_length: float
     metrics: dict[str, float]
+    estimates: dict[str, Estimate] = Field(default_factory=dict)
+    cut: str | None = None
 
 
 class PairedComparison(Record):
@@ -150,7 +172,12 @@ class PolicyEvaluation(Record):
 
 
 class EvaluateJob(JobRequest[PolicyEvaluation]):
-    """A policy to play, alone or against another one on the same episodes."""
+    """A policy to play, alone or against another one on the same episodes; `sequential`, until it
+    is decided. Without a seed, the episodes are fresh ones.
+
+    `using` is what computes the actions of the first: torch, or a graph of a bundle, which is
+    greedy.
+    """
 
     kind = "evaluate"
     answers = PolicyEvaluation
@@ -160,11 +187,11 @@ class EvaluateJob(JobRequest[PolicyEvaluation]):
     against: str | None = None
     env: str | None = None
     episodes: Episodes = 100
-    seed: Seed = 0
+    seed: Seed | None = None
     deterministic: bool | None = None
     metrics: Overrides = ()
     sequential: bool = False
-    margin: Annotated[float, Field(ge=0, le=1e300)] = 0.0
+    margin: Margin = 0.0
     processes: Annotated[int, Field(ge=1, le=256)] | None = None
     using: Using = "torch"
 
@@ -192,7 +219,7 @@ class ValidateJob(JobRequest[StoredVerdict]):
 
     model: str
     min_return: Annotated[float, Field(ge=-1e300, le=1e300)] | None = None
-    episodes: int | None = None
+    episodes: Episodes | None = None
     fresh: bool = False
 
 
@@ -209,8 +236,8 @@ class PromoteJob(JobRequest[AliasChange]):
     force: bool = False
     reason: str | None = None
     allow_equal: bool = False
-    margin: float = 0.0
-    episodes: int | None = None
+    margin: Margin = 0.0
+    episodes: Episodes | None = None
 
 
 class Suggestion(Record):

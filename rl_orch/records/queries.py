@@ -29,8 +29,9 @@ BIGGEST = 2**63
 class Query:
     """Which runs to list: those that match everything that is given, in an order, from a cursor on.
 
-    `tags` are written `name=value`. The columns of `sort` are in `SORTS`; runs that are alike in it
-    come in the order of their ids.
+    `tags` are written `name=value`; `since` and `until` bound when runs were made, in seconds since
+    the epoch, the second one excluded. The columns of `sort` are in `SORTS`; runs that are alike in
+    it come in the order of their ids.
     """
 
     limit: int = 50
@@ -45,6 +46,8 @@ class Query:
     parent: str | None = None
     role: str | None = None
     tags: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
 
     @property
     def column(self) -> str:

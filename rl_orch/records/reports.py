@@ -1,10 +1,36 @@
 """Numbers with their intervals, reports of evaluations, and what a gate says of them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from rl_orch.records.record import Record
+
+SUCCESS = "success_rate"
+"""The metric of `info["is_success"]`: 1 for an episode that succeeded, else 0."""
+
+REWARD = "reward_"
+"""How the names of reward terms begin, each summed over an episode."""
+
+
+def reward_term(name: str) -> str:
+    """The name of the metric of a reward term."""
+    return name if name.startswith(REWARD) else f"{REWARD}{name}"
+
+
+def table_of(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+    """The metrics of some episodes by name, where all of them have one.
+
+    An episode that says nothing of success has none, and a reward term that it lacks is zero.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {}
+    for name in names:
+        filled = name == SUCCESS or name.startswith(REWARD)
+        if filled or all(name in row for row in rows):
+            columns[name] = tuple(row.get(name, 0.0) for row in rows)
+    return columns
 
 
 class Evaluation(Record):
@@ -60,7 +86,9 @@ class EvalReport(Record):
     `seeds` are those of the episodes' resets, in the order of the returns; `metrics` are further
     numbers of each episode, by name. `model` names the policy among all: a model version, a run, a
     path; `digest` is that of the files that were played. `stopping` says that the episodes went on
-    only until a comparison was decided.
+    only until a comparison was decided; `cut`, how many the evaluation's own limit has ended.
+    `missing` says of metrics that were asked for why there are none.
+    `step` is what the run counts; `env_steps`, where they are known, what it was trained for.
     """
 
     env_id: str
@@ -77,6 +105,23 @@ class EvalReport(Record):
     model: str | None = None
     digest: str | None = None
     stopping: Stopping | None = None
+    cut: int = 0
+    missing: dict[str, str] = Field(default_factory=dict)
+    env_steps: int | None = None
+
+    @property
+    def trained_steps(self) -> int:
+        """Environment steps that the policy was trained for."""
+        return self.step if self.env_steps is None else self.env_steps
+
+    @property
+    def cut_sentence(self) -> str | None:
+        """The episodes that the evaluation's own limit has ended, where it did."""
+        if not self.cut:
+            return None
+        return (
+            f"{self.cut} of {len(self.returns)} episodes were cut after {max(self.lengths):,} steps"
+        )
 
     @property
     def mean_length(self) -> float:

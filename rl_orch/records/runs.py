@@ -30,8 +30,8 @@ class Run(Record):
     From `queue` on: what the scheduler goes by. `arrival` is the place in the order of arrival,
     `retries` how often the run was started again after a crash since a person last asked for it,
     `group_size` how many runs its group was to have, where that was noted. `parent` is the run, the
-    group or whatever else it belongs to, `role` what it is to that; `tags` are whatever people say.
-    `env_steps` and `total_timesteps` count what `clock` says.
+    group or whatever else it belongs to, `role` what it is to that; `tags` and `note` are whatever
+    people say. `env_steps` and `total_timesteps` count what `clock` says.
     """
 
     id: str
@@ -69,6 +69,7 @@ class Run(Record):
     role: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     clock: ClockUnit = "env_steps"
+    note: str = ""
 
     @property
     def trained(self) -> Clock:
@@ -153,13 +154,15 @@ class Checkpoint(Record):
 class LetGo(Record):
     """Training state that a run has let go of once it succeeded, and the bytes that this freed.
 
-    `segments` is the number of files that its replay buffer was in.
+    `segments` is the number of files that its replay buffer was in, `through` the step of the last
+    checkpoint that lacks it; None, as earlier releases wrote it, for all.
     """
 
     at: float
     checkpoints: tuple[str, ...] = ()
     segments: int = 0
     bytes: int = 0
+    through: int | None = None
 
 
 class Submission(Record):

@@ -194,9 +194,11 @@ class CheckTask(Record):
 
 
 class CheckAnswer(Record):
-    """Problems that only the environment itself can tell of; and what was left open, settled."""
+    """Problems and warnings that only the environment itself can tell of; and what was left open,
+    settled."""
 
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     settled: dict[str, str] = Field(default_factory=dict)
 
 

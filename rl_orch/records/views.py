@@ -29,7 +29,10 @@ class TrackerStatus(Record):
 
 
 class RunView(Record):
-    """A run with everything that belongs to it."""
+    """A run with everything that belongs to it.
+
+    `fails_again` is whether it has failed for a reason that a further attempt would meet again.
+    """
 
     run: Run
     spec: Spec
@@ -47,6 +50,7 @@ class RunView(Record):
     children: tuple[str, ...] = ()
     forecast: str | None = None
     let_go: LetGo | None = None
+    fails_again: bool = False
     trackers: tuple[TrackerStatus, ...] = ()
 
     @property

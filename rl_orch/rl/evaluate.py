@@ -11,6 +11,7 @@ import torch
 
 from rl_orch import plugins, stats
 from rl_orch.records import EvalReport
+from rl_orch.records.reports import table_of
 from rl_orch.rl.collect.episodes import EpisodeNumbers, Extras, PlayedEpisode, play
 from rl_orch.rl.envs import vector
 from rl_orch.rl.policies.policy import Actor
@@ -72,6 +73,7 @@ def report(
 ) -> EvalReport:
     """The report on episodes of a policy that was saved nowhere, at no step."""
     returns = tuple(each.ret for each in played)
+    metrics = table_of([each.metrics for each in played])
     return EvalReport(
         env_id=spec.env.id,
         step=0,
@@ -81,8 +83,19 @@ def report(
         lengths=tuple(each.length for each in played),
         summary=stats.summarize(returns, seed=seed),
         seeds=tuple(each.seed for each in played if each.seed is not None),
-        metrics={name: tuple(each.metrics[name] for each in played) for name in played[0].metrics},
+        metrics=metrics,
+        missing=_missing(played, [name for name in spec.env.info_metrics if name not in metrics]),
+        cut=sum(each.cut for each in played),
     )
+
+
+def _missing(played: Sequence[PlayedEpisode], names: Sequence[str]) -> dict[str, str]:
+    """The reason why there is no such metric, by name."""
+    given = {name: sum(name in each.metrics for each in played) for name in names}
+    return {
+        name: f"{count or 'none'} of {len(played)} episodes gave a number as info[{name!r}]"
+        for name, count in given.items()
+    }
 
 
 class Evaluator:
@@ -95,7 +108,8 @@ class Evaluator:
     """
 
     def __init__(self, spec: Spec, *, keep_envs: bool = True, lanes: int | None = None) -> None:
-        self._spec = spec
+        self._spec = vector.evaluated(spec)
+        self._limit = vector.evaluation_limit(spec)
         self._keep_envs = keep_envs
         self._most = min(LANES, spec.env.num_envs) if lanes is None else lanes
         self._envs: vector.Envs | None = None
@@ -130,7 +144,8 @@ class Evaluator:
         are done."""
         lanes = max(1, min(self._most, episodes))
         begins = derive(seed, Stream.EVALUATION, first) if first else seed
-        numbers, extras = EpisodeNumbers(seed, first, episodes), extras or Extras()
+        numbers = EpisodeNumbers(seed, first, episodes, self._limit)
+        extras = extras or Extras()
         with isolated(begins):
             envs = self._lanes(lanes)
             source = None if deterministic else action_generator(policy, begins)

@@ -1,10 +1,14 @@
 """The `Observer` seam: hooks around collect, update, evaluate and save; and the finite checks.
 
 An observer hears and may raise; it changes nothing. One that has no hook of a name is not called.
+A `Callback` is one in the field's words, which may also report metrics and end the training.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -45,15 +49,99 @@ class Observer(Protocol):
         return None
 
 
+class Callback(Observer):
+    """An observer with the hooks of the field: `on_step`, `on_update` and `on_evaluation`.
+
+    Each may call `log` and `stop`. What a callback remembers is `state()`, plain data as JSON has
+    it, which `load_state` takes back: without them, a run with one that remembers is resumed as
+    `approximate`, and says so.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def on_step(self, batch: Batch, step: int) -> None:
+        """`rollout.steps` steps of every copy were taken; the batch has all of them."""
+        return None
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        """The learner has learned; its metrics are there, or none where it only collects yet."""
+        return None
+
+    def on_evaluation(self, report: EvalReport, step: int) -> None:
+        """The policy was evaluated."""
+        return None
+
+    def log(self, name: str, value: float) -> None:
+        """Report a metric at the present step, as losses are; it is on every screen and tracker."""
+        requests_of(self).metrics.append((name, float(value)))
+
+    def stop(self, why: str) -> None:
+        """End the training as if its budget ended here: it is evaluated, judged and registered."""
+        requests_of(self).stop = why
+
+    def collected(self, batch: Batch, step: int) -> None:
+        """As `on_step`."""
+        self.on_step(batch, step)
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        """As `on_update`."""
+        self.on_update(metrics, step)
+
+    def evaluated(self, report: EvalReport, step: int) -> None:
+        """As `on_evaluation`."""
+        self.on_evaluation(report, step)
+
+
+@dataclass(slots=True)
+class CallbackRequests:
+    """Metrics that a callback reports, and why it ends the training, if it does."""
+
+    metrics: list[tuple[str, float]] = field(default_factory=list)
+    stop: str | None = None
+
+
+REQUESTS = "_requests"
+
+
+def requests_of(callback: Any) -> CallbackRequests:
+    """The requests of a callback that nobody has heeded yet; none of any other observer."""
+    if not isinstance(callback, Callback):
+        return CallbackRequests()
+    requests: CallbackRequests = vars(callback).setdefault(REQUESTS, CallbackRequests())
+    return requests
+
+
 class Observers:
     """The hooks of several observers, in their order; those that do nothing are left out."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
+        self.named = [each for each in observers if isinstance(each, _Named)]
         self.before = _hooks(observers, "before")
         self.collected = _hooks(observers, "collected")
         self.updated = _hooks(observers, "updated")
         self.evaluated = _hooks(observers, "evaluated")
         self.saved = _hooks(observers, "saved")
+
+    def requests(self) -> Iterator[tuple[str, CallbackRequests]]:
+        """New requests of callbacks, by the name of each."""
+        for each in self.named:
+            if isinstance(each.made, Callback) and (asked := vars(each.made).pop(REQUESTS, None)):
+                yield each.name, asked
+
+    def state(self) -> dict[str, Any]:
+        """What each remembers that can say it, by its name."""
+        return {each.name: each.state() for each in self.named if each.has_state}
+
+    def load_state(self, states: Mapping[str, Any]) -> None:
+        """Let each remember what it once said."""
+        for each in self.named:
+            if each.has_state and each.name in states:
+                each.made.load_state(states[each.name])
+
+    def forgetful(self) -> list[str]:
+        """The names of those that remember something by now, and cannot say what."""
+        return [each.name for each in self.named if each.is_forgetful]
 
 
 def observers_of(spec: Spec) -> list[Observer]:
@@ -124,9 +212,34 @@ class _Named(Observer):
 
     def __init__(self, name: str, spec: Spec) -> None:
         made = plugins.load("observers", name)(spec)
+        self.name, self.made = name, made
         for hook in HOOKS:
             if _hears(made, hook):
                 setattr(self, hook, _telling(name, hook, getattr(made, hook)))
+        self.has_state = all(callable(getattr(made, f, None)) for f in ("state", "load_state"))
+        self._before = None if self.has_state else _attributes(made)
+
+    def state(self) -> Any:
+        """What it remembers, as JSON has it."""
+        told = _telling(self.name, "state", self.made.state)()
+        try:
+            return json.loads(json.dumps(told, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise RlctlError(
+                f"the observer {self.name!r} has a state that JSON cannot hold: {error}",
+                path="train.observers",
+                hint="Give plain numbers, text, lists and dicts; an array as a list.",
+            ) from error
+
+    @property
+    def is_forgetful(self) -> bool:
+        """Whether it has changed since it was made, and cannot say how."""
+        if self.has_state:
+            return False
+        try:
+            return self._before is None or bool(self._before != _attributes(self.made))
+        except Exception:  # Comparing is the objects' own code; arrays cannot say yes or no.
+            return True
 
 
 HOOKS = ("before", "collected", "updated", "evaluated", "saved")
@@ -141,11 +254,22 @@ def _hears(observer: Any, name: str) -> bool:
     return own is not None and getattr(own, "__func__", own) is not getattr(Observer, name)
 
 
-def _telling(name: str, hook: str, function: Callable[..., None]) -> Callable[..., None]:
+def _attributes(made: Any) -> dict[str, Any] | None:
+    """A copy of what an object has; None where something cannot be copied."""
+    try:
+        own = {name: value for name, value in vars(made).items() if name not in (REQUESTS, "spec")}
+        return deepcopy(own)
+    except TypeError:
+        return {} if not hasattr(made, "__dict__") else None
+    except Exception:  # Copying is the objects' own code.
+        return None
+
+
+def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def call(*given: Any) -> None:
+    def call(*given: Any) -> Any:
         try:
-            function(*given)
+            return function(*given)
         except RlctlError:
             raise
         except Exception as error:

@@ -97,8 +97,10 @@ def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments."""
+    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments; without
+    `replay` that buffer is gone, and begins empty."""
 
     snapshot: TrainingSnapshot
     report: EvalReport | None
     segments: Callable[[str], Mapping[str, NDArray[Any]]] = field(default=_no_segments)
+    replay: bool = True

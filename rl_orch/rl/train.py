@@ -11,8 +11,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 
+from rl_orch import stats
+from rl_orch.errors import BadInput
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import Clock, EvalReport, EventKind, Verdict
+from rl_orch.records.reports import SUCCESS
 from rl_orch.rl.collect.collector import build_collector
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
@@ -38,11 +41,11 @@ from rl_orch.rl.replay.buffer import LogSegment, segments_in
 from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
 from rl_orch.rl.snapshot import Resumption, TrainingSnapshot, assemble, parts_of
 from rl_orch.rl.warm_start import WarmStart, take
-from rl_orch.spec.checks import value_at
+from rl_orch.spec.checks import is_learners
 from rl_orch.spec.model import Spec
 
 TrainingCommand: TypeAlias = Literal["stop", "checkpoint"]
-Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "stopped"]
+Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "callback", "stopped"]
 
 WeightLoad: TypeAlias = Callable[[Learner], dict[str, Any] | None]
 """Gives a learner other weights, and says which; None where it could not."""
@@ -98,8 +101,9 @@ class TrainingRecorder(Protocol):
         interruption."""
         return None
 
-    def change(self, step: int) -> LiveChange | None:
-        """The change that counts from this step on, if any; asked for once an iteration."""
+    def change(self, step: int, env_steps: int) -> LiveChange | None:
+        """The change that counts from this step on, if any; asked for once an iteration. A clock of
+        updates stands still while nothing is learned; environment steps never do."""
         return None
 
     def command(self) -> TrainingCommand | None:
@@ -171,7 +175,7 @@ class Training(Trainer):
         spaces = (self.collector.observation_space, self.collector.action_space)
         setup = Setup(spec, *spaces, allocate, traced)
         engine = engine_for(setup)
-        if engine.has_threads:
+        if engine.traits.has_threads:
             torch.set_num_threads(1)
         self.learner = build_learner(setup)
         self.policy = self.learner.policy
@@ -182,8 +186,8 @@ class Training(Trainer):
         self._rules = rules_of_reports(spec.gates)
         self._ending: Outcome | None = None
         self._failures = 0
+        self._called_off: str | None = None
         self._saved_at: int | None = None
-        self._live: dict[str, Any] = {}
         self._took, self._took_steps = 0.0, 0
 
     @property
@@ -203,10 +207,9 @@ class Training(Trainer):
 
     def run(self) -> Outcome:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
-        while self._ending is None and self.step < self._spec.train.total_timesteps:
+        while self._goes_on():
             command = self._recorder.command()
-            if (change := self._recorder.change(self.step)) is not None:
-                self._apply(change)
+            self._heed_change()
             spec = self._spec
             if command in ("stop", "checkpoint"):
                 self._save(None)
@@ -219,7 +222,8 @@ class Training(Trainer):
             before = self.step
             self.train_step()
 
-            if self._crossed(before, spec.eval.every) or self.step >= spec.train.total_timesteps:
+            over = self.step >= spec.train.total_timesteps or self._called_off is not None
+            if over or self._crossed(before, spec.eval.every):
                 self.eval_step()
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
@@ -232,21 +236,23 @@ class Training(Trainer):
         """Go on as if the snapshot had just been saved."""
         parts = parts_of(resumption.snapshot)
         load_module(self.policy, parts["policy"], what="policy")
-        if self.learner.replay is not None:
+        if self.learner.replay is not None and resumption.replay:
             self.learner.replay.load(parts["replay"], resumption.segments)
         self.learner.load_state(parts["learner"])
         self._reports = _Reports(parts["loop"].document.get("reports"))
         begun_anew = self.collector.load_state(parts["collector"])
         self._failures = int(parts["loop"].document["failed_evaluations"])
+        self._observers.load_state(parts["loop"].document.get("observers", {}))
+        self._called_off = parts["loop"].document.get("called_off")
         self._saved_at = resumption.snapshot.step
-        live = parts["loop"].document.get("set", {})
-        self._live = {path: v for path, v in live.items() if value_at(self._spec, path) == v}
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
         if begun_anew:
             self._recorder.mark_inexact("episodes could not be gone on with", step=self.step)
         if resumption.report is not None:
             self._judge(resumption.report)
+        elif self._called_off is not None:
+            self._ending = self._outcome("callback", self._called_off)
 
     def warm_start(self, start: WarmStart) -> None:
         """Begin with the weights of another training, which is not needed any more after this."""
@@ -264,10 +270,12 @@ class Training(Trainer):
         batch = self.collector.collect(self.learner.behaviour, steps, self._weights)
         for hear in heard.collected:
             hear(batch, self.step)
+        self._heed()
         self._begin("update")
         metrics = self.learner.update(batch)
         for hear in heard.updated:
             hear(metrics, self.step)
+        self._heed()
         # Only now: actions, log-probabilities and the update must see one normalisation.
         if self._spec.obs.normalize != "none":
             valid = on_host(batch.column("valid"))
@@ -275,7 +283,10 @@ class Training(Trainer):
         self._hand_over(SEGMENT_BYTES)
 
         for episode in self.collector.drain_episodes():
-            tags = {"length": episode.length, "env": episode.env}
+            tags: dict[str, Any] = {"length": episode.length, "env": episode.env}
+            if episode.metrics:
+                tags["metrics"] = dict(episode.metrics)
+                self._reports.count({chart_of(name): v for name, v in episode.metrics.items()})
             step = episode.step if self._unit == "env_steps" else self.step
             self._emit(EventKind.EPISODE, "charts/episodic_return", episode.ret, step, tags)
         self._reports.add(metrics)
@@ -295,15 +306,22 @@ class Training(Trainer):
             seed=evaluation_seed(self._spec),
             deterministic=options.deterministic,
             step=self.step,
-        )
+        ).model_copy(update={"env_steps": self.env_steps})
         for hear in self._observers.evaluated:
             hear(report, self.step)
+        self._heed()
         mean = report.summary.mean
-        tags = {
+        tags: dict[str, Any] = {
             "summary": report.summary.model_dump(mode="json"),
             "mean_length": report.mean_length,
         }
+        tags |= {"cut": report.cut} if report.cut else {}
+        estimates = stats.metric_estimates(report.metrics, seed=report.seed)
+        if estimates:
+            tags["metrics"] = {n: each.model_dump(mode="json") for n, each in estimates.items()}
         self._emit(EventKind.EVAL, "eval/mean_return", mean, tags=tags)
+        for name, estimate in estimates.items():
+            self._emit(EventKind.METRIC, f"eval/{name}", estimate.value)
         self._save(report)
         self._judge(report)
         return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
@@ -316,7 +334,9 @@ class Training(Trainer):
             "reports": self._reports.document(),
             "spaces": {POLICY: space_json.of_policy(self.policy)},
         }
-        own |= {"set": dict(self._live)} if self._live else {}
+        if self._observers.named:
+            own |= {"observers": self._observers.state()}
+        own |= {"called_off": self._called_off} if self._called_off is not None else {}
         buffer = self.learner.replay
         replay = StateTree({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         parts = {
@@ -334,13 +354,23 @@ class Training(Trainer):
         self._evaluator.close()
         self.collector.close()
 
-    def _apply(self, change: LiveChange) -> None:
-        """Go on by other options, with other weights."""
+    def _goes_on(self) -> bool:
+        """Whether there is more to train, also by a budget that was set in the last iteration."""
+        if self._ending is None and self.step >= self._spec.train.total_timesteps:
+            self._heed_change()
+        return self._ending is None and self.step < self._spec.train.total_timesteps
+
+    def _heed_change(self) -> None:
+        """Go on by other options, with other weights, if somebody wants that."""
+        if (change := self._recorder.change(self.step, self.env_steps)) is None:
+            return
         if change.options:
             self._spec, self._rules = change.spec, rules_of_reports(change.spec.gates)
             if isinstance(self.learner, Reconfigurable):
                 self.learner.reconfigure(change.spec)
-            self._live |= {path: after for path, (_, after) in change.options.items()}
+            elif unread := [path for path in change.options if is_learners(path)]:
+                name = change.spec.agent.algorithm
+                raise BadInput(f"{name} cannot change {unread[0]} as it learns", path=unread[0])
             self._emit(EventKind.STATE, "set", None, tags={"set": dict(change.options)})
         for load in change.loads:
             if (told := load(self.learner)) is not None:
@@ -353,6 +383,14 @@ class Training(Trainer):
     def _begin(self, phase: Phase) -> None:
         for hear in self._observers.before:
             hear(phase, self.step)
+
+    def _heed(self) -> None:
+        """Do what callbacks have asked for: report metrics, and end after the next evaluation."""
+        for name, asked in self._observers.requests() if self._observers.named else ():
+            for key, value in asked.metrics:
+                self._emit(EventKind.METRIC, key, value)
+            if asked.stop is not None and self._called_off is None:
+                self._called_off = f"{name} ended it at step {self.step:,}: {asked.stop}"
 
     def _weights(self) -> StateTree:
         return behaviour_state(self.learner)
@@ -384,6 +422,8 @@ class Training(Trainer):
         failed = verdict is not None and not verdict.passed
         self._failures = self._failures + 1 if failed else 0
         self._ending = None if verdict is None else self._ended_by(verdict)
+        if self._ending is None and self._called_off is not None:
+            self._ending = self._outcome("callback", self._called_off)
 
     def _ended_by(self, verdict: Verdict) -> Outcome | None:
         gates, step = self._spec.gates, self.step
@@ -412,6 +452,9 @@ class Training(Trainer):
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
             self._recorder.mark_inexact(why, step=self.step)
+        for name in self._observers.forgetful() if self._observers.named else ():
+            why = f"the observer {name} remembers something, and has no state() and load_state()"
+            self._recorder.mark_inexact(why, step=self.step)
         self._recorder.save(snapshot, report)
         self._saved_at = self.step
         for hear in self._observers.saved:
@@ -431,9 +474,14 @@ class Training(Trainer):
         return Outcome(reason, self.clock, detail)
 
 
+def chart_of(metric: str) -> str:
+    """The curve of a metric of training episodes."""
+    return f"charts/{SUCCESS}" if metric == SUCCESS else f"info/{metric}"
+
+
 class _Reports:
-    """Metrics of updates that have not been reported yet: of losses the mean is reported, of what
-    is charted (rates and schedules) the last."""
+    """Metrics of updates and episodes that have not been reported yet: of losses and episodes the
+    mean is reported, of what is charted (rates and schedules) the last."""
 
     def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
         self._sums = {key: (total, count) for key, (total, count) in (sums or {}).items()}
@@ -451,6 +499,12 @@ class _Reports:
             total, count = self._sums.get(key, (0.0, 0))
             charted = key.startswith("charts/")
             self._sums[key] = (value, 1) if charted else (total + value, count + 1)
+
+    def count(self, metrics: Mapping[str, float]) -> None:
+        """Count the metrics of an episode, of which the mean is reported."""
+        for key, value in metrics.items():
+            total, count = self._sums.get(key, (0.0, 0))
+            self._sums[key] = (total + value, count + 1)
 
     def drain(self) -> dict[str, float]:
         """The metrics to report, none if nothing was learned; and begin anew."""

@@ -4,7 +4,7 @@ What is taken and what does not fit is worked out first, so that a misfit change
 have the names that checkpoints give them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,13 @@ from rl_orch.errors import BadInput
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.learner import Learner
 from rl_orch.rl.learn.off_policy import ReplayLearner
-from rl_orch.rl.policies.policy import TENSOR_PREFIX, load_module, module_state
+from rl_orch.rl.policies.policy import (
+    SPOILED,
+    TENSOR_PREFIX,
+    load_module,
+    module_state,
+    not_finite,
+)
 from rl_orch.rl.snapshot import parts_of
 from rl_orch.spec.checks import value_at
 from rl_orch.spec.model import Spec
@@ -25,6 +31,7 @@ BESIDE_POLICY = ("learner/", "rewards/")
 OWN = "rewards/sums"
 """Of the episodes that are under way, which are never another training's."""
 
+PARTIAL = "start.partial=true takes what fits and says what."
 MOST_SHOWN = 8
 """Misfits that one sentence names."""
 
@@ -59,21 +66,20 @@ class WarmStartFit:
     misfits: list[str] = field(default_factory=list)
     replay: StateTree | None = None
 
-    def refuse(self, start: WarmStart) -> None:
-        """Raise if something does not fit, or nothing at all does."""
+    def refuse(self, start: WarmStart, hint: str = PARTIAL) -> None:
+        """Raise if something does not fit, or nothing at all does; the hint is for the first."""
         if not self.misfits or (start.partial and self.taken):
             return
-        more = len(self.misfits) - MOST_SHOWN
-        shown = [*self.misfits[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
         raise BadInput(
-            f"the source, a policy of {start.spec.env.id}, does not fit: {'; '.join(shown)}",
+            f"the source, a policy of {start.spec.env.id}, does not fit: {_shown(self.misfits)}",
             path="start.from",
-            hint="start.partial=true takes what fits and says what." if self.taken else None,
+            hint=hint if self.taken else None,
         )
 
 
 def fit(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
-    """What the learner can take over of a snapshot; nothing changes."""
+    """What the learner can take over of a snapshot; nothing changes. Numbers that are not finite
+    are a BadInput whatever is allowed."""
     theirs, fitted = start.snapshot.tensors, WarmStartFit()
     own = _policy(learner).tensors | learner.state().tensors
     _compare(
@@ -100,6 +106,12 @@ def fit(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
             fitted.replay = buffer | StateTree({}, {"rng": learner.replay.state().document["rng"]})
         if fitted.replay is None:
             fitted.kept.append("replay")
+    if names := not_finite(fitted.taken):
+        raise BadInput(
+            f"the source cannot be trained on: {SPOILED}: {_shown(names, ', ')}",
+            path="start.from",
+            hint="Name an earlier checkpoint of it, or another one.",
+        )
     return fitted
 
 
@@ -147,6 +159,11 @@ def _agree(fitted: WarmStartFit, start: WarmStart, spec: Spec, part: str) -> boo
     for path, (here, there) in differing.items():
         fitted.misfits.append(f"{part}: {path} is {here!r} here and {there!r} in the source")
     return not differing
+
+
+def _shown(parts: Sequence[str], between: str = "; ") -> str:
+    more = len(parts) - MOST_SHOWN
+    return between.join([*parts[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _form(tensor: NDArray[Any] | None) -> str:

@@ -6,8 +6,9 @@ like every other.
 
 from collections.abc import Sequence
 
-from rl_orch.errors import SpecInvalid
+from rl_orch.errors import SpecInvalid, Warn, unheard
 from rl_orch.io.processes.task_worker import TaskEnded
+from rl_orch.records.tasks import CheckAnswer
 from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.runners.spec_check import check_task, checked, checker, deadly
 from rl_orch.spec.model import Spec
@@ -23,15 +24,17 @@ class ExternalRunner(ProcessRunner):
     traits = BUILT_IN["external"]
     trainer = "train external"
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """See whether the programs are there, and whether a policy could act where it will."""
-        problems = program.problems(spec)
-        if not problems and spec.runner.policy:
+        answer = CheckAnswer(problems=tuple(program.problems(spec)))
+        if not answer.problems and spec.runner.policy:
             task, doing = check_task(spec, module_path), f"making {spec.env.id}"
             try:
-                problems = list(checked(checker(CHECK), task, doing=doing).problems)
+                answer = checked(checker(CHECK), task, doing=doing)
             except TaskEnded as error:
-                problems = list(deadly(spec.env.id, error).problems)
-        if problems:
-            raise SpecInvalid(problems)
+                answer = deadly(spec.env.id, error)
+        if answer.problems:
+            raise SpecInvalid(answer.problems)
+        for warning in answer.warnings:
+            warn(warning)
         return spec

@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 
 from rl_orch.core.ports import Exit, Task
-from rl_orch.errors import SpecInvalid
+from rl_orch.errors import SpecInvalid, Warn, unheard
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.engine import resolve_auto
-from rl_orch.rl.envs.describe import describe, problems, try_out
+from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.envs.trial import try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
@@ -27,13 +28,18 @@ class InlineRunner:
     def __init__(self) -> None:
         self._exits: list[Exit] = []
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Make the environment here and look at it."""
         with _undisturbed():
             env = describe(spec)
-            found = problems(spec, env) or try_out(spec) or warm_start.problems(spec)
+            found = problems(spec, env)
+            trial = None if found else try_out(spec)
+            found += [] if trial is None else trial.problems
+            found += [] if found else warm_start.problems(spec)
         if found:
             raise SpecInvalid(found)
+        for warning in [] if trial is None else trial.warnings:
+            warn(warning)
         return resolve_auto(spec, env.leaves, env.action.kind)
 
     def start(self, directory: Path, task: Task) -> str:

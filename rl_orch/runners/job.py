@@ -18,7 +18,8 @@ MOST_BYTES = 8 << 20
 
 def job(task: JobTask, tell: Tell) -> JobDone:
     """What came of a job."""
-    here = plugins.part("orchestrator").connect(task.home, database=task.database)
+    connect = plugins.part("orchestrator").connect
+    here = connect(task.home, database=task.database, confined=True)
     at = Workplace(here, tell, Path(task.folder), task.who)
     answer = carry_out(at, JOBS[task.kind].model_validate(task.arguments))
     if len(answer.model_dump_json()) > MOST_BYTES:

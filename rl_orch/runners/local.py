@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Task
-from rl_orch.errors import Problem, SpecInvalid
+from rl_orch.errors import Problem, SpecInvalid, Warn, unheard
 from rl_orch.io.files import regular
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import program_variables
@@ -90,12 +90,14 @@ class LocalRunner(ProcessRunner):
             )
         return None if standby is None else self._watched(standby.pid, standby.child)
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
         answer = self._checked(spec, module_path, self.standbys.acquire_check())
         problems = [*answer.problems, *self._device_problems(spec.resources.device)]
         if problems:
             raise SpecInvalid(problems)
+        for warning in answer.warnings:
+            warn(warning)
         return assign(spec, answer.settled)
 
     def _checked(

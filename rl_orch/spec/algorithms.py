@@ -14,6 +14,9 @@ class Traits:
     must have bounds; `learns_entropy`, whether `train.ent_coef` may be `auto`; `overlaps`, whether
     it heeds the `log_probs` of a batch, and so can learn from what an older policy has collected;
     `clock`, what its budget counts: `env_steps`, or `updates`, which its learners then have.
+
+    `reads` names the options of `train`, `buffer` and `agent.network` that it reads besides those
+    that every algorithm does; live ones may be set under learners that can `reconfigure`.
     """
 
     off_policy: bool
@@ -24,14 +27,13 @@ class Traits:
     learns_entropy: bool = False
     overlaps: bool = False
     clock: Literal["env_steps", "updates"] = "env_steps"
+    reads: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn(Traits):
-    """An algorithm of this package. `reads` names the options of `train`, `buffer` and
-    `agent.network` that it reads besides those that every algorithm does."""
+    """An algorithm of this package."""
 
-    reads: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -40,7 +42,7 @@ ANY_ACTIONS = ("Discrete", "Box", "MultiDiscrete", "MultiBinary")
 _GRADIENTS = frozenset(
     f"train.{name}"
     for name in (
-        *("lr", "lr_schedule", "optimizer", "adam_eps", "max_grad_norm", "gamma"),
+        *("lr", "lr_schedule", "optimizer", "adam_eps", "adam_beta1", "max_grad_norm", "gamma"),
         *("normalize_reward", "clip_reward", "engine", "precision", "compile"),
     )
 )
@@ -52,7 +54,7 @@ _ADVANTAGES = _GRADIENTS | {
 _REPLAYED = _GRADIENTS | {
     *("train.batch_size", "train.learning_starts", "train.gradient_steps", "train.tau"),
     *("buffer.size", "buffer.n_step", "buffer.prioritized", "buffer.alpha", "buffer.beta"),
-    *("buffer.memory_share", "agent.network.ortho_init"),
+    *("buffer.her_strategy", "buffer.her_k", "buffer.memory_share", "agent.network.ortho_init"),
 }
 _EPSILON = {
     *("train.exploration_initial_eps", "train.exploration_final_eps"),
@@ -60,6 +62,11 @@ _EPSILON = {
 }
 _TARGETS = {"train.target_update_interval", "train.double_q", "agent.network.dueling"}
 _Q_VALUES = _REPLAYED | _EPSILON | _TARGETS
+_CRITICS = _REPLAYED | {"agent.network.critic_hidden_sizes"}
+_SOFT = _CRITICS | {
+    *("train.ent_coef", "train.target_entropy", "train.use_sde", "train.sde_sample_freq"),
+    "agent.network.log_std_init",
+}
 
 _SINGLE = {
     "env.num_envs": 1,
@@ -80,6 +87,7 @@ _CONTINUOUS = _SINGLE | {
     "agent.network.activation": "relu",
     "agent.network.hidden_sizes": [256, 256],
 }
+_SOFT_DEFAULTS = _CONTINUOUS | {"train.ent_coef": "auto", "agent.network.log_std_init": -3.0}
 
 PPO = BuiltIn(
     off_policy=False,
@@ -134,18 +142,40 @@ SAC = BuiltIn(
     actions=("Box",),
     bounded_actions=True,
     learns_entropy=True,
-    reads=_REPLAYED
+    reads=_SOFT,
+    defaults=_SOFT_DEFAULTS,
+)
+TQC = BuiltIn(
+    off_policy=True,
+    actions=("Box",),
+    bounded_actions=True,
+    learns_entropy=True,
+    reads=_SOFT
     | {
-        *("train.ent_coef", "train.target_entropy", "train.use_sde", "train.sde_sample_freq"),
-        "agent.network.log_std_init",
+        *("train.n_quantiles", "train.top_quantiles_to_drop_per_net"),
+        "agent.network.n_critics",
     },
-    defaults=_CONTINUOUS | {"train.ent_coef": "auto", "agent.network.log_std_init": -3.0},
+    defaults=_SOFT_DEFAULTS | {"train.n_quantiles": 25},
+)
+CROSSQ = BuiltIn(
+    off_policy=True,
+    actions=("Box",),
+    bounded_actions=True,
+    learns_entropy=True,
+    reads=(_SOFT | {"train.policy_delay"}) - {"train.tau"},
+    defaults=_SOFT_DEFAULTS
+    | {
+        "train.lr": 1e-3,
+        "train.adam_beta1": 0.5,
+        "train.policy_delay": 3,
+        "agent.network.critic_hidden_sizes": [1024, 1024],
+    },
 )
 TD3 = BuiltIn(
     off_policy=True,
     actions=("Box",),
     bounded_actions=True,
-    reads=_REPLAYED
+    reads=_CRITICS
     | {
         *("train.policy_delay", "train.target_policy_noise", "train.target_noise_clip"),
         "train.action_noise",
@@ -160,5 +190,7 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "qrdqn": QRDQN,
     "sac": SAC,
     "td3": TD3,
+    "tqc": TQC,
+    "crossq": CROSSQ,
 }
 """The algorithms of this package, by name."""

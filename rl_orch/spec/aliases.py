@@ -4,6 +4,8 @@ A path is written in snake_case here; `canonical` also takes camelCase, as nix u
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 GROUPS = {"policy": "agent", "ckpt": "checkpoint"}
 """Other names for whole groups."""
@@ -15,18 +17,44 @@ ALIASES = {
     "seed": "env.seed",
     "env.env_id": "env.id",
     "env.n_envs": "env.num_envs",
+    "env.info_keywords": "env.info_metrics",
     "agent.algo": "agent.algorithm",
     "agent.net_arch": "agent.network.hidden_sizes",
     "train.learning_rate": "train.lr",
     "train.n_epochs": "train.update_epochs",
+    "train.callbacks": "train.observers",
     "rollout.n_steps": "rollout.steps",
     "train.train_freq": "rollout.steps",
     "train.buffer_size": "buffer.size",
+    "buffer.goal_selection_strategy": "buffer.her_strategy",
+    "buffer.n_sampled_goal": "buffer.her_k",
     "registry.min_reward": "gates.min_return",
     "registry.min_episodes": "gates.min_episodes",
     "store.checkpoint_freq": "checkpoint.every",
 }
 """Other names for single options."""
+
+SHORT = ("train", *ALIASES)
+"""Groups whose options, and other names of options, are flags without their group, too: most of
+them are the words that Stable-Baselines3 has."""
+
+FLAGS = {
+    "train.total_timesteps": ("-n", "--n-timesteps"),
+    "eval.every": ("--eval-freq",),
+    "eval.episodes": ("--n-eval-episodes",),
+    "checkpoint.every": ("--save-freq",),
+    "start.from": ("--trained-agent",),
+    "resources.threads": ("--num-threads",),
+    "gates.min_return": ("--min-reward",),
+}
+"""Flags by the words of Stable-Baselines3 and of its zoo."""
+
+ALGORITHMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "maskableppo": ("ppo", {"agent.action_masks": True}),
+    "recurrentppo": ("ppo", {"feature.encoder": "lstm"}),
+    "ppolstm": ("ppo", {"feature.encoder": "lstm"}),
+}
+"""Algorithms that are options of another one, by their names in sb3-contrib and the Zoo."""
 
 FACTORS = ("train.epochs", "train.steps_per_epoch")
 PRODUCT = "train.total_timesteps"
@@ -52,6 +80,13 @@ def canonical(path: str) -> str:
         head, *rest = rest
     joined = ".".join([GROUPS.get(head, head), *rest])
     return ALIASES.get(joined, joined)
+
+
+def spelled_out(algorithm: Any) -> tuple[str, Mapping[str, Any]] | None:
+    """The algorithm and the options that one of `ALGORITHMS` stands for, however it is written."""
+    if not isinstance(algorithm, str):
+        return None
+    return ALGORITHMS.get(re.sub(r"[\s_-]", "", algorithm).lower())
 
 
 def snake(word: str) -> str:

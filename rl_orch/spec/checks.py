@@ -5,16 +5,26 @@ Whether an environment exists and suits the algorithm takes Gymnasium, and is as
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rl_orch.errors import OptionPending, Problem
 from rl_orch.spec.algorithms import BUILT_IN, Traits
 from rl_orch.spec.aliases import FACTORS
 from rl_orch.spec.engine import left_open
-from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, ENCODERS, LAST_SEED, RESERVED
+from rl_orch.spec.groups import (
+    ALIAS_FORM,
+    ALIAS_NAME,
+    BEST,
+    ENCODERS,
+    LAST,
+    LAST_SEED,
+    RESERVED,
+)
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
+from rl_orch.spec.part_traits import USUAL_COLLECTOR, collector_traits
 
 RECURRENT = ("gru", "lstm")
 """Encoders with a memory."""
@@ -29,6 +39,12 @@ ALWAYS_READ = frozenset(
     }
 )
 
+NORMALIZING = {
+    "NormalizeObservation": "obs.normalize=running",
+    "NormalizeReward": "train.normalize_reward=true",
+}
+"""Wrappers of Gymnasium's that learn from what they see → the option that does the same."""
+
 JUDGED_EPISODES = 10
 """The fewest episodes of the final evaluation that a gate may read."""
 
@@ -38,6 +54,7 @@ SETTLING = 5
 
 def problems(spec: Spec) -> Iterator[Problem]:
     """Every combination of options in the spec that cannot work."""
+    yield from _name(spec)
     yield from _last_seed(spec)
     traits = spec.runner.traits
     yield from _native(spec) if traits.trains_here else ()
@@ -47,6 +64,7 @@ def problems(spec: Spec) -> Iterator[Problem]:
         message = f"start.from is set, but runner {spec.runner.name!r} begins with its own weights"
         hint = "Leave it out; an external program can be handed a file by runner.env."
         yield Problem("start.from", spec.start.source, message, hint)
+    yield from _learning_wrappers(spec)
     yield from _bounds(spec, "obs.clip_range")
     yield from _bounds(spec, "train.clip_reward")
     yield from _episodes_to_judge(spec)
@@ -58,7 +76,22 @@ def problems(spec: Spec) -> Iterator[Problem]:
     yield from _own_word(spec)
 
 
-def findings(spec: Spec | None) -> dict[str, Any]:
+def _name(spec: Spec) -> Iterator[Problem]:
+    """Words by which nobody could ever name the run: they mean something else already."""
+    name = spec.name
+    if name is None:
+        return
+    means = {LAST: "the newest run", BEST: "the best validated model"}.get(name.lower())
+    if name.isascii() and name.isdigit():
+        means = "the model of that id"
+    elif name.lower().startswith(f"{BEST}@"):
+        means = "the best model of an environment"
+    if means is not None:
+        message = f"name is {name!r}, which means {means} wherever runs and models are named"
+        yield Problem("name", name, message, f"Take another name, such as {name}-run.")
+
+
+def findings(spec: Spec | None, warnings: Iterable[Problem] = ()) -> dict[str, Any]:
     """What a check says of a spec that has passed it, or of one that has not: None."""
     return {
         "ok": spec is not None,
@@ -66,6 +99,7 @@ def findings(spec: Spec | None) -> dict[str, Any]:
         "settled": {} if spec is None else left_open(spec),
         "pending": [] if spec is None else pending(spec),
         "seeds": [] if spec is None else [each.env.seed for each in spec.members or [spec]],
+        "warnings": [asdict(warning) for warning in warnings],
     }
 
 
@@ -103,6 +137,11 @@ def refuse_pending(spec: Spec) -> None:
         path=first.path,
         hint="Remove it to launch; `rlctl check` accepts it and lists what is pending.",
     )
+
+
+def is_learners(path: str) -> bool:
+    """Whether it is for the learner to read an option."""
+    return path.startswith(SELECTIVE) and path not in ALWAYS_READ
 
 
 def value_at(spec: Spec, path: str) -> Any:
@@ -153,6 +192,7 @@ def _inert(spec: Spec) -> list[str]:
         ),
         "train.sde_sample_freq": (spec.train.use_sde, "train.use_sde is off"),
         "buffer.alpha": (spec.buffer.prioritized, "buffer.prioritized is off"),
+        "buffer.her_k": (spec.buffer.her_strategy is not None, "buffer.her_strategy is not set"),
         "buffer.beta": (spec.buffer.prioritized, "buffer.prioritized is off"),
         **{
             f"start.{name}": (spec.start.source is not None, "start.from is not set")
@@ -188,16 +228,18 @@ def pairing(spec: Spec, traits: Traits) -> Iterator[Problem]:
         hint = f"Use {_those('masks')}, or leave it out."
         yield Problem("agent.action_masks", True, message, hint)
     if spec.train.ent_coef == "auto" and not traits.learns_entropy:
-        message = f"train.ent_coef is 'auto', but {name} does not learn it; sac does"
+        able = _those("learns_entropy")
+        message = f"train.ent_coef is 'auto', but {name} does not learn it; {able} does"
         yield Problem("train.ent_coef", "auto", message, "Set a number ≥ 0.")
     collector, overlap = spec.rollout.collector, spec.rollout.overlap
-    if (overlap or collector == "overlapped") and not traits.overlaps:
+    ahead = collector_traits(collector).overlaps
+    if (overlap or ahead) and not traits.overlaps:
         path, value = ("rollout.overlap", True) if overlap else ("rollout.collector", collector)
         message = (
             f"{path} is {_word(value)}, but {name} cannot correct for an older policy's actions"
         )
         yield Problem(path, value, message, "Use ppo, or leave it out.")
-    if overlap and collector not in ("local", "overlapped"):
+    if overlap and not ahead and collector != USUAL_COLLECTOR:
         message = f"rollout.overlap is true, but rollout.collector is {collector!r}"
         yield Problem("rollout.overlap", True, message, "Leave one of them out.")
     if traits.off_policy:
@@ -215,6 +257,7 @@ def _native(spec: Spec) -> Iterator[Problem]:
     yield from _minibatches(spec)
     yield from _sequences(spec)
     yield from _entropy(spec)
+    yield from _quantiles(spec)
     if spec.agent.algorithm in BUILT_IN:
         yield from pairing(spec, BUILT_IN[spec.agent.algorithm])
 
@@ -298,6 +341,17 @@ def _entropy(spec: Spec) -> Iterator[Problem]:
         yield Problem("train.ent_coef", weight, message)
 
 
+def _quantiles(spec: Spec) -> Iterator[Problem]:
+    """Of the quantiles of TQC's critics some have to be left as targets."""
+    dropped, count = spec.train.top_quantiles_to_drop_per_net, spec.train.n_quantiles
+    if spec.agent.algorithm == "tqc" and dropped >= count:
+        message = (
+            f"train.top_quantiles_to_drop_per_net is {dropped}; must be below train.n_quantiles = "
+            f"{count}"
+        )
+        yield Problem("train.top_quantiles_to_drop_per_net", dropped, message)
+
+
 def _replay(spec: Spec) -> Iterator[Problem]:
     """Problems with learning from a buffer."""
     size = spec.buffer.size
@@ -317,6 +371,8 @@ def _replay(spec: Spec) -> Iterator[Problem]:
             f"copies need for windows of {window} rows (buffer.n_step and obs.stack_frames)"
         )
         yield Problem("buffer.size", size, message)
+    if spec.buffer.her_strategy is not None:
+        yield from _hindsight(spec)
     starts, total = spec.train.learning_starts, spec.train.total_timesteps
     if starts >= total:
         message = (
@@ -327,9 +383,30 @@ def _replay(spec: Spec) -> Iterator[Problem]:
         yield Problem("train.learning_starts", starts, message, hint)
 
 
+def _hindsight(spec: Spec) -> Iterator[Problem]:
+    """Another goal changes the rewards of a step alone, and what one frame shows."""
+    plain = {"buffer.n_step": 1, "obs.stack_frames": None}
+    for path, allowed in plain.items():
+        if (value := value_at(spec, path)) != allowed:
+            message = f"{path} is {value}, but buffer.her_strategy gives single steps other goals"
+            yield Problem(path, value, message, "Leave one of them out.")
+
+
 def _divisors(number: int) -> list[int]:
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return small + [number // d for d in small]
+
+
+def _learning_wrappers(spec: Spec) -> Iterator[Problem]:
+    """Wrappers whose statistics would be those of each copy alone, and unknown to evaluations."""
+    for chosen in spec.env.chosen_wrappers:
+        if chosen.name in NORMALIZING:
+            message = (
+                f"env.wrappers has {chosen.name!r}, which keeps statistics of one copy; "
+                "evaluations and exports would have others"
+            )
+            hint = f"Use {NORMALIZING[chosen.name]}, which the policy keeps."
+            yield Problem("env.wrappers", list(spec.env.wrappers), message, hint)
 
 
 def _bounds(spec: Spec, path: str) -> Iterator[Problem]:
@@ -345,7 +422,8 @@ def _rules_of_reports(spec: Spec) -> bool:
     What such rules are is said by `gate.rules_of_reports`, which is not known here.
     """
     gates = spec.gates
-    return any(rule is not None for rule in (gates.min_return, gates.min_episodes, gates.max_std))
+    numbers = (gates.min_return, gates.min_episodes, gates.max_std, gates.min_success_rate)
+    return any(rule is not None for rule in numbers) or bool(gates.metrics)
 
 
 def _rules_of_returns(spec: Spec) -> bool:

@@ -11,7 +11,10 @@ from typing import Any
 from rl_orch.spec.model import Spec
 from rl_orch.spec.overrides import parse_override
 
-FREE_TEXT = ("name", "tags", "parent", "resources.device", "schedule.queue", "schedule.after")
+FREE_TEXT = (
+    *("name", "tags", "parent", "resources.device", "schedule.queue", "schedule.after"),
+    "start.from",
+)
 """Options that nobody imports anything for."""
 
 PROGRAM = frozenset(f"runner.{word}" for word in ("name", "command", "policy", "cwd", "env"))

@@ -16,6 +16,7 @@ def why_not(spec: Spec) -> str | None:
     as far as the spec tells."""
     reasons = {
         f"agent.algorithm is {spec.agent.algorithm!r}": spec.agent.algorithm not in BUILT_IN,
+        "crossq's layers normalise their batches": spec.agent.algorithm == "crossq",
         f"resources.device is {spec.resources.device!r}": spec.resources.device
         not in ("cpu", "auto"),
         f"agent.network.activation is {spec.agent.network.activation!r}, not tanh or relu": (
@@ -29,7 +30,7 @@ def why_not(spec: Spec) -> str | None:
         "agent.network.dueling is true": (
             spec.agent.algorithm in ("dqn", "qrdqn") and spec.agent.network.dueling
         ),
-        "train.use_sde is true": spec.agent.algorithm == "sac" and spec.train.use_sde,
+        "train.use_sde is true": spec.agent.algorithm in ("sac", "tqc") and spec.train.use_sde,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -38,6 +39,8 @@ def too_wide(spec: Spec) -> bool:
     """Whether layers are so wide, and threads so many, that torch is the better choice, which can
     share out each product."""
     threads, sizes = spec.resources.threads, spec.agent.network.hidden_sizes
+    if "agent.network.critic_hidden_sizes" in BUILT_IN[spec.agent.algorithm].reads:
+        sizes = spec.agent.network.critic_hidden_sizes or sizes
     return threads > 1 and max(sizes, default=0) > WIDEST
 
 

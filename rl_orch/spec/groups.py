@@ -19,8 +19,11 @@ from pydantic import (
 
 from rl_orch import plugins
 from rl_orch.spec.algorithms import BUILT_IN
+from rl_orch.spec.part_traits import COLLECTORS, ENGINES, USUAL_COLLECTOR
 from rl_orch.spec.spelling import (
     auto,
+    entries,
+    limits,
     lower,
     number,
     pair,
@@ -31,6 +34,7 @@ from rl_orch.spec.spelling import (
     whole,
     words,
 )
+from rl_orch.spec.wrappers import FORM, WrapperChoice, choice, wrapper
 
 Whole = Annotated[int, BeforeValidator(whole)]
 Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
@@ -43,8 +47,9 @@ Text = Annotated[str, StringConstraints(max_length=10_000, pattern=r"^[^\x00]*$"
 Alias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,99}$")]
 """A name that the registry gives to one model of an environment, such as `production`."""
 ALIAS_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-RESERVED = ("best", "last")
-"""Words that mean something else where models are named."""
+BEST, LAST = "best", "last"
+RESERVED = (BEST, LAST)
+"""Words that mean something else where runs and models are named."""
 ALIAS_FORM = (
     "must be a lower-case letter, then at most 63 of a-z 0-9 . _ -, and not "
     f"{' or '.join(RESERVED)}"
@@ -70,12 +75,6 @@ STEPS = 10**13
 ENCODERS = ("auto", "mlp", "cnn", "impala", "transformer", "gru", "lstm")
 """Encoders that come with this package; `auto` follows the observations."""
 
-COLLECTORS = ("local", "overlapped")
-"""Collectors that come with this package."""
-
-ENGINES = ("auto", "kernels", "torch")
-"""Engines that come with this package; `auto` is one of the others."""
-
 NumberOrAuto = Annotated[
     Annotated[float, Field(allow_inf_nan=False)] | Literal["auto"], BeforeValidator(auto)
 ]
@@ -92,18 +91,18 @@ def _encoder(name: str) -> str:
 
 
 def _collector(name: str) -> str:
-    return _installed("collectors", name, COLLECTORS)
+    return _installed("collectors", name, tuple(COLLECTORS))
 
 
 def _engine(name: str) -> str:
-    return _installed("engines", name, ENGINES)
+    return _installed("engines", name, tuple(ENGINES))
 
 
 def _installed(kind: str, name: str, built_in: Iterable[str]) -> str:
-    """The name of one of ours, in any case, or of a plugin; nothing else will do."""
+    """The name of one of ours, in any case, or of a plugin, or `module:Class`; nothing else."""
     if lower(name) in built_in:
         return str(lower(name))
-    if name not in plugins.names(kind):
+    if name not in plugins.names(kind) and not plugins.is_importable(name):
         raise ValueError(f"no {kind} of that name")
     return name
 
@@ -174,6 +173,28 @@ class EnvGroup(OptionGroup):
         le=STEPS,
     )
     kwargs: PlainMap = option({}, "Keyword arguments for the environment's constructor.")
+    wrappers: Annotated[
+        tuple[Annotated[Word | PlainMap, BeforeValidator(wrapper)], ...], BeforeValidator(entries)
+    ] = option(
+        (),
+        "Wrappers around each copy, the innermost first: Gymnasium's by class name, others as "
+        "`module:Class`, or maps of `name` and arguments.",
+        allowed=FORM,
+        max_length=100,
+    )
+
+    info_metrics: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
+        (),
+        "Keys of `info` whose last value in each episode is a metric, besides success "
+        "(`is_success`) and reward terms (`reward_…`), which always are.",
+        allowed="a list of up to 100 keys of info",
+        max_length=100,
+    )
+
+    @property
+    def chosen_wrappers(self) -> tuple[WrapperChoice, ...]:
+        """The wrappers, each with its arguments."""
+        return tuple(map(choice, self.wrappers))
 
 
 class ObsGroup(OptionGroup):
@@ -224,6 +245,14 @@ class NetworkGroup(OptionGroup):
     log_std_init: Number = option(
         0.0, "Initial log standard deviation of Gaussian actions.", ge=-20, le=4
     )
+    critic_hidden_sizes: tuple[Annotated[Whole, Field(ge=1, le=16384)], ...] | None = option(
+        None,
+        "Width of each hidden layer of critics that judge continuous actions; null is "
+        "hidden_sizes.",
+        allowed="a list of up to 32 whole numbers in [1, 16384], e.g. [256, 256]",
+        max_length=32,
+    )
+    n_critics: Whole = option(2, "TQC's critics.", ge=1, le=100)
     dueling: Switch = option(False, "Q-values as state value plus advantages (dueling network).")
 
 
@@ -271,6 +300,7 @@ class TrainGroup(OptionGroup):
         "adam", "How gradients become steps."
     )
     adam_eps: Number = option(1e-5, "The optimiser's epsilon.", gt=0)
+    adam_beta1: Number = option(0.9, "Decay of Adam's first moment.", ge=0, lt=1)
     max_grad_norm: Number | None = option(
         0.5, "Gradients are scaled down to this norm; null leaves them.", gt=0
     )
@@ -294,7 +324,7 @@ class TrainGroup(OptionGroup):
     normalize_advantage: Switch = option(True, "Standardise advantages in each minibatch.")
     ent_coef: NumberOrAuto = live(
         0.0,
-        "Weight of the entropy bonus; SAC's temperature, which `auto` learns.",
+        "Weight of the entropy bonus; the temperature of SAC, TQC and CrossQ, which `auto` learns.",
         type="number ≥ 0 or auto",
         allowed="a finite number ≥ 0, or auto",
     )
@@ -321,7 +351,12 @@ class TrainGroup(OptionGroup):
         10_000, "Environment steps between updates of DQN's target network.", ge=1, le=STEPS
     )
     double_q: Switch = option(False, "Choose the next action by the online network (double DQN).")
-    n_quantiles: Whole = option(200, "QR-DQN's quantiles of the return.", ge=1, le=10_000)
+    n_quantiles: Whole = option(
+        200, "Quantiles of the return that QR-DQN, or each critic of TQC, learns.", ge=1, le=10_000
+    )
+    top_quantiles_to_drop_per_net: Whole = option(
+        2, "Highest quantiles that TQC's target leaves out, for each critic.", ge=0, le=10_000
+    )
     exploration_initial_eps: Number = option(
         1.0, "Share of random actions at the beginning.", ge=0, le=1
     )
@@ -330,7 +365,9 @@ class TrainGroup(OptionGroup):
         0.1, "Part of the run over which the share of random actions falls.", ge=0, le=1
     )
     exploration_schedule: Schedule = option("linear", "How the share of random actions falls.")
-    policy_delay: Whole = option(2, "Critic updates for each policy update of TD3.", ge=1, le=1000)
+    policy_delay: Whole = option(
+        2, "Critic updates for each policy update of TD3 and CrossQ.", ge=1, le=1000
+    )
     target_policy_noise: Number = option(
         0.2, "Deviation of the noise on TD3's target actions, which are in [-1, 1].", ge=0, le=10
     )
@@ -340,7 +377,7 @@ class TrainGroup(OptionGroup):
     )
     target_entropy: NumberOrAuto = option(
         "auto",
-        "Entropy that SAC's temperature aims at; `auto` is minus the number of action components.",
+        "Entropy that the temperature aims at; `auto` is minus the number of action components.",
         type="number or auto",
         allowed="a finite number, or auto",
     )
@@ -359,7 +396,7 @@ class TrainGroup(OptionGroup):
         "where they can. Or a plugin.",
         type="name",
         allowed=f"one of {', '.join(ENGINES)}, or the name of an installed engine plugin",
-        choices=ENGINES,
+        choices=tuple(ENGINES),
     )
     precision: Annotated[Literal["float32", "bfloat16"], BeforeValidator(lower)] = option(
         "float32", "Number format of the networks' passes; bfloat16 pays on hardware that has it."
@@ -372,7 +409,7 @@ class TrainGroup(OptionGroup):
     )
     observers: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
         (),
-        "Plugins that hear what the training does (`rl_orch.observers`), in this order.",
+        "Callbacks: plugins (`rl_orch.observers`) that hear what the training does, in this order.",
         allowed="a list of up to 100 names of installed observer plugins",
         max_length=100,
     )
@@ -391,12 +428,12 @@ class RolloutGroup(OptionGroup):
         "update.",
     )
     collector: Annotated[Word, AfterValidator(_collector)] = option(
-        "local",
+        USUAL_COLLECTOR,
         "What steps the environment copies: `local`, in this process; `overlapped`, as "
         "`rollout.overlap`; or a plugin.",
         type="name",
         allowed=f"one of {', '.join(COLLECTORS)}, or the name of an installed collector plugin",
-        choices=COLLECTORS,
+        choices=tuple(COLLECTORS),
     )
 
 
@@ -413,6 +450,18 @@ class BufferGroup(OptionGroup):
     alpha: Number = option(0.6, "How strongly priorities count; 0 is not at all.", ge=0, le=1)
     beta: Number = option(
         0.4, "Correction for the priorities at the beginning; it rises to 1.", ge=0, le=1
+    )
+    her_strategy: Annotated[
+        Literal["future", "final", "episode"] | None, BeforeValidator(lower)
+    ] = option(
+        None,
+        "Hindsight experience replay: draw transitions as if what a later step of the episode "
+        "reached (`future`), any (`episode`) or the last (`final`) had been the goal; null does "
+        "not.",
+        flag="--her",
+    )
+    her_k: Number = option(
+        4.0, "Transitions with another goal for each one with its own.", gt=0, le=1000
     )
     memory_share: Number = option(
         0.5, "Share of the memory above which the buffer is mapped to a file.", gt=0, le=1
@@ -441,6 +490,13 @@ class EvalGroup(OptionGroup):
         ge=0,
         le=LAST_SEED,
     )
+    max_episode_steps: Whole | None = option(
+        None,
+        "Cut evaluation episodes after so many steps; null cuts them after 10,000 where the "
+        "environment has no limit of its own.",
+        ge=1,
+        le=STEPS,
+    )
     metrics: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
         (),
         "Plugins of kind `metrics` that the final evaluation asks about each episode.",
@@ -459,7 +515,7 @@ class GatesGroup(OptionGroup):
     min_return: Number | None = live(
         None,
         "Least return that the lower bound of the 95 % interval must reach.",
-        flag="--min-reward",
+        flag="--min-return",
         env="RL_REGISTRY_MIN_REWARD",
     )
     min_episodes: Whole | None = live(
@@ -479,6 +535,21 @@ class GatesGroup(OptionGroup):
         None,
         "Largest deviation of returns for means not above zero; for all, if `stability` is off.",
         ge=0,
+    )
+    min_success_rate: Number | None = live(
+        None,
+        "Least success rate (`info['is_success']`) that the lower bound of the 95 % interval must "
+        "reach.",
+        ge=0,
+        le=1,
+    )
+    metrics: Annotated[dict[str, Text], BeforeValidator(limits)] = live(
+        {},
+        "What the bound of each metric of the evaluation must reach, by name: `>= 3` is read on "
+        "the lower bound, `<= 0.5` on the upper one.",
+        type="map of limits",
+        allowed="a map of names of metrics to limits such as '>= 3' or '<= 0.5'; a number is a "
+        "least one",
     )
     converged: Switch = live(
         False, "Ask that returns no longer clearly rise or fall in the last third of training."

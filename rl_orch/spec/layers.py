@@ -16,11 +16,26 @@ from rl_orch.spec.options import Option, is_group, names_in, table
 from rl_orch.spec.overrides import RESET, parse_override
 
 
+@dataclass(frozen=True, slots=True)
+class MapEntry:
+    """One entry of an option that is a map: `env.kwargs.gravity`."""
+
+    path: str
+    keys: tuple[str, ...]
+    given: Given
+
+    def added_to(self, before: Any) -> Given:
+        """The map with the entry, or without it where its default is meant."""
+        return Given(_with_entry(before, self.keys, self.given.value), self.given.source)
+
+
 @dataclass(slots=True)
 class SpecLayer:
-    """Values by canonical path, problems with the rest, and the paths that wrong names resemble."""
+    """Values by canonical path, entries of maps, problems with the rest, and the paths that wrong
+    names resemble."""
 
     values: dict[str, Given] = field(default_factory=dict)
+    entries: list[MapEntry] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     meant: set[str] = field(default_factory=set)
 
@@ -76,6 +91,8 @@ def from_overrides(overrides: Sequence[str]) -> SpecLayer:
         value = override.text if literal and override.text is not None else override.value
         _flatten({override.path: value}, "", single)
         layer.values |= single.values
+        layer.entries = [each for each in layer.entries if each.path not in single.values]
+        layer.entries += single.entries
         layer.problems += single.problems
         layer.meant |= single.meant
     return layer
@@ -87,6 +104,8 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
         path = canonical(typed)
         if path in table():
             layer.put(path, Given(value, typed))
+        elif (entry := _map_entry(typed, value)) is not None:
+            layer.entries.append(entry)
         elif path == ENABLE:
             if spelling.switch(value) is not True:
                 layer.problems.append(mistakes.not_enabled(typed, value))
@@ -104,12 +123,36 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
             layer.problems.append(mistakes.not_a_group(path, Given(value, typed)))
 
 
+def _map_entry(typed: str, value: Any) -> MapEntry | None:
+    """The entry of a map that a path names, beyond the path of the map itself."""
+    words = typed.split(".")
+    for length in range(1, len(words)):
+        option = table().get(canonical(".".join(words[:length])))
+        if option is not None and option.mapping:
+            return MapEntry(option.path, tuple(words[length:]), Given(value, typed))
+    return None
+
+
+def _with_entry(before: Any, keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    first, *rest = keys
+    whole = dict(before) if isinstance(before, Mapping) else {}
+    if rest:
+        whole[first] = _with_entry(whole.get(first), tuple(rest), value)
+    elif value is RESET:
+        whole.pop(first, None)
+    else:
+        whole[first] = value
+    return whole
+
+
 def _put_text(layer: SpecLayer, option: Option, text: str, source: str) -> None:
-    """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing, and a
-    word that stands alone is a list of one."""
+    """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing, a word
+    that stands alone is a list of one, and `a=1,b=2` is a map."""
     value: Any = text
     if option.nullable and text.strip().lower() in ("null", "none"):
         value = None
+    elif option.mapping and (given := spelling.pairs(text, of_text=option.of_text)) is not None:
+        value = given
     elif option.structured and (not option.listing or text.lstrip().startswith("[")):
         try:
             value = reader.parse_json(text, source=source)

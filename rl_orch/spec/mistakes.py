@@ -10,6 +10,8 @@ from rl_orch.errors import Problem
 from rl_orch.spec.aliases import ALIASES, GROUPS, VARIABLE_PREFIXES, canonical
 from rl_orch.spec.options import Option, is_group, names_in, table
 
+HINDSIGHT = ("her", "hindsight")
+
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
 
@@ -88,9 +90,9 @@ def stray_variables(variables: Mapping[str, str]) -> list[str]:
         ours = next((prefix for prefix in _variable_prefixes() if name.startswith(prefix)), None)
         if ours is not None:
             rests = [k.removeprefix(ours) for k in names if k.startswith(ours)]
-            rest = _closest(name.removeprefix(ours), rests)
+            rest = closest(name.removeprefix(ours), rests)
             advice = f"did you mean {ours}{rest}?" if rest else "`rlctl options` lists those in use"
-        elif name.startswith("RL_") and (near := _closest(name, names, cutoff=0.85)):
+        elif name.startswith("RL_") and (near := closest(name, names, cutoff=0.85)):
             advice = f"did you mean {near}?"
         else:
             continue
@@ -110,9 +112,22 @@ def show(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
+def closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like a word, or the one that a longer word begins with."""
+    by_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    near += [name for name in by_lower if len(name) > 2 and word.lower().startswith(name)]
+    return by_lower[near[0]] if near else None
+
+
 def _correction(option: Option, value: Any) -> str | None:
+    if option.path == "agent.algorithm" and isinstance(value, str) and value.lower() in HINDSIGHT:
+        return (
+            "HER is a way to draw from a replay buffer: use sac for Box actions or dqn for "
+            "Discrete ones, and buffer.her_strategy=future."
+        )
     if option.choices and isinstance(value, str):
-        near = _closest(value, option.choices)
+        near = closest(value, option.choices)
         return f"Did you mean {near}?" if near else None
     if option.textual and isinstance(value, bool | int | float):
         return "Put it in quotes to make it text."
@@ -130,22 +145,14 @@ def _nearest_name(group: str, name: str) -> str:
         return same[0]
     prefix = f"{group}." if group else ""
     inside = {path[len(prefix) :].split(".")[0] for path in paths if path.startswith(prefix)}
-    near = _closest(name, sorted(inside | (set() if group else set(GROUPS))))
+    near = closest(name, sorted(inside | (set() if group else set(GROUPS))))
     if near:
         return prefix + near
     if same:
         return same[0]
     leaves = {path.rpartition(".")[2]: path for path in reversed(paths)}
-    near = _closest(name, sorted(leaves), cutoff=0.8)
+    near = closest(name, sorted(leaves), cutoff=0.8)
     return leaves[near] if near else ""
-
-
-def _closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like a word, or the one that a longer word begins with."""
-    by_lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
-    near += [name for name in by_lower if len(name) > 2 and word.lower().startswith(name)]
-    return by_lower[near[0]] if near else None
 
 
 def _variable_prefixes() -> list[str]:

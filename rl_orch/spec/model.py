@@ -36,21 +36,24 @@ from rl_orch.spec.operations import (
     StoreGroup,
     TracesGroup,
 )
-from rl_orch.spec.spelling import whole
+from rl_orch.spec.spelling import untuned, whole
 from rl_orch.spec.start import StartGroup
 from rl_orch.spec.tags import ROLES, TAG_FORM, Role, TagMap
 
 NOT_LEARNED = (
-    *("name", "seeds", "tags", "parent", "role", "resources", "schedule", "infer"),
+    *("name", "seeds", "tags", "parent", "role", "tuned", "resources", "schedule", "infer"),
     *("store", "registry", "metrics", "traces", "logs"),
 )
 """Groups and options that do not change the learned policy."""
+
+UNTUNED = "none"
+"""The value of `tuned` where no tuned hyperparameters were taken."""
 
 ALIKE = ("native", "sync")
 """Values of `env.backend` that play the same episodes; `auto` becomes one of them."""
 
 ELSEWHERE = {
-    "env": {"seed"},
+    "env": {"seed", "info_metrics"},
     "agent": {"discrete", "policy_type"},
     "train": {"off_policy", "report_every", "engine", "observers"},
     "buffer": {"memory_share"},
@@ -93,6 +96,13 @@ class Spec(OptionGroup):
         f"What it is to its parent, such as {', '.join(ROLES)}.",
         allowed="a lower-case letter, then at most 39 of a-z 0-9 -",
     )
+    tuned: Annotated[Word, BeforeValidator(untuned)] = option(
+        "auto",
+        "Tuned hyperparameters below what is asked for: those of the algorithm in the environment, "
+        "those that are named, or none at `false`; a resolved spec names those that were taken.",
+        type="name",
+        allowed="auto, false, or the name of a tuned spec such as ppo-CartPole-v1",
+    )
     env: EnvGroup
     start: StartGroup = StartGroup()
     obs: ObsGroup = ObsGroup()
@@ -123,6 +133,12 @@ class Spec(OptionGroup):
     def algo(self) -> str:
         """What learns: the algorithm, or the runner where a program of its own does."""
         return self.agent.algorithm if self.runner.traits.trains_here else self.runner.name
+
+    @property
+    def algorithm_title(self) -> str:
+        """The algorithm as a headline says it: `PPO`, or `module:Class` as it is written."""
+        name = self.agent.algorithm
+        return name if ":" in name else name.upper()
 
     @property
     def cpus(self) -> int:

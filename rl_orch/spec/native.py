@@ -31,6 +31,8 @@ def why_not_native(spec: Spec) -> str | None:
         return f"env.id is {spec.env.id!r}, and it steps only {', '.join(NATIVE)}"
     if spec.env.kwargs:
         return f"env.kwargs is {spec.env.kwargs}, and it steps environments as they are registered"
+    if spec.env.wrappers:
+        return f"env.wrappers is {list(spec.env.wrappers)}, and it wraps no copies"
     if spec.obs.stack_frames is not None:
         return f"obs.stack_frames is {spec.obs.stack_frames}, and it stacks no frames"
     if spec.agent.action_masks:

@@ -81,6 +81,12 @@ class ScheduleGroup(OptionGroup):
     backoff_s: Number = option(
         1.0, "Seconds before the first retry; each further one waits twice as long.", ge=0, le=3600
     )
+    time_limit_s: Number | None = option(
+        None,
+        "Seconds after which an attempt is stopped, with a last checkpoint; it can be resumed.",
+        flag="--time-limit",
+        gt=0,
+    )
 
 
 class RunnerGroup(OptionGroup):

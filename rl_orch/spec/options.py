@@ -10,12 +10,12 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rl_orch.spec.aliases import ALIASES, FACTORS, GROUPS, PRODUCT, VARIABLE_PREFIXES
+from rl_orch.spec.aliases import ALIASES, FACTORS, FLAGS, GROUPS, PRODUCT, SHORT, VARIABLE_PREFIXES
 from rl_orch.spec.model import Spec
 
 KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
@@ -26,7 +26,12 @@ ALLOWED: dict[Any, str] = {
     bool: "true or false",
     str: "one line of printable text",
 }
-BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
+BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,16 @@ class Option:
         One that begins with a bracket is a list in JSON.
         """
         return self.type.startswith(LISTS[str])
+
+    @property
+    def mapping(self) -> bool:
+        """Whether the option is a map, whose entries may be given one by one."""
+        return self.type.startswith("map")
+
+    @property
+    def of_text(self) -> bool:
+        """Whether the option is a map whose values are all text."""
+        return self.type.startswith("map of text")
 
     def document(self) -> dict[str, Any]:
         """The option as `rlctl options --json` shows it."""
@@ -206,7 +221,9 @@ def _variables(path: str, given: object) -> tuple[str, ...]:
 def _flags(path: str, given: object) -> tuple[str, ...]:
     names = [str(given)] if given else []
     names += ["--" + p.replace(".", "-").replace("_", "-") for p in (path, *aliases_of(path))]
-    return tuple(dict.fromkeys(names))
+    short = [p for p in (path, *aliases_of(path)) if p in SHORT or p.split(".")[0] in SHORT[:1]]
+    names += ["--" + p.split(".")[-1].replace("_", "-") for p in short]
+    return tuple(dict.fromkeys([*names, *FLAGS.get(path, ())]))
 
 
 def _plain(value: Any) -> Any:
@@ -272,12 +289,15 @@ def _bounds(metadata: list[Any]) -> str:
     at_least = next((bound.ge for bound in metadata if isinstance(bound, Ge)), None)
     above = next((bound.gt for bound in metadata if isinstance(bound, Gt)), None)
     at_most = next((bound.le for bound in metadata if isinstance(bound, Le)), None)
+    below = next((bound.lt for bound in metadata if isinstance(bound, Lt)), None)
     low = above if at_least is None else at_least
+    high = below if at_most is None else at_most
     if low is None:
         return ""
-    if at_most is None:
+    if high is None:
         return f" {'>' if at_least is None else '≥'} {_amount(low)}"
-    return f" in {'(' if at_least is None else '['}{_amount(low)}, {_amount(at_most)}]"
+    opening, closing = "(" if at_least is None else "[", ")" if at_most is None else "]"
+    return f" in {opening}{_amount(low)}, {_amount(high)}{closing}"
 
 
 def _amount(number: Any) -> str:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.spec import checks, layers, mistakes
 from rl_orch.spec.algorithms import BUILT_IN
-from rl_orch.spec.aliases import FACTORS, PRODUCT
+from rl_orch.spec.aliases import FACTORS, PRODUCT, spelled_out
 from rl_orch.spec.layers import SpecLayer
 from rl_orch.spec.mistakes import Given
 from rl_orch.spec.model import Spec
@@ -29,14 +29,13 @@ def resolve(
     variables: Mapping[str, str] | None = None,
     flags: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
 ) -> Spec:
-    """The Spec that a document, variables, flags (path → text) and overrides add up to."""
-    sources = [
-        layers.from_document(document or {}),
-        layers.from_variables(variables or {}),
-        layers.from_flags(flags or {}),
-        layers.from_overrides(overrides),
-    ]
+    """The Spec that a document, variables, flags (path → text) and overrides add up to.
+
+    `base` is a document below them. What users ask for is resolved by `tuned.resolve_tuned`.
+    """
+    sources = _layers(base, document, variables, flags, overrides)
     merged = _merged(sources)
     mistakes = [problem for layer in sources for problem in layer.problems]
     mistakes += _lone_factor(merged)
@@ -50,21 +49,59 @@ def resolve(
 
 
 def outline(
+    document: Mapping[str, Any] | None = None,
     *,
     variables: Mapping[str, str] | None = None,
     flags: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
 ) -> Spec | None:
-    """The Spec that is typed without a file, whether or not its options go together; None if one
-    of them is wrong."""
+    """The Spec that is asked for, whether or not its options go together; None if one of them is
+    wrong."""
+    sources = _layers(None, document, variables, flags, overrides)
+    merged = _merged(sources)
+    if any(layer.problems for layer in sources):
+        return None
+    return _validated(_with_defaults(merged), set(), [])
+
+
+def given(path: str, document: Mapping[str, Any] | None = None, **typed: Any) -> Any:
+    """The value that is asked for an option; None where none is."""
+    found = _merged(_layers(None, document, **_TYPED | typed)).get(path)
+    return None if found is None or found.value is RESET else found.value
+
+
+_TYPED: dict[str, Any] = {"variables": None, "flags": None, "overrides": ()}
+
+
+def _layers(
+    base: Mapping[str, Any] | None,
+    document: Mapping[str, Any] | None,
+    variables: Mapping[str, str] | None,
+    flags: Mapping[str, str] | None,
+    overrides: Sequence[str],
+) -> list[SpecLayer]:
     sources = [
+        layers.from_document(base or {}),
+        layers.from_document(document or {}),
         layers.from_variables(variables or {}),
         layers.from_flags(flags or {}),
         layers.from_overrides(overrides),
     ]
-    if any(layer.problems for layer in sources):
-        return None
-    return _validated(_with_defaults(_merged(sources)), set(), [])
+    for layer in sources:
+        _spell_out(layer)
+    return sources
+
+
+def _spell_out(layer: SpecLayer) -> None:
+    """Let a layer say which options are meant by an algorithm that is one of another's."""
+    named = layer.values.get("agent.algorithm")
+    meant = None if named is None else spelled_out(named.value)
+    if named is None or meant is None:
+        return
+    algorithm, options = meant
+    layer.values["agent.algorithm"] = Given(algorithm, named.source)
+    for path, value in options.items():
+        layer.values.setdefault(path, Given(value, named.source))
 
 
 def _merged(sources: Sequence[SpecLayer]) -> dict[str, Given]:
@@ -72,6 +109,9 @@ def _merged(sources: Sequence[SpecLayer]) -> dict[str, Given]:
     merged: dict[str, Given] = {}
     for layer in sources:
         merged |= layer.values
+        for entry in layer.entries:
+            before = merged.get(entry.path)
+            merged[entry.path] = entry.added_to(None if before is None else before.value)
         if any(factor in layer.values for factor in FACTORS):
             _multiply(layer, merged)
         elif PRODUCT in layer.values:

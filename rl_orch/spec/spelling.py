@@ -3,7 +3,9 @@
 Each function returns what pydantic should check, or the value unchanged where it cannot tell.
 """
 
+import json
 import math
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -46,6 +48,14 @@ def switch(value: Any) -> Any:
     return SWITCHES.get(str(value).strip().lower(), value)
 
 
+def untuned(value: Any) -> Any:
+    """The name of tuned hyperparameters; a switch means those of the environment, or `none`."""
+    means = switch(value)
+    if isinstance(means, bool):
+        return "auto" if means else "none"
+    return lower(value) if lower(value) in ("auto", "none") else value
+
+
 def seeds(value: Any) -> Any:
     """A count, or distinct seeds from `[1, 2, 3]` or from text: `"5"`, `"1, 2, 3"`, `"[1]"`."""
     if isinstance(value, str) and ("," in value or "[" in value):
@@ -66,6 +76,54 @@ def words(value: Any) -> Any:
 def entries(value: Any) -> Any:
     """A list of names and maps from one that stands alone."""
     return [value] if isinstance(value, str | dict) else value
+
+
+PAIR = re.compile(r"([A-Za-z_]\w*)[=:](?!//)(.+)", re.DOTALL)
+WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
+
+
+def pairs(text: str, *, of_text: bool) -> dict[str, Any] | None:
+    """A map from `a=1,b=two`, or from `a:1` as RL Zoo writes it; None if it is no such text.
+
+    Values are JSON, or Python's True, False and None, or else text; in a map of text, always text.
+    """
+    found = [PAIR.fullmatch(part.strip()) for part in text.split(",")]
+    if any(match is None for match in found):
+        return None
+    read = str.strip if of_text else _literal
+    return {match[1]: read(match[2]) for match in found if match is not None}
+
+
+def _literal(typed: str) -> Any:
+    text = typed.strip()
+    if text in WORDS:
+        return WORDS[text]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        quoted = len(text) > 1 and text[0] == text[-1] == "'"
+        return text[1:-1] if quoted else text
+    return value
+
+
+LIMIT = re.compile(r"\s*(>=|<=|>|<|≥|≤)?\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*")
+SIGNS = {None: ">=", "≥": ">=", "≤": "<="}
+
+
+def limits(value: Any) -> Any:
+    """A map of limits in one spelling, `>= 3.0`; a number alone is a least one."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _limit(each) for name, each in plain_map(value).items()}
+
+
+def _limit(value: Any) -> str:
+    match = None if isinstance(value, bool) else LIMIT.fullmatch(str(value))
+    if match is None or not math.isfinite(float(match[2])):
+        raise ValueError(f"{value!r} is no limit")
+    number = float(match[2])
+    text = f"{number:g}" if float(f"{number:g}") == number else repr(number)
+    return f"{SIGNS.get(match[1], match[1])} {text}"
 
 
 def pair(value: Any) -> Any:

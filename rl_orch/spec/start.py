@@ -26,7 +26,8 @@ _FROM: dict[str, Any] = {
         option(
             None,
             "Whose weights to begin with: a run, a model's id, an alias, `best@ENV`, or the path "
-            "of a checkpoint or bundle.",
+            "of a checkpoint or bundle. Without an environment, the whole spec is that run's.",
+            flag="--from",
         ),
     )
 }

@@ -1,6 +1,7 @@
 """Tags of runs, and the roles that they play for a parent: short names that people and programs
 give, and look for."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
@@ -28,6 +29,20 @@ def validated(tags: Mapping[str, str]) -> dict[str, str]:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise BadInput(f"tags: {where!r} will not do; must be {TAG_FORM}", path="tags") from None
+
+
+LONGEST_NOTE = 2000
+PRINTABLE = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
+
+
+def validated_note(text: str) -> str:
+    """The note, if a run can have it."""
+    if len(text) > LONGEST_NOTE or PRINTABLE.fullmatch(text) is None:
+        raise BadInput(
+            f"note has {len(text)} characters; must be at most {LONGEST_NOTE} printable ones",
+            path="note",
+        )
+    return text.strip()
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from rl_orch.plugins import exports
 if TYPE_CHECKING:
     from rl_orch.stats.bootstrap import interval, iqm
     from rl_orch.stats.comparison import Difference, difference, paired, probability_of_improvement
+    from rl_orch.stats.proportion import metric_estimates, share_ci95
     from rl_orch.stats.sequential import Look, plan
     from rl_orch.stats.slope import trend
     from rl_orch.stats.summary import aggregates, band, summarize, summarize_runs
@@ -23,9 +24,11 @@ __all__ = [
     "difference",
     "interval",
     "iqm",
+    "metric_estimates",
     "paired",
     "plan",
     "probability_of_improvement",
+    "share_ci95",
     "summarize",
     "summarize_runs",
     "trend",
@@ -36,6 +39,7 @@ __getattr__ = exports(
     {
         "bootstrap": ("interval", "iqm"),
         "comparison": ("Difference", "difference", "paired", "probability_of_improvement"),
+        "proportion": ("metric_estimates", "share_ci95"),
         "sequential": ("Look", "plan"),
         "slope": ("trend",),
         "summary": ("aggregates", "band", "summarize", "summarize_runs"),

@@ -13,10 +13,11 @@ from rl_orch.testing.fakes import (
     seal_checkpoint,
     trains_to,
 )
-from rl_orch.testing.jobs import JobsContract
+from rl_orch.testing.jobs import JobProcessContract, JobsContract
 from rl_orch.testing.models import ModelsContract
 from rl_orch.testing.runners import LONG, BackgroundRunnerContract, RunnerContract
 from rl_orch.testing.sinks import SinkContract, TrackerContract
+from rl_orch.testing.suite import holds
 from rl_orch.testing.verbs import OrchestratorContract
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "BackgroundRunnerContract",
     "FakeClock",
     "FakeRunner",
+    "JobProcessContract",
     "JobsContract",
     "ModelsContract",
     "OrchestratorContract",
@@ -34,6 +36,7 @@ __all__ = [
     "a_report",
     "a_run",
     "a_spec",
+    "holds",
     "seal_checkpoint",
     "trains_to",
 ]

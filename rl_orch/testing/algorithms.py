@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment
@@ -263,7 +262,7 @@ class AlgorithmContract:
 def setup_of(spec: Spec) -> Setup:
     """The spec with the spaces of its environment."""
     with closing(vector.make(spec, num_envs=1)) as envs:
-        return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+        return Setup(spec, envs.single_observation_space, envs.single_action_space)
 
 
 def _cast(space: Space[Any], policy: Any, actions: NDArray[Any]) -> list[Any]:

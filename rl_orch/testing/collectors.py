@@ -17,7 +17,7 @@ import torch
 from rl_orch import plugins
 from rl_orch.rl.collect.collector import Collector, Episode
 from rl_orch.rl.data.batch import Batch, batch_state, on_host
-from rl_orch.rl.learn.learner import Learner, build_learner
+from rl_orch.rl.learn.learner import Learner, algorithm, build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.snapshot import TrainingSnapshot
@@ -31,7 +31,7 @@ COPIES, STEPS = 3, 12
 class CollectorContract:
     """The contract of every collector. A subclass says how one is made."""
 
-    algorithms: tuple[str, ...] = ("ppo", "dqn", "sac", "td3")
+    algorithms: tuple[str, ...] = ("ppo", "dqn", "sac", "td3", "tqc")
     """Algorithms whose behaviour it can collect by."""
 
     lag = 0
@@ -123,7 +123,7 @@ class CollectorContract:
 
 
 def _spec(name: str) -> Spec:
-    kind = "Box" if name in ("sac", "td3") else "Discrete"
+    kind = "Box" if algorithm(name).traits.bounded_actions else "Discrete"
     document = {
         "env": {"id": ENV_ID, "num_envs": COPIES, "seed": 5, "kwargs": {"actions": kind}},
         "agent": {"algorithm": name, "network": {"hidden_sizes": [8]}},

@@ -16,7 +16,7 @@ import torch
 from rl_orch import plugins
 from rl_orch.rl.data.batch import Batch, host_column, on_host
 from rl_orch.rl.learn.engine import Engine, engine_for
-from rl_orch.rl.learn.learner import Learner, build_learner
+from rl_orch.rl.learn.learner import Learner, algorithm, build_learner
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.exploration import NoisyActions
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
@@ -34,7 +34,7 @@ class EngineContract:
 
     make: Callable[[], Engine]
 
-    algorithms: tuple[str, ...] = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3")
+    algorithms: tuple[str, ...] = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3", "tqc")
     """Algorithms that it can train."""
 
     def setup_method(self) -> None:
@@ -117,7 +117,7 @@ class EngineContract:
 
 
 def _spec(name: str, engine: str) -> Spec:
-    continuous = name in ("sac", "td3")
+    continuous = algorithm(name).traits.bounded_actions
     document = {
         "env": {"id": "Pendulum-v1" if continuous else "CartPole-v1", "num_envs": 1, "seed": 5},
         "agent": {"algorithm": name, "network": {"hidden_sizes": [8]}},
@@ -131,7 +131,7 @@ def _spec(name: str, engine: str) -> Spec:
 def _experience(name: str, seed: int = 0) -> Batch:
     """Random rows, as if of one copy."""
     rng = np.random.default_rng(seed)
-    continuous = name in ("sac", "td3")
+    continuous = algorithm(name).traits.bounded_actions
     shown = rng.normal(size=(STEPS + 1, 3 if continuous else 4)).astype(np.float32)
     moves = rng.uniform(-1.0, 1.0, (STEPS, 1)).astype(np.float32)
     terminated = rng.random(STEPS) < 0.1

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rl_orch.core.ports import Exit, Task
 from rl_orch.core.runs.creation import record
+from rl_orch.errors import Warn, unheard
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
 from rl_orch.io.run.directory import RunDir
@@ -50,7 +51,7 @@ class FakeRunner:
     _processes: dict[str, tuple[RunDir, Task]] = field(default_factory=dict)
     _exits: dict[str, Exit] = field(default_factory=dict)
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Every spec will do, as it is."""
         return spec
 

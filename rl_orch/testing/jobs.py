@@ -6,16 +6,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rl_orch.core.jobs.kinds import Workplace, carry_out
+from rl_orch.core.jobs.queue import JobProcess
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, NotFound
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.records.jobs import (
     JOBS,
+    DoctorJob,
     EvaluateJob,
     ExportJob,
     JobDone,
+    JobRequest,
     JobTask,
     ProfileJob,
     PromoteJob,
@@ -39,6 +43,50 @@ class InlineJob:
 
     def ask_to_end(self) -> None:
         """Do nothing: it ends by itself."""
+
+
+def a_task(home: Path, request: JobRequest[Any]) -> JobTask:
+    """A job of a home, as its process is given it."""
+    folder = home / "jobs" / "job-000000000001"
+    folder.mkdir(parents=True)
+    return JobTask(
+        home=str(home),
+        database=str(home / "rlctl.db"),
+        folder=str(folder),
+        who="ann",
+        kind=request.kind,
+        arguments=request.model_dump(mode="json"),
+    )
+
+
+class JobProcessContract(ABC):
+    """The contract of whatever a service lets carry out its jobs."""
+
+    @abstractmethod
+    def make_process(self, home: Path) -> JobProcess:
+        """A process for one job, at a home that may be empty yet."""
+
+    def test_it_answers_what_the_job_comes_to(self, tmp_path: Path) -> None:
+        """And says what it is doing, with the part that is done."""
+        told: list[tuple[str, float]] = []
+        task = a_task(tmp_path, DoctorJob())
+        done = self.make_process(tmp_path).answer(task, lambda *news: told.append(news))
+        assert DoctorJob.answers.model_validate(done.answer)
+        assert all(isinstance(doing, str) and 0.0 <= part <= 1.0 for doing, part in told)
+
+    def test_what_cannot_be_done_is_refused_by_its_kind(self, tmp_path: Path) -> None:
+        """The caller sees the error that it would see here."""
+        task = a_task(tmp_path, EvaluateJob(policy="nobody"))
+        refusal = "none"
+        try:
+            self.make_process(tmp_path).answer(task, lambda *_: None)
+        except NotFound as error:
+            refusal = error.message
+        assert "nobody" in refusal
+
+    def test_one_that_is_not_at_work_may_be_asked_to_end(self, tmp_path: Path) -> None:
+        """It ends nothing."""
+        self.make_process(tmp_path).ask_to_end()
 
 
 class JobsContract(ABC):
@@ -65,6 +113,11 @@ class JobsContract(ABC):
             assert {Path(path).parent for path in evaluated.files.values()} == {out / "evals"}
             assert all(Path(path).is_file() for path in evaluated.files.values())
             assert told
+            fresh = EvaluateJob(policy=bundle, episodes=1, out=str(tmp_path / "fresh"))
+            first, second = verbs.carry_out(fresh), verbs.carry_out(fresh)
+            assert first.seed != second.seed
+            assert len({Path(each.files["report"]) for each in (first, second)}) == 2
+            assert all(Path(each.files["report"]).is_file() for each in (first, second))
             export = ExportJob(policy=bundle, format="torchscript", rows=8, out=str(graph))
             written = verbs.carry_out(export)
             assert (written.path, written.bytes) == (str(graph), graph.stat().st_size)

@@ -56,8 +56,20 @@ def _spec(name: str) -> Spec:
     return resolve(document)
 
 
-def _trained(spec: Spec, resumption: Resumption | None = None) -> Recorder:
-    recorder = Recorder()
+class ObservedTraining(Recorder):
+    """A recorder of a training whose observers may remember what they cannot say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inexact: list[str] = []
+
+    def mark_inexact(self, reason: str, *, step: int) -> None:
+        """Keep the reason."""
+        self.inexact.append(reason)
+
+
+def _trained(spec: Spec, resumption: Resumption | None = None) -> ObservedTraining:
+    recorder = ObservedTraining()
     seed_all(spec.env.seed)
     with closing(Training(spec, recorder)) as training:
         if resumption is not None:

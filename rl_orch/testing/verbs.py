@@ -3,15 +3,16 @@
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.errors import (
+    Ambiguous,
     BadInput,
     Conflict,
     MissingExtra,
@@ -19,7 +20,12 @@ from rl_orch.errors import (
     Problem,
     RlctlError,
     SpecInvalid,
+    Warn,
+    unheard,
 )
+from rl_orch.io.files import sealed
+from rl_orch.io.policies import bundles
+from rl_orch.io.run.command_socket import Request, serve
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
 from rl_orch.records.queries import Query
@@ -109,6 +115,14 @@ class OrchestratorContract(ABC):
             assert isinstance(refusal, MissingExtra)
             alike(local, verbs, lambda known: known.submit(a_spec("schedule.after=[nobody]")))
 
+    def test_what_is_worth_a_warning_is_told_and_stops_nothing(self, tmp_path: Path) -> None:
+        """By a check to whoever listens, by a submission in its answer."""
+        with self.reach(self.make_local(tmp_path)) as verbs:
+            heard: list[Problem] = []
+            verbs.check(a_spec(env_id=ENDLESS), warn=heard.append)
+            assert heard == [WARNING]
+            assert verbs.submit(a_spec(env_id=ENDLESS)).warnings == (str(WARNING),)
+
     def test_runs_are_found_by_their_relations(self, tmp_path: Path) -> None:
         """By tag, as it is set and removed later too, by parent and by role."""
         local = self.make_local(tmp_path)
@@ -126,11 +140,20 @@ class OrchestratorContract(ABC):
                 (Query(tags=("team=b",)), []),
                 (Query(role="seed"), ["whole", "whole"]),
                 (Query(parent=whole.group.id, role="trial"), ["one"]),
+                (Query(parent="whole", role="trial"), ["one"]),
                 (Query(parent="one"), []),
+                (Query(parent="nobody"), []),
             ):
                 assert _names(verbs, query) == found, query
             assert verbs.tag("one", {}, remove=["team"]).tags == {"note": 'a="x"'}
             alike(local, verbs, lambda known: known.tag("one", {"": "x"}))
+            noted = verbs.note("one", "  stacked\nframes ")
+            assert noted == verbs.get("one")
+            assert RunDir.of(noted).note() == noted.note == "stacked\nframes"
+            assert verbs.note("one", "").note == ""
+            alike(local, verbs, lambda known: known.note("one", "\x1b[2J"))
+            assert _names(verbs, Query(since=one.created_at)) == ["one"]
+            assert _names(verbs, Query(until=one.created_at, env="CartPole-v1")) == ["whole"] * 2
             alike(local, verbs, lambda known: known.ls(Query(tags=("team",))))
             alike(local, verbs, lambda known: known.submit(a_spec("parent=nobody")))
 
@@ -243,6 +266,40 @@ class OrchestratorContract(ABC):
             assert not Path(run.path).exists()
             assert isinstance(alike(local, verbs, lambda known: known.get(run.id)), NotFound)
 
+    def test_nothing_is_changed_by_a_name_that_several_have(self, tmp_path: Path) -> None:
+        """All of them are named; of those to stop, a run that has ended is none."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            runs = [verbs.submit(a_spec("name='a/twin'")).runs[0] for _ in range(2)]
+            asked: list[Callable[[VerbsUnderTest], object]] = [
+                lambda known: known.stop("a/twin"),
+                lambda known: known.ask_to_stop("a/twin", force=True),
+                lambda known: known.tag("a/twin", {"a": "b"}),
+                lambda known: known.remove("a/twin"),
+                lambda known: known.command("a/twin", "pause", {}),
+                lambda known: known.models.promote("a/twin", "production"),
+            ]
+            for ask in asked:
+                refusal = alike(local, verbs, ask)
+                assert isinstance(refusal, Ambiguous)
+                assert all(run.id in refusal.message for run in runs)
+            assert [verbs.get(run.id) for run in runs] == runs
+            assert verbs.get("a/twin") == runs[1]
+            verbs.stop(runs[1].id)
+            assert verbs.stop("a/twin").id == runs[0].id
+            assert isinstance(alike(local, verbs, lambda known: known.stop("a/twin")), Conflict)
+            assert isinstance(alike(local, verbs, lambda known: known.remove("a/twin")), Ambiguous)
+            verbs.remove(runs[0].id)
+            assert verbs.remove("a/twin").id == runs[1].id
+
+    def test_no_run_of_a_group_is_taken_for_the_group(self, tmp_path: Path) -> None:
+        """Its name names all of its runs."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            verbs.submit(a_spec("name=many", "seeds=2"))
+            for ask in (lambda known: known.stop("many"), lambda known: known.remove("many")):
+                assert isinstance(alike(local, verbs, ask), Ambiguous)
+
     def test_what_is_not_there_is_told_in_the_same_words(self, tmp_path: Path) -> None:
         """Whatever is asked of it."""
         local = self.make_local(tmp_path)
@@ -278,6 +335,29 @@ class OrchestratorContract(ABC):
             alike(local, verbs, lambda known: known.command(run.id, "set", changed))
             alike(local, verbs, lambda known: known.submit(a_spec("start.from=nobody")))
 
+    def test_bundles_of_this_machine_are_begun_with_and_loaded(self, tmp_path: Path) -> None:
+        """Wherever the runs are: they are sent along."""
+        local, bundle = self.make_local(tmp_path), tmp_path / "it.bundle"
+        sealed.write(bundle, {bundles.DOCUMENT: b"{}"}, noun=bundles.NOUN)
+        digest, spec = sealed.manifest_digest(bundle), a_spec(f"start.from={bundle}")
+        heard: list[str] = []
+
+        def hear(request: Request) -> dict[str, Any]:
+            heard.append(request.arguments["source"])
+            return {}
+
+        with self.reach(local) as verbs:
+            verbs.check(spec)
+            first, again = (verbs.submit(spec, key="mine") for _ in range(2))
+            assert (again.repeated, again.runs) == (True, first.runs)
+            (run,) = first.runs
+            start = verbs.show(run.id).start
+            assert start is not None
+            assert (start["kind"], start["digest"]) == ("bundle", digest)
+            with closing(serve(Path(run.path), hear)):
+                assert verbs.command(run.id, "load", {"source": str(bundle)})["ok"]
+            assert [sealed.manifest_digest(Path(path)) for path in heard] == [digest]
+
     def test_a_name_may_hold_what_an_address_may_not(self, tmp_path: Path) -> None:
         """Environments have names with slashes in them, and so have their runs."""
         local = self.make_local(tmp_path)
@@ -302,16 +382,20 @@ PROBLEMS = (
     Problem("env.id", WRONG, f"env.id is {WRONG!r}; there is none", "Try CartPole-v1."),
     Problem("env.num_envs", 8, "env.num_envs is 8; too many of none"),
 )
+ENDLESS = "Endless-v0"
+WARNING = Problem("env.max_episode_steps", None, f"{ENDLESS} has no time limit", "Set one.")
 
 
 class _Refusing(FakeRunner):
     """A fake runner that does not know every environment."""
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         if spec.env.id == WRONG:
             raise SpecInvalid(PROBLEMS)
         if spec.env.id == BARE:
             raise MissingExtra("it is not installed", path="env.id", hint="Install it.")
+        if spec.env.id == ENDLESS:
+            warn(WARNING)
         return spec
 
 

@@ -17,16 +17,19 @@ from rl_orch.io.policies.episode_records import read_records, write_records
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
-from rl_orch.io.run import gate_evidence
+from rl_orch.io.run import events, gate_evidence
 from rl_orch.io.run.directory import RunDir, write_text
 from rl_orch.io.run.heartbeat import beating
+from rl_orch.records import EventKind
 from rl_orch.rl.evaluate import Evaluator, extras_of, final_evaluation_seed, report
 from rl_orch.spec.model import Spec
+from rl_orch.spec.part_traits import engine_traits
 from rl_orch.worker import log
 from rl_orch.worker.policies.load import opened
 from rl_orch.worker.policies.recording import notable
+from rl_orch.worker.policies.rendering import prepare
 from rl_orch.worker.policies.video import show
-from rl_orch.worker.tasks.gather import Judged, gather
+from rl_orch.worker.tasks.gather import Judged, gather, said
 
 FINAL = "final"
 PROBLEM = "problem.txt"
@@ -42,13 +45,16 @@ def run_evaluation(directory: RunDir, checkpoint: str) -> int:
             return _evaluated(directory, checkpoint)
         except RlctlError as error:
             with suppress(RlctlError):  # On a full disk, the log has to do.
-                write_text(problem, f"{error.message}\n")
+                write_text(problem, f"{said(error)}\n")
             raise
 
 
 def _evaluated(directory: RunDir, checkpoint: str) -> int:
     spec = directory.spec()
-    torch.set_num_threads(1 if spec.train.engine == "kernels" else spec.resources.threads)
+    has_threads = engine_traits(spec.train.engine).has_threads
+    torch.set_num_threads(1 if has_threads else spec.resources.threads)
+    if spec.eval.video:
+        prepare(spec)
     path = directory.checkpoints / Path(checkpoint).name
     digest = sealed.manifest_digest(path)
     seed, deterministic = final_evaluation_seed(spec), spec.eval.deterministic
@@ -62,6 +68,7 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
                 extras=extras_of(spec.eval.metrics, actions=True),
             )
         names = {"step": step, "checkpoint": checkpoint, "digest": digest}
+        names |= {"env_steps": _env_steps(directory, checkpoint)}
         final = report(played, spec, seed=seed, deterministic=deterministic)
         final = final.model_copy(update=names)
         write_table(directory.episodes_file(FINAL), final)
@@ -75,14 +82,40 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
     gate_evidence.write(directory, FINAL, final, evidence)
     if spec.eval.video:
         _film(directory, spec)
+    _tell_of_files(directory, step)
     log.info("checkpoint evaluated", name=checkpoint, mean=f"{final.summary.mean:.2f}")
     return 0
+
+
+def _env_steps(directory: RunDir, checkpoint: str) -> int | None:
+    """Environment steps before a checkpoint, as training's own report on it says."""
+    with suppress(RlctlError):
+        trained = directory.read_report(Path(checkpoint).name)
+        return None if trained is None else trained.env_steps
+    return None
 
 
 def _tell(directory: RunDir, doing: str, _done: float) -> None:
     """Say what is being gathered, to the log and to whoever supervises."""
     log.info("evidence", doing=doing)
     gate_evidence.say(directory, doing)
+
+
+def _tell_of_files(directory: RunDir, step: int) -> None:
+    """Tell of the files of the evaluation. That this fails never costs a verdict."""
+    files = {
+        "report": directory.report_file(FINAL),
+        "episodes": directory.episodes_file(FINAL),
+        "video": directory.film_file(f"{FINAL}-best"),
+    }
+    try:
+        with events.appended(directory.events, run=directory.path.name) as writer:
+            for key, file in files.items():
+                if file.exists():
+                    value = file.relative_to(directory.path).as_posix()
+                    writer.emit(EventKind.ARTIFACT, key, value, step=step)
+    except (RlctlError, OSError) as error:
+        log.warning("trackers are not told of the evaluation", why=error)
 
 
 def _film(directory: RunDir, spec: Spec) -> None:

@@ -57,7 +57,7 @@ class TrainingAttempt:
     def carry_out(self) -> End:
         """Carry the attempt out, and return how it ended."""
         beginning = self.beginning
-        changes = LiveChanges(self.directory, self.number, beginning.step)
+        changes = LiveChanges(self.directory, self.number, beginning.step, beginning.env_steps)
         spec = changes.spec
         where = {"env": spec.env.id, "seed": spec.env.seed, "step": beginning.step}
         log.info("attempt started", attempt=self.number, **where)
@@ -114,6 +114,7 @@ class TrainingAttempt:
         except (Exception, SystemExit) as error:
             return failure(error, recorder.step)
         finally:
+            recorder.end_changes()
             COMPILING.on_compile = None
         how = "stopped" if outcome.reason == "stopped" else "trained"
         return End(how, outcome.clock.value, outcome.detail)

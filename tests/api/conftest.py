@@ -74,9 +74,15 @@ class Api:
 
     orchestrator: Orchestrator
 
-    def app(self, *, service: ServiceStatus | None = None, **changes: Any) -> FastAPI:
+    def app(
+        self,
+        *,
+        service: ServiceStatus | None = None,
+        queue: JobQueue | None = None,
+        **changes: Any,
+    ) -> FastAPI:
         settings = dataclasses.replace(GENEROUS, **changes)
-        jobs = JobQueue(self.orchestrator, partial(InlineJob, self.orchestrator))
+        jobs = queue or JobQueue(self.orchestrator, partial(InlineJob, self.orchestrator))
         return create_app(self.orchestrator, settings=settings, service=service, queue=jobs)
 
     def client(
@@ -168,7 +174,7 @@ def runner() -> FakeRunner:
 @pytest.fixture
 def api(tmp_path: Path, runner: FakeRunner) -> Api:
     """An API over an empty home."""
-    return Api(Orchestrator(tmp_path / "home", runner))
+    return Api(Orchestrator(tmp_path / "home", runner, confined=True))
 
 
 @pytest.fixture

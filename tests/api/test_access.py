@@ -31,6 +31,7 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("GET", "/options"): "read",
     ("GET", "/runners"): "read",
     ("PATCH", "/runs/{ref}/tags"): "operate",
+    ("PATCH", "/runs/{ref}/note"): "operate",
     ("POST", "/experiments"): "operate",
     ("POST", "/experiments/check"): "operate",
     ("GET", "/runs"): "read",

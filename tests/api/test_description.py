@@ -19,6 +19,7 @@ from rl_orch.api.schemas import (
 from rl_orch.http.access import RIGHTS
 from rl_orch.http.connections import HEAD_BYTES, MOST_HEADERS
 from rl_orch.http.settings import Settings
+from rl_orch.records.jobs import JOBS
 from rl_orch.spec.reader import MAX_VALUES
 from rl_orch.spec.spelling import MAX_DEPTH
 from tests.api.conftest import Api
@@ -33,7 +34,7 @@ OPERATIONS: list[tuple[str, str, dict[str, Any]]] = [
 IDS = [
     "getHealth", "getReadiness", "listServices", "listOptions", "listRunners", "submitExperiment",
     "checkExperiment", "listRuns", "listRows", "getRun", "viewRun", "getHistory", "getGroup",
-    "stopRun", "resumeRun", "commandRun", "tagRun", "removeRun", "getEvents", "getLog",
+    "stopRun", "resumeRun", "commandRun", "tagRun", "noteRun", "removeRun", "getEvents", "getLog",
     "listCheckpoints",
     "streamEvents", "streamLog", "getMetrics", "getRecentMetrics", "listArtifacts", "getArtifact",
     "listTokens", "createToken", "revokeToken", "listModels", "getModel",
@@ -46,6 +47,23 @@ IDS = [
 
 def test_the_stored_description_is_that_of_the_app() -> None:
     assert json.loads(STORED.read_text("utf-8")) == DESCRIPTION, "stale: run `make docs`"
+
+
+def test_every_kind_of_job_is_described_with_its_scope_and_told_of() -> None:
+    described = DESCRIPTION["paths"]["/jobs"]["post"]["x-jobs"]
+    page = (STORED.parent / "api.md").read_text("utf-8")
+    assert described.keys() == JOBS.keys()
+    for kind, request in JOBS.items():
+        name = described[kind]["arguments"]["$ref"].rpartition("/")[2]
+        schema = DESCRIPTION["components"]["schemas"][name]
+        assert schema["properties"].keys() == request.model_fields.keys()
+        assert described[kind]["scope"] == request.needs
+        assert (
+            described[kind]["answer"]["$ref"].rpartition("/")[2]
+            in DESCRIPTION["components"]["schemas"]
+        )
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{kind}` | ")]
+        assert all(f"`{name}`" in row for name in request.model_fields if name != "out")
 
 
 def test_the_app_serves_the_same_description(api: Api) -> None:

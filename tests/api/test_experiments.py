@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rl_orch.core.store.tokens import Tokens
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Warn, unheard
+from rl_orch.orchestrator import to_spec
 from rl_orch.records import State, Submission
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, a_spec, trains_to
@@ -41,7 +42,7 @@ def test_a_spec_is_queued_durably_and_the_scheduler_is_woken(api: Api) -> None:
     submission = Submission.model_validate(answer.json())
     (run,) = submission.runs
     assert (run.state, run.seed, submission.repeated) == (State.QUEUED, 7, False)
-    assert api.orchestrator.store.get(run.id) == run
+    assert api.orchestrator.store.get(run.id) == run.model_copy(update={"reason": ""})
     assert scheduler.woken == 1
 
 
@@ -147,10 +148,11 @@ def test_a_check_tells_the_hash_the_seeds_and_what_is_pending(api: Api) -> None:
     answer = api.client().post("/experiments/check", json={"spec": spec}).json()
     assert answer == {
         "ok": True,
-        "config_hash": a_spec().config_hash,
+        "config_hash": to_spec(CARTPOLE).config_hash,
         "settled": {"env.backend": "auto", "train.engine": "auto"},
         "pending": ["infer.model_path"],
         "seeds": [a_spec().env.seed, a_spec().env.seed + 1],
+        "warnings": [],
         "errors": [],
     }
     assert api.client().get("/runs").json()["runs"] == []
@@ -169,7 +171,7 @@ def test_a_check_lists_what_is_wrong(api: Api) -> None:
 class Refusing(FakeRunner):
     """A runner that can make no environment."""
 
-    def check(self, spec: Spec, module_path: Sequence[str] = ()) -> Spec:
+    def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         raise BadInput(f"no environment {spec.env.id!r}", path="env.id", hint="Another one.")
 
 

@@ -1,6 +1,9 @@
 """Jobs over HTTP: queued, followed, cancelled, kept and asked for again; and what is refused."""
 
 import io
+import json
+import os
+import re
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -12,15 +15,18 @@ import httpx
 import pytest
 
 from rl_orch.api.app import create_app
+from rl_orch.cli import connection, rlctl
+from rl_orch.client.jobs import RemoteJobs
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
-from rl_orch.errors import GateRefused
+from rl_orch.errors import GateRefused, Problem, SpecInvalid, error_of
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
-from rl_orch.records.jobs import DoctorJob, JobDone, JobState, JobTask
+from rl_orch.records import State
+from rl_orch.records.jobs import DoctorJob, InferJob, JobDone, JobState, JobTask
 from rl_orch.testing import FakeRunner, a_spec, trains_to
-from tests.api.conftest import GENEROUS, OWNER, Api, InProcess
+from tests.api.conftest import GENEROUS, OWN, OWNER, Api, InProcess
 from tests.waiting import PATIENCE_S
 
 DOCTOR = {"kind": "doctor", "arguments": {}}
@@ -36,7 +42,8 @@ class Steered:
 
     def answer(self, request: JobTask, watch: ProgressCallback) -> JobDone:
         watch("working", 0.5)
-        (Path(request.folder) / "made.txt").write_text("made")
+        with (Path(request.folder) / "made.txt").open("x") as file:  # Nothing is in its way.
+            file.write("made")
         self.begun.set()
         assert self.told.wait(PATIENCE_S)
         if self.error is not None:
@@ -110,6 +117,19 @@ def test_a_job_that_fails_tells_the_error_and_can_be_asked_for_again(here: Orche
         assert client.post(f"/jobs/{job}/retry").status_code == 409
 
 
+def test_a_spec_that_is_refused_in_a_job_is_refused_with_every_problem(here: Orchestrator) -> None:
+    wrong = [Problem("train.lr", -1.0, "too small", "More."), Problem("env.id", None, "none")]
+    process = Steered()
+    process.error = SpecInvalid(wrong)
+    process.told.set()
+    with serving(here, process) as client:
+        job = client.post("/jobs", json=DOCTOR).json()["id"]
+        assert '"state":"failed"' in client.get(f"/jobs/{job}/events").text
+        error = error_of(**client.get(f"/jobs/{job}").json()["error"])
+    assert isinstance(error, SpecInvalid)
+    assert list(error.problems) == wrong
+
+
 def test_jobs_at_work_and_jobs_that_wait_can_be_cancelled(here: Orchestrator) -> None:
     process = Steered()
     with serving(here, process) as client:
@@ -124,11 +144,117 @@ def test_jobs_at_work_and_jobs_that_wait_can_be_cancelled(here: Orchestrator) ->
 def test_no_more_than_so_many_jobs_wait(here: Orchestrator) -> None:
     process = Steered()
     with serving(here, process) as client:
-        for _ in range(MOST_WAITING + 1):
-            last = client.post("/jobs", json=DOCTOR)
+        for number in range(MOST_WAITING + 1):
+            key = {"Idempotency-Key": str(number)}
+            last = client.post("/jobs", json=DOCTOR, headers=key)
             process.begun.wait(PATIENCE_S)
         assert last.status_code == 202
         assert client.post("/jobs", json=DOCTOR).status_code == 429
+        again = client.post("/jobs", json=DOCTOR, headers={"Idempotency-Key": "0"})
+        assert again.status_code == 200
+
+
+def test_a_job_is_taken_once_however_many_ask_for_it_again(here: Orchestrator) -> None:
+    queue = JobQueue(here, Steered, at_once=0)
+    job, _ = queue.submit(DoctorJob(), who="ann")
+    jobs = Jobs(here.store)
+    lost = job.model_copy(update={"state": JobState.LOST})
+    assert jobs.save(lost, lease=queue.lease, was=JobState.QUEUED)
+    stored = jobs.get(job.id)
+    assert jobs.take(job, was=stored, lease=queue.lease)
+    assert not jobs.take(job, was=stored, lease=queue.lease)
+    queue.close()
+    assert pids.holds(queue.lease)
+
+
+def test_who_asks_again_is_who_it_is_for_and_names_no_code_that_they_may_not(
+    here: Orchestrator,
+) -> None:
+    process = Steered()
+    process.error = GateRefused("no")
+    process.told.set()
+    code = a_spec(env_id="mine:Env-v0").model_dump(mode="json")
+    asked = [DOCTOR, {"kind": "profile", "arguments": {"spec": code}}]
+    other = {"Authorization": f"Bearer {Api(here).token('operate')}"}
+    with serving(here, process) as client:
+        plain, named = (client.post("/jobs", json=body).json()["id"] for body in asked)
+        for job in (plain, named):
+            assert '"state":"failed"' in client.get(f"/jobs/{job}/events").text
+        assert client.post(f"/jobs/{named}/retry", headers=other).status_code == 403
+        before = client.get(f"/jobs/{plain}").json()["who"]
+        assert client.post(f"/jobs/{plain}/retry", headers=other).json()["who"] != before
+
+
+def test_uploads_that_a_job_has_yet_to_read_are_not_swept(here: Orchestrator) -> None:
+    queue = JobQueue(here, Steered, at_once=0)
+    kept, old = (here.home / "uploads" / (24 * letter) for letter in "ab")
+    word = f"upload:{kept.name}"
+    queue.submit(InferJob(policy="last", input=word), who="ann")
+    for folder in (kept, old):
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+    queue.tend()
+    assert (kept.is_dir(), old.is_dir()) == (True, False)
+
+
+def test_nothing_is_made_where_somebody_only_asks_what_a_job_made(here: Orchestrator) -> None:
+    job, _ = JobQueue(here, Steered, at_once=0).submit(DoctorJob(), who="ann")
+    client = Api(here).client()
+    assert client.get(f"/jobs/{job.id}/artifacts").json()["artifacts"] == []
+    assert client.get(f"/jobs/{job.id}/artifacts/x").status_code == 404
+    assert not (here.home / "jobs").exists()
+
+
+def test_runs_that_a_lost_job_has_launched_end_with_it(here: Orchestrator) -> None:
+    dead = JobQueue(here, Steered, at_once=0)
+    job, _ = dead.submit(DoctorJob(), who="ann")
+    running = job.model_copy(update={"state": JobState.RUNNING})
+    assert Jobs(here.store).save(running, lease=dead.lease, was=JobState.QUEUED)
+    theirs, others = (here.create(a_spec(f"tags={{job: {word}}}")) for word in (job.id, "none"))
+    pids.let_go(dead.lease)
+    JobQueue(here, Steered, at_once=0).tend()
+    assert Jobs(here.store).get(job.id).job.state is JobState.LOST
+    assert (here.get(theirs.id).state, here.get(others.id).active) == (State.STOPPED, True)
+
+
+def test_a_command_says_which_job_it_waits_for_and_that_an_interrupt_has_cancelled_it(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = Steered()
+    queue = JobQueue(here, lambda: process, at_once=1)
+    monkeypatch.setenv("RLCTL_TOKEN", OWN)
+    with Api(here).served(queue=queue) as server:
+        monkeypatch.setenv("RLCTL_SERVER", server.url)
+        monkeypatch.setattr(RemoteJobs, "follow", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            connection.ConnectionOptions(None, None, server.url).workplace().carry_out(DoctorJob())
+        monkeypatch.undo()
+        said = capsys.readouterr().err
+        (job_id,) = set(re.findall("job-[0-9a-f]{12}", said))
+        assert f"rlctl jobs wait {job_id}" in said
+        assert f"{job_id} was cancelled" in said
+        monkeypatch.setenv("RLCTL_TOKEN", OWN)
+        monkeypatch.setenv("RLCTL_SERVER", server.url)
+        assert rlctl.run(["jobs", "wait", job_id]) == 1
+        process.ended = False
+        assert rlctl.run(["jobs", "retry", job_id, "--json"]) == 0
+        assert rlctl.run(["jobs", "wait", job_id]) == 0
+        capsys.readouterr()
+        assert rlctl.run(["jobs", "ls", "--state", "succeeded", "--json"]) == 0
+        assert [job["id"] for job in json.loads(capsys.readouterr().out)["jobs"]] == [job_id]
+        assert rlctl.run(["jobs", "ls", "--state", "lost", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["jobs"] == []
+        assert rlctl.run(["jobs", "ls"]) == rlctl.run(["jobs", "cancel", job_id]) == 0
+        assert rlctl.run(["jobs", "show", job_id, "--out", str(here.home / "made")]) == 0
+        assert (here.home / "made" / "made.txt").read_text() == "made"
+        assert rlctl.run(["jobs", "show", "job-000000000000"]) == 2
+    monkeypatch.delenv("RLCTL_SERVER")
+    assert rlctl.run(["jobs", "ls", "--home", str(here.home)]) == 2
+    queue.close()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_what_a_dead_service_had_is_lost_and_what_waited_goes_on(here: Orchestrator) -> None:
@@ -149,6 +275,10 @@ def test_what_a_dead_service_had_is_lost_and_what_waited_goes_on(here: Orchestra
         assert '"state":"succeeded"' in client.get(f"/jobs/{held.id}/events").text
 
 
+OF_SPECS = ("profile", "verify_resume", "doctor")
+BEGUN = [
+    {"env": {"id": "CartPole-v1"}, "start": {"from": word}} for word in ("/home/x", "../x", "~x")
+]
 HOSTILE: list[dict[str, Any]] = [
     {"kind": "rm", "arguments": {}},
     {"kind": "evaluate", "arguments": {"policy": "/etc"}},
@@ -159,6 +289,9 @@ HOSTILE: list[dict[str, Any]] = [
     {"kind": "evaluate", "arguments": {"policy": "last", "against": "/tmp"}},
     {"kind": "evaluate", "arguments": {"policy": "last", "episodes": 10**9}},
     {"kind": "evaluate", "arguments": {"policy": "last", "episodes": "many"}},
+    {"kind": "validate", "arguments": {"model": "1", "episodes": -5}},
+    {"kind": "promote", "arguments": {"model": "1", "to": "production", "margin": -3.5}},
+    {"kind": "promote", "arguments": {"model": "1", "to": "production", "episodes": 0}},
     {"kind": "evaluate", "arguments": {"policy": "last", "shell": "rm"}},
     {"kind": "evaluate", "arguments": {"policy": "last", "out": "../x"}},
     {"kind": "export", "arguments": {"policy": "last", "out": "/tmp/x"}},
@@ -171,6 +304,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"kind": "import_policy", "arguments": {"file": "/etc/passwd"}},
     {"kind": "profile", "arguments": {"spec": {"env": {"id": 3}}}},
     {"kind": "profile", "arguments": []},
+    *({"kind": kind, "arguments": {"spec": spec}} for kind in OF_SPECS for spec in BEGUN),
 ]
 
 
@@ -197,6 +331,16 @@ def test_imports_and_code_of_the_callers_own_need_an_admin(api: Api) -> None:
     program = {"env": {"id": "CartPole-v1"}, "runner": {"name": "external", "command": ["x"]}}
     body = {"kind": "verify_resume", "arguments": {"spec": program}}
     assert api.client().post("/jobs", json=body).status_code == 409
+
+
+def test_a_run_may_begin_with_an_upload_if_that_is_a_bundle(api: Api) -> None:
+    client = api.client(api.token("operate"))
+    junk = client.post("/uploads", content=packed({"a": b"x"})).json()["upload"]
+    for word, sentence in ((junk, "is no bundle"), (f"upload:{'0' * 24}", "no upload")):
+        spec = {"env": {"id": "CartPole-v1"}, "start": {"from": word}}
+        answer = client.post("/experiments/check", json={"spec": spec})
+        assert answer.status_code == 200
+        assert sentence in answer.json()["errors"][0]["message"]
 
 
 def packed(files: dict[str, bytes], change: Callable[[tarfile.TarInfo], object] = id) -> bytes:

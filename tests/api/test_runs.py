@@ -14,6 +14,7 @@ import pytest
 
 from rl_orch.api.routes import runs
 from rl_orch.api.routes.runs import LONGEST_HISTORY, spread
+from rl_orch.errors import BadInput, Conflict
 from rl_orch.io.metrics.decimate import LEAST_POINTS
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.command_socket import Request
@@ -137,6 +138,20 @@ def test_a_command_reaches_a_run_at_work_with_whatever_arguments(api: Api) -> No
         assert client.post(path, json=large).status_code == 400
         assert client.post(f"/runs/{run.id}/stop").status_code == 202
         assert RunDir.of(run).stop_requested
+
+
+def test_a_command_that_a_run_refuses_is_an_error(api: Api) -> None:
+    def handle(request: Request) -> dict[str, Any]:
+        raise (Conflict if request.command == "pause" else BadInput)("no", path="train.lr")
+
+    with api.at_work(a_spec(), handle) as run:
+        client, path = api.client(), f"/runs/{run.id}/command"
+        for name, status in (("pause", 409), ("set", 400)):
+            refused = client.post(path, json={"name": name})
+            assert (refused.status_code, refused.json()["path"]) == (status, "train.lr")
+        for source in ({}, {"source": 5}, {"source": " "}):
+            refused = client.post(path, json={"name": "load", "arguments": source})
+            assert (refused.status_code, refused.json()["path"]) == (400, "arguments.source")
 
 
 def test_a_run_that_was_halted_keeps_only_those_waiting_who_send_it_commands(

@@ -57,3 +57,36 @@ class TestTD3(AlgorithmContract):
     )
     variants = (REPLAYED, ("train.learning_starts=300", "train.normalize_reward=true"))
     steps = 2048
+
+
+class TestCrossQ(AlgorithmContract):
+    name = "crossq"
+    overrides = (
+        "train.batch_size=64",
+        "train.gradient_steps=32",
+        "train.policy_delay=2",
+        "agent.network.critic_hidden_sizes=[32]",
+        "buffer.size=2000",
+    )
+    variants = (
+        REPLAYED,
+        ("train.use_sde=true", "train.sde_sample_freq=4"),
+        ("obs.normalize=running", "train.policy_delay=5", "train.learning_starts=300"),
+    )
+    steps = 2048
+
+
+class TestTQC(AlgorithmContract):
+    name = "tqc"
+    overrides = (
+        "train.batch_size=64",
+        "train.gradient_steps=16",
+        "train.n_quantiles=8",
+        "buffer.size=2000",
+    )
+    variants = (
+        REPLAYED,
+        ("train.use_sde=true", "train.sde_sample_freq=4"),
+        ("agent.network.n_critics=3", "train.engine=torch", "train.learning_starts=300"),
+    )
+    steps = 2048

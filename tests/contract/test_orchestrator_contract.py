@@ -25,6 +25,7 @@ from tests.waiting import PATIENCE_S
 def served(local: Orchestrator) -> Iterator[VerbsUnderTest]:
     """A client of the API that serves an orchestrator, until the block is left."""
     until, urls = threading.Event(), Queue[str]()
+    local.confined = True
     jobs = JobQueue(local, partial(InlineJob, local))
     app = create_app(local, settings=Settings(port=0, own_token="own"), queue=jobs)
     thread = threading.Thread(

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from rl_orch.core.policies.assessor import seed_of
+from rl_orch.core.registry import references
 from rl_orch.core.registry.aliases import Aliases, Change
 from rl_orch.core.registry.model_retention import DAY_S, Retention, RetentionLimits
 from rl_orch.core.store.runs import Store
@@ -48,7 +49,8 @@ def test_a_verdict_is_kept_with_its_rules_and_the_report_that_it_read(shop: Shop
     model = shop.a_model("r-1")
     (stored,) = shop.registry.verdicts_on(model.id)
     assert (stored.passed, stored.verdict, model.validated) == (True, model.verdict, True)
-    assert stored.rules == ({"name": "min_return", "limit": 100.0, "against": None},)
+    (rule,) = stored.rules
+    assert (rule["name"], rule["limit"], rule["against"]) == ("min_return", 100.0, None)
     final = RunDir(Path(model.model_path).parents[1]).report_file("final")
     assert stored.report_path == str(final)
     assert shop.models().verify().ok
@@ -241,6 +243,13 @@ def test_what_cannot_be_an_alias_is_refused(shop: Shop, word: str) -> None:
         shop.models().promote(model.id, word)
 
 
+def test_an_environment_that_cannot_be_printed_is_refused(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    with pytest.raises(BadInput) as raised:
+        shop.models().promote(model.id, "production", env="\0")
+    assert "\0" not in raised.value.message
+
+
 def test_what_is_at_work_lost_or_changed_is_not_promoted(shop: Shop) -> None:
     models = shop.models()
     busy = shop.a_model("busy", state=State.RUNNING)
@@ -253,25 +262,29 @@ def test_what_is_at_work_lost_or_changed_is_not_promoted(shop: Shop) -> None:
     (Path(broken.model_path) / catalog.STATE).write_bytes(b"[]")
     with pytest.raises(Damaged):
         models.promote(broken.id, "production", force=True, reason="whatever")
-    files = {catalog.TENSORS: b"changed", catalog.STATE: b"{}"}
-    sealed.write(Path(other.model_path), files, noun="checkpoint")
-    with pytest.raises(Conflict, match="other files than were evaluated"):
+    other_files(other)
+    with pytest.raises(Conflict, match="other files than were registered"):
         models.promote(other.id, "production", force=True, reason="whatever")
     kinds = {fault.model_id: fault.kind for fault in models.verify().faults}
     assert kinds == {gone.id: "missing", broken.id: "damaged", other.id: "changed"}
     assert models.verify(env="Pendulum-v1").models == 0
 
 
-def test_what_was_changed_can_be_judged_anew(shop: Shop) -> None:
+def test_files_that_are_not_the_registered_ones_are_neither_judged_nor_used(shop: Shop) -> None:
     model = shop.a_model("r-1")
-    files = {catalog.TENSORS: b"changed", catalog.STATE: b"{}"}
-    sealed.write(Path(model.model_path), files, noun="checkpoint")
-    models = shop.models(PlayedAs({model.id: 300.0}))
-    stored = models.validate(model.id)
-    assert stored.passed
-    assert "model-" in str(stored.report_path)
-    assert models.verify().ok
+    player = PlayedAs({model.id: 300.0})
+    models = shop.models(player)
     models.promote(model.id, "production")
+    other_files(model)
+    for fresh in (True, False):
+        with pytest.raises(Conflict, match="other files than were registered"):
+            models.validate(model.id, fresh=fresh)
+    for word in (str(model.id), "production", "r-1"):
+        with pytest.raises(Conflict, match="other files than were registered"):
+            references.source(models, shop, word)
+    assert player.asked == []
+    assert models.get(model.id).digest == model.digest
+    assert [fault.kind for fault in models.verify().faults] == ["changed"]
 
 
 def test_a_model_is_judged_by_its_spec_or_by_what_is_asked(shop: Shop) -> None:

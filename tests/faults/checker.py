@@ -160,7 +160,8 @@ def _count_problems(run: Run, history: list[Event], steps: list[int]) -> Iterabl
     """The program counts: no number may be missing or there twice."""
     if steps != list(range(1, len(steps) + 1)):
         yield f"its steps are not each there once: {steps}"
-    last = history[-1] if history else None
+    spoken = [event for event in history if event.kind is not EventKind.ARTIFACT]
+    last = spoken[-1] if spoken else None
     trained = last is not None and (last.key, last.value) == ("ended", "trained")
     if (run.state is State.SUCCEEDED) != trained and run.state is not State.STOPPED:
         yield f"is {run.state}, and its last event is {last}"

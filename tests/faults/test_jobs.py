@@ -3,12 +3,16 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import psutil
 
 from rl_orch.client import Client
 from rl_orch.io import service_note
-from rl_orch.records.jobs import JobState, ProfileJob
+from rl_orch.io.run.directory import RunDir
+from rl_orch.records import State
+from rl_orch.records.jobs import JobState, ProfileJob, VerifyResumeJob
+from rl_orch.records.queries import Query
 from rl_orch.testing import a_spec
 from tests.integration.conftest import Shell, until
 
@@ -30,6 +34,7 @@ def test_a_job_outlives_its_client_and_the_death_of_its_service_is_told(shell: S
     job_id = subprocess.check_output(words, env=os.environ, text=True).strip()
     with Client.of_home(shell.home) as client:
         until(lambda: client.jobs.get(job_id).doing == "measuring")
+        _refuse_leftovers(client, spec)
     endpoint = service_note.living(shell.home)
     assert endpoint is not None
     service = psutil.Process(endpoint.pid)
@@ -46,6 +51,21 @@ def test_a_job_outlives_its_client_and_the_death_of_its_service_is_told(shell: S
         client.jobs.cancel(job_id)
         until(lambda: client.jobs.get(job_id).state is JobState.CANCELLED)
     shell.run("down")
+
+
+def _refuse_leftovers(client: Client, spec: dict[str, Any]) -> None:
+    """Cancel a job that trains, and fail if what it has launched goes on."""
+    long = {**spec, "train": {**spec["train"], "total_timesteps": 10**7}}
+    job_id = client.jobs.submit(VerifyResumeJob(spec=long, kills=1)).id
+    of_job = Query(tags=(f"job={job_id}",))
+    until(lambda: not (job := client.jobs.get(job_id)).active or "running" in job.doing)
+    assert client.jobs.get(job_id).active, client.jobs.get(job_id).reason
+    (run,) = client.ls(of_job).runs
+    assert RunDir.of(run).lock_holder() is not None
+    client.jobs.cancel(job_id)
+    until(lambda: client.jobs.get(job_id).state is JobState.CANCELLED)
+    until(lambda: client.get(run.id).state is State.STOPPED)
+    assert RunDir.of(run).lock_holder() is None
 
 
 def works(process: psutil.Process) -> bool:

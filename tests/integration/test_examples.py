@@ -10,6 +10,7 @@ from rl_orch.orchestrator import to_spec
 from tests.conftest import Ran
 
 Rlctl = Callable[..., Ran]
+TUNED = "hyperparameters tuned for CartPole-v1 (ppo-CartPole-v1.yaml); tuned=false takes none"
 DATA = Path(__file__).parents[1] / "data"
 MODULE = ["module.yaml", "module_dotted.yaml", "module_flat.yaml", "module.json"]
 NOT_BUILT = [
@@ -25,13 +26,14 @@ NOT_BUILT = [
 def test_the_charters_spec_is_accepted(rlctl: Rlctl) -> None:
     ran = rlctl("check", "-f", str(DATA / "charter.yaml"), "--json")
     spec = to_spec(DATA / "charter.yaml")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, f"{TUNED}\n")
     assert json.loads(ran.out) == {
         "ok": True,
         "config_hash": spec.config_hash,
         "settled": {"env.backend": "native", "train.engine": "kernels"},
         "pending": [],
         "seeds": [123],
+        "warnings": [],
         "errors": [],
     }
     assert (spec.name, spec.env.id, spec.env.num_envs) == ("ppo_cartpole_mvp", "CartPole-v1", 16)
@@ -44,7 +46,7 @@ def test_the_charters_spec_is_accepted(rlctl: Rlctl) -> None:
 @pytest.mark.parametrize("file", MODULE)
 def test_the_modules_example_is_accepted_and_what_waits_is_listed(rlctl: Rlctl, file: str) -> None:
     ran = rlctl("check", "-f", str(DATA / file), "--json")
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, f"{TUNED}\n")
     document = json.loads(ran.out)
     assert (document["ok"], document["errors"]) == (True, [])
     assert document["pending"] == NOT_BUILT
@@ -61,7 +63,7 @@ def test_the_modules_example_means_the_same_in_every_form() -> None:
 
 def test_check_says_in_words_what_it_found(rlctl: Rlctl) -> None:
     ran = rlctl("check", "-f", str(DATA / "module.yaml"))
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, f"{TUNED}\n")
     first, *rest = ran.out.splitlines()
     assert first == "ok  ppo-CartPole-v1: PPO on CartPole-v1, 100,000 steps, seed 42"
     assert [line.split()[1].rstrip(":") for line in rest if "pending" in line] == NOT_BUILT
@@ -70,7 +72,8 @@ def test_check_says_in_words_what_it_found(rlctl: Rlctl) -> None:
 def test_launch_refuses_what_waits_in_one_sentence(rlctl: Rlctl, tmp_path: Path) -> None:
     ran = rlctl("launch", "-f", str(DATA / "module.yaml"))
     assert (ran.code, ran.out) == (2, "")
-    sentence, advice = ran.err.splitlines()
+    *told, sentence, advice = ran.err.splitlines()
+    assert told == [TUNED]
     assert sentence == (
         'error: store.backend is "mlflow", but the mlflow tracker is not in this release '
         f"(only local is); the same goes for {', '.join(NOT_BUILT[1:])}"
@@ -92,5 +95,5 @@ def test_a_variable_with_a_typo_does_not_stop_a_check(
     assert ran.code == 0
     assert ran.err.splitlines() == [
         "warning: RL_ENV_NUMENVS is set, but no option reads it; did you mean RL_ENV_NUM_ENVS?",
-        "hyperparameters tuned for CartPole-v1 (ppo-CartPole-v1.yaml); -f takes others",
+        TUNED,
     ]

@@ -83,7 +83,12 @@ def test_events_are_numbered_and_named_as_people_know_them(
         "charts/episodic_return", "charts/SPS", "charts/learning_rate", "losses/policy_loss",
         "losses/value_loss", "losses/entropy", "losses/approx_kl", "eval/mean_return",
     } <= {event.key for event in events}  # fmt: skip
-    assert (events[0].key, events[-1].key) == ("started", "ended")
+    assert events[0].key == "started"
+    made = [event.key for event in events if event.kind is EventKind.ARTIFACT]
+    assert made == ["report", "episodes"]
+    assert [event.key for event in events[-3:]] == ["ended", *made]
+    folder = Path(run["path"])
+    assert all((folder / event.value).is_file() for event in events[-2:])
 
 
 def test_tensorboard_shows_the_same_numbers(trained: tuple[Shell, dict[str, Any]]) -> None:

@@ -266,8 +266,8 @@ ON_THE_COMMAND_LINE = [
     typed("a sweep in an override", "train.lr=1,2", "'train.lr=1,2'", "a run takes one"),
     typed("a wrong value in an override", "train.gamma=2", "train.gamma", "2", "(0, 1]"),
     typed("a wrong value in a flag", "--gamma 2", "train.gamma", "2 (from --gamma)", "(0, 1]"),
-    typed("an unknown flag", "--learning-rate 1", "--learning-rate", "`rlctl check --help`",
-          near="--train-learning-rate or --train-learning-starts"),
+    typed("an unknown flag", "--lerning-rate 1", "--lerning-rate", "`rlctl check --help`",
+          near="--learning-rate or --train-learning-rate or --learning-starts"),
     typed("a device that does not exist", "--device gpu", "resources.device", '"gpu"',
           "cpu, mps, cuda or cuda:N"),
     Mistake("an unknown command", ("no command 'chekc'", "there are: launch, resume, check"),
@@ -381,7 +381,9 @@ def test_a_mistake_is_answered_with_a_document_where_one_is_asked_for(
         [error] = document.values()
         assert error["code"] in ("bad_input", "option_pending", "spec_invalid")
     else:
-        assert set(document) == {"ok", "config_hash", "settled", "pending", "seeds", "errors"}
+        assert set(document) == {
+            *("ok", "config_hash", "settled", "pending", "seeds", "warnings", "errors")
+        }
         assert (document["ok"], document["config_hash"]) == (False, None)
         [error] = document["errors"]
         assert set(error) >= {"path", "value", "message"}

@@ -26,7 +26,7 @@ LOG, EVENTS, VERIFY = ("logs", RUN), ("logs", RUN, "--events"), ("registry", "ve
 REMOVE = ("rm", RUN, "--yes")
 
 REFUSED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "spec.yaml": (SHOW, COMPARE, RESUME, EVAL, PLAY),
+    "spec.yaml": (SHOW, COMPARE, RESUME),
     "manifest.json": (SHOW, COMPARE, RESUME),
     "events.jsonl": (SHOW, EVENTS, COMPARE, RESUME),
     "log.txt": (LOG, RESUME),

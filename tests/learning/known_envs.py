@@ -398,13 +398,85 @@ class Dice(Known):
         return self.seen(), reward, bool(self.np_random.random() < 0.2), False, {}
 
 
+class Goals(Known):
+    """An environment with goals: a step pays 0 where it reaches what was asked for, else -1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = self.goal = np.zeros(1, np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        self.at, self.goal = self.drawn(), self.drawn()
+        return self.seen(), {}
+
+    def drawn(self) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+    def seen(self) -> dict[str, NDArray[np.float32]]:
+        at = self.at.copy()
+        return {"observation": at, "achieved_goal": at, "desired_goal": self.goal.copy()}
+
+    def paid(self) -> Step:
+        reward = float(self.compute_reward(self.at[None], self.goal[None], [{}])[0])
+        return self.seen(), reward, False, False, {}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> NDArray[np.float64]:
+        return np.where(np.linalg.norm(achieved - desired, axis=-1) <= self.near, 0.0, -1.0)
+
+    near = 0.0
+
+
+def _goals(low: float, high: float, size: int) -> spaces.Dict:
+    names = ("observation", "achieved_goal", "desired_goal")
+    return spaces.Dict({name: spaces.Box(low, high, (size,)) for name in names})
+
+
+BITS = 8
+
+
+class BitFlip(Goals):
+    """Eight bits, one of which is flipped in a step, or none; all have to be as was asked for.
+
+    The best policy needs as many steps as bits differ, and pays for all of them but the last.
+    """
+
+    observation_space = _goals(0.0, 1.0, BITS)
+    action_space = spaces.Discrete(BITS + 1)
+
+    def drawn(self) -> NDArray[np.float32]:
+        return self.np_random.integers(0, 2, BITS).astype(np.float32)
+
+    def step(self, action: Any) -> Step:
+        if action < BITS:
+            self.at[action] = 1.0 - self.at[action]
+        return self.paid()
+
+
+class Reach(Goals):
+    """A point in a square, which moves by up to 0.3 along each axis, has to come within 0.1."""
+
+    observation_space = _goals(-1.0, 1.0, 2)
+    action_space = spaces.Box(-0.3, 0.3, (2,))
+    near = 0.1
+
+    def drawn(self) -> NDArray[np.float32]:
+        return self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+
+    def step(self, action: Any) -> Step:
+        self.at = np.clip(self.at + action, -1.0, 1.0).astype(np.float32)
+        return self.paid()
+
+
 ENVS = (
     *(Bandit, BanditBox, DelayedReward, DelayedBox, Masked, MaskedPair, Recall),
     *(Forever, ForeverBox, Countdown, CountdownBox, Ladder, Dice),
 )
 ENDLESS = (
     *(Identity, IdentityBox, IdentityMultiDiscrete, IdentityMultiBinary),
-    *(IdentityVector, IdentityImage, IdentityDict),
+    *(IdentityVector, IdentityImage, IdentityDict, BitFlip, Reach),
 )
 """Those that go on until a time limit of 16 steps."""
 

@@ -66,7 +66,7 @@ class MemoryOutlet:
         """The next command."""
         return self._commands.pop(0) if self._commands else None
 
-    def change(self, step: int) -> LiveChange | None:
+    def change(self, step: int, env_steps: int) -> LiveChange | None:
         """The change that is planned for that step."""
         return self.changes.pop(step, None)
 

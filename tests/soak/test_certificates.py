@@ -56,6 +56,9 @@ ALGORITHMS = {
     "sac-gsde": ("sac", *CONTINUOUS, "train.use_sde=true", "rollout.steps=16"),
     "td3": ("td3", *CONTINUOUS),
     "td3-all": ("td3", *CONTINUOUS, *ALL_AT_ONCE),
+    "crossq": ("crossq", *CONTINUOUS, "agent.network.critic_hidden_sizes=[64]"),
+    "tqc": ("tqc", *CONTINUOUS),
+    "tqc-all": ("tqc", *CONTINUOUS, *ALL_AT_ONCE, "agent.network.n_critics=3"),
 }
 
 

@@ -9,7 +9,12 @@ from tests.learning.test_configs import solves
 
 __all__ = ["one_thread"]
 
-SOLVED = {"sac-Pendulum-v1.yaml": -200.0, "td3-Pendulum-v1.yaml": -200.0}
+SOLVED = {
+    "sac-Pendulum-v1.yaml": -200.0,
+    "td3-Pendulum-v1.yaml": -200.0,
+    "tqc-Pendulum-v1.yaml": -200.0,
+    "crossq-Pendulum-v1.yaml": -200.0,
+}
 
 
 @pytest.mark.parametrize("name", SOLVED)

@@ -1,5 +1,7 @@
 """Models as artefacts: what acts, sealed apart from the checkpoint, which nobody needs any more."""
 
+import errno
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +11,17 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.registry import registration, sealing
+from rl_orch.core.policies import evaluation
+from rl_orch.core.registry import references, registration, sealing
 from rl_orch.core.store.runs import Store
-from rl_orch.errors import Damaged
+from rl_orch.errors import BadInput, Damaged, NotFound
 from rl_orch.io.checkpoints import catalog, checkpoint_files, external
 from rl_orch.io.files import sealed
 from rl_orch.io.files.tensors import decode
 from rl_orch.io.policies import artefacts
 from rl_orch.io.policies.bundles import POLICY
 from rl_orch.io.run.directory import MODEL, RunDir
-from rl_orch.records import ModelVersion
+from rl_orch.records import Event, EventKind, ModelVersion
 from rl_orch.records.tasks import PolicyFiles
 from rl_orch.testing import a_spec, seal_checkpoint
 from rl_orch.worker.policies import sources
@@ -113,6 +116,66 @@ def test_models_need_no_checkpoint_of_their_run(home: Orchestrator) -> None:
     assert home.models.verify().ok
 
 
+def test_a_model_is_played_and_judged_by_the_spec_that_was_sealed_with_it(
+    home: Orchestrator,
+) -> None:
+    run = home.get("last")
+    directory, model = RunDir.of(run), home.registry.get(run.model_id or 0)
+    path, sealed_spec = Path(model.model_path), directory.spec()
+    named = PolicyFiles(directory=run.path, checkpoint=f"models/{path.name}")
+    other = {"agent.network.activation": "relu", "gates.min_return": 1e6}
+    directory.write_spec(sealed_spec.changed(other | {"env.max_episode_steps": 7}))
+    assert sources.spec_of(named) == artefacts.spec_of(path) == sealed_spec
+    with sources.playable(named) as playable:
+        assert playable.spec == sealed_spec
+    assert home.models.validate(model.id).passed
+    directory.spec_file.unlink()
+    with sources.playable(named) as playable:
+        assert playable.spec == sealed_spec
+    source = references.source(home.models, home, str(model.id))
+    assert evaluation.named(source).checkpoint == named.checkpoint
+    assert evaluation.target_of(source) == sealed_spec.gates.min_return
+
+
+def test_a_model_is_not_played_where_spaces_are_others_than_it_was_sealed_with(
+    home: Orchestrator,
+) -> None:
+    path = Path(home.registry.get(home.get("last").model_id or 0).model_path)
+    artefact = artefacts.read(path)
+    elsewhere = artefact.spec.changed({"env.id": "Acrobot-v1"}).model_dump(mode="json")
+    document = artefact.document.model_copy(update={"spec": elsewhere})
+    files = artefact.files | {MODEL: document.model_dump_json().encode()}
+    sealed.write(path, files, noun=artefacts.NOUN)
+    named = PolicyFiles(directory=str(path.parents[1]), checkpoint=f"models/{path.name}")
+    with pytest.raises(BadInput, match="observation_space"), sources.playable(named):
+        pass
+
+
+def test_a_model_is_called_one_where_its_files_are_damaged_or_gone(home: Orchestrator) -> None:
+    model = home.registry.get(home.get("last").model_id or 0)
+    path = Path(model.model_path)
+    (path / "policy-default.safetensors").write_bytes(b"others")
+    with pytest.raises(Damaged, match=f"^model {path.name}"):
+        checkpoint_files.load(path)
+    shutil.rmtree(path)
+    with pytest.raises(NotFound, match="model"):
+        home.models.promote(model.id, "production")
+
+
+def test_checkpoints_that_were_pruned_meanwhile_are_passed_over_in_silence(
+    home: Orchestrator, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = home.get("last")
+    directory, known = RunDir.of(run), home.registry.of_run(run.id)
+    report = directory.read_report(Path(known[0].model_path).name)
+    assert report is not None
+    home.store.take_lease(run.id, held_by=None, lease="again")
+    gone = directory.checkpoints / catalog.name_of(77)
+    registration.register(home.registry, run, directory.spec(), gone, report, lease="again")
+    assert home.registry.of_run(run.id) == known
+    assert caplog.records == []
+
+
 def test_no_replay_is_read_to_promote_or_to_verify(home: Orchestrator) -> None:
     run = home.get("last")
     replay = sum(path.stat().st_size for path in RunDir.of(run).replay.iterdir())
@@ -144,6 +207,63 @@ def test_a_checkpoint_is_sealed_once_and_another_in_its_place_anew(tmp_path: Pat
     assert artefacts.checkpoint_digest(path) == sealed.manifest_digest(other)
     shutil.rmtree(checkpoint)
     assert artefacts.seal(checkpoint, spec) == path
+
+
+def test_a_model_that_is_sealed_anew_stays_judged(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    run = shop.get("r-1")
+    assert model.validated
+    checkpoint = RunDir.of(run).checkpoints / Path(model.model_path).name
+    shop.store.take_lease(run.id, held_by=None, lease="again")
+    report = a_report(500.0, env_id=model.env_id, checkpoint=checkpoint.name)
+    later = a_spec("gates.min_return=99")  # Another release writes another spec of the same.
+    path = artefacts.seal(checkpoint, later, anew=True)
+    shop.registry.register(run, later, path, report, lease="again", git_commit=None)
+    again = shop.registry.get(model.id)
+    assert (again.validated, again.digest != model.digest) == (True, True)
+    assert shop.models().promote(model.id, "production").model_id == model.id
+
+
+@pytest.mark.parametrize("spaces", [[], {"default": 3}, {"default": {"action_space": 3}}])
+def test_spaces_in_another_form_cost_nothing_but_themselves(tmp_path: Path, spaces: object) -> None:
+    directory, spec = RunDir(tmp_path / "run"), a_spec()
+    directory.create(spec, {"run_id": "run"})
+    checkpoint = seal_checkpoint(directory, catalog.name_of(5))
+    files = sealed.read(checkpoint, catalog.FILES, noun=catalog.NOUN)
+    state = json.dumps({"trainer_state": {"spaces": spaces}}).encode()
+    sealed.write(checkpoint, files | {catalog.STATE: state}, noun=catalog.NOUN)
+    policies = artefacts.read(artefacts.seal(checkpoint, spec)).document.policies
+    assert policies[POLICY].action_space is None
+
+
+def test_files_that_cannot_be_written_or_deleted_cost_no_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shop.a_model("r-1", judged=False)
+    run, name = shop.get("r-1"), Path(model.model_path).name
+    shop.store.take_lease(run.id, held_by=None, lease="again")
+    monkeypatch.setattr(artefacts, "seal", refused_by_the_disk)
+    monkeypatch.setattr(artefacts, "remove", refused_by_the_disk)
+    tags = {"evaluated": True, "removed": [name]}
+    saved = Event(
+        seq=1,
+        attempt=1,
+        ts=0.0,
+        run=run.id,
+        step=100,
+        kind=EventKind.CHECKPOINT,
+        key="saved",
+        value=name,
+        tags=tags,
+    )
+    RunDir.of(run).write_report(name, a_report(1.0, env_id=model.env_id, checkpoint=name))
+    spec = RunDir.of(run).spec()
+    registration.keep_models(shop.registry, run, spec, saved, lease="again")
+    assert shop.registry.of_run(run.id) == []
+
+
+def refused_by_the_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 def test_what_an_external_program_saved_is_sealed_whole_and_goes_whole(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import marks
 from benchmarks.peers import cleanrl_speed, sb3_learning
 from benchmarks.speed import page
 from benchmarks.speed.picture import draw
@@ -183,7 +184,7 @@ def test_the_picture_shows_every_side_and_the_ratio(tmp_path: Path) -> None:
 
 def test_the_page_is_filled_between_its_marks_however_often(tmp_path: Path) -> None:
     path, picture = tmp_path / "page.md", tmp_path / "images" / "speed.svg"
-    path.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    path.write_text(f"before\n{marks.BEGIN}\nold\n{marks.END}\nafter\n")
     results = some_results(tmp_path / "results.json")
     page.fill(path, picture, "| new |", results)
     once = path.read_text()

@@ -217,7 +217,8 @@ def test_what_is_worth_knowing_of_a_submission_is_told_beside_the_document(
 def test_what_others_wrote_is_shown_as_text(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Orchestrator(home, FakeRunner(trains_to([1.0])))
     (run,) = made.submit(a_spec()).runs
-    assert r"\[red]x" in ls._cells(run.model_copy(update={"algo": "[red]x\x1b[2J"}))
+    odd = run.model_copy(update={"algo": "[red]x\x1b[2J"})
+    assert ls.CELLS["algo"](odd) == r"\[red]x"
     monkeypatch.setattr(made, "log", lambda *_: LogPart(text="a\x1b]0;b\x07c\n", offset=9))
     assert logs._log(made, run.id, 0) == ("ac\n", 9)
 

@@ -101,7 +101,8 @@ def test_of_two_policies_the_numbers_of_both_are_told(rlctl: Rlctl) -> None:
     words = ("eval", "r-0", "--against", "r-1", "-n", str(ASKED))
     document = json.loads(rlctl(*words, "--json").out)
     lines = [line.split() for line in rlctl(*words).out.splitlines()]
-    assert ["return", "model", "1", "95", "%", "r-1", "95", "%"] in lines
+    assert ["return", "r-0", "95", "%", "r-1", "95", "%"] in lines
+    assert (document["typed"], document["against"]["typed"]) == ("r-0", "r-1")
     (mean,) = (line for line in lines if line[:1] == ["mean"])
     ours, theirs = document["eval"]["mean"], document["against"]["eval"]["mean"]
     assert ours > theirs

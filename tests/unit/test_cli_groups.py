@@ -174,11 +174,11 @@ def test_launch_tells_of_every_run_and_ends_with_the_summary_of_the_group(
 def test_a_group_is_one_row_of_ls_among_the_runs(here: Rlctl, homes: Homes) -> None:
     found = rows(here("ls").out, "run")
     assert [row[0] for row in found] == [homes.mixed, homes.better, homes.alone, homes.good]
-    assert found[0][1:4] == ["failed 1/3", "ppo", "CartPole-v1"]
-    assert found[1][4].startswith("12,000")
-    assert found[3][1] == "succeeded 3/3"
-    assert found[3][5].startswith("IQM 452.0 [449.5, 454.5] n=3")
-    assert [row[6] for row in found] == ["1/2", "3/3", "–", "3/3"]
+    assert found[0][1:5] == ["mixed", "failed 1/3", "ppo", "CartPole-v1"]
+    assert found[1][5].startswith("12,000")
+    assert found[3][2] == "succeeded 3/3"
+    assert found[3][6].startswith("IQM 452.0 [449.5, 454.5] n=3")
+    assert [row[7] for row in found] == ["1/2", "3/3", "–", "3/3"]
 
 
 def test_ls_lists_every_run_where_that_is_asked(here: Rlctl, homes: Homes) -> None:
@@ -218,8 +218,8 @@ def test_a_group_under_way_says_how_many_runs_have_ended(rlctl: Rlctl, tmp_path:
     other = run.model_copy(update={"id": "g-s9", "seed": 9, "state": State.QUEUED, "env_steps": 0})
     made.store.add(other)
     found = rows(rlctl("ls").out, "run")
-    assert found[0][1] == "running 2/3"
-    assert found[0][4] == "8,000 3%"
+    assert found[0][2] == "running 2/3"
+    assert found[0][5] == "8,000 3%"
 
 
 def test_show_folds_a_group_and_has_a_row_for_each_run(here: Rlctl, homes: Homes) -> None:
@@ -305,7 +305,7 @@ def test_a_picture_has_the_curves_their_bands_and_words(
     assert f"wrote {svg}" in ran.out
     data = png.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == (1200, 750)
+    assert struct.unpack(">II", data[16:24]) == (1650, 750)
     words = texts(svg)
     for said in (
         f"{homes.good}, mean of 3 runs",
@@ -316,8 +316,11 @@ def test_a_picture_has_the_curves_their_bands_and_words(
         "episode return",
         "CartPole-v1",
         "gate 400",
+        "final return of each run; IQM, 95 % interval",
     ):
         assert said in words
+    here("compare", "good", "better", "--out", str(svg), "--smooth", "5")
+    assert "CartPole-v1; curves averaged over 5 of 80 points" in texts(svg)
     assert "FillBetweenPolyCollection_1" in svg.read_text()
 
 
@@ -425,7 +428,7 @@ def waiting_group(folder: Path) -> Orchestrator:
 def test_check_says_which_seeds_a_group_would_have(
     rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Orchestrator, "check", lambda _self, spec: spec)
+    monkeypatch.setattr(Orchestrator, "check", lambda _self, spec, **_: spec)
     assert "seeds 42–46: a group of 5" in rlctl("check", "--env", "x", "--seeds", "5").out
     assert "seed 42\n" in rlctl("check", "--env", "x").out
     found = documents(rlctl("check", "--env", "x", "seeds=[3,1]", "--json"))
@@ -476,6 +479,22 @@ def test_the_panel_of_one_run_after_another_shows_the_newest(
     text = shown(panel, monkeypatch, height=20)
     assert "g-s1" in text
     assert "g-s0" not in text
+
+
+def test_the_panel_of_several_runs_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of before count, and one that waits says for what."""
+    panel = panel_module.Panel(several=True)
+    runs = [run.model_copy(update={"group": None}) for run in some_runs(2)]
+    fields = {"seq": 1, "attempt": 1, "ts": 1.0, "run": runs[0].id, "step": 0}
+    ended = Event(**fields, kind=EventKind.EPISODE, key="charts/episodic_return", value=321.0)
+    panel.recall(runs[0], [ended])
+    for run in runs:
+        panel.watch(run, [])
+    text = shown(panel, monkeypatch, height=20)
+    assert all(word in text for word in ("g-s0", "g-s1", "2 runs", "321"))
+    single = panel_module.Panel()
+    single.watch(runs[0].model_copy(update={"state": State.QUEUED, "reason": "for room"}), [])
+    assert "for room" in shown(single, monkeypatch, height=20)
 
 
 def test_plain_lines_say_how_many_runs_of_a_group_have_ended(
@@ -555,7 +574,7 @@ def test_a_group_whose_launcher_died_while_creating_it_says_that_it_is_smaller_t
         "show", group
     ).out.replace("\n", " ")
     (row,) = rows(rlctl("ls").out, "run")
-    assert row[1].endswith("/3 of 5 asked")
+    assert row[2].endswith("/3 of 5 asked")
 
 
 def test_a_group_that_is_whole_says_nothing_of_its_size(here: Rlctl, homes: Homes) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rl_orch import orchestrator
 from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.interrupts import Requests, handled
+from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State
 from rl_orch.runners.local import LocalRunner, Standby
@@ -110,6 +111,22 @@ def test_the_suggested_commands_work_from_where_one_is(rlctl: Rlctl) -> None:
     assert show[3:] == ["--home", "my [b]home", "--registry-db", "a db.sqlite"]
     assert Path(tensorboard[2]).parent.is_dir()
     assert next_lines(rlctl(*show[1:]).out) == next_lines(ran.out)
+
+
+@pytest.mark.usefixtures("stopped_during_the_check")
+def test_a_resume_is_not_suggested_where_it_would_fail_again(
+    rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rlctl("launch", "--env", "CartPole-v1")
+    show = Orchestrator.show
+    monkeypatch.setattr(
+        Orchestrator,
+        "show",
+        lambda *words, **names: show(*words, **names).model_copy(update={"fails_again": True}),
+    )
+    launch = shlex.split(next_lines(rlctl("show", "last").out)[0])
+    assert launch[:3] == ["rlctl", "launch", "-f"]
+    assert Path(launch[3]).is_file()
 
 
 def test_a_launch_loads_first_and_ends_that_if_it_is_refused(

@@ -82,7 +82,7 @@ def _agrees(node: dict[str, Any], option: Option) -> None:
         ("policy.network", [path for path in table() if path.startswith("agent.network.")]),
         ("train.learningRate", ["train.lr"]),
         ("seed", ["env.seed"]),
-        ("spec", ["spec_version", "name", "seeds", "tags", "parent", "role"]),
+        ("spec", ["spec_version", "name", "seeds", "tags", "parent", "role", "tuned"]),
         ("train", [path for path in table() if path.startswith("train.")]),
     ],
 )

@@ -23,7 +23,7 @@ def error_of(ran: Ran) -> dict[str, Any]:
     """The one document of an error, checked against its contract."""
     document = json.loads(ran.out)
     assert set(document) == {"error"}
-    assert set(document["error"]) <= {"code", "message", "path", "hint"}
+    assert set(document["error"]) <= {"code", "message", "path", "hint", "problems"}
     assert {"code", "message"} <= set(document["error"])
     error: dict[str, Any] = document["error"]
     return error
@@ -93,7 +93,7 @@ def test_an_unknown_command_names_the_known_ones_and_the_nearest(rlctl: Rlctl) -
         (["options", "--format", "xml"], "--format"),
         (["check", "--lr"], "--lr"),
         (["check", "--lr", "1", "--train-learning-rate", "2"], "--lr is given twice"),
-        (["check", "--learning-rate", "1"], "--learning-rate"),
+        (["check", "--lerning-rate", "1"], "--lerning-rate"),
         (["check", "--registry=maybe"], "--registry"),
         (["--nonsense"], "--nonsense"),
     ],
@@ -112,7 +112,7 @@ def test_a_wrong_command_line_is_a_sentence_and_a_document(
 
 
 def test_an_unknown_flag_is_answered_with_the_nearest(rlctl: Rlctl) -> None:
-    assert "Did you mean --train-learning-rate or " in rlctl("check", "--learning-rate", "1").err
+    assert "Did you mean --learning-rate or " in rlctl("check", "--lerning-rate", "1").err
     assert "`rlctl ls --help` lists what it takes." in rlctl("ls", "--qqq").err
 
 

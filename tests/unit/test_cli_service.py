@@ -215,7 +215,7 @@ def test_without_a_service_a_detached_launch_waits_for_one(rlctl: Rlctl, home: P
     ran = rlctl("resume", "late", "--detach")
     assert ran.code == 0
     assert "no service is up: `rlctl up` starts it" in ran.err
-    assert "it waits for a service: `rlctl up` starts one" in rlctl("show", "late").out
+    assert "no service is up" in document(rlctl("show", "late", "--json"))["reason"]
     with a_service(home, trains_to([1.0])):
         assert rlctl("wait", "late").code == 0
 
@@ -466,3 +466,34 @@ def test_the_command_line_of_a_detached_service_has_no_password(home: Path) -> N
         "--allow-host", "a", "--allow-host", "b", "--allow-origin", "https://c",
         "--insecure-loopback",
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("only_http")
+def test_watch_shows_what_is_under_way_until_it_has_ended(
+    rlctl: Rlctl, home: Path, stack: ExitStack
+) -> None:
+    """By name, and all of it; the exit code is that of `wait`."""
+    stack.enter_context(a_service(home, trains_to([4.0, 5.0] * 6)))
+    for words in (["mine"], ["mine", "many"], []):
+        run_id = document(rlctl(*LAUNCH, "--detach", "--name", "mine", "--json"))["id"]
+        group = document(rlctl(*LAUNCH, "-d", "--seeds", "2", "--name", "many", "--json"))["group"]
+        ran = rlctl("watch", *words)
+        assert ran.code == 0
+        shown = [run_id] if len(words) == 1 else [run_id, group]
+        # Without a name, what has ended before the first look is not under way.
+        assert words == [] or [line.split()[0] for line in ran.out.splitlines()] == shown
+        assert rlctl("wait", group).code == 0
+        assert rlctl("wait", run_id).code == 0
+    assert f"{run_id}  " in rlctl("watch", run_id).err
+    seen = document(rlctl("watch", run_id, group, "--json"))["runs"]
+    assert [run["state"] for run in seen] == ["succeeded"] * 3
+    assert rlctl("watch").code == 0
+
+
+def test_wait_shows_progress_and_gives_up_in_time(rlctl: Rlctl, home: Path) -> None:
+    run = Orchestrator(home, FakeRunner(trains_to([1.0]))).submit(a_spec("name=late")).runs[0]
+    ran = rlctl("wait", "late", "--timeout", "0")
+    assert ran.code == 1
+    assert f"{run.id}  0/{run.total_timesteps:,}  queued: no service is up" in ran.err
+    quiet = rlctl("wait", "late", "--timeout", "0", "--quiet").err.splitlines()
+    assert quiet == [f"error: run {run.id} is still queued after 0 s"]

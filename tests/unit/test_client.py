@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -31,6 +32,7 @@ from rl_orch.errors import (
 from rl_orch.http.problems import respond
 from rl_orch.io.processes.pids import somebody
 from rl_orch.records import Run, RunView, State, Submission
+from rl_orch.records.jobs import ExportJob
 from rl_orch.testing import a_spec
 
 URL = "http://127.0.0.1:7311"
@@ -333,3 +335,17 @@ def test_any_word_is_an_answer() -> None:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         assert answers(url, within_s=60.0)
         speaking.join()
+
+
+def test_what_is_to_be_replaced_goes_only_once_its_replacement_is_here(tmp_path: Path) -> None:
+    before = tmp_path / "it.bundle"
+    before.mkdir()
+    (before / "kept").touch()
+    done = {"id": "job-1", "kind": "export", "arguments": {"out": "out.bundle"}, "created_at": 0.0}
+    ended = json.dumps(done | {"state": "succeeded", "answer": {}})
+    told = httpx.Response(200, text=f"event: end\ndata: {ended}\n\n")
+    made = answer({"artifacts": [{"path": "out.bundle/a"}]})
+    jobs = Script(told, made, problem(NotFound("gone"))).client(patience_s=0.0).jobs
+    with pytest.raises(NotFound):
+        jobs.collect(ExportJob(policy="1", out=str(before), replace=True), "job-1")
+    assert [path.name for path in tmp_path.rglob("*")] == ["it.bundle", "kept"]

@@ -8,7 +8,7 @@ import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.runs.state import advance
-from rl_orch.errors import BadInput, SpecInvalid
+from rl_orch.errors import BadInput, RlctlError, SpecInvalid
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
 from rl_orch.spec.resolve import resolve
@@ -35,6 +35,21 @@ def test_a_tag_that_is_set_while_a_supervisor_writes_stays(tmp_path: Path) -> No
     home.store.save(advance(run, State.STARTING, "begun"), lease="mine")
     found = home.store.get(run.id)
     assert (found.state, found.tags) == (State.STARTING, {"team": "vision"})
+
+
+def test_tags_that_cannot_be_kept_in_the_directory_are_not_in_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = a_home(tmp_path)
+    run = home.create(a_spec("tags={a: b}"), lease="mine")
+
+    def full(_directory: RunDir, _tags: object) -> None:
+        raise RlctlError("no room")
+
+    monkeypatch.setattr(RunDir, "write_tags", full)
+    with pytest.raises(RlctlError, match="no room"):
+        home.tag(run.id, {"team": "vision"})
+    assert home.store.get(run.id).tags == RunDir.of(run).tags() == {"a": "b"}
 
 
 def test_a_run_that_is_imported_keeps_its_relations(tmp_path: Path) -> None:
@@ -74,7 +89,7 @@ def test_runs_are_tagged_found_and_shown_on_the_command_line(
     rlctl: Callable[..., Ran], tmp_path: Path
 ) -> None:
     home = a_home(tmp_path / "rlruns")
-    group = home.submit(a_spec("seeds=2")).group
+    group = home.submit(a_spec("seeds=2", "name=whole")).group
     assert group is not None
     (run,) = home.submit(a_spec("tags={team: vision}", f"parent={group.id}", "role=trial")).runs
     assert rlctl("tag", run.id, "note=good", "--remove", "team").out == f"{run.id}  note=good\n"
@@ -83,6 +98,9 @@ def test_runs_are_tagged_found_and_shown_on_the_command_line(
     listed = json.loads(rlctl("ls", "--tag", "note=good", "--json").out)
     assert [each["id"] for each in listed["runs"]] == [run.id]
     assert run.id in rlctl("ls", "--parent", group.id, "--role", "trial").out
+    assert run.id in rlctl("ls", "--parent", "whole", "--role", "trial").out
+    for filters in (("--tag", "note=ugly"), ("--state", "failed"), ("--role", "student")):
+        assert rlctl("ls", *filters).out.startswith(f"no run matches {filters[1]}")
     assert rlctl("ls", "--tag", "note").code == 2
     shown = rlctl("show", run.id).out
     assert f"{group.id}, as trial" in shown

@@ -109,21 +109,34 @@ def test_a_tracker_that_is_mended_while_a_service_is_up_gets_all_of_an_ended_run
     assert numbers(run) == CURVES
 
 
-def test_whoever_finds_that_a_run_has_ended_unwatched_delivers_the_rest(tmp_path: Path) -> None:
+def ended_unwatched(home: Path, *overrides: str) -> tuple[Orchestrator, Run]:
+    """Somebody who has found that a run has ended, whose service died before."""
     runner = FakeRunner(TRAINS, at_once=False)
-    verbs = Orchestrator(tmp_path, runner, resident=True)
+    verbs = Orchestrator(home, runner, resident=True)
     service = RunService(verbs, Capacity(cpus=2, memory_mb=4096), "http://there")
-    (run,) = verbs.submit(a_spec()).runs
+    (run,) = verbs.submit(a_spec(*overrides)).runs
     service.tick()
     service._pumps.close()  # As if it had died.
     runner.finish()
     with verbs.store.writing() as connection:
         connection.execute(sa.update(RUNS).values(lease=DEAD))
-    local = Orchestrator(tmp_path, runner)
-    ended = local.get(run.id)
-    assert not ended.active
+    local = Orchestrator(home, runner)
+    assert not local.get(run.id).active
+    return local, run
+
+
+def test_whoever_finds_that_a_run_has_ended_unwatched_delivers_the_rest(tmp_path: Path) -> None:
+    local, run = ended_unwatched(tmp_path)
     assert numbers(run) == CURVES
     assert not local.show(run.id).trackers[0].is_behind
+
+
+@pytest.mark.usefixtures("jsonlines")
+def test_who_looks_at_a_run_leaves_trackers_of_others_to_a_service(tmp_path: Path) -> None:
+    local, run = ended_unwatched(tmp_path, CHOSEN)
+    ours, theirs = local.show(run.id).trackers
+    assert (ours.is_behind, theirs.is_behind) == (False, True)
+    served(tmp_path, lambda: not local.show(run.id).trackers[1].is_behind)
 
 
 @pytest.mark.usefixtures("jsonlines")

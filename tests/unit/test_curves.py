@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_orch.cli.views.chart import draw, ticks
-from rl_orch.core.runs.curves import Curve, Line, folded
+from rl_orch.core.runs.curves import Curve, Line, folded, smoothed
 from rl_orch.io.run.history import of_events
 from rl_orch.records import Episodes, EpisodeSummary, Event, EventKind, History
 from rl_orch.stats import summarize
@@ -146,3 +146,21 @@ def test_ticks_are_few_round_and_within_the_range(low: float, span: float) -> No
     found = ticks(low, low + span)
     assert len(found) <= 7
     assert all(low - 1e-6 * span <= tick <= low + span + 1e-6 * span for tick in found)
+
+
+def test_a_band_stays_where_returns_have_been() -> None:
+    """Seeds that differ a lot have an interval that is wider than what an environment gives."""
+    levels = (0.0, 500.0, 500.0)
+    histories = [
+        History(Episodes.of(EpisodeSummary(step, level, 1, 0) for step in (10, 20, 30)))
+        for level in levels
+    ]
+    training = folded(histories, "g").training
+    assert (set(training.low), set(training.high)) == ({0.0}, {500.0})
+
+
+def test_a_smoothed_curve_is_a_moving_mean_and_says_nothing_else_of_evaluations() -> None:
+    line = Line([1, 2, 3, 4], [0.0, 3.0, 6.0, 9.0])
+    curve = smoothed(Curve("a", line, evaluated=line), 3)
+    assert list(curve.training.returns) == [1.5, 3.0, 6.0, 7.5]
+    assert (list(curve.training.steps), curve.evaluated) == ([1, 2, 3, 4], line)

@@ -183,3 +183,16 @@ def test_a_decision_says_context_decision_and_cost_and_is_listed(page: Path) -> 
     assert said.startswith(f"# {page.name[:4]} ")
     assert re.findall(r"^\*\*(\w+)\.\*\*", said, re.MULTILINE) == ["Context", "Decision", "Cost"]
     assert f"(adr/{page.name})" in text("docs/index.md")
+
+
+@pytest.mark.parametrize("group", [name for name in groups() if name != "spec"])
+def test_every_group_of_a_spec_is_in_its_table_and_called_pending_if_it_is(group: str) -> None:
+    inside = [option for option in table().values() if option.group == group]
+    waits = all(isinstance(option.pending, str) for option in inside)
+    assert (rows("docs/spec.md")[group][-1] == "pending") == waits
+
+
+def test_no_page_says_that_there_is_only_so_much() -> None:
+    assert [
+        str(page) for page in PAGES if re.search(r"only .{0,30} so far", page.read_text())
+    ] == []

@@ -15,11 +15,10 @@ import yaml
 
 from rl_orch.errors import Damaged, NotFound
 from rl_orch.export.bundle import ExportSubject, assembled, described
-from rl_orch.export.card import loading
 from rl_orch.io.files import sealed
 from rl_orch.io.files.tensors import decode
 from rl_orch.io.policies import bundles, onnx_files
-from rl_orch.io.policies.bundles import NEEDED, NOUN, WEIGHTS, GraphParity, Port
+from rl_orch.io.policies.bundles import NEEDED, NOUN, WEIGHTS, GraphParity
 from rl_orch.io.policies.requests import FILES
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policies.policy import policy_tensors
@@ -304,14 +303,3 @@ def test_the_card_has_what_the_hub_reads(sealed_bundle: Path) -> None:
     assert mean == pytest.approx(bundles.read(sealed_bundle).report.summary.mean, abs=0.01)
     assert "over 4 episodes" in card
     assert "`r-1`" in card
-
-
-def test_the_lines_of_a_card_name_parts_and_masks() -> None:
-    inputs = [
-        Port(name="observation.a/b", dtype="uint8", shape=(2,)),
-        Port(name="mask", dtype="bool", shape=(3,)),
-    ]
-    lines = loading(inputs)
-    assert 'np.array([observation["a/b"]], "uint8")' in lines
-    assert "def act(observation, mask):" in lines
-    assert len(lines.splitlines()) <= 5

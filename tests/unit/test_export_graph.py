@@ -26,6 +26,8 @@ EVERY = VARIANTS | {
     "quantiles": case("Acrobot-v1", "qrdqn"),
     "dueling": case("Acrobot-v1", "dqn", agent={"network": {"dueling": True}}),
     "td3": case("BanditBox", "td3", obs=NORMALIZED),
+    "tqc": case("BanditBox", "tqc", obs=NORMALIZED),
+    "crossq": case("BanditBox", "crossq", obs=NORMALIZED),
     "gsde": case("Pendulum-v1", "sac", train={"use_sde": True}),
     "choices that do not start at 0": case("Bandit", "dqn"),
     "discrete observations": case("Identity", "ppo"),
@@ -228,7 +230,13 @@ def test_spaces_come_back_from_json_as_they_were(space: Any) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], {}, {"kind": "Box"}, {"kind": "Discrete", "n": 0, "start": 0}, {"kind": "Graph"}],
+    [
+        *(None, [], {}, {"kind": "Box"}, {"kind": "Graph"}),
+        *({"kind": "Discrete", "n": n, "start": 0} for n in (0, 10**30)),
+        {"kind": "Box", "dtype": "float32", "shape": [10**6, 10**5], "low": 0, "high": 1},
+        {"kind": "MultiBinary", "shape": [10**6, 10**5]},
+        {"kind": "MultiDiscrete", "nvec": [10**12, 2], "start": [0, 0]},
+    ],
     ids=str,
 )
 def test_what_is_no_space_is_refused(document: Any) -> None:

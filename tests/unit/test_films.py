@@ -1,5 +1,6 @@
 """Episodes driven again, and films of them that a decoder plays."""
 
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.records.tasks import Recorded
 from rl_orch.rl.collect.replay_episode import rendered
 from rl_orch.rl.envs import vector
@@ -17,6 +18,7 @@ from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.spec.model import Spec
+from rl_orch.worker.policies import rendering
 from rl_orch.worker.policies.recording import notable
 from rl_orch.worker.policies.video import LONGEST, filming, show
 from rl_orch.worker.tasks.play import alike
@@ -108,3 +110,39 @@ def test_an_environment_that_has_no_pictures_is_refused() -> None:
     spec = Spec.model_validate({"env": {"id": "tests.learning.known_envs:Dice-v0"}})
     with pytest.raises(BadInput, match="cannot be shown"):
         rendered(spec, "rgb_array").reset()
+
+
+@pytest.fixture
+def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
+        monkeypatch.setenv(name, "")  # So that what is set meanwhile goes again.
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_display")
+def test_without_a_display_a_way_to_draw_is_picked_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mujoco = Spec.model_validate({"env": {"id": "HalfCheetah-v5"}})
+    monkeypatch.setattr(rendering, "_works", lambda way: way == "osmesa")
+    rendering.prepare(Spec.model_validate({"env": {"id": "CartPole-v1"}}))
+    assert "MUJOCO_GL" not in os.environ
+    rendering.prepare(mujoco)
+    assert os.environ["MUJOCO_GL"] == "osmesa"
+    monkeypatch.setenv("MUJOCO_GL", "mine")
+    rendering.prepare(mujoco)
+    assert os.environ["MUJOCO_GL"] == "mine"
+
+
+def test_a_rendering_that_fails_says_why_and_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":77")
+    monkeypatch.setenv("MUJOCO_GL", "no-such-way")
+    spec = Spec.model_validate({"env": {"id": "InvertedPendulum-v5"}})
+    episode = Recorded(number=0, seed=1, ret=1.0, length=1, actions=[[0.0]])
+    with pytest.raises(RlctlError) as caught:
+        show(spec, episode, tmp_path / "a.mp4")
+    assert "no-such-way" in caught.value.message
+    assert "libegl1" in (caught.value.hint or "")
+    assert "--video" not in str(caught.value)

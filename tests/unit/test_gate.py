@@ -25,6 +25,8 @@ def all_gates(stability: bool) -> GatesGroup:
         min_episodes=1,
         max_std=1.0,
         stability=stability,
+        min_success_rate=0.5,
+        metrics={"reward_walk": ">= 1"},
         converged=True,
         no_regression="production",
         margin=1.0,
@@ -122,7 +124,7 @@ def test_every_rule_that_a_spec_can_ask_for_is_known_and_every_known_one_can_be_
 
 def test_training_is_held_only_against_rules_that_a_report_alone_decides() -> None:
     names = {rule.name for rule in rules_of_reports(all_gates(stability=True))}
-    assert names == {"min_return", "min_episodes", "stability"}
+    assert names == {"min_return", "min_episodes", "stability", "min_success_rate", "metrics"}
     gates = GatesGroup(converged=True, improvement="production", max_latency_ms=1.0)
     assert rules_of_reports(gates) == ()
     assert "stability" not in {rule.name for rule in rules_from(gates)}
@@ -132,11 +134,12 @@ def test_without_evidence_every_rule_fails_that_needs_it_and_says_what_to_run() 
     verdict = judge(a_report([5.0, 5.0]), None, rules_from(all_gates(True)), env_steps=10**6)
     assert verdict is not None
     unknown = {check.rule: check for check in verdict.checks if check.observed is None}
-    assert set(unknown) == set(RULES) - {"min_return", "min_episodes", "max_std", "stability"}
+    known = {"min_return", "min_episodes", "max_std", "stability", "metrics"}
+    assert set(unknown) == set(RULES) - known | {"metrics.reward_walk"}
     for check in unknown.values():
         assert not check.passed
         assert check.sentence.startswith("not known: ")
-        assert re.search(r"`rlctl registry validate`|event file", check.sentence)
+        assert re.search(r"`rlctl registry validate`|event file|info", check.sentence)
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 

@@ -247,7 +247,7 @@ def test_a_table_that_cannot_be_written_is_said_in_a_sentence_beside_the_reports
         run_evaluation(theirs, NAME)
     said = theirs.evaluation_problem()
     assert said is not None
-    assert said.endswith("final.parquet: Is a directory")
+    assert "final.parquet: Is a directory. Free space" in said
     assert [*theirs.episodes_file("final").parent.glob(".final*")] == []
 
 

@@ -185,7 +185,9 @@ def test_an_error_of_the_handler_is_the_reply(
         raise raised
 
     with closing(serve(run_dir, fail)):
-        assert send(run_dir, "checkpoint") == {"ok": False, "error": sentence}
+        reply = send(run_dir, "checkpoint")
+    assert (reply["ok"], reply["error"]) == (False, sentence)
+    assert reply.get("code") == (raised.code if isinstance(raised, BadInput) else None)
 
 
 def test_a_handler_that_returns_no_json_is_an_error_in_the_reply(run_dir: Path) -> None:
@@ -233,25 +235,25 @@ def test_a_slow_client_is_sent_away_when_its_time_is_over(
         place.close()
 
 
-def test_the_handler_is_called_by_one_thread_at_a_time(run_dir: Path) -> None:
+def test_a_command_that_takes_long_keeps_no_other_waiting(run_dir: Path) -> None:
     release = threading.Event()
-    calls: list[Request] = []
+    calls: list[str] = []
 
     def handle(request: Request) -> dict[str, Any]:
-        calls.append(request)
-        release.wait(PATIENCE_S)
+        calls.append(request.command)
+        if request.command == "load":
+            release.wait(PATIENCE_S)
         return {}
 
     with closing(serve(run_dir, handle)):
-        for _ in range(2):
-            with pytest.raises(
-                RlctlError, match="run r1 did not answer the command 'pause': no complete line"
-            ):
-                send(run_dir, "pause", timeout_s=0.05)
-            until(lambda: calls)
-        assert len(calls) == 1
+        with pytest.raises(
+            RlctlError, match="run r1 did not answer the command 'load': no complete line"
+        ):
+            send(run_dir, "load", timeout_s=0.05)
+        until(lambda: calls)
+        assert send(run_dir, "unpause", timeout_s=PATIENCE_S / 2) == {"ok": True}
+        assert calls == ["load", "unpause"]
         release.set()
-        assert send(run_dir, "pause") == {"ok": True}
 
 
 def test_a_server_closes_although_a_child_was_forked(run_dir: Path) -> None:

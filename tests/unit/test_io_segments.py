@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -329,3 +330,30 @@ def test_a_disk_without_room_for_the_buffer_is_an_error_that_says_so(
     ) as caught:
         replay_segments.allocator(folder, 0.5)("observations", (2 << 20,), np.uint8)
     assert caught.value.path == "buffer.size"
+
+
+def test_a_copy_that_was_cut_short_is_never_taken_for_a_segment(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = replay_segments.write(folder, ASegment())
+    whole = replay_files.path_of(folder, entry.name).read_bytes()
+    other = SegmentStore(tmp_path / "other")
+
+    def no_links(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    def killed(_: Path, to: Path, **__: Any) -> None:
+        to.write_bytes(whole[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", no_links)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            other.adopt(folder, [entry])
+    assert replay_files.names(other.folder) == []
+    replay_files.sweep(other.folder)
+    replay_files.path_of(other.folder, entry.name).write_bytes(whole[:100])
+    other.adopt(folder, [entry])
+    assert on_disk(other.folder) == [f"{entry.name}.safetensors"]
+    assert replay_files.path_of(other.folder, entry.name).read_bytes() == whole

@@ -4,28 +4,36 @@ resumed."""
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rl_orch.errors import BadInput, RlctlError, SpecInvalid
-from rl_orch.io.checkpoints import catalog, hash_chain
+from rl_orch import plugins
+from rl_orch.core.resume_certificate import planned
+from rl_orch.errors import BadInput, Conflict, Damaged, RlctlError, SpecInvalid
+from rl_orch.io.checkpoints import catalog, checkpoint_files, hash_chain
 from rl_orch.io.run.command_socket import Request
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import fold, read
+from rl_orch.rl.algos.a2c import A2C
 from rl_orch.rl.learn.learner import Learner, build_learner
-from rl_orch.rl.policies.policy import module_state
+from rl_orch.rl.policies.policy import TENSOR_PREFIX, module_state, policy_tensors
 from rl_orch.rl.train import LiveChange, Training
 from rl_orch.spec import live
+from rl_orch.spec.algorithms import Traits
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.live_changes import LiveChanges
-from rl_orch.worker.policies.load import setup_of
+from rl_orch.worker.checks import warm_start
+from rl_orch.worker.policies.load import from_checkpoint, setup_of
 from rl_orch.worker.train import run_attempt
+from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
 Patch = pytest.MonkeyPatch
@@ -37,6 +45,8 @@ ALGORITHMS = {
     "qrdqn": ("CartPole-v1", ["rollout.steps=32", "train.n_quantiles=5", "train.engine=torch"]),
     "sac": ("Pendulum-v1", ["rollout.steps=32", "train.engine=torch"]),
     "td3": ("Pendulum-v1", ["rollout.steps=32", "train.engine=torch"]),
+    "crossq": ("Pendulum-v1", ["rollout.steps=32", "agent.network.critic_hidden_sizes=[8]"]),
+    "tqc": ("Pendulum-v1", ["rollout.steps=32", "train.n_quantiles=5", "train.engine=torch"]),
 }
 
 
@@ -111,6 +121,24 @@ def test_an_option_that_is_not_live_stays() -> None:
             live.change(spec, [override])
         assert error.value.path == override.partition("=")[0]
         assert "train.lr" in (error.value.hint or "")
+
+
+def test_an_option_that_is_not_live_is_told_so_whatever_goes_with_its_value() -> None:
+    with pytest.raises(BadInput) as error:
+        live.change(a_spec("ppo"), ["env.num_envs=3"])
+    assert error.value.path == "env.num_envs"
+    with pytest.raises(BadInput) as error:
+        live.change(a_spec("sac"), ["train.clip_range=0.1"])
+    assert "train.clip_range" not in str(error.value.hint)
+    assert "train.lr" in str(error.value.hint)
+
+
+def test_a_budget_is_refused_with_the_step_that_the_run_is_at(tmp_path: Path) -> None:
+    changes = LiveChanges(a_run(tmp_path / "run", a_spec("ppo")), 1, 0)
+    for step in (64, 128, 192):
+        changes.due(step)
+    with pytest.raises(BadInput, match="step 192"):
+        changes.ask(["train.total_timesteps=192"])
 
 
 @pytest.mark.parametrize(
@@ -225,6 +253,65 @@ def test_options_that_were_set_are_set_again_at_the_same_step(
     assert hash_chain.compare(whole, plain).difference is not None
 
 
+def test_a_budget_that_is_set_in_the_last_iteration_counts(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    note = a_note(256, total_timesteps=320)
+    whole, broken = whole_and_broken(tmp_path, a_spec("ppo"), monkeypatch, note)
+    assert catalog.step_of(Path(catalog.all_names(whole.checkpoints)[-1])) == 320
+    assert hash_chain.compare(whole, broken).difference is None
+
+
+def test_who_comes_after_the_last_iteration_is_told_so(tmp_path: Path) -> None:
+    directory = a_run(tmp_path / "run", a_spec("ppo"))
+    changes, refusals = LiveChanges(directory, 1, 0), list[RlctlError]()
+
+    def ask() -> None:
+        try:
+            changes.ask(["train.lr=0.1"])
+        except RlctlError as error:
+            refusals.append(error)
+
+    asker = threading.Thread(target=ask)
+    with changes._turn:  # It asks in time, and no iteration begins.
+        asker.start()
+    until(directory.changes)
+    changes.end()
+    asker.join(PATIENCE_S)
+    ask()
+    assert [type(refusal) for refusal in refusals] == [Conflict, Conflict]
+    assert directory.changes() == []
+
+
+class Readable(A2C):
+    """An algorithm of somebody else, which may go on at another learning rate."""
+
+    traits: Any = Traits(False, ("Discrete",), reads=frozenset({"train.lr"}))
+
+
+class Rigid(Readable):
+    """One that may not."""
+
+    reconfigure: Any = None
+
+
+@pytest.mark.parametrize("kind", [Readable, Rigid])
+def test_a_plugin_says_what_may_change_and_what_cannot_is_never_passed_over(
+    tmp_path: Path, kind: type[Readable]
+) -> None:
+    with plugins.provided("algorithms", "mine", kind):
+        spec = a_spec("a2c", "agent.algorithm=mine")
+        changes = LiveChanges(a_run(tmp_path / "run", spec), 1, 0)
+        asked = [["train.gae_lambda=0.5"], ["train.lr=0.1"]]
+        for overrides in asked[: 1 if kind is Readable else 2]:
+            with pytest.raises(BadInput):
+                changes.ask(overrides)
+        planned = a_run(tmp_path / "planned", spec, a_note(64, lr=0.01))
+        code = run_attempt(planned, 1)
+        assert code == (0 if kind is Readable else BadInput.exit_code)
+        assert len(values_told(planned)) == (kind is Readable)
+
+
 def test_a_gate_that_is_set_ends_the_training(tmp_path: Path) -> None:
     gate = {"gates.min_return": [None, -1e6], "gates.stability": [True, False]}
     gate |= {"gates.stop_when_solved": [False, True]}
@@ -266,6 +353,71 @@ def test_weights_of_another_network_are_refused_and_the_run_goes_on(tmp_path: Pa
     after = module_state(learner.policy).tensors
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert directory.changes() == []
+
+
+def test_a_run_that_is_paused_or_just_loads_takes_no_other_weights(tmp_path: Path) -> None:
+    source = a_run(tmp_path / "source", a_spec("ppo"))
+    assert run_attempt(source, 1) == 0
+    path = source.checkpoints / catalog.all_names(source.checkpoints)[-1]
+    changes = LiveChanges(a_run(tmp_path / "run", a_spec("ppo")), 1, 0)
+    orders, order = PendingCommands(changes), Request("load", {"source": str(path)})
+    orders.give("pause")
+    with pytest.raises(Conflict):
+        orders.handle(order)
+    orders.give("unpause")
+    answers: list[dict[str, Any]] = []
+
+    def ask() -> None:
+        with suppress(NotYet):
+            answers.append(orders.handle(order))
+
+    one, other = (threading.Thread(target=ask) for _ in range(2))
+    one.start()
+    until(lambda: changes._load is not None)
+    with pytest.raises(Conflict):
+        orders.handle(order)
+    taken = changes._load
+    assert taken is not None
+    changes.due(64)
+    other.start()
+    until(lambda: changes._load is not None)
+    taken.answer.set_exception(NotYet())  # Its time is over, and that of the other is not.
+    one.join(PATIENCE_S)
+    change = changes.due(128)
+    assert change is not None
+    for load in change.loads:
+        load(a_learner(a_spec("ppo")))
+    other.join(PATIENCE_S)
+    assert [answer["step"] for answer in answers] == [128]
+
+
+@pytest.mark.parametrize("step", [-5, 256])
+def test_a_step_that_no_training_comes_to_is_not_certified(step: int) -> None:
+    assert planned(a_spec("ppo"), [(0, "train.lr=1")])[0]["step"] == 0
+    with pytest.raises(BadInput, match=f"step {step}"):
+        planned(a_spec("ppo"), [(step, "train.lr=1")])
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 3e38])
+def test_weights_that_are_not_finite_are_refused_and_nobody_plays_them(
+    tmp_path: Path, number: float
+) -> None:
+    spec = a_spec("ppo")
+    source, directory = (a_run(tmp_path / name, spec) for name in ("source", "run"))
+    learner = a_learner(spec)
+    spoiled = policy_tensors(learner.policy)
+    name = next(iter(spoiled))
+    spoiled[name].flat[0] = number
+    meta = {"run_id": "run", "attempt": 1}
+    root = source.checkpoints
+    path = checkpoint_files.save(root, step=5, tensors=spoiled, document={}, meta=meta)
+    with pytest.raises(BadInput, match=name):
+        loaded(directory, path, 1, 64, learner)
+    assert directory.changes() == []
+    begins = spec.changed({"start.from": str(path)})
+    assert [problem.path for problem in warm_start.problems(begins)] == ["start.from"]
+    with pytest.raises(Damaged, match=name.removeprefix(TENSOR_PREFIX)):
+        from_checkpoint(spec, path)
 
 
 def a_learner(spec: Spec) -> Learner:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from rl_orch.rl import jit
-from rl_orch.rl.kernels import policy_gradient, q_learning, twin_critics
+from rl_orch.rl.kernels import policy_gradient, q_learning, quantile_critics, twin_critics
 from rl_orch.rl.kernels.dense import backward, forward
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.kernels.precompile import compile_layers
@@ -33,11 +33,12 @@ UPDATES: dict[str, tuple[Any, ...]] = {
     "qrdqn": (q_learning.improve_values,),
     "sac": (twin_critics.soft_critics, twin_critics.soft_actor),
     "td3": (twin_critics.delayed_critics,),
+    "tqc": (quantile_critics.truncated_critics, quantile_critics.truncated_actor),
 }
 
 
 def spec(algorithm: str, *overrides: str) -> Spec:
-    env = "Pendulum-v1" if algorithm in ("sac", "td3") else "CartPole-v1"
+    env = "Pendulum-v1" if algorithm in ("sac", "td3", "tqc") else "CartPole-v1"
     settled = ("train.engine=kernels", "env.backend=native", *overrides)
     return resolve({"env": {"id": env}, "agent": {"algorithm": algorithm}}, overrides=settled)
 

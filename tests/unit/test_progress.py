@@ -11,8 +11,11 @@ from rl_orch.core.runs.progress import (
     idle_attempts,
     was_interrupted,
 )
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name
+from rl_orch.io.run.history import fails_again
 from rl_orch.records import Event, EventKind
+from rl_orch.worker.attempt.lifecycle import failure
 
 
 def an_event(kind: EventKind, key: str, step: int, value: Any = None, **tags: Any) -> Event:
@@ -75,3 +78,21 @@ def test_attempts_are_idle_since_the_last_that_saved_a_checkpoint_further_on() -
     assert idle_attempts(4, [saved(1, 512), saved(2, 1024)]) == 2
     assert idle_attempts(4, [saved(1, 512), saved(3, 512), saved(4, 256)]) == 3
     assert idle_attempts(1, [an_event(EventKind.METRIC, "saved", 512)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (BadInput("it is not there"), True),
+        (RlctlError("too long", path="eval.max_episode_steps"), True),
+        (RlctlError("no room", path="/home/of/a/run"), False),
+        (OSError("no room"), False),
+    ],
+)
+def test_a_failure_is_met_again_where_an_option_or_the_input_is_to_blame(
+    error: Exception, again: bool
+) -> None:
+    final = {"final": True} if failure(error, 0).final else {}
+    ended = an_event(EventKind.STATE, "ended", 5, "failed", **final)
+    assert fails_again([ended]) is again
+    assert not fails_again([ended, an_event(EventKind.STATE, "started", 5)])

@@ -85,6 +85,14 @@ def test_of_a_run_without_a_judged_model_the_best_is_meant(shop: Shop) -> None:
         source(shop.models(), shop, "r-1")
 
 
+def test_a_run_whose_models_were_removed_says_so_and_names_what_is_left(shop: Shop) -> None:
+    model = shop.a_model("r-1")
+    shop.registry.forget_run("r-1")
+    with pytest.raises(NotFound, match=f"any more: model {model.id} was removed") as raised:
+        source(shop.models(), shop, "r-1")
+    assert f"r-1/checkpoints/{Path(model.model_path).name}" in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

@@ -1,5 +1,6 @@
 """What a run counts, from its algorithm to the screens."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,13 +18,17 @@ from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.snapshot import Resumption
 from rl_orch.rl.train import Training
+from rl_orch.runners.inline import InlineRunner
 from rl_orch.spec.algorithms import Traits
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeRunner, a_report
 from rl_orch.testing.algorithms import ENV_ID, Recorder
+from rl_orch.worker.attempt.live_changes import LiveChanges
 from rl_orch.worker.train import run_attempt
 from tests.conftest import Ran
+from tests.integration.conftest import until
+from tests.waiting import PATIENCE_S
 
 
 class CountsUpdates(A2C):
@@ -87,3 +92,38 @@ def test_manifest_row_and_screens_name_the_unit(
     assert "6 updates (budget 6)" in rlctl("show", run.id).out
     assert "6 updates" in rlctl("ls").out
     assert '"clock": "updates"' in rlctl("show", run.id, "--json").out
+
+
+def test_a_gate_reads_environment_steps_whatever_the_run_counts(spec: Spec, tmp_path: Path) -> None:
+    gate = {"gates.min_episodes": 1, "gates.stability": False, "eval.final_episodes": 10}
+    home = Orchestrator(tmp_path / "home", InlineRunner())
+    result = home.launch(spec.changed(gate | {"env.max_episode_steps": 20}))
+    assert result.report is not None
+    assert result.run.model_id is not None
+    assert result.report.env_steps == 16 * result.report.step
+    assert result.verdict is not None
+    assert [(check.rule, check.passed) for check in result.verdict.checks] == [
+        ("min_episodes", True)
+    ]
+    model = home.models.get(result.run.model_id)
+    assert model.total_timesteps == result.report.env_steps
+    assert home.models.validate(model.id).passed
+
+
+def test_changes_count_from_an_environment_step_on_while_the_clock_stands_still(
+    spec: Spec, tmp_path: Path
+) -> None:
+    directory = RunDir(tmp_path / "run")
+    directory.create(spec, {"run_id": "run", "changes": []})
+    first = LiveChanges(directory, 1, 0, 0)
+    assert first.due(0, 0) is None
+    asker = threading.Thread(target=first.ask, args=(["eval.every=2"],))
+    asker.start()
+    until(directory.changes)
+    assert first.due(0, 32) is not None
+    asker.join(PATIENCE_S)
+    for begins, due in ((0, [None, True]), (32, [True]), (48, [None])):
+        again = LiveChanges(directory, 2, 0, begins)
+        assert again.spec.eval.every == (2 if begins > 32 else 3)
+        told = [again.due(0, env_steps) and True for env_steps in (16, 32)[-len(due) :]]
+        assert told == due

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium import spaces
 
 from rl_orch import plugins
 from rl_orch.errors import SpecInvalid
+from rl_orch.rl.envs import refusals
 from rl_orch.rl.envs.describe import (
     EnvDescription,
     SpaceDescription,
     describe,
     problems,
-    try_out,
 )
 from rl_orch.rl.envs.leaves import Leaf
 from rl_orch.spec.algorithms import Traits
@@ -119,6 +118,27 @@ def test_a_missing_dependency_names_the_extra_to_install(monkeypatch: pytest.Mon
     _, message, hint = refusal("LunarLander-v3")
     assert message == "env.id is 'LunarLander-v3'; it needs box2d, which is not installed"
     assert hint == "Install it with `pip install 'rl-orch[box2d]'`."
+
+
+@pytest.mark.parametrize(
+    ("env_id", "pip", "module"),
+    [
+        ("MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
+        ("dm_control/cartpole-balance-v0", "'shimmy[dm-control]'", "shimmy"),
+        ("FetchReach-v4", "gymnasium-robotics", "gymnasium_robotics"),
+        ("highway-fast-v0", "highway-env", "highway_env"),
+    ],
+)
+def test_an_id_of_a_known_package_says_what_to_install_and_what_to_write(
+    env_id: str, pip: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "find_spec", lambda name: None)
+    _, message, hint = refusal(env_id)
+    assert message == f"env.id is {env_id!r}; it is of {module}, which is not installed"
+    assert hint == f"Install it with `pip install {pip}`, and write '{module}:{env_id}'."
+    monkeypatch.setattr(refusals, "find_spec", lambda name: name)
+    assert refusal(env_id)[2] == f"Write '{module}:{env_id}'."
+    assert refusal(f"{module}:{env_id}")[2] == f"Install it with `pip install {pip}`."
 
 
 def test_an_unknown_backend_is_answered_with_those_there_are() -> None:
@@ -228,8 +248,8 @@ def test_what_a_plugin_must_do_itself_is_not_passed_over() -> None:
 def test_an_algorithm_that_cannot_take_the_actions_is_refused_with_those_that_can() -> None:
     box = SpaceDescription("Box", (4,), "float32")
     for algorithm, action, others in (
-        ("dqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3"),
-        ("qrdqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3"),
+        ("dqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3, tqc, crossq"),
+        ("qrdqn", SpaceDescription("Box", (1,), "float32"), "ppo, a2c, sac, td3, tqc, crossq"),
         ("sac", SpaceDescription("Discrete", (), "int64"), "ppo, a2c, dqn, qrdqn"),
         ("td3", SpaceDescription("MultiDiscrete", (2,), "int64"), "ppo, a2c"),
         ("dqn", SpaceDescription("MultiBinary", (2,), "int8"), "ppo, a2c"),
@@ -245,7 +265,7 @@ def test_an_algorithm_that_cannot_take_the_actions_is_refused_with_those_that_ca
         assert problem.hint == f"For {action.kind} actions there are: {others}."
 
 
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "tqc", "crossq"])
 def test_actions_without_bounds_are_refused_where_they_are_stretched_to_them(
     algorithm: str,
 ) -> None:
@@ -338,16 +358,6 @@ def test_only_choices_can_be_masked(kind: str) -> None:
     assert problems(spec, VECTOR) == []
 
 
-def test_an_environment_without_masks_is_refused_where_they_are_asked_for() -> None:
-    spec = a_spec("CartPole-v1", agent={"action_masks": True})
-    (problem,) = try_out(spec)
-    assert (problem.path, problem.value) == ("agent.action_masks", True)
-    assert problem.message == "agent.action_masks is true, but the environment gives no mask"
-    assert "action_masks()" in (problem.hint or "")
-    masked = a_spec(f"{known_envs.MODULE}:MaskedPair-v0", agent={"action_masks": True})
-    assert try_out(masked) == []
-
-
 def test_images_are_neither_normalised_nor_clipped() -> None:
     asked: dict[str, Any] = {"normalize": "running", "clip_range": [-1, 1]}
     found = problems(a_spec("Odd-v0", obs=asked), IMAGE)
@@ -376,22 +386,3 @@ def test_the_traits_of_a_plugin_are_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         "feature.encoder",
         "agent.action_masks",
     ]
-
-
-def test_an_environment_of_the_old_kind_is_refused_before_training() -> None:
-    class Old(gymnasium.Env[Any, Any]):
-        observation_space = spaces.Box(-1.0, 1.0, (1,))
-        action_space = spaces.Discrete(2)
-
-        def __init__(self, **_options: Any) -> None:
-            pass
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return np.zeros(1, np.float32), {}
-
-        def step(self, action: Any) -> Any:
-            return np.zeros(1, np.float32), 0.0, False, {}
-
-    gymnasium.register("OldStep-v0", Old)
-    (problem,) = try_out(a_spec("OldStep-v0"))
-    assert "not enough values to unpack" in problem.message

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from rl_orch.errors import BadInput
 from rl_orch.rl.engine import engine_of, resolve_auto, why_not
 from rl_orch.rl.envs.leaves import leaves_of
+from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.resolve import resolve
 from rl_orch.spec.upgrade import upgraded
 
@@ -23,9 +24,9 @@ def reason(spec: Any, space: Any = VECTOR, actions: str = "Discrete") -> str | N
     return why_not(spec, leaves_of(space, stacked=False), actions)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn", "qrdqn", "sac", "td3"])
-def test_kernels_train_dense_networks_of_all_our_algorithms(algorithm: str) -> None:
-    actions = "Box" if algorithm in ("sac", "td3") else "Discrete"
+@pytest.mark.parametrize("algorithm", [name for name in BUILT_IN if name != "crossq"])
+def test_kernels_train_the_dense_networks_of_our_algorithms(algorithm: str) -> None:
+    actions = "Box" if BUILT_IN[algorithm].bounded_actions else "Discrete"
     assert reason(a_spec(algorithm=algorithm), actions=actions) is None
 
 
@@ -41,6 +42,8 @@ def test_kernels_train_dense_networks_of_all_our_algorithms(algorithm: str) -> N
         ("ppo", "resources.device=cuda", "resources.device is 'cuda'"),
         ("dqn", "agent.network.dueling=true", "agent.network.dueling is true"),
         ("sac", "train.use_sde=true", "train.use_sde is true"),
+        ("crossq", "train.lr=1e-3", "crossq's layers normalise"),
+        ("tqc", "train.use_sde=true", "train.use_sde is true"),
     ],
 )
 def test_what_kernels_cannot_train_is_left_to_torch(

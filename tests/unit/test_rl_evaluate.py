@@ -226,14 +226,39 @@ def test_policies_for_every_kind_of_observation_are_evaluated(name: str, encoder
     assert first == returns(spec, episodes=3)
 
 
-def test_an_episode_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+ENDLESS = {"kwargs": {"length": 10**9}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "length", "cut"),
+    [
+        ({}, 50, 2),
+        ({"eval": {"max_episode_steps": 20}}, 20, 2),
+        ({"env": ENDLESS | {"max_episode_steps": 60}}, 60, 0),
+        ({"env": ENDLESS | {"max_episode_steps": 60}, "eval": {"max_episode_steps": 70}}, 60, 0),
+        ({"env": ENDLESS | {"max_episode_steps": 60}, "eval": {"max_episode_steps": 30}}, 30, 2),
+        ({"env": {"kwargs": {"length": 20}}, "eval": {"max_episode_steps": 20}}, 20, 0),
+    ],
+)
+def test_every_episode_of_an_evaluation_ends_and_the_report_says_which_were_cut(
+    groups: dict[str, Any], length: int, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector, "ENDLESS", 50)
+    spec = a_spec("Ladder", **{"env": ENDLESS} | groups)
+    found = evaluate(a_policy(spec), spec, episodes=2, seed=3, deterministic=True, step=0)
+    assert (found.lengths, found.cut) == ((length,) * 2, cut)
+    assert (found.cut_sentence is not None) == (cut > 0)
+
+
+def test_an_environment_that_nobody_can_limit_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(playing, "ENDLESS", 50)
-    spec = a_spec("Ladder", env={"kwargs": {"length": 10**9}})
+    monkeypatch.setattr(vector, "evaluated", lambda spec: spec)
+    spec = a_spec("Ladder", env=ENDLESS)
     with pytest.raises(RlctlError, match="has not ended after 50 steps") as caught:
         returns(spec)
-    assert caught.value.path == "env.max_episode_steps"
-    limited = a_spec("Ladder", env={"kwargs": {"length": 10**9}, "max_episode_steps": 60})
-    assert returns(limited, episodes=1) == (1830.0,)
+    assert caught.value.path == "env.backend"
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 5}])

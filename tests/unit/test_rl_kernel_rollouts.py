@@ -27,6 +27,7 @@ PLAYED = [
     ("qrdqn", "MountainCar-v0"),
     ("sac", "Pendulum-v1"),
     ("td3", "Pendulum-v1"),
+    ("tqc", "Pendulum-v1"),
 ]
 
 

@@ -229,6 +229,17 @@ SETTINGS: dict[str, tuple[str, list[str]]] = {
     "sac-box": ("sac", ["train.learning_starts=0"]),
     "sac-box-fixed": ("sac", ["train.ent_coef=0.2", "buffer.prioritized=true"]),
     "td3-box": ("td3", ["train.learning_starts=0", "train.policy_delay=2"]),
+    "tqc-box": ("tqc", ["train.learning_starts=0", "train.n_quantiles=7"]),
+    "tqc-box-five": (
+        "tqc",
+        [
+            "agent.network.n_critics=5",
+            "agent.network.critic_hidden_sizes=[6]",
+            "train.n_quantiles=3",
+            "train.top_quantiles_to_drop_per_net=1",
+            "buffer.prioritized=true",
+        ],
+    ),
     "td3-box-tanh": ("td3", ["agent.network.activation=tanh", "buffer.prioritized=true"]),
 }
 
@@ -299,7 +310,7 @@ def test_an_update_is_that_of_torch(name: str) -> None:
         np.testing.assert_allclose(kept[key], value, rtol=2e-3, atol=2e-5, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["sac-box", "td3-box"])
+@pytest.mark.parametrize("name", ["sac-box", "td3-box", "tqc-box"])
 def test_rows_in_two_parts_are_learned_from_as_in_torch_whatever_the_threads(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +330,9 @@ def test_rows_in_two_parts_are_learned_from_as_in_torch_whatever_the_threads(
     assert torch.equal(flattened(alone.policy), flattened(together.policy))
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo-box", "a2c", "dqn", "qrdqn", "sac-box", "td3-box"])
+@pytest.mark.parametrize(
+    "name", ["ppo", "ppo-box", "a2c", "dqn", "qrdqn", "sac-box", "td3-box", "tqc-box"]
+)
 def test_after_a_thousand_updates_parameters_agree(name: str) -> None:
     ours, theirs = reversed(a_pair(name, "train.lr=1e-4"))
     updates = 0

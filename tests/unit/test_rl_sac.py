@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from rl_orch.rl.algos.sac import SAC, policy_loss, soft_target, temperature_loss
+from rl_orch.rl.algos.sac import SAC
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.learn.critic_learner import frozen, least, squared_errors
 from rl_orch.rl.learn.learner import build_learner
 from rl_orch.rl.learn.optimizer import Target
+from rl_orch.rl.learn.soft_learner import policy_loss, soft_target, temperature_loss
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, load_weights, policy_tensors
 from rl_orch.spec.resolve import resolve
 
@@ -267,13 +268,15 @@ def test_updates_are_those_of_a_plain_implementation(overrides: tuple[str, ...])
     for module, expected in pairs:
         for name, parameter in module.named_parameters():
             assert torch.allclose(parameter.double(), expected[name], rtol=0, atol=2e-6), name
-    assert math.log(learner.alpha.item()) == pytest.approx(plain.log_alpha.item(), abs=1e-6)
+    assert math.log(learner.temperature.alpha.item()) == pytest.approx(
+        plain.log_alpha.item(), abs=1e-6
+    )
 
 
 def test_the_temperature_aims_at_minus_the_number_of_action_components() -> None:
     learner = a_learner(does=spaces.Box(-1.0, 1.0, (2, 3)))
-    assert learner._target_entropy == -6.0
-    assert a_learner("train.target_entropy=-0.5")._target_entropy == -0.5
+    assert learner.temperature.target_entropy == -6.0
+    assert a_learner("train.target_entropy=-0.5").temperature.target_entropy == -0.5
 
 
 def test_a_number_fixes_the_temperature() -> None:
@@ -453,7 +456,7 @@ def test_weights_of_a_sample_count_and_errors_become_priorities() -> None:
     noise = torch.Generator()
     noise.set_state(learner.noise.get_state())
     next_noise = torch.empty(32, 2).normal_(generator=noise)[16:]
-    target = learner._target(drawn, next_noise, learner.alpha)
+    target = learner._target(drawn, next_noise, learner.temperature.alpha)
     with torch.no_grad():
         q = learner.critics(drawn.inputs, drawn.actions)
     set_to: dict[int, float] = {}
@@ -521,7 +524,7 @@ def test_in_bfloat16_weights_stay_in_float32_and_losses_come_close() -> None:
 
 def test_the_temperature_starts_at_one_and_moves_on_the_scale_of_its_logarithm() -> None:
     learner = a_learner("train.lr=0.01")
-    assert learner.alpha.item() == 1.0
+    assert learner.temperature.alpha.item() == 1.0
     learner.update(a_batch(learner))
     # The first step of Adam is the learning rate, whichever way the loss points.
-    assert abs(math.log(learner.alpha.item())) == pytest.approx(0.01, rel=1e-4)
+    assert abs(math.log(learner.temperature.alpha.item())) == pytest.approx(0.01, rel=1e-4)

@@ -21,6 +21,7 @@ from rl_orch.core.queue.scheduler import (
     in_line,
     never_fits,
     place_of,
+    shortages,
     standing,
 )
 from rl_orch.records import Run, State
@@ -385,6 +386,36 @@ def test_everybody_in_line_has_a_position(
     assert {run.id for run in in_line(queue, working)} == {run.id for run in queue}
     for placed in choose(queue, working, capacity):
         assert found[placed.run.id].wait_s == 0
+
+
+@some
+@given(situations())
+def test_only_a_run_that_does_not_start_lacks_something(
+    situation: tuple[list[Run], list[Claim], Capacity],
+) -> None:
+    queue, working, capacity = situation
+    begun = {placed.run.id for placed in choose(queue, working, capacity)}
+    lacking = shortages(queue, working, capacity).keys()
+    assert begun.isdisjoint(lacking)
+    assert begun | lacking == {run.id for run in queue}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"cpus": 3}, "1 core short: it asks for 3, and the runs at work and before it leave 2"),
+        ({"memory_mb": 4000}, "928 MiB of memory short: it asks for 4000"),
+        ({"gpus": 2}, "1 GPU short: it asks for 2, and the runs at work and before it leave 1 of"),
+        ({"cpus": 5}, "asks for 5 cores; this machine has 4 cores"),
+        ({"max_running": 1}, "queue default has 1 at work"),
+        ({}, None),
+    ],
+)
+def test_what_a_run_lacks_is_told_with_how_much(values: dict[str, Any], said: str | None) -> None:
+    run, working = waiting(3, **values), [at_work(1, on=("GPU-a",), gpus=1)]
+    queue = [waiting(2, queue="other"), run]
+    lacking = shortages(queue, working, SMALL).get(run.id)
+    assert (lacking is None) if said is None else (said in (lacking or ""))
 
 
 def test_a_wait_follows_from_the_speed_of_the_runs_at_work() -> None:

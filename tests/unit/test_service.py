@@ -137,6 +137,42 @@ def test_no_more_runs_are_at_work_than_there_are_cores_for(tmp_path: Path) -> No
     assert machine.states(runs[2:]) == [State.STARTING] * 2
 
 
+def test_a_waiting_run_says_all_that_it_waits_for(tmp_path: Path) -> None:
+    """Here, in a listing and when it is shown."""
+    machine = Machine(tmp_path)
+    first = machine.submit("name=first", "resources.cpus=2")
+    second = machine.submit("name=second")
+    group = machine.verbs.submit(a_spec("seeds=2")).group
+    assert group is not None
+    after = machine.submit("name=after", f"schedule.after=[{first.id},{group.id}]")
+    machine.tick()
+    reasons = {run.id: run.reason for run in machine.verbs.ls().runs}
+    assert reasons[second.id] == (
+        "second in the queue; 1 core short: it asks for 1, and the runs at work and before it "
+        "leave 0 of 2; when it will start cannot be told yet"
+    )
+    assert reasons[after.id] == (
+        f"waits for run {first.id}, which is starting; "
+        f"waits for the 2 runs of group {group.id}: 2 queued"
+    )
+    for run in (second, after):
+        assert machine.verbs.get(run.id).reason == reasons[run.id]
+        assert machine.verbs.show(run.id).run.reason == reasons[run.id]
+    machine.service._leave()
+    machine.verbs.services.leave(machine.service.id)
+    assert "no service is up" in machine.verbs.get(after.id).reason
+    assert "no service is up" not in machine.verbs.get(first.id).reason
+
+
+def test_what_others_carry_out_in_the_foreground_waits_for_them(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit()
+    lease = pids.lease()
+    assert machine.verbs.store.take_lease(run.id, held_by=None, lease=lease)
+    assert f"process {os.getpid()} carries it out" in machine.verbs.get(run.id).reason
+    pids.let_go(lease)
+
+
 def test_runs_that_others_carry_out_on_this_machine_take_their_room(tmp_path: Path) -> None:
     machine = Machine(tmp_path, cpus=2)
     theirs, ours = machine.submit(), machine.submit("resources.cpus=2")
@@ -447,6 +483,25 @@ def test_a_run_that_ignores_the_request_to_end_is_killed_after_its_grace(tmp_pat
     ended = machine.verbs.store.get(run.id)
     assert ended.state is State.STOPPED
     assert "ignored SIGTERM for 10 s and was killed" in ended.reason
+
+
+def test_a_run_that_has_trained_for_its_time_limit_is_asked_to_end_and_can_go_on(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("schedule.time_limit_s=30", "runner.stop_grace_s=10")
+    machine.tick(25)
+    assert (machine.state(run), machine.runner.stopped) == (State.STARTING, [])
+    machine.tick(8)
+    assert machine.runner.stopped == [False]
+    machine.tick(14)
+    ended = machine.verbs.store.get(run.id)
+    assert ended.state is State.STOPPED
+    assert ended.reason.startswith("its time limit of 30 s was reached; ")
+    again = machine.verbs.requeue(run.id, overrides=["schedule.time_limit_s=null"]).runs[0]
+    assert again.state is State.QUEUED
+    machine.tick(120)
+    assert machine.state(run) is State.STARTING
 
 
 def test_a_run_without_a_sign_of_life_is_killed_and_retried(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a spec says of its algorithm: defaults, pairings that cannot work, and options unread."""
 
+import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import BaseModel
 
+from rl_orch.api.routes.experiments import spec_of
+from rl_orch.api.schemas import Experiment
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.errors import SpecInvalid
+from rl_orch.orchestrator import connect, to_spec
 from rl_orch.rl.train import Training
 from rl_orch.spec import tuned
 from rl_orch.spec.algorithms import BUILT_IN
@@ -96,6 +100,30 @@ def test_defaults_are_found_however_the_algorithm_is_written(written: str) -> No
     assert a_spec(written) == a_spec("sac")
 
 
+@pytest.mark.parametrize("written", ["MaskablePPO", "maskable_ppo", "maskable-ppo", "MASKABLEPPO"])
+def test_maskable_ppo_is_ppo_with_masks(written: str) -> None:
+    assert a_spec(written) == a_spec("ppo", {"agent.action_masks": True})
+
+
+@pytest.mark.parametrize("written", ["RecurrentPPO", "recurrent_ppo", "ppo_lstm", "PPO-LSTM"])
+def test_recurrent_ppo_is_ppo_with_an_lstm_or_what_else_is_asked_for(written: str) -> None:
+    assert a_spec(written) == a_spec("ppo", {"feature.encoder": "lstm"})
+    gru = {"feature.encoder": "gru"}
+    assert a_spec(written, gru) == a_spec("ppo", gru)
+    flags = {"agent.algorithm": written}
+    document = {"env.id": "x", "agent.algorithm": "sac", "feature.encoder": "mlp"}
+    assert resolve(document, flags=flags) == resolve(
+        {"env.id": "x", "agent.algorithm": "ppo", "feature.encoder": "lstm"}
+    )
+
+
+def test_hindsight_is_no_algorithm_and_the_answer_says_how_it_is_written() -> None:
+    (message, hint) = refused("HER", {})["agent.algorithm"]
+    assert "one of ppo, a2c" in message
+    assert hint is not None
+    assert "buffer.her_strategy=future" in hint
+
+
 def test_null_is_a_value_and_not_a_default() -> None:
     assert a_spec("dqn").train.max_grad_norm == 10.0
     assert a_spec("dqn", {"train.max_grad_norm": None}).train.max_grad_norm is None
@@ -154,14 +182,14 @@ def test_only_some_algorithms_heed_masks(algo: str) -> None:
 
 
 @every_algorithm
-def test_only_sac_learns_its_temperature(algo: str) -> None:
-    if algo == "sac":
-        assert a_spec("sac").train.ent_coef == "auto"
-        assert a_spec("sac", {"train.ent_coef": "0.2"}).train.ent_coef == 0.2
+def test_only_some_algorithms_learn_a_temperature(algo: str) -> None:
+    if algo in ("sac", "tqc", "crossq"):
+        assert a_spec(algo).train.ent_coef == "auto"
+        assert a_spec(algo, {"train.ent_coef": "0.2"}).train.ent_coef == 0.2
         return
     assert refused(algo, {"train.ent_coef": "auto"}) == {
         "train.ent_coef": (
-            f"train.ent_coef is 'auto', but {algo} does not learn it; sac does",
+            f"train.ent_coef is 'auto', but {algo} does not learn it; sac, tqc or crossq does",
             "Set a number ≥ 0.",
         )
     }
@@ -196,7 +224,7 @@ def test_sequences_must_fit_the_rollout_and_the_minibatch(algo: str) -> None:
     assert a_spec(algo, plain_options).train.sequence_length == 5
 
 
-@pytest.mark.parametrize("algo", ["dqn", "qrdqn", "sac", "td3"])
+@pytest.mark.parametrize("algo", ["dqn", "qrdqn", "sac", "td3", "tqc", "crossq"])
 def test_what_learns_from_a_buffer_must_have_something_to_learn_from(algo: str) -> None:
     found = refused(
         algo,
@@ -246,7 +274,9 @@ def test_clip_bounds_of_rewards_must_be_in_order() -> None:
 
 def test_an_algorithm_or_an_encoder_that_is_not_there_is_answered_with_those_that_are() -> None:
     (message, _) = refused("dpn", {})["agent.algorithm"]
-    assert "one of ppo, a2c, dqn, qrdqn, sac, td3, or the name of an installed" in message
+    assert (
+        "one of ppo, a2c, dqn, qrdqn, sac, td3, tqc, crossq, or the name of an installed" in message
+    )
     (message, _) = refused("ppo", {"feature.encoder": "resnet"})["feature.encoder"]
     assert "one of auto, mlp, cnn, impala, transformer, gru, lstm, or the name of" in message
 
@@ -254,11 +284,16 @@ def test_an_algorithm_or_an_encoder_that_is_not_there_is_answered_with_those_tha
 @pytest.mark.parametrize(
     ("algo", "path", "value", "sentence"),
     [
-        ("ppo", "train.tau", 0.5, "0.5, but ppo does not read it; dqn, qrdqn, sac, td3 would"),
-        ("ppo", "buffer.size", 500, "500, but ppo does not read it; dqn, qrdqn, sac, td3 would"),
+        ("ppo", "train.tau", 0.5, "0.5, but ppo does not read it; dqn, qrdqn, sac, td3, tqc would"),
+        (
+            "ppo",
+            "buffer.size",
+            500,
+            "500, but ppo does not read it; dqn, qrdqn, sac, td3, tqc, crossq would",
+        ),
         ("dqn", "train.clip_range", 0.1, "0.1, but dqn does not read it; ppo would"),
         ("sac", "train.double_q", True, "true, but sac does not read it; dqn, qrdqn would"),
-        ("td3", "train.use_sde", True, "true, but td3 does not read it; sac would"),
+        ("td3", "train.use_sde", True, "true, but td3 does not read it; sac, tqc, crossq would"),
         ("a2c", "train.update_epochs", 3, "3, but a2c does not read it; ppo would"),
         ("dqn", "agent.network.shared", True, "true, but dqn does not read it; ppo, a2c would"),
     ],
@@ -302,8 +337,9 @@ def watched(spec: Spec, read: set[str]) -> Spec:
 BEFORE = "d4e661a42f6a6b1ca4a2c812ebf705efeda2d6a8d206e0da4d4effda62b5d528"
 """The config hash that a plain CartPole-v1 had when PPO was the only algorithm."""
 
-OUTSIDE = {"buffer.memory_share", "agent.network.ortho_init"}
-"""Read where the buffer's memory is made, by the worker; and where images are encoded."""
+OUTSIDE = {"buffer.memory_share", "agent.network.ortho_init", "buffer.her_k"}
+"""Read where the buffer's memory is made, by the worker; where images are encoded; and where there
+are goals."""
 
 
 @every_algorithm
@@ -369,7 +405,7 @@ def test_only_what_is_learned_with_is_taken_from_a_tuned_spec() -> None:
 
 def spec_from(file: Path | None, overrides: list[str] | None, flags: dict[str, str]) -> Spec:
     """The spec that is typed."""
-    given = {f"flag_{path.replace('.', '__')}": text for path, text in flags.items()}
+    given: Any = {f"flag_{path.replace('.', '__')}": text for path, text in flags.items()}
     return SpecArguments(overrides, file, **given).spec()
 
 
@@ -403,19 +439,66 @@ def test_the_algorithm_that_is_typed_finds_its_own_tuned_spec() -> None:
     spec = spec_from(None, ["agent.algorithm=dqn"], {"env.id": "CartPole-v1"})
     assert (spec.agent.algorithm, spec.buffer.size) == ("dqn", 100_000)
     other = spec_from(None, None, {"env.id": "MountainCar-v0", "agent.algorithm": "qrdqn"})
-    assert other == resolve({"env.id": "MountainCar-v0", "agent.algorithm": "qrdqn"})
+    plain = {"env.id": "MountainCar-v0", "agent.algorithm": "qrdqn", "tuned": "none"}
+    assert other == resolve(plain)
 
 
-def test_a_file_is_taken_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_flags_python_and_http_ask_for_the_same_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"env": {"id": "CartPole-v1"}, "train": {"gamma": 0.97}}
     path = tmp_path / "spec.yaml"
-    path.write_text("env: {id: CartPole-v1}")
-    assert spec_from(path, None, {}) == resolve({"env.id": "CartPole-v1"})
-    assert capsys.readouterr().err == ""
+    path.write_text(json.dumps(document))
+    typed = spec_from(None, None, {"env.id": "CartPole-v1", "train.gamma": "0.97"})
+    said = capsys.readouterr().err
+    from_file = spec_from(path, None, {})
+    assert capsys.readouterr().err == said
+    assert len(said.splitlines()) == 1
+    asked = Experiment(spec=document)
+    submitted = spec_of(asked, connect(tmp_path))
+    assert typed == from_file == to_spec(path) == to_spec(document) == submitted
+    assert (typed.tuned, typed.train.lr) == ("ppo-CartPole-v1", 0.0025)
+
+
+@pytest.mark.parametrize("off", [False, "false", "off", "none", "None"])
+def test_tuned_hyperparameters_are_left_out_where_they_are_turned_off(off: Any) -> None:
+    spec = to_spec({"env.id": "CartPole-v1", "tuned": off})
+    assert spec == resolve({"env.id": "CartPole-v1", "tuned": "none"})
+
+
+def test_tuned_hyperparameters_of_another_environment_can_be_named() -> None:
+    spec = to_spec({"env.id": "Nowhere-v0", "tuned": "ppo-CartPole-v1"})
+    assert (spec.tuned, spec.train.lr) == ("ppo-CartPole-v1", 0.0025)
+    with pytest.raises(SpecInvalid) as caught:
+        to_spec({"env.id": "Nowhere-v0", "tuned": "ppo-CartPol"})
+    assert [(p.path, p.hint) for p in caught.value.problems] == [
+        ("tuned", "Did you mean ppo-CartPole-v1?")
+    ]
+
+
+def test_tuned_hyperparameters_that_do_not_fit_are_left_and_said_to_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    short = spec_from(None, ["rollout.steps=8"], {"env.id": "CartPole-v1"})
+    assert short == resolve({"env.id": "CartPole-v1", "rollout.steps": 8, "tuned": "none"})
+    assert "not tuned: ppo-CartPole-v1.yaml" in capsys.readouterr().err
+    with pytest.raises(SpecInvalid):
+        spec_from(None, ["rollout.steps=8", "tuned=ppo-CartPole-v1"], {"env.id": "CartPole-v1"})
+
+
+def test_a_resolved_spec_stays_what_it_is(tmp_path: Path) -> None:
+    spec = to_spec({"env.id": "CartPole-v1"})
+    assert to_spec(spec) == spec
+    plain = to_spec({"env.id": "CartPole-v1", "tuned": False})
+    assert to_spec(plain) == plain
+    earlier = {k: v for k, v in plain.model_dump(mode="json").items() if k != "tuned"}
+    assert to_spec(earlier) == plain
+    assert Spec.model_validate(earlier).config_hash == plain.config_hash
 
 
 def test_an_external_program_is_not_given_hyperparameters_that_were_tuned_for_ours() -> None:
     program = {"env.id": "CartPole-v1", "runner.name": "external", "runner.command": "train"}
-    assert spec_from(None, None, program) == resolve(flags=program)
+    assert spec_from(None, None, program) == resolve(flags=program | {"tuned": "none"})
 
 
 def test_options_that_are_not_read_are_warned_of_where_a_spec_is_typed(

@@ -50,7 +50,8 @@ def test_an_unknown_key_that_resembles_nothing_names_what_there_is() -> None:
     [(path, said)] = found({"env": {"id": "x", "qqq": 1}})
     assert (path, said) == (
         "env.qqq",
-        "env.qqq is unknown; env has: id, num_envs, seed, backend, max_episode_steps, kwargs",
+        "env.qqq is unknown; env has: id, num_envs, seed, backend, max_episode_steps, kwargs, "
+        "wrappers, info_metrics",
     )
 
 

@@ -21,13 +21,15 @@ from rl_orch.spec import reader
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT
 from rl_orch.spec.checks import value_at
-from rl_orch.spec.groups import COLLECTORS, ENCODERS, ENGINES
+from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, aliases_of, json_schema, table
+from rl_orch.spec.part_traits import COLLECTORS, ENGINES
 from rl_orch.spec.resolve import resolve
 from tests.unit.test_spec_values import camel
 
-BASE = {
+BASE: dict[str, Any] = {
+    "tuned": False,
     "env.id": "CartPole-v1",
     "train.batch_size": 1,
     "gates.min_return": 0.0,
@@ -36,7 +38,12 @@ BASE = {
 }
 """A spec in which any single option may take any of its values."""
 
-PROGRAM = {"env.id": "CartPole-v1", "runner.name": "external", "runner.command": ["train"]}
+PROGRAM: dict[str, Any] = {
+    "tuned": False,
+    "env.id": "CartPole-v1",
+    "runner.name": "external",
+    "runner.command": ["train"],
+}
 """The same for the options of programs that are not ours."""
 
 PARTNER = dict(zip(FACTORS, reversed(FACTORS), strict=True))
@@ -49,21 +56,27 @@ MAPS = st.dictionaries(KEYS, SCALARS | st.lists(SCALARS, max_size=3))
 SIGNS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf"])
 WORDS = st.text(SIGNS, min_size=1, max_size=20)
 ARGUMENTS = st.lists(st.text(SIGNS, max_size=20), min_size=1, max_size=5)
+SIZES = st.lists(st.integers(1, 16384), max_size=32)
 ALIASES = st.none() | st.from_regex(r"m[a-z0-9._-]{0,9}", fullmatch=True)
 NAMED = {
     "train.batch_size": st.sampled_from([2**power for power in range(12)]),
     "train.off_policy": st.sampled_from([False, None]),
     "resources.device": st.sampled_from(["auto", "cpu", "mps", "cuda", "cuda:3"]),
     "obs.clip_range": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
-    "agent.network.hidden_sizes": st.lists(st.integers(1, 16384), max_size=32),
+    "name": WORDS.map(lambda word: f"n{word}"),
+    "agent.network.hidden_sizes": SIZES,
+    "agent.network.critic_hidden_sizes": st.none() | SIZES,
+    "tuned": st.just("none"),
     "env.kwargs": MAPS,
+    "env.info_metrics": st.lists(WORDS, max_size=5),
+    "env.wrappers": st.sampled_from([[], ["ClipAction"], [{"name": "TimeLimit", "k": [1]}, "m:W"]]),
     "agent.options": MAPS,
     "feature.options": MAPS,
     "agent.algorithm": st.sampled_from([*BUILT_IN]),
     "feature.encoder": st.sampled_from(ENCODERS),
     "train.observers": st.lists(WORDS, max_size=5),
-    "train.engine": st.sampled_from(ENGINES),
-    "rollout.collector": st.sampled_from(COLLECTORS),
+    "train.engine": st.sampled_from([*ENGINES]),
+    "rollout.collector": st.sampled_from([*COLLECTORS]),
     "train.clip_reward": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
     "train.ent_coef": st.floats(0, 1e6),
     "train.target_entropy": st.just("auto") | st.floats(-1e6, 1e6),
@@ -73,6 +86,7 @@ NAMED = {
     "eval.final_episodes": st.integers(10, 100_000),
     "eval.metrics": st.lists(WORDS, max_size=5),
     "gates.min_episodes": st.none() | st.integers(1, 100_000),
+    "gates.metrics": st.dictionaries(KEYS, st.sampled_from([">= 3", "<= 0.5", "> -1"])),
     "gates.no_regression": ALIASES,
     "gates.improvement": ALIASES,
     "schedule.after": st.lists(WORDS, max_size=5),
@@ -114,8 +128,14 @@ def from_schema(schema: dict[str, Any]) -> SearchStrategy[Any]:
         return st.integers(schema["minimum"], schema["maximum"])
     if schema["type"] == "number":
         low = schema.get("exclusiveMinimum", schema.get("minimum", -1e12))
-        bare = "exclusiveMinimum" in schema
-        return st.floats(low, schema.get("maximum", 1e12), exclude_min=bare, allow_subnormal=False)
+        high = schema.get("exclusiveMaximum", schema.get("maximum", 1e12))
+        return st.floats(
+            low,
+            high,
+            exclude_min="exclusiveMinimum" in schema,
+            exclude_max="exclusiveMaximum" in schema,
+            allow_subnormal=False,
+        )
     if schema["type"] == "string":
         return WORDS.filter(lambda word: word.strip().lower() not in ("null", "none"))
     return {"boolean": st.booleans(), "null": st.none()}[schema["type"]]
@@ -172,7 +192,8 @@ def as_override(value: Any) -> str:
 def as_flag(option: Option, flag: str, value: Any) -> str:
     if option.switch:
         return flag if value else flag.replace("--", "--no-", 1)
-    return f"{flag}={as_text(value)}"
+    joined = "=" if flag.startswith("--") else ""
+    return f"{flag}{joined}{as_text(value)}"
 
 
 class Typed:
@@ -326,3 +347,38 @@ def flags_of(app: typer.Typer) -> set[str]:
     """Every spelling of every flag that a command takes."""
     parameters = get_command(app).params
     return {flag for each in parameters for flag in (*each.opts, *each.secondary_opts)}
+
+
+BASE_KWARGS = {"env": {"id": "CartPole-v1", "kwargs": {"a": 1, "inner": {"b": 2}}}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kwargs"),
+    [
+        (["env.kwargs.c=3"], {"a": 1, "inner": {"b": 2}, "c": 3}),
+        (["+env.kwargs.camelCase=x"], {"a": 1, "inner": {"b": 2}, "camelCase": "x"}),
+        (["env.kwargs.inner.b=5"], {"a": 1, "inner": {"b": 5}}),
+        (["~env.kwargs.a"], {"inner": {"b": 2}}),
+        (["env.kwargs={z:1}", "env.kwargs.y=2"], {"z": 1, "y": 2}),
+        (["env.kwargs.y=2", "env.kwargs={z:1}"], {"z": 1}),
+    ],
+)
+def test_entries_of_a_map_are_set_one_by_one(overrides: list[str], kwargs: dict[str, Any]) -> None:
+    assert resolve(BASE_KWARGS, overrides=overrides).env.kwargs == kwargs
+
+
+@pytest.mark.parametrize(
+    ("text", "kwargs"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("a=1", {"a": 1}),
+        ("a=1.5,b=two,c=True,d='x'", {"a": 1.5, "b": "two", "c": True, "d": "x"}),
+        ("goal:None", {"goal": None}),
+    ],
+)
+def test_a_map_may_be_typed_as_pairs(text: str, kwargs: dict[str, Any]) -> None:
+    document = {"env.id": "CartPole-v1"}
+    assert resolve(document, flags={"env.kwargs": text}).env.kwargs == kwargs
+    assert resolve(document, variables={"RL_ENV_KWARGS": text}).env.kwargs == kwargs
+    tagged = resolve(document, flags={"tags": "a=1"})
+    assert tagged.tags == {"a": "1"}

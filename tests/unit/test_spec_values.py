@@ -14,10 +14,11 @@ from rl_orch.spec.resolve import resolve
 
 NOT_LEARNED = (
     *("name", "seeds", "resources", "schedule", "store", "registry"),
-    *("metrics", "traces", "logs", "infer", "tags", "parent", "role"),
+    *("metrics", "traces", "logs", "infer", "tags", "parent", "role", "tuned"),
 )
 EXPECTATIONS = ("env.seed", "agent.discrete", "agent.policy_type", "train.off_policy")
 ELSEWHERE = (
+    "env.info_metrics",
     "train.report_every",
     "train.engine",
     "train.observers",
@@ -29,6 +30,9 @@ PATIENCE = ("runner.silence_s", "runner.stop_grace_s")
 PROGRAM = {"runner": "external", "runner.command": ["train"], "runner.policy": ["act"]}
 OTHER_VALUES: dict[str, Any] = {
     "name": "another",
+    "tuned": "none",
+    "agent.network.critic_hidden_sizes": [8],
+    "gates.min_success_rate": 0.5,
     "tags": {"team": "vision"},
     "role": "trial",
     "start.digest": "a" * 64,
@@ -36,6 +40,8 @@ OTHER_VALUES: dict[str, Any] = {
     "env.backend": "async",
     "env.max_episode_steps": 7,
     "env.kwargs": {"gravity": 1},
+    "env.wrappers": ["ClipAction"],
+    "env.info_metrics": ["x"],
     "obs.clip_range": [-1, 1],
     "feature.options": {"heads": 2},
     "agent.options": {"population": 3},
@@ -51,6 +57,7 @@ OTHER_VALUES: dict[str, Any] = {
     "eval.final_episodes": 50,
     "eval.metrics": ["distance"],
     "gates.min_return": 1,
+    "gates.metrics": {"x": ">= 1"},
     "rollout.steps": 512,
     "resources.device": "mps",
     "resources.threads": 2,
@@ -171,7 +178,6 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 
 def test_a_number_typed_for_a_name_is_text() -> None:
-    assert resolve({"env.id": "x"}, overrides=["name=007"]).name == "007"
     assert resolve({"env.id": "x"}, overrides=["name=1e3"]).name == "1e3"
     assert resolve({"env.id": "x"}, overrides=["name=true"]).name == "true"
 

@@ -26,8 +26,9 @@ def test_a_run_advances_exactly_where_the_table_allows_it(before: State, after: 
             advance(a_run(before), after, "because")
 
 
-def test_only_succeeded_and_rejected_are_final() -> None:
-    assert {state for state in State if not NEXT[state]} == {State.SUCCEEDED, State.REJECTED}
+def test_a_run_that_ended_goes_on_by_way_of_the_queue_alone() -> None:
+    ended = {state for state in State if not a_run(state).active}
+    assert {state for state in State if NEXT[state] == {State.QUEUED}} == ended
 
 
 def test_every_state_can_be_reached_from_queued() -> None:

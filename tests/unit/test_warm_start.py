@@ -1,7 +1,10 @@
 """A run that begins with the weights of another one: what is taken, what is refused, and that it
 resumes exactly."""
 
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +12,23 @@ import numpy as np
 import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.runs import ancestry
-from rl_orch.errors import BadInput, Damaged, SpecInvalid
+from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, SpecInvalid
 from rl_orch.io.checkpoints import catalog, checkpoint_files, hash_chain
 from rl_orch.io.files import sealed
-from rl_orch.io.run.directory import RunDir
+from rl_orch.io.processes import pids
+from rl_orch.io.run.command_socket import Handler, Request, serve
+from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.io.run.events import read
 from rl_orch.records import Event, Run, State
-from rl_orch.records.jobs import ExportJob
+from rl_orch.records.jobs import ExportJob, JobTask
 from rl_orch.runners.inline import InlineRunner
+from rl_orch.runners.job import job
 from rl_orch.spec.checks import problems
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.worker.policies.snapshots import weights_at
 from rl_orch.worker.train import run_attempt
 from tests.unit.test_live_changes import ALGORITHMS, a_run, a_spec, crash_after, whole_and_broken
 
@@ -258,11 +266,40 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(home: Orchestrator
     assert len(home.ls().runs) == before
 
 
-def test_a_service_opens_no_path_outside_of_its_home(home: Orchestrator, tmp_path: Path) -> None:
-    outside = shutil.copytree(newest(RunDir.of(home.get("first"))), tmp_path / "step_000000000320")
+def test_who_asks_a_service_has_no_path_looked_at_outside_of_its_home(
+    home: Orchestrator, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = newest(RunDir.of(home.get("first")))
+    outside = shutil.copytree(inside, tmp_path / "step_000000000320")
+    (link := home.home / "link").symlink_to(tmp_path)
+    out = os.path.relpath(outside, home.home)
     assert ancestry.weights(home.models, home, str(outside)).path == outside
-    with pytest.raises(BadInput):
-        ancestry.weights(home.models, home, str(outside), home=home.home)
+    assert ancestry.weights(home.models, home, str(inside), home=home.home).path == inside
+    words = [outside, f"{outside}x", f"./{outside.name}", "~root", "..", link / outside.name]
+    words += [f"{home.home}/{out}", f"{home.home}/link/x\0"]
+    told = set()
+    for word in map(str, words):
+        with pytest.raises(BadInput) as refusal:
+            ancestry.weights(home.models, home, word, home=home.home)
+        told.add(refusal.value.message.replace(repr(word), ""))
+    assert len(told) == 1
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    with pytest.raises(NotFound, match="no run"):
+        ancestry.weights(home.models, home, "a/b", home=home.home)
+    link.unlink()
+
+
+def test_the_process_of_a_job_looks_at_no_path_outside_of_its_home(
+    home: Orchestrator, tmp_path: Path
+) -> None:
+    outside = shutil.copytree(newest(RunDir.of(home.get("first"))), tmp_path / "step_000000000320")
+    spec = a_spec("ppo", f"start.from={outside}").model_dump(mode="json")
+    place = {"home": str(home.home), "database": str(home.location), "folder": str(tmp_path)}
+    for kind in ("profile", "verify_resume"):
+        task = JobTask(**place, who="ann", kind=kind, arguments={"spec": spec})
+        with pytest.raises(BadInput, match="in the home of the service"):
+            job(task, lambda doing, done: None)
 
 
 def test_a_model_whose_checkpoint_is_gone_gives_its_policy_and_nothing_else(
@@ -282,6 +319,47 @@ def test_a_model_whose_checkpoint_is_gone_gives_its_policy_and_nothing_else(
     assert refusal.value.path == "start.parts"
 
 
+@contextmanager
+def listening(home: Orchestrator, handle: Handler) -> Iterator[Run]:
+    """A run that is at work, as far as anybody can tell."""
+    lease = pids.lease()
+    run = home.create(a_spec("ppo", "name=listening"), lease=lease)
+    home.store.save(run.model_copy(update={"state": State.RUNNING}), lease=lease)
+    with closing(serve(Path(run.path), handle)):
+        yield run
+    home.store.save(run.model_copy(update={"state": State.STOPPED}), lease=lease)
+    home.store.release(run.id, lease=lease)
+
+
+def test_what_a_run_is_to_load_by_name_has_critics_and_optimiser(home: Orchestrator) -> None:
+    first, heard = home.get("first"), list[dict[str, Any]]()
+
+    def hear(request: Request) -> dict[str, Any]:
+        heard.append(request.arguments)
+        return {}
+
+    with listening(home, hear) as run:
+        home.command(run.id, "load", {"source": "first"})
+        home.command(run.id, "load", {"source": str(first.model_id)})
+    (path,) = {Path(arguments["source"]) for arguments in heard}
+    assert path.parent == RunDir.of(first).checkpoints
+    start = weights_at(path, ("policy", "optimizer"))
+    assert any(name.startswith("optimizer/") for name in start.snapshot.tensors)
+
+
+def test_a_damaged_model_whose_checkpoint_is_gone_is_not_taken_for_one_that_is_there(
+    home: Orchestrator,
+) -> None:
+    made = fine_tuned(home, "name=damaged")
+    assert made.model_id is not None
+    artefact = Path(home.models.get(made.model_id).model_path)
+    shutil.rmtree(RunDir.of(made).checkpoints)
+    (artefact / MODEL).write_text("{}")
+    assert ancestry.files(ancestry.weights(home.models, home, "damaged"), ("policy",)) == artefact
+    with pytest.raises((BadInput, Damaged)):
+        fine_tuned(home, "start.from=damaged", "start.parts=policy+optimizer")
+
+
 def test_a_run_that_let_its_replay_go_gives_the_rest(home: Orchestrator) -> None:
     easy = ("gates.min_return=1", "gates.stability=false", "eval.final_episodes=10")
     source = home.launch(a_spec("dqn", "name=off_policy", *easy)).run
@@ -291,6 +369,71 @@ def test_a_run_that_let_its_replay_go_gives_the_rest(home: Orchestrator) -> None
     with pytest.raises(BadInput) as refusal:
         home.launch(a_spec("dqn", "start.from=off_policy", "start.parts=all", *easy))
     assert refusal.value.path == "start.parts"
+
+
+def carried_out(home: Orchestrator, run: Run) -> Run:
+    """A queued run at its end."""
+    lease = pids.lease()
+    assert home.store.take_lease(run.id, held_by=None, lease=lease)
+    supervisor = home.supervisor(home.store.get(run.id), lease)
+    while supervisor.run.active:
+        supervisor.tick()
+    home.store.release(run.id, lease=lease)
+    return home.get(run.id)
+
+
+def test_a_run_begins_with_what_it_waited_for_as_that_was_at_its_end(home: Orchestrator) -> None:
+    easy = ("gates.min_return=1", "gates.stability=false", "eval.final_episodes=10")
+    (source,) = home.submit(a_spec("dqn", "name=teacher", *easy)).runs
+    after = ("start.from=teacher", "schedule.after=[teacher]")
+    specs = [a_spec("dqn", *after, *easy, *more) for more in (["start.parts=all"], ["name=x"])]
+    runs = [home.submit(spec).runs[0] for spec in specs]
+    home.check(specs[0])
+    assert [home.show(run.id).spec.start.digest for run in runs] == [None, None]
+    source = carried_out(home, source)
+    assert (source.state, home.show(source.id).let_go) == (State.SUCCEEDED, None)
+    with pytest.raises(Conflict):
+        home.remove(source.id)
+    for run in runs:
+        ended = carried_out(home, run)
+        shown = home.show(run.id)
+        assert shown.start is not None
+        assert (ended.state, shown.start["run"]) == (State.SUCCEEDED, source.id)
+        path = Path(shown.start["path"])
+        assert path.parent == RunDir.of(source).checkpoints
+        assert shown.spec.start.digest == sealed.manifest_digest(path) == shown.start["digest"]
+        assert ended.config_hash == shown.spec.config_hash == RunDir.of(run).noted_hash()
+    assert home.show(source.id).children == tuple(run.id for run in runs)
+    home.remove(source.id)
+
+
+def test_a_run_whose_source_ended_without_a_policy_fails_and_says_so(home: Orchestrator) -> None:
+    (source,) = home.submit(a_spec("ppo", "name=barren")).runs
+    (run,) = home.submit(a_spec("ppo", "start.from=barren", "schedule.after=[barren]")).runs
+    home.stop(source.id)
+    ended = carried_out(home, run)
+    assert (ended.state, "has no model" in ended.reason) == (State.FAILED, True)
+
+
+def test_what_queued_runs_begin_with_stays_until_they_have_begun(home: Orchestrator) -> None:
+    made = fine_tuned(home, "name=wanted", "checkpoint.keep_last=1")
+    assert made.model_id is not None
+    directory, limits = RunDir.of(made), RetentionLimits(keep_top_n=0)
+    (run,) = home.submit(a_spec("ppo", f"start.from={made.model_id}")).runs
+    start = home.show(run.id).start
+    assert start is not None
+    assert directory.pinned() == {start["checkpoint"]}
+    spared = {each.model_id for each in Retention(home.store).prune(limits, dry_run=True).spared}
+    assert made.model_id in spared
+    with pytest.raises(Conflict):
+        home.remove(made.id)
+    carried_out(home, run)
+    assert directory.pinned() == set()
+    spared = {each.model_id for each in Retention(home.store).prune(limits, dry_run=True).spared}
+    assert made.model_id not in spared
+    home.remove(made.id)
+    longer = home.resume(run.id, overrides=["train.total_timesteps=320"]).run
+    assert (longer.state, longer.env_steps) == (State.SUCCEEDED, 320)
 
 
 def test_a_bundle_gives_its_policy(home: Orchestrator, tmp_path: Path) -> None:

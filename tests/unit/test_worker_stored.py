@@ -17,7 +17,7 @@ from rl_orch.records import EvalReport
 from rl_orch.records.tasks import EvaluateTask, FilmTask, PolicyFiles
 from rl_orch.rl.evaluate import LANES
 from rl_orch.worker.policies import sources
-from rl_orch.worker.policies.load import setup_of
+from rl_orch.worker.policies.load import refuse_other_spaces, setup_of
 from rl_orch.worker.tasks.assess import EvalPlayer
 from rl_orch.worker.tasks.play import answer
 from tests.exported import CASES, bundled, in_run, made
@@ -86,9 +86,10 @@ def test_a_graph_of_8_bits_plays_one_episode_at_a_time(
 
 def test_a_bundle_is_refused_where_its_environment_has_changed(places: dict[str, Path]) -> None:
     bundle = bundles.read(places["bundle"])
-    there = replace(setup_of(bundle.spec), action_space=spaces.Discrete(3))
+    learned = setup_of(bundle.spec)
+    there = replace(learned, action_space=spaces.Discrete(3))
     with pytest.raises(BadInput, match=r"action_space Discrete\(2\); here it is Discrete\(3\)"):
-        sources._refuse_other_spaces(bundle, there)
+        refuse_other_spaces("bundle", learned, there)
 
 
 def test_damage_is_told_by_name_before_anything_is_played(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rl_orch.errors import Conflict, Diverged, RunLocked
+from rl_orch.errors import Conflict, Diverged, RlctlError, RunLocked
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
@@ -116,6 +116,21 @@ def test_a_socket_that_somebody_else_answers_is_not_passed_over(
     monkeypatch.setattr(command_socket, "serve", raising(RunLocked("another process answers")))
     assert run_attempt(directory, 1) == 2
     assert last_event(directory).tags["reason"] == "another process answers"
+
+
+def test_code_of_others_that_raises_leaves_its_traceback_in_the_log(
+    directory: RunDir, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def with_an_observer(*_: Any, **_how: Any) -> NoReturn:
+        try:
+            raise KeyError("nothing there")
+        except KeyError as error:
+            raise RlctlError("the observer 'mine' failed", path="train.observers") from error
+
+    monkeypatch.setattr(worker, "train", with_an_observer)
+    assert run_attempt(directory, 1) == 1
+    assert last_event(directory).tags["reason"] == "the observer 'mine' failed"
+    assert "KeyError: 'nothing there'" in caplog.text
 
 
 def test_an_end_that_cannot_be_recorded_is_logged_without_a_second_traceback(

@@ -1,5 +1,6 @@
 """Experiments: a spec that is checked, or submitted and queued."""
 
+from functools import partial
 from typing import Annotated
 
 from anyio import to_thread
@@ -7,15 +8,16 @@ from fastapi import Header, Request, Response
 
 from rl_orch.api.parts import Here
 from rl_orch.api.schemas import Checked, CheckError, Experiment
-from rl_orch.errors import BadInput, ConsentNeeded
+from rl_orch.errors import BadInput, ConsentNeeded, Problem
 from rl_orch.http.access import require_code, require_owner
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.problems import VISIBLE, HttpProblem
 from rl_orch.http.threads import ThreadLimiter
 from rl_orch.records import Submission
 from rl_orch.spec import checks, code, consent
+from rl_orch.spec.inheritance import KnowsViews, inherited
 from rl_orch.spec.model import Spec
-from rl_orch.spec.resolve import resolve
+from rl_orch.spec.tuned import resolve_tuned
 
 CHECKS_AT_ONCE = 4
 """A check starts a process that makes the environment; more at once would only be slower."""
@@ -49,7 +51,7 @@ async def submit_experiment(
     A spec that names code of its own, a module or a program, needs the scope admin; a program also
     needs `consent`.
     """
-    spec = await to_thread.run_sync(_spec, body)
+    spec = await to_thread.run_sync(spec_of, body, here.orchestrator)
     require_code(request, code.named_by(spec))
     require_owner(request, body.module_path)
     if consent.is_needed(spec) and not body.consent:
@@ -69,19 +71,21 @@ async def check_experiment(body: Experiment, request: Request, here: Here) -> Re
     to submit it, a spec that names code of its own needs the scope admin.
     """
     try:
-        spec = await to_thread.run_sync(_spec, body)
+        spec = await to_thread.run_sync(spec_of, body, here.orchestrator)
         require_code(request, code.named_by(spec))
         require_owner(request, body.module_path)
-        spec = await _checking(here.orchestrator.check, spec, body.module_path)
+        warnings: list[Problem] = []
+        spec = await _checking(here.orchestrator.check, spec, body.module_path, warnings.append)
     except BadInput as error:
         errors = [CheckError(code=error.code, **finding) for finding in error.findings()]
         return json_response(Checked(**checks.findings(None), errors=errors))
-    return json_response(Checked(**checks.findings(spec), errors=[]))
+    return json_response(Checked(**checks.findings(spec, warnings), errors=[]))
 
 
-def _spec(body: Experiment) -> Spec:
+def spec_of(body: Experiment, home: KnowsViews) -> Spec:
     """The spec that is meant. What the service's own environment says has no part in it."""
-    return resolve(body.spec, overrides=body.overrides)
+    inherit = partial(inherited, home)
+    return resolve_tuned(body.spec, inherit=inherit, overrides=body.overrides)
 
 
 def consent_needed(spec: Spec) -> HttpProblem:

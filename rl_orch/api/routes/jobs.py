@@ -1,15 +1,13 @@
 """Jobs: requests that outlive the connection they came by, and uploads that they are about."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 from anyio import to_thread
 from fastapi import Header, Query, Request, Response
 from fastapi import Path as Segment
-from pydantic import ValidationError
 
 from rl_orch.api.parts import Here, Parts
 from rl_orch.api.routes.artifacts import IfNoneMatch, IfRange, Range, file_operation, listing, sent
@@ -17,19 +15,18 @@ from rl_orch.api.routes.experiments import IdempotencyKey, consent_needed
 from rl_orch.api.routes.models import who
 from rl_orch.api.routes.streams import RETRY, STILL_HERE, counted, frame, stream_operation
 from rl_orch.api.schemas import ArtifactList, JobList, NewJob, Upload
-from rl_orch.core.jobs import uploads
+from rl_orch.core import uploads
 from rl_orch.core.jobs.kinds import named_code, refuse_paths, spec_of
 from rl_orch.errors import BadInput, TooLarge
 from rl_orch.http.access import require, require_code
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.threads import ThreadLimiter, slow_reads
 from rl_orch.io.files import private
-from rl_orch.records.jobs import JOBS, Job, JobRequest, VerifyResumeJob
+from rl_orch.records.jobs import Job, JobState, VerifyResumeJob, request_of
 from rl_orch.spec import consent
 
 routes = router("jobs")
 UPLOADS_AT_ONCE = 4
-MOST_EPISODES = 1_000_000
 _uploading = ThreadLimiter(UPLOADS_AT_ONCE)
 JobId = Annotated[str, Segment(pattern=r"^job-[0-9a-f]{12}$", examples=["job-0123456789ab"])]
 AGAIN = {"model": Job, "description": "It was asked for before, with the same key"}
@@ -48,7 +45,7 @@ async def submit_job(
     Policies are named as in the home, or are uploads; paths of the service's machine are refused.
     Imports need the scope admin; code of the caller's choosing does, as for experiments.
     """
-    asked = _asked(body)
+    asked = request_of(body.kind, body.arguments)
     require(request, asked.needs)
     refuse_paths(asked)
     require_code(request, await slow_reads(named_code, here.orchestrator.home, asked))
@@ -61,9 +58,13 @@ async def submit_job(
 
 
 @routes.get("/jobs", **operation("listJobs", JobList, "read"))
-def list_jobs(here: Here, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> Response:
-    """The newest jobs, without their answers."""
-    jobs = here.jobs.newest(limit) if here.orchestrator.exists else []
+def list_jobs(
+    here: Here,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    state: JobState | None = None,
+) -> Response:
+    """The newest jobs, all or those in a state, without their answers."""
+    jobs = here.jobs.newest(limit, state) if here.orchestrator.exists else []
     bare = [job.model_copy(update={"answer": None}) for job in jobs]
     return json_response(JobList(jobs=tuple(bare)))
 
@@ -83,8 +84,11 @@ def cancel_job(id: JobId, here: Here) -> Response:
 @routes.post("/jobs/{id}/retry", **operation("retryJob", Job, "operate", 404, 409, status=202))
 def retry_job(id: JobId, request: Request, here: Here) -> Response:
     """Queue a job again that was lost, failed or was cancelled."""
-    require(request, JOBS[here.jobs.get(id).kind].needs)
-    return json_response(here.jobs.retry(id), 202)
+    job = here.jobs.get(id)
+    asked = request_of(job.kind, job.arguments)
+    require(request, asked.needs)
+    require_code(request, named_code(here.orchestrator.home, asked))
+    return json_response(here.jobs.retry(id, who=who(request)), 202)
 
 
 @routes.delete("/jobs/{id}", **operation("removeJob", Job, "operate", 404, 409))
@@ -96,7 +100,9 @@ def remove_job(id: JobId, here: Here) -> Response:
 @routes.get("/jobs/{id}/artifacts", **operation("listJobArtifacts", ArtifactList, "read", 404))
 async def list_job_artifacts(id: JobId, here: Here) -> Response:
     """The files that a job made."""
-    return await slow_reads(lambda: json_response(listing(_folder(here, id))))
+    folder = await slow_reads(_folder, here, id)
+    nothing = ArtifactList(artifacts=[])  # It has yet to begin.
+    return await slow_reads(lambda: json_response(listing(folder) if folder.is_dir() else nothing))
 
 
 @routes.get("/jobs/{id}/artifacts/{path:path}", **file_operation("getJobArtifact"))
@@ -156,27 +162,9 @@ def _refuse_unagreed(asked: VerifyResumeJob) -> None:
         raise consent_needed(spec)
 
 
-def _asked(body: NewJob) -> JobRequest[Any]:
-    kind = JOBS.get(body.kind)
-    if kind is None:
-        raise BadInput(f"no job {body.kind!r}; there are: {', '.join(JOBS)}", path="kind")
-    try:
-        asked = kind.model_validate_json(json.dumps(body.arguments), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, ("arguments", *first["loc"])))
-        raise BadInput(f"{path}: {first['msg']}", path=path) from None
-    if (getattr(asked, "episodes", None) or 0) > MOST_EPISODES:
-        raise BadInput(f"episodes is above {MOST_EPISODES:,}", path="arguments.episodes")
-    return asked
-
-
 def _folder(here: Parts, job_id: str) -> Path:
     here.jobs.get(job_id)
-    folder = here.jobs.folder(job_id)
-    private.own_folder(folder.parent)
-    private.inner_folder(folder)
-    return folder
+    return here.jobs.folder(job_id)
 
 
 async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Runs and groups: listing, looking at them, stopping, resuming, commands, tags, removing."""
+"""Runs and groups: listing, looking, stopping, resuming, commands, tags, notes, removing."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from rl_orch.api.schemas import (
     Row,
     RowPage,
     RunDetails,
+    RunNote,
     RunPage,
     Stop,
     Tagging,
@@ -64,6 +65,12 @@ Tags = Annotated[
     list[Annotated[str, Field(max_length=300, pattern=LINE)]],
     Parameter(description="`name=value`; may be repeated.", max_length=50),
 ]
+Moment = Annotated[
+    float | None,
+    Parameter(
+        description="When it was made, in seconds since the epoch.", ge=0, le=1e11, examples=[1.7e9]
+    ),
+]
 Offset = Annotated[int, Parameter(description="A byte offset of the file.", ge=0, le=FARTHEST)]
 
 
@@ -82,10 +89,13 @@ def list_runs(
     parent: Word = None,
     role: Word = None,
     tag: Tags = [],  # noqa: B006
+    since: Moment = None,
+    until: Moment = None,
 ) -> Response:
     """Runs that match all that is given, a page at a time."""
     asked = Query(limit, after, tuple(state), group, queue, env, algo, name, sort)
-    page = here.orchestrator.ls(replace(asked, parent=parent, role=role, tags=tuple(tag)))
+    asked = replace(asked, parent=parent, role=role, tags=tuple(tag), since=since, until=until)
+    page = here.orchestrator.ls(asked)
     return json_response(RunPage(runs=page.runs, next=page.next))
 
 
@@ -152,15 +162,16 @@ async def stop_run(ref: Reference, here: Here, body: Stop | None = None) -> Resp
 async def resume_run(
     ref: Reference, request: Request, here: Here, body: Resume | None = None
 ) -> Response:
-    """Queue a stopped, failed or lost run again, or all such runs of a group.
+    """Queue a stopped, failed or lost run again, or all such runs of a group; with a larger budget,
+    one that has succeeded or was rejected.
 
     Overrides that name code of their own need the scope admin.
     """
-    overrides = [] if body is None else body.overrides
+    asked = body or Resume()
 
     def requeue() -> Submission:
-        require_code(request, code.named_by_overrides(overrides))
-        return here.orchestrator.requeue(ref, overrides=overrides)
+        require_code(request, code.named_by_overrides(asked.overrides))
+        return here.orchestrator.requeue(ref, **asked.model_dump())
 
     submission = await slow_reads(requeue)
     here.wake()
@@ -181,6 +192,12 @@ async def tag_run(ref: Reference, here: Here, body: Tagging) -> Response:
     """Set tags of a run and remove others."""
     tag = partial(here.orchestrator.tag, ref, body.set, remove=body.remove)
     return json_response(await slow_reads(tag))
+
+
+@routes.patch("/runs/{ref}/note", **operation("noteRun", Run, "operate", 404, 413))
+async def note_run(ref: Reference, here: Here, body: RunNote) -> Response:
+    """Note something on a run."""
+    return json_response(await slow_reads(partial(here.orchestrator.note, ref, body.text)))
 
 
 @routes.delete("/runs/{ref}", **operation("removeRun", Run, "admin", 404, 409))

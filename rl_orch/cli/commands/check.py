@@ -1,13 +1,16 @@
 """`rlctl check`: everything that can be known about a spec before training."""
 
+from functools import partial
+
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.output import out, print_json, report_error, safe
+from rl_orch.cli.output import out, print_json, report_error, safe, warn
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.cli.views.text import counted, seeds_text
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Problem
 from rl_orch.spec import checks
 from rl_orch.spec.engine import left_open
+from rl_orch.spec.inheritance import inherited
 from rl_orch.spec.model import Spec
 
 
@@ -16,17 +19,21 @@ def command(typed: SpecArguments, json: Json = False) -> int:
 
     Pending options belong to parts that are not in this release: accepted here, refused by launch.
     """
+    warnings: list[Problem] = []
     try:
-        spec = orchestrator.connect().check(typed.spec())
+        here = orchestrator.connect()
+        spec = here.check(typed.spec(partial(inherited, here)), warn=warnings.append)
     except BadInput as error:
         if not json:
             return report_error(error, as_json=False)
         print_json(checks.findings(None) | {"errors": error.findings()})
         return error.exit_code
     if json:
-        print_json(checks.findings(spec) | {"errors": []})
+        print_json(checks.findings(spec, warnings) | {"errors": []})
     else:
         _print(spec)
+        for warning in warnings:
+            warn(str(warning))
     return 0
 
 
@@ -35,7 +42,7 @@ def _print(spec: Spec) -> None:
     seeds = checks.findings(spec)["seeds"]
     grouped = f"seeds {seeds_text(seeds)}: a group of {len(seeds)}"
     console.print(
-        f"[green]ok[/green]  {safe(spec.label)}: {spec.agent.algorithm.upper()} on "
+        f"[green]ok[/green]  {safe(spec.label)}: {spec.algorithm_title} on "
         f"{safe(spec.env.id)}, {counted(spec.train.total_timesteps, 'step')}, "
         f"{grouped if spec.members else f'seed {spec.env.seed}'}"
     )

@@ -20,9 +20,9 @@ from rl_orch.cli.views.text import counted, outcome_cells, seeds_text
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.comparison import Effect, caveat, effects
 from rl_orch.core.runs.curves import Curve
-from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.core.runs.groups import RunOrGroup, final_returns
 from rl_orch.errors import BadInput
-from rl_orch.records import Group
+from rl_orch.records import Group, GroupEvaluation
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
 from rl_orch.stats.text import figure
@@ -42,6 +42,14 @@ def command(
             help="Also draw the curves into a file, .png or .svg; may be repeated.",
         ),
     ] = None,
+    smooth: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=curves.POINTS,
+            help="Average curves over so many points; the picture says so.",
+        ),
+    ] = 1,
     *,
     target: ConnectionOptions,
     as_json: Json = False,
@@ -68,7 +76,9 @@ def command(
     longest = max(run.env_steps for subject in compared for run in subject.runs)
     wanted = compared if files or not as_json else []
     drawn = [_curve(connected, subject, longest) for subject in wanted]
-    _save(files or [], compared, drawn, _shared_gate(specs))
+    if smooth > 1:
+        drawn = [curves.smoothed(curve, smooth) for curve in drawn]
+    _save(files or [], compared, drawn, _shared_gate(specs), smooth)
     apart = effects(compared)
     if as_json:
         print_json(_document(compared, difference, apart, files or []))
@@ -124,13 +134,27 @@ def _save(
     compared: Sequence[RunOrGroup],
     drawn: Sequence[Curve],
     gate: float | None,
+    smooth: int,
 ) -> None:
     if files and not any(curve.drawn for curve in drawn):
         names = " and ".join(subject.id for subject in compared)
         raise BadInput(f"there is nothing to draw of {names} yet: no episode has ended")
-    envs = dict.fromkeys(subject.whole.env for subject in compared)
+    title = ", ".join(dict.fromkeys(subject.whole.env for subject in compared))
+    if smooth > 1:
+        title += f"; curves averaged over {smooth} of {curves.POINTS} points"
+    scores = [_scores(subject) for subject in compared if subject.group is not None]
     for path in files:
-        picture.save(path, drawn, title=", ".join(envs), target=gate)
+        picture.save(path, drawn, title=title, target=gate, scores=scores)
+
+
+def _scores(subject: RunOrGroup) -> picture.FinalScores:
+    """The final evaluation of each run of a group, and what they come to."""
+    returns = tuple(final_returns(subject.runs))
+    whole = subject.whole.eval
+    if not isinstance(whole, GroupEvaluation) or not returns:
+        return picture.FinalScores(subject.id, returns)
+    low, high = (min(max(end, min(returns)), max(returns)) for end in whole.iqm_ci95)
+    return picture.FinalScores(subject.id, returns, whole.iqm, (low, high))
 
 
 def _shared_gate(specs: Sequence[Spec]) -> float | None:

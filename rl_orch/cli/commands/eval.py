@@ -21,14 +21,13 @@ from rl_orch.cli.policy_arguments import (
 )
 from rl_orch.cli.views import evaluations, figure, subjects
 from rl_orch.cli.views.text import counted
+from rl_orch.core.policies import evaluation
 from rl_orch.core.runs import curves
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.records import Run
 from rl_orch.records.jobs import EvaluateJob, PolicyEvaluation
 from rl_orch.stats import summarize_runs
-
-SEED_BITS = 31
 
 
 def command(
@@ -99,7 +98,7 @@ def command(
         against=against,
         env=env,
         episodes=episodes,
-        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
+        seed=seed,
         deterministic=None if sample is None else not sample,
         metrics=tuple(metric or ()),
         sequential=sequential,
@@ -118,14 +117,14 @@ def command(
         return
     with watching(quiet=quiet) as watch:
         evaluated = connected.carry_out(request, watch)
-    files = _files(evaluated)
-    if target.server is None or out_folder is not None:
+    files, elsewhere = _files(evaluated), target.server if out_folder is None else None
+    if elsewhere is None:
         files |= _drawn(connected, evaluated)
     if json:
-        print_json(evaluations.document(evaluated, files))
+        print_json(evaluations.document(evaluated, files, typed=(word, against)))
     else:
-        evaluations.print_evaluation(evaluated, against)
-    _tell_of(files)
+        evaluations.print_evaluation(evaluated, word, against)
+    _tell_of(files, elsewhere)
 
 
 def _runs_of_group(connected: Connected, word: str) -> Sequence[Run]:
@@ -150,21 +149,15 @@ def _refuse_group(word: str, runs: Sequence[Run]) -> None:
 def _evaluate_group(
     connected: Connected, runs: Sequence[Run], request: EvaluateJob, *, json: bool, quiet: bool
 ) -> None:
+    seed = secrets.randbits(evaluation.SEED_BITS) if request.seed is None else request.seed
     played: list[tuple[Run, PolicyEvaluation]] = []
-    for run in runs:
+    for run in _with_models(connected, runs):
         out = None if request.out is None else str(Path(request.out) / run.id)
-        asked = request.model_copy(update={"policy": run.id, "out": out})
-        try:
-            connected.models.get(run.id)
-        except NotFound as error:
-            warn(f"left out: {error.message}")
-            continue
+        asked = request.model_copy(update={"policy": run.id, "out": out, "seed": seed})
         with watching(quiet=quiet) as watch:
             played.append((run, connected.carry_out(asked, partial(_told, watch, run.id))))
-    if not played:
-        raise NotFound(f"no run of group {runs[0].group} has a model")
     means = [evaluated.result.eval.mean for _, evaluated in played]
-    whole = summarize_runs(means, seed=request.seed)
+    whole = summarize_runs(means, seed=seed)
     if json:
         documents = [evaluations.document(each, _files(each)) for _, each in played]
         print_json({"group": runs[0].group, "policies": documents, "eval": whole})
@@ -172,6 +165,20 @@ def _evaluate_group(
         evaluations.print_members(played, whole)
     for _, evaluated in played:
         note(f"wrote {evaluated.files['report']}; its episodes are beside it")
+
+
+def _with_models(connected: Connected, runs: Sequence[Run]) -> list[Run]:
+    """The runs of a group that have a model to play, before any is played."""
+    with_models = []
+    for run in runs:
+        try:
+            connected.models.get(run.id)
+            with_models.append(run)
+        except NotFound as error:
+            warn(f"left out: {error.message}")
+    if not with_models:
+        raise NotFound(f"no run of group {runs[0].group} has a model")
+    return with_models
 
 
 def _told(watch: ProgressCallback, name: str, _doing: str, done: float) -> None:
@@ -194,8 +201,8 @@ def _drawn(connected: Connected, evaluated: PolicyEvaluation) -> dict[str, Path]
     return {"curve": path}
 
 
-def _tell_of(files: Mapping[str, Path]) -> None:
+def _tell_of(files: Mapping[str, Path], server: str | None) -> None:
     for path in files.values():
-        note(f"wrote {path}")
+        note(f"wrote {path}" + ("" if server is None else f" at {server}"))
     if not files:
         note("nothing was written: the policy belongs to no run; --out FOLDER says where to")

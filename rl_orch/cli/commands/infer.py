@@ -12,10 +12,10 @@ from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import note, print_json
 from rl_orch.cli.policy_arguments import MeantEnv, OptionalPolicy, UsingOption, only_one
 from rl_orch.cli.views.text import counted
-from rl_orch.core.registry.references import BEST
 from rl_orch.errors import BadInput
 from rl_orch.records.jobs import InferJob
 from rl_orch.records.tasks import InferAnswer
+from rl_orch.spec.groups import BEST
 
 
 def command(

@@ -1,9 +1,9 @@
 """`rlctl launch`: one run or a group of them, here in the foreground or queued for a service."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_orch import plugins
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
@@ -13,6 +13,7 @@ from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.records import Submission
+from rl_orch.spec.inheritance import inherited
 from rl_orch.spec.model import Spec
 
 if TYPE_CHECKING:
@@ -49,9 +50,13 @@ def command(
 
       rlctl launch -f spec.yaml --detach
 
-      rlctl launch --env CartPole-v1 start.from=last start.parts=policy+optimizer
+      rlctl launch --from last --total-timesteps 50000 --start-parts policy+optimizer
     """
-    spec = agreed(typed.spec(), yes=yes)
+
+    def inherit(word: str) -> Mapping[str, Any]:
+        return inherited(ConnectionOptions(home, None, server).connect(reading=True), word)
+
+    spec = agreed(typed.spec(inherit), yes=yes)
     database = spec.registry.db_path
     spec = _without_address(spec)
     target = ConnectionOptions(home, database, server)

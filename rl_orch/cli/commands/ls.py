@@ -1,21 +1,52 @@
 """`rlctl ls`: the runs of a home, a group in one row."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import Connected, ConnectionOptions
+from rl_orch.cli.moments import moment
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.grid import grid_of, wide
-from rl_orch.cli.views.text import age_text, outcome_cells, short
+from rl_orch.cli.views.text import age_text, outcome_cells, seeds_text, short, tags_text
 from rl_orch.cli.views.unlisted import warn_of_unlisted
 from rl_orch.core.runs.groups import fold
+from rl_orch.errors import BadInput
 from rl_orch.records import Group, Run, State
-from rl_orch.records.queries import Page, Query
+from rl_orch.records.queries import NEWEST, Page, Query
 
-COLUMNS = ("run", "state", "algo", "env", "steps", "return [95 %]", "gate", "age")
+Cell = Callable[[Run | Group], str]
+CELLS: dict[str, Cell] = {
+    "run": lambda row: safe(row.id),
+    "name": lambda row: safe(row.name),
+    "state": lambda row: outcome_cells(row)[0],
+    "algo": lambda row: safe(row.algo),
+    "env": lambda row: safe(row.env),
+    "seed": lambda row: _seeds(row),
+    "steps": lambda row: _steps(row),
+    "return": lambda row: safe(outcome_cells(row)[1]),
+    "gate": lambda row: outcome_cells(row)[2],
+    "age": lambda row: age_text(row.created_at),
+    "created": lambda row: time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_at)),
+    "tags": lambda row: safe(_of_run(row, tags_text)),
+    "note": lambda row: safe(_of_run(row, lambda run: run.note.partition("\n")[0])),
+    "reason": lambda row: safe(_of_run(row, lambda run: run.reason)),
+    "queue": lambda row: safe(_of_run(row, lambda run: run.queue)),
+    "priority": lambda row: _of_run(row, lambda run: str(run.priority)),
+    "sps": lambda row: _of_run(row, lambda run: "" if run.sps is None else f"{run.sps:,.0f}"),
+    "model": lambda row: _of_run(row, lambda run: f"#{run.model_id}" if run.model_id else ""),
+    "resume": lambda row: _of_run(row, lambda run: run.resume),
+    "config": lambda row: row.config_hash[:12],
+}
+"""What a listing can have a column of."""
+
+HEADINGS = {"return": "return [95 %]"}
+USUAL = ("run", "name", "state", "algo", "env", "steps", "return", "gate", "age")
+FIXED = ("run", "state", "age")
 
 
 def command(
@@ -31,10 +62,22 @@ def command(
         typer.Option("--tag", help="Only runs with this tag, NAME=VALUE; may be repeated."),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(help="Only runs that belong to the run or group of this id.")
+        str | None, typer.Option(help="Only runs that belong to this run or group.")
     ] = None,
     role: Annotated[
         str | None, typer.Option(help="Only runs that are this to their parent.")
+    ] = None,
+    env: Annotated[str | None, typer.Option(help="Only runs on this environment.")] = None,
+    algo: Annotated[str | None, typer.Option(help="Only runs of this algorithm.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only runs of this name.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs made since: 12h, 2026-11-18.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs made before: 12h, 2026-11-18.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="LIST", help=f"Columns, of: {', '.join(CELLS)}.")
     ] = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000)] = 50,
     after: Annotated[
@@ -46,10 +89,29 @@ def command(
 ) -> None:
     """List runs, newest first, a group in one row.
 
-    With --json: every run, and the groups that those on the page belong to.
+    With a filter, every run that matches is a row. With --json: every run, and the groups that
+    those on the page belong to.
+
+    Examples:
+
+      rlctl ls --env CartPole-v1 --since 12h --columns run,name,return,tags,note
     """
+    chosen = _columns(columns)
+    query = Query(
+        limit,
+        after,
+        tuple(state or ()),
+        env=env,
+        algo=algo,
+        name=name,
+        parent=parent,
+        role=role,
+        tags=tuple(tag or ()),
+        since=None if since is None else moment(since, flag="--since"),
+        until=None if until is None else moment(until, flag="--until"),
+    )
+    filtered = replace(query, limit=NEWEST.limit, after=None) != NEWEST
     connected = target.connect(reading=True)
-    query = Query(limit, after, tuple(state or ()), parent=parent, role=role, tags=tuple(tag or ()))
     if json:
         page = connected.ls(query)
         print_json(_document(connected, page))
@@ -57,16 +119,20 @@ def command(
             warn_of_unlisted(connected, target)
         return
     rows: tuple[Run | Group, ...]
-    if every_run or state or tag or parent or role:
+    if every_run or filtered:
         page = connected.ls(query)
         rows, cursor, flags = page.runs, page.next, " --runs" if every_run else ""
     else:
         folded = connected.rows(limit=limit, after=after)
         rows, cursor, flags = tuple(map(_whole, folded.rows)), folded.next, ""
     if rows:
-        _print(rows, cursor, flags)
+        _print(rows, cursor, chosen, flags)
         return
     if warn_of_unlisted(connected, target):
+        return
+    words = (env, algo, name, parent, role, since, until, after)
+    if filters := [*(state or ()), *(tag or ()), *filter(None, words)]:
+        out().print(safe(f"no run matches {', '.join(filters)}; `rlctl ls` lists all"))
         return
     where = safe(target.server or short(str(target.folder)))
     out().print(f"no runs in {where} yet; start one with: rlctl launch --env CartPole-v1")
@@ -82,28 +148,44 @@ def _whole(runs: Sequence[Run]) -> Run | Group:
     return runs[0] if runs[0].group is None else fold(runs)
 
 
-def _print(rows: Sequence[Run | Group], cursor: str | None, flags: str = "") -> None:
-    grid = grid_of(COLUMNS, fixed=("run", "state", "age"))
+def _columns(typed: str | None) -> tuple[str, ...]:
+    """The columns that are asked for, or the usual ones."""
+    if typed is None:
+        return USUAL
+    chosen = tuple(filter(None, (word.strip() for word in typed.split(","))))
+    unknown = [word for word in chosen if word not in CELLS]
+    if unknown or not chosen:
+        raise BadInput(
+            f"--columns has {', '.join(unknown) or 'nothing'!r}; must be some of: "
+            f"{', '.join(CELLS)}",
+            hint=f"For example: --columns {','.join(USUAL)}",
+        )
+    return chosen
+
+
+def _print(
+    rows: Sequence[Run | Group], cursor: str | None, columns: Sequence[str], flags: str
+) -> None:
+    headings = [HEADINGS.get(name, name) for name in columns]
+    grid = grid_of(headings, fixed=FIXED)
     for row in rows:
-        grid.add_row(*_cells(row))
+        grid.add_row(*(CELLS[name](row) for name in columns))
     console = wide()
     console.print(grid)
     if cursor is not None:
         console.print(f"more: rlctl ls{flags} --after {safe(cursor)}", style="dim")
 
 
-def _cells(row: Run | Group) -> tuple[str, ...]:
+def _of_run(row: Run | Group, text: Callable[[Run], str]) -> str:
+    """What only a run has, in a cell."""
+    return (text(row) if isinstance(row, Run) else "") or "–"
+
+
+def _seeds(row: Run | Group) -> str:
+    return str(row.seed) if isinstance(row, Run) else seeds_text(row.seeds)
+
+
+def _steps(row: Run | Group) -> str:
     share = f" {row.env_steps / row.total_timesteps:.0%}" if row.active else ""
     unit = "" if row.clock == "env_steps" else f" {row.trained.words}"
-    steps = f"{row.env_steps:,}{unit}{share}"
-    state, evaluation, gate = outcome_cells(row)
-    return (
-        safe(row.id),
-        state,
-        safe(row.algo),
-        safe(row.env),
-        steps,
-        safe(evaluation),
-        gate,
-        age_text(row.created_at),
-    )
+    return f"{row.env_steps:,}{unit}{share}"

@@ -15,7 +15,7 @@ from rl_orch.spec.mistakes import unknown
 from rl_orch.spec.options import Option, aliases_of, groups, json_schema, table
 from rl_orch.spec.reference import default_text, markdown
 
-WIDE = 150
+WIDE = 200
 """Columns that the whole table takes."""
 
 

@@ -93,7 +93,7 @@ def _print(result: ProfileResult) -> None:
     asked, spec, measured = result.asked, result.spec, result.profile
     console, warm_up = out(), measured.warm_up
     console.print(
-        f"{safe(spec.label)}: {spec.agent.algorithm.upper()} on {safe(spec.env.id)}, "
+        f"{safe(spec.label)}: {spec.algorithm_title} on {safe(spec.env.id)}, "
         f"{spec.env.num_envs} × {spec.rollout.steps} steps a rollout"
     )
     for path, (settled, why) in _reasons(asked, measured).items():

@@ -1,7 +1,7 @@
 """`rlctl resume`: go on with a run, or a group of them, that has not come to a final end."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,19 +9,36 @@ from rl_orch.cli.arguments import Detach, Json, Quiet
 from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground, run_in_foreground
 from rl_orch.cli.live.follow import announce
+from rl_orch.cli.spec_flags import ChangedOptions
 from rl_orch.cli.views.subjects import SubjectArgument
+from rl_orch.spec.aliases import PRODUCT
 
 Changes = Annotated[
     list[str] | None,
+    typer.Option("--set", metavar="GROUP.OPTION=VALUE", help="The same as without --set."),
+]
+Extend = Annotated[
+    str | None,
     typer.Option(
-        "--set", metavar="GROUP.OPTION=VALUE", help="Go on with another value; may be repeated."
+        "--extend",
+        metavar="STEPS",
+        help="Another budget than it had; a run that has succeeded or was rejected goes on, too.",
+    ),
+]
+Approximate = Annotated[
+    bool,
+    typer.Option(
+        "--approximate", help="Extend it even if that is not what a larger budget would have done."
     ),
 ]
 
 
 def command(
     run: SubjectArgument,
+    typed: ChangedOptions,
     changes: Changes = None,
+    extend: Extend = None,
+    approximate: Approximate = False,
     detach: Detach = False,
     *,
     target: ConnectionOptions,
@@ -36,24 +53,38 @@ def command(
     run. Where a service is up, the run is queued there and followed to its end; else it goes on
     here in the foreground. With --detach it is queued, and this returns.
 
-    Options that may change: name, train.total_timesteps, eval, gates, checkpoint, resources.
+    Options are given as for `launch`, as overrides or by flag. They may change: name,
+    train.total_timesteps, eval, gates, checkpoint, resources. Any other is refused.
+
+    With --extend, a run that has succeeded or was rejected is trained further, bit for bit as if
+    its budget had been larger from the start. Where something follows the share of the budget that
+    is used, such as a schedule, or its replay buffer was let go of, this says so, and
+    --approximate goes on all the same. `rlctl launch --from` begins a run of its own instead.
 
     Examples:
 
       rlctl resume last
 
-      rlctl resume cartpole-k3m9xq --set train.total_timesteps=2e6
+      rlctl resume cartpole-k3m9xq checkpoint.every=5e4 --min-return 475
+
+      rlctl resume solved --extend 2e6
     """
+    overrides = [
+        *typed.overrides,
+        *(changes or ()),
+        *([] if extend is None else [f"{PRODUCT}={extend}"]),
+    ]
+    how: Any = {"overrides": overrides, "approximate": approximate}
     line = target.retrying()
     options = OutputOptions(target.flags, json=json, quiet=quiet)
     if not line.connected.serves and not detach:
         here, group = line.connected, line.connected.group(run)
         if group is None:
-            resume = partial(here.resume, run, overrides=changes or ())
+            resume = partial(here.resume, run, **how)
             return run_in_foreground(here, resume, options)
-        resume_group = partial(here.resume_group, group.id, overrides=changes or ())
+        resume_group = partial(here.resume_group, group.id, **how)
         return group_in_foreground(here, resume_group, options)
-    submission = line.ask(lambda connected: connected.requeue(run, overrides=changes or ()))
+    submission = line.ask(lambda connected: connected.requeue(run, **how))
     if detach:
         return announce(submission, flags=options.flags, json=json, served=line.connected.serves)
     return attached(line, submission, options)

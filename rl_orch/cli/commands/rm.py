@@ -27,7 +27,9 @@ def command(
     Of a group, all runs are deleted, and none while any of them has yet to end.
     """
     connected = target.connect()
-    targets = [subjects.find(connected, reference) for reference in runs]
+    targets = [
+        subjects.find_only(connected, reference, ask=not (yes or json)) for reference in runs
+    ]
     doomed = {run.id: run for subject in targets for run in subject.runs}
     _refuse_active(targets)
     if not yes:

@@ -30,7 +30,9 @@ def command(
     anew in the meantime is waited for.
     """
     line = target.retrying()
-    meant = line.ask(lambda connected: subjects.find(connected, run))
+    meant = line.ask(
+        lambda connected: subjects.find_only(connected, run, active=True, ask=not json)
+    )
     ended = _ended(line, meant, force=force)
     if json:
         print_json(subjects.document(ended))

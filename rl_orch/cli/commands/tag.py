@@ -32,7 +32,7 @@ def command(
     """
     connected = target.connect()
     chosen = dict(map(tags.pair, pairs or ()))
-    meant = subjects.find(connected, run).runs
+    meant = subjects.find_only(connected, run, ask=not json).runs
     tagged = of_runs(tuple(connected.tag(m.id, chosen, remove=remove or ()) for m in meant))
     if json:
         print_json(subjects.document(tagged))

@@ -34,10 +34,12 @@ AROUND = 6
 class Panel:
     """A progress bar with the newest numbers under it, redrawn in place.
 
-    Of a group there is a line for each run, as many as fit; of other runs, the newest is shown.
+    Of a group there is a line for each run, as many as fit; of other runs, the newest is shown,
+    unless `several` are to be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, several: bool = False) -> None:
+        self._several = several
         self._runs: dict[str, Run] = {}
         self._numbers: dict[str, LiveNumbers] = {}
         self._bar = Progress(
@@ -57,7 +59,7 @@ class Panel:
 
     def watch(self, run: Run, events: Sequence[Event]) -> None:
         """Take in what is new; it is shown when the panel is drawn next."""
-        if run.group is None and run.id not in self._runs:
+        if not self._several and run.group is None and run.id not in self._runs:
             self._runs.clear()
             self._bar.reset(self._task)
         self._numbers.setdefault(run.id, LiveNumbers()).take(events)
@@ -71,6 +73,10 @@ class Panel:
             description=f"[cyan]{state}[/]",
         )
 
+    def recall(self, run: Run, events: Sequence[Event]) -> None:
+        """Take in what a run told before anybody watched it."""
+        self._numbers.setdefault(run.id, LiveNumbers()).take(events)
+
     def _view(self) -> RenderableType:
         runs = list(self._runs.values())
         if not runs:
@@ -79,7 +85,8 @@ class Panel:
 
     def _one(self, run: Run) -> RenderableType:
         title = f"[bold]{safe(run.id)}[/]  [dim]{safe(short(run.path))}[/]"
-        return Group(title, self._bar, self._details(run))
+        waits = run.state is State.QUEUED and run.reason
+        return Group(title, self._bar, safe(run.reason) if waits else self._details(run))
 
     def _details(self, run: Run) -> Table:
         numbers = self._numbers[run.id]
@@ -100,16 +107,27 @@ class Panel:
         return grid
 
     def _many(self, runs: Sequence[Run]) -> RenderableType:
-        title = f"[bold]{safe(runs[0].group)}[/]  [dim]{ended_text(runs)}[/]"
+        alike = runs[0].group is not None and len({run.group for run in runs}) == 1
+        name = safe(runs[0].group) if alike else f"{len(runs)} runs"
+        title = f"[bold]{name}[/]  [dim]{ended_text(runs)}[/]"
         room = max(1, self._console.height - AROUND)
         shown = sorted(runs, key=_rank)[:room]
         grid = Table(box=None, pad_edge=False)
         words = runs[0].trained.words
-        columns = ("seed", "state", "", words, f"{words}/s", "return", "evaluated", "health")
+        columns = (
+            "seed" if alike else "run",
+            "state",
+            "",
+            words,
+            f"{words}/s",
+            "return",
+            "evaluated",
+            "health",
+        )
         for column in columns:
             grid.add_column(column, header_style="dim", no_wrap=True)
         for run in sorted(shown, key=runs.index):
-            grid.add_row(*self._cells(run))
+            grid.add_row(str(run.seed) if alike else safe(run.id), *self._cells(run))
         more = [f"[dim]+ {len(runs) - len(shown)} more[/]"] if len(shown) < len(runs) else []
         return Group(title, self._bar, grid, *more)
 
@@ -117,7 +135,6 @@ class Panel:
         numbers = self._numbers[run.id]
         seen = run.eval or numbers.evaluation
         return [
-            str(run.seed),
             state_text(run),
             ProgressBar(total=run.total_timesteps, completed=run.env_steps, width=20),
             f"{run.env_steps:,}",

@@ -28,26 +28,27 @@ PLAIN_EVERY_S = 10.0
 def watched(*, quiet: bool) -> "Iterator[tuple[RunObserver, StopRequests]]":
     """What to call at each tick, and how often the user has asked to stop by then."""
     requests = Requests()
-    with handled(requests.add), watching(quiet=quiet) as show:
+    with handled(requests.add), watching(quiet=quiet) as view:
 
         def watch(run: Run, events: Sequence[Event]) -> None:
             requests.answer(run)
-            show(run, events)
+            if view is not None:
+                view.watch(run, events)
 
         yield watch, requests.count
 
 
 @contextmanager
-def watching(*, quiet: bool) -> "Iterator[RunObserver]":
-    """What to call at each tick so that whoever is there sees the run, or all of them."""
+def watching(*, quiet: bool, several: bool = False) -> "Iterator[Panel | ProgressLines | None]":
+    """What to tell at each tick so that whoever is there sees the run, or all of them."""
     if quiet:
-        yield lambda _run, _events: None
+        yield None
     elif live():
-        panel = Panel()
+        panel = Panel(several=several)
         with panel.live:
-            yield panel.watch
+            yield panel
     else:
-        yield ProgressLines().watch
+        yield ProgressLines()
 
 
 class ProgressLines:
@@ -61,6 +62,10 @@ class ProgressLines:
         self._runs: dict[str, Run] = {}
         self._numbers: dict[str, LiveNumbers] = {}
         self._said_at: dict[str, float] = {}
+
+    def recall(self, run: Run, events: Sequence[Event]) -> None:
+        """Take in what a run told before anybody watched it; that is no news."""
+        self._numbers.setdefault(run.id, LiveNumbers()).take(events)
 
     def watch(self, run: Run, events: Sequence[Event]) -> None:
         """Say what is new."""
@@ -80,7 +85,11 @@ class ProgressLines:
             self._say_of_group(run)
         elif run.state is State.EVALUATING and run.reason != before.reason:
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
-        elif time.monotonic() - self._said_at[run.id] >= PLAIN_EVERY_S:
+        elif time.monotonic() - self._said_at[run.id] < PLAIN_EVERY_S:
+            return
+        elif run.state is State.QUEUED:
+            self._say(run, run.env_steps, f"{run.state}: {run.reason}")
+        else:
             self._say(run, run.env_steps, f"return {figure(numbers.episode_return)}")
 
     def _say(self, run: Run, step: int, what: str) -> None:

@@ -28,11 +28,18 @@ def print_members(members: Sequence[tuple[Run, PolicyEvaluation]], whole: GroupE
     out().print(f"\n{group_sentence(whole)}")
 
 
-def document(evaluated: PolicyEvaluation, files: Mapping[str, Path]) -> dict[str, Any]:
-    """A policy and what was found, as `--json` shows them."""
+def document(
+    evaluated: PolicyEvaluation,
+    files: Mapping[str, Path],
+    *,
+    typed: tuple[str, str | None] | None = None,
+) -> dict[str, Any]:
+    """A policy and what was found, as `--json` shows them; `typed` is how both were named."""
+    named, other = typed or (evaluated.word, None)
     result, against = evaluated.result, evaluated.against
     shown: dict[str, Any] = {
         "policy": evaluated.word,
+        "typed": named,
         "path": evaluated.path,
         "model_id": result.model_id,
         "run_id": evaluated.run_id,
@@ -43,11 +50,13 @@ def document(evaluated: PolicyEvaluation, files: Mapping[str, Path]) -> dict[str
         "aggregates": {name: plain(each) for name, each in result.aggregates.items()},
         "mean_length": result.mean_length,
         "metrics": result.metrics,
+        "estimates": {name: plain(each) for name, each in result.estimates.items()},
+        "cut": result.cut,
         "files": {name: str(path) for name, path in files.items()},
     }
     if against is not None and evaluated.comparison is not None:
         model = None if against.model_id is None else str(against.model_id)
-        shown["against"] = {"model_id": model, "eval": plain(against.eval)}
+        shown["against"] = {"typed": other, "model_id": model, "eval": plain(against.eval)}
         shown["comparison"] = _comparison(evaluated.comparison)
     return shown
 
@@ -68,22 +77,28 @@ def _comparison(comparison: PairedComparison) -> dict[str, Any]:
     }
 
 
-def print_evaluation(evaluated: PolicyEvaluation, against: str | None) -> None:
-    """What was found, in a table; of two policies side by side, and how they differ."""
+def print_evaluation(evaluated: PolicyEvaluation, word: str, against: str | None) -> None:
+    """What was found, in a table; of two policies side by side as they were typed, and how they
+    differ."""
     console, result = out(), evaluated.result
     how = "likeliest actions" if evaluated.deterministic else "sampled actions"
     episodes = counted(result.eval.n, "episode")
     console.print(f"{safe(evaluated.env)}: {episodes}, {how}, seed {evaluated.seed}", style="dim")
-    sides = {"estimate": result}
+    sides = [("estimate", result)]
     if evaluated.against is not None and against is not None:
-        sides = {evaluated.name: result, against: evaluated.against}
-    table = number_table("return", *(cell for name in sides for cell in (safe(name), "95 %")))
-    columns = [_column(each) for each in sides.values()]
+        sides = [(word, result), (against, evaluated.against)]
+    table = number_table("return", *(cell for name, _ in sides for cell in (safe(name), "95 %")))
+    columns = [_column(each) for _, each in sides]
     for name in columns[0]:
-        table.add_row(safe(name), *(cell for column in columns for cell in column[name]))
+        cells = (column.get(name, ("", "")) for column in columns)
+        table.add_row(safe(name), *(cell for pair in cells for cell in pair))
     console.print(table)
+    for name, each in sides:
+        if each.cut is not None:
+            who = "" if len(sides) == 1 else f"{name}: "
+            console.print(f"[yellow]cut[/yellow]  {safe(who)}{each.cut} (eval.max_episode_steps)")
     if evaluated.comparison is not None and against is not None:
-        console.print(f"\n{_sentence(evaluated.comparison, against)}")
+        console.print(f"\n{safe(word)} {_sentence(evaluated.comparison, against)}")
 
 
 def _column(policy: EvaluatedPolicy) -> dict[str, tuple[str, str]]:
@@ -93,7 +108,10 @@ def _column(policy: EvaluatedPolicy) -> dict[str, tuple[str, str]]:
         for name, each in policy.aggregates.items()
     }
     plain_ones = {"std": policy.eval.std, "length": policy.mean_length, **policy.metrics}
-    return estimates | {name: (figure(value), "") for name, value in plain_ones.items()}
+    bounds = {name: bounds_text(each.ci95) for name, each in policy.estimates.items()}
+    return estimates | {
+        name: (figure(value), bounds.get(name, "")) for name, value in plain_ones.items()
+    }
 
 
 def _sentence(comparison: PairedComparison, against: str) -> str:

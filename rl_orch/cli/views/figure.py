@@ -1,6 +1,7 @@
 """Curves as PNG or SVG: the one place that touches matplotlib, loaded when a picture is drawn."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,15 +30,37 @@ def check_name(path: Path) -> None:
         )
 
 
-def save(path: Path, curves: Sequence[Curve], *, title: str, target: float | None = None) -> None:
-    """Write the curves into a file, whose name says in which format."""
+@dataclass(frozen=True, slots=True)
+class FinalScores:
+    """Final returns of the runs of a group; their interquartile mean, and its interval within what
+    the runs have returned."""
+
+    label: str
+    returns: tuple[float, ...]
+    iqm: float | None = None
+    bounds: tuple[float, float] | None = None
+
+
+def save(
+    path: Path,
+    curves: Sequence[Curve],
+    *,
+    title: str,
+    target: float | None = None,
+    scores: Sequence[FinalScores] = (),
+) -> None:
+    """Write the curves into a file, whose name says in which format; `scores` are a panel beside
+    them."""
     # Matplotlib takes a second to load and is needed only here. No pyplot: no display is asked for.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "rlctl", "font.size": 10}):
-        figure = Figure(figsize=(8.0, 5.0), dpi=150, layout="constrained")
-        axes = figure.subplots()
+        shown = [each for each in scores if each.returns]
+        figure = Figure(figsize=(11.0 if shown else 8.0, 5.0), dpi=150, layout="constrained")
+        axes = figure.add_subplot(1, 3, (1, 2)) if shown else figure.subplots()
+        if shown:
+            _draw_scores(figure.add_subplot(1, 3, 3), shown, target)
         for index, curve in enumerate(curves):
             _draw(axes, curve, index)
         if target is not None:
@@ -74,6 +97,24 @@ def _draw(axes: "Axes", curve: Curve, index: int) -> None:
             evaluated.steps, evaluated.returns, yerr=_whiskers(evaluated),
             fmt=dot, color=colour, markersize=4, capsize=2, linewidth=0.8,
         )  # fmt: skip
+
+
+def _draw_scores(axes: "Axes", scores: Sequence[FinalScores], target: float | None) -> None:
+    """A dot for each run, and the interquartile mean of each group with its interval."""
+    for index, each in enumerate(scores):
+        colour, n = COLOURS[index % len(COLOURS)], len(each.returns)
+        spread = [index + 0.3 * ((place + 0.5) / n - 0.5) for place in range(n)]
+        axes.plot(spread, each.returns, "o", color=colour, markersize=4, alpha=0.5)
+        if each.iqm is not None and each.bounds is not None:
+            axes.plot([index - 0.3, index + 0.3], [each.iqm] * 2, color=colour, linewidth=2)
+            axes.plot([index] * 2, each.bounds, color=colour, linewidth=1)
+    if target is not None:
+        axes.axhline(target, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_xticks(range(len(scores)), [_text(each.label) for each in scores], rotation=20)
+    axes.set_xlim(-0.6, len(scores) - 0.4)
+    axes.set_title("final return of each run; IQM, 95 % interval", loc="left", fontsize=9)
+    axes.grid(alpha=0.25, linewidth=0.6, axis="y")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_gate(axes: "Axes", target: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from rl_orch import stats
 from rl_orch.cli.output import safe
 from rl_orch.cli.views.chart import draw
 from rl_orch.cli.views.text import (
@@ -22,8 +23,17 @@ from rl_orch.cli.views.text import (
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
 from rl_orch.core.runs.resumption import RESUMABLE
-from rl_orch.records import Certificate, Evaluation, History, LetGo, Run, RunView, State, Verdict
-from rl_orch.stats.text import figure
+from rl_orch.records import (
+    Certificate,
+    EvalReport,
+    Evaluation,
+    History,
+    LetGo,
+    RunView,
+    State,
+    Verdict,
+)
+from rl_orch.stats.text import bounds_text, figure
 
 ATTEMPTS_SHOWN = 5
 
@@ -45,6 +55,8 @@ def print_summary(
         row(console, "parent", safe(f"{run.parent}, as {run.role or 'a run of it'}"))
     if run.tags:
         row(console, "tags", safe(tags_text(run)))
+    if run.note:
+        row(console, "note", safe(run.note))
     chosen = f"{safe(run.algo)} on {safe(run.env)}, seed {run.seed}, config {run.config_hash[:12]}"
     row(console, "spec", chosen)
     speed = "" if run.sps is None else f", {run.sps:,.0f} {run.trained.words}/s"
@@ -53,6 +65,10 @@ def print_summary(
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"
         row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
+        for sentence in [] if shown.report is None else metric_sentences(shown.report):
+            row(console, "metric", safe(sentence))
+        if shown.report is not None and shown.report.cut_sentence is not None:
+            row(console, "cut", f"{shown.report.cut_sentence} (eval.max_episode_steps)")
     if verdict is not None:
         colour = "green" if verdict.passed else "red"
         row(console, "gate", f"[{colour}]{verdict.word}[/]")
@@ -66,12 +82,10 @@ def print_summary(
             row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
     for name, text in _history_rows(shown):
         row(console, name, safe(text))
-    if shown.forecast is not None:
-        row(console, "place", safe(shown.forecast))
-    if run.active and not shown.watched:
-        row(console, "note", safe(_unwatched(run, flags)))
+    if run.active and run.state is not State.QUEUED and not shown.watched:
+        row(console, "note", safe(f"nobody watches over it: rlctl resume {run.id}{flags}"))
     row(console, "folder", safe(short(run.path)))
-    row(console, "next", safe("\n".join(_next_commands(run, flags))))
+    row(console, "next", safe("\n".join(_next_commands(shown, flags))))
 
 
 def evaluation_sentence(evaluation: Evaluation) -> str:
@@ -81,6 +95,17 @@ def evaluation_sentence(evaluation: Evaluation) -> str:
         f"IQM {figure(evaluation.iqm)}, std {figure(evaluation.std)}, "
         f"n = {counted(evaluation.n, evaluation.unit)}"
     )
+
+
+def metric_sentences(report: EvalReport) -> list[str]:
+    """The metrics of a report with their intervals, and why others are missing."""
+    estimates = stats.metric_estimates(report.metrics, seed=report.seed)
+    n = counted(len(report.returns), "episode")
+    sentences = [
+        f"{name} {figure(each.value)}, 95 % interval {bounds_text(each.ci95)}, n = {n}"
+        for name, each in estimates.items()
+    ]
+    return [*sentences, *(f"{name}: {why}" for name, why in report.missing.items())]
 
 
 def print_chart(console: Console, drawn: Sequence[Curve], *, target: float | None = None) -> None:
@@ -159,17 +184,15 @@ def let_go_sentence(let_go: LetGo) -> str:
     return f"{' and '.join(parts)}; {let_go.bytes / 1e6:,.1f} MB freed"
 
 
-def _unwatched(run: Run, flags: str) -> str:
-    if run.state is State.QUEUED:
-        return "it waits for a service: `rlctl up` starts one"
-    return f"nobody watches over it: rlctl resume {run.id}{flags}"
-
-
-def _next_commands(run: Run, flags: str) -> list[str]:
+def _next_commands(shown: RunView, flags: str) -> list[str]:
+    """What can help: no resume, where a further attempt would fail as the last one did."""
+    run = shown.run
     commands = [f"rlctl show {run.id}{flags}"]
     if Path(run.path).is_dir():
         commands.append(f"tensorboard --logdir {shlex.quote(f'{short(run.path)}/tensorboard')}")
-    if run.state in RESUMABLE:
+    if shown.fails_again:
+        commands.insert(0, f"rlctl launch -f {shlex.quote(f'{short(run.path)}/spec.yaml')} …")
+    elif run.state in RESUMABLE:
         commands.insert(0, f"rlctl resume {run.id}{flags}")
     if run.state in (State.FAILED, State.LOST):
         commands.insert(0, f"rlctl logs {run.id}{flags}")

@@ -1,13 +1,18 @@
 """What a word on the command line means: a run, or a group with all of its runs."""
 
+import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from rl_orch.cli.connection import Connected
-from rl_orch.cli.output import safe
-from rl_orch.cli.views.text import plain, state_counts, state_text
+from rl_orch.cli.output import err, safe
+from rl_orch.cli.views.text import age_text, plain, state_counts, state_text
+from rl_orch.core.runs import groups
 from rl_orch.core.runs.groups import RunOrGroup, of_runs
+from rl_orch.errors import Ambiguous
+from rl_orch.records.queries import LARGEST_PAGE, Query
 
 SubjectArgument = Annotated[
     str,
@@ -41,6 +46,35 @@ def find(connected: Connected, reference: str) -> RunOrGroup:
     if group is None:
         return RunOrGroup((connected.get(reference),))
     return of_group(connected, group.id)
+
+
+def find_only(
+    connected: Connected, reference: str, *, active: bool = False, ask: bool = True
+) -> RunOrGroup:
+    """The run or the group that is meant, and none by a guess: of several that have the name, a
+    person at a terminal chooses one. To `stop`, say, only what is `active` can be meant."""
+    meant = find(connected, reference)
+    if meant.id == reference:
+        return meant
+    named = groups.rows(connected.ls(Query(limit=LARGEST_PAGE, name=reference)).runs)
+    try:
+        one = groups.only(reference, [row.whole for row in named], active=active)
+    except Ambiguous:
+        if not ask or not sys.stdin.isatty():
+            raise
+        one = _chosen(reference, [row for row in named if row.whole.active or not active]).whole
+    return meant if one is None else find(connected, one.id)
+
+
+def _chosen(reference: str, rows: Sequence[RunOrGroup]) -> RunOrGroup:
+    err().print(f"{safe(repr(reference))} could be any of:")
+    for number, row in enumerate(rows, start=1):
+        age = f"{age_text(row.whole.created_at)} ago"
+        err().print(f"  {number}  {line(row)}  [dim]{age}[/]", soft_wrap=True)
+    number = 0
+    while not 1 <= number <= len(rows):
+        number = typer.prompt(f"Which one, 1 to {len(rows)}", type=int, err=True)
+    return rows[number - 1]
 
 
 def of_group(connected: Connected, group_id: str) -> RunOrGroup:

@@ -154,6 +154,8 @@ def span_text(seconds: float) -> str:
 
 
 def short(path: str) -> str:
-    """A path relative to the working directory where that is shorter."""
+    """A path relative to the working directory where that is shorter; one of another machine, as
+    it is there."""
     relative = os.path.relpath(path)
-    return relative if len(relative) < len(path) else path
+    here = not relative.startswith(os.pardir) or os.path.lexists(path)
+    return relative if here and len(relative) < len(path) else path

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from rl_orch.core.jobs import recorded, uploads
+from rl_orch import stats
+from rl_orch.core import uploads
+from rl_orch.core.jobs import recorded
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.policies import evaluation, profile
 from rl_orch.core.policies.advice import advise
-from rl_orch.core.policies.evaluation import Asked
 from rl_orch.core.policies.export import default_out, export, infer, show
 from rl_orch.core.policy_import import PolicyImportRequest, import_policy
 from rl_orch.core.preflight.facts import examine
@@ -33,31 +34,13 @@ from rl_orch.spec import code, consent
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.code import NamedCode
 from rl_orch.spec.model import Spec
-from rl_orch.spec.resolve import resolve
+from rl_orch.spec.tuned import resolve_tuned
 
 ARTIFACT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 WORD = re.compile(r"[^\x00-\x1f\x7f]{0,300}")
-PATHS = ("/", "./", "../", "~")
 PORT = 7311
 FILES = (catalog.TENSORS, MODEL)
 """Either is in a folder that holds a policy."""
-ASKED = {"episodes", "seed", "deterministic", "metrics", "sequential", "margin", "using"}
-
-
-WAYS: dict[str, Callable[..., Record]] = {}
-"""How each kind is carried out; filled below."""
-
-Way = TypeVar("Way", bound=Callable[..., Record])
-
-
-def way(request: type[jobs.JobRequest[Any]]) -> Callable[[Way], Way]:
-    """Makes a function the way in which one kind of request is carried out."""
-
-    def noted(function: Way) -> Way:
-        WAYS[request.kind] = function
-        return function
-
-    return noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +61,18 @@ class Workplace:
         if self.folder is None:
             return Path(os.path.abspath(word))
         return uploads.content(self.here.home, word)
+
+    def discard(self, *words: str | None) -> None:
+        """Let go of uploads that the home has taken in."""
+        for word in words:
+            if word is not None and self.folder is not None:
+                uploads.discard(self.here.home, word)
+
+    def launched(self, spec: Spec) -> Spec:
+        """A spec to launch, whose runs a service ends with their job."""
+        if self.folder is None:
+            return spec
+        return spec.changed({"tags": spec.tags | {jobs.JOB_TAG: self.folder.name}})
 
     def out(self, word: str | None) -> Path | None:
         """Where to write what is made, if that was said."""
@@ -135,11 +130,13 @@ def carry_out(at: Workplace, request: jobs.JobRequest[Any]) -> Record:
 
 def refuse_paths(request: jobs.JobRequest[Any]) -> None:
     """Raise if a request to a service names a path, and no upload and nothing in its home."""
-    for name in request.policies:
-        word = getattr(request, name)
+    words = {name: getattr(request, name) for name in request.policies}
+    if getattr(request, "spec", None) is not None:
+        words["spec.start.from"] = spec_of(request).start.source
+    for name, word in words.items():
         if word is not None and not WORD.fullmatch(word):
             raise BadInput(f"{name} is {word[:100]!r}; must be text on one line", path=name)
-        if word is not None and (word.startswith(PATHS) or word in (".", "..")):
+        if word is not None and references.is_path(word):
             raise BadInput(
                 f"{name} is {word[:100]!r}, a path; a service reads none of its own machine",
                 path=name,
@@ -169,18 +166,17 @@ def named_code(home: Path, request: jobs.JobRequest[Any]) -> list[NamedCode]:
 
 def spec_of(request: Any) -> Spec:
     """The spec of a request that has one."""
-    return resolve(request.spec)
+    return resolve_tuned(request.spec)
 
 
-@way(jobs.EvaluateJob)
 def evaluate(at: Workplace, job: jobs.EvaluateJob) -> jobs.PolicyEvaluation:
     """Play a policy, and another one on the same episodes, and keep what came of it."""
     source = at.source(job.policy, job.env)
     other = None if job.against is None else at.source(job.against, job.env)
-    asked = Asked(jobs=job.processes, **job.model_dump(include=ASKED))
+    evaluation.refuse(job)
     folder = at.out(job.out)
     evaluation.make_room(source, folder)
-    evaluated = evaluation.evaluate(source, other, asked, partial(at.watch, "playing"))
+    evaluated = evaluation.evaluate(source, other, job, partial(at.watch, "playing"))
     files = evaluation.keep(source, evaluated.answer, folder)
     report, baseline = evaluated.answer.report, evaluated.answer.baseline
     target = evaluation.target_of(source)
@@ -206,10 +202,11 @@ def _evaluated(report: reports.EvalReport, target: float | None) -> jobs.Evaluat
         aggregates=evaluation.aggregates(report, target),
         mean_length=report.mean_length,
         metrics={name: sum(each) / len(each) for name, each in report.metrics.items()},
+        estimates=stats.metric_estimates(report.metrics, seed=report.seed),
+        cut=report.cut_sentence,
     )
 
 
-@way(jobs.ExportJob)
 def export_policy(at: Workplace, job: jobs.ExportJob) -> tasks.ExportAnswer:
     """Write a policy out: where it is to go, or among the exports of its run."""
     source = at.source(job.policy)
@@ -225,7 +222,6 @@ def export_policy(at: Workplace, job: jobs.ExportJob) -> tasks.ExportAnswer:
     return export(task, at.watch)
 
 
-@way(jobs.ValidateJob)
 def validate(at: Workplace, job: jobs.ValidateJob) -> models.StoredVerdict:
     """Hold a model against the gate of its spec."""
     return at.here.models.validate(
@@ -233,14 +229,12 @@ def validate(at: Workplace, job: jobs.ValidateJob) -> models.StoredVerdict:
     )
 
 
-@way(jobs.PromoteJob)
 def promote(at: Workplace, job: jobs.PromoteJob) -> models.AliasChange:
     """Give a model an alias, if gates let it pass."""
     asked = job.model_dump(exclude={"model", "out"})
     return at.here.models.promote(job.model, **asked, who=at.who)
 
 
-@way(jobs.ProfileJob)
 def profile_spec(at: Workplace, job: jobs.ProfileJob) -> jobs.ProfileResult:
     """Train for a short time and say where the time goes."""
     asked = spec_of(job)
@@ -255,7 +249,6 @@ def profile_spec(at: Workplace, job: jobs.ProfileJob) -> jobs.ProfileResult:
     return jobs.ProfileResult(asked=asked, spec=spec, profile=measured, advice=suggestions)
 
 
-@way(jobs.InferJob)
 def infer_actions(at: Workplace, job: jobs.InferJob) -> tasks.InferAnswer:
     """Actions of a policy for observations."""
     source = at.source(job.policy, job.env, "infer")
@@ -270,7 +263,6 @@ def infer_actions(at: Workplace, job: jobs.InferJob) -> tasks.InferAnswer:
     return infer(task, at.watch)
 
 
-@way(jobs.FilmJob)
 def film(at: Workplace, job: jobs.FilmJob) -> tasks.FilmAnswer:
     """Drive an episode of a policy again, into a film or a window."""
     if at.folder is not None and job.out is None:
@@ -291,7 +283,6 @@ def film(at: Workplace, job: jobs.FilmJob) -> tasks.FilmAnswer:
     return show(task, at.watch)
 
 
-@way(jobs.DoctorJob)
 def doctor(at: Workplace, job: jobs.DoctorJob) -> jobs.Diagnosis:
     """Look at the machine, and whether a spec could run there."""
     spec = None if job.spec is None else spec_of(job)
@@ -303,13 +294,13 @@ def doctor(at: Workplace, job: jobs.DoctorJob) -> jobs.Diagnosis:
     return jobs.Diagnosis(findings=tuple(jobs.MachineFinding(**asdict(each)) for each in findings))
 
 
-@way(jobs.ImportRunJob)
 def take_in_run(at: Workplace, job: jobs.ImportRunJob) -> runs.Run:
     """Take in a copy of a run directory."""
-    return at.here.import_run(at.file(job.directory), watch=at.watch)
+    run = at.here.import_run(at.file(job.directory), watch=at.watch)
+    at.discard(job.directory)
+    return run
 
 
-@way(jobs.ImportPolicyJob)
 def take_in_policy(at: Workplace, job: jobs.ImportPolicyJob) -> models.ModelVersion:
     """Take in a policy that another library, or another home, has saved."""
     request = PolicyImportRequest(
@@ -319,10 +310,11 @@ def take_in_policy(at: Workplace, job: jobs.ImportPolicyJob) -> models.ModelVers
         None if job.normalizer is None else at.file(job.normalizer),
         job.overrides,
     )
-    return import_policy(at.here, at.file(job.file), request, watch=at.watch)
+    model = import_policy(at.here, at.file(job.file), request, watch=at.watch)
+    at.discard(job.file, job.normalizer)
+    return model
 
 
-@way(jobs.VerifyResumeJob)
 def certify(at: Workplace, job: jobs.VerifyResumeJob) -> exactness.Certificate:
     """Certify that a spec resumes bit for bit."""
     spec = spec_of(job)
@@ -335,4 +327,21 @@ def certify(at: Workplace, job: jobs.VerifyResumeJob) -> exactness.Certificate:
         at.watch(f"{run.id} {run.state}", run.env_steps / run.total_timesteps)
 
     chance = random.Random(job.moments)
-    return Trial(at.here, spec, job.kills, chance, watch, settings=job.settings).certify()
+    trial = Trial(at.here, at.launched(spec), job.kills, chance, watch, settings=job.settings)
+    return trial.certify()
+
+
+WAYS: dict[str, Callable[..., Record]] = {
+    jobs.EvaluateJob.kind: evaluate,
+    jobs.ExportJob.kind: export_policy,
+    jobs.ValidateJob.kind: validate,
+    jobs.PromoteJob.kind: promote,
+    jobs.ProfileJob.kind: profile_spec,
+    jobs.InferJob.kind: infer_actions,
+    jobs.FilmJob.kind: film,
+    jobs.DoctorJob.kind: doctor,
+    jobs.ImportRunJob.kind: take_in_run,
+    jobs.ImportPolicyJob.kind: take_in_policy,
+    jobs.VerifyResumeJob.kind: certify,
+}
+"""How each kind is carried out."""

@@ -15,19 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_orch.core.jobs import uploads
-from rl_orch.core.store.jobs import Jobs
+from rl_orch.core import uploads
+from rl_orch.core.store.jobs import Jobs, StoredJob
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import Conflict, NotFound, RlctlError, TooMany
 from rl_orch.io.files import private
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
-from rl_orch.records.jobs import Job, JobDone, JobRequest, JobState, JobTask
+from rl_orch.records.jobs import JOB_TAG, Job, JobDone, JobRequest, JobState, JobTask
+from rl_orch.records.queries import LARGEST_PAGE, Query
 
 LOG = logging.getLogger(__name__)
 FOLDER = "jobs"
 MOST_WAITING = 100
 SAVE_EVERY_S = 1.0
+SWEEP_EVERY_S = 3600.0
 KEPT_S = 30 * 86400.0
 LOST = "its service ended before it did; ask for it again"
 
@@ -49,7 +51,10 @@ def job_process() -> JobProcess:
 
 @dataclass(slots=True)
 class JobQueue:
-    """The jobs of a home, as one service carries them out, so many `at_once`."""
+    """The jobs of a home, as one service carries them out, so many `at_once`.
+
+    Who hands it a lease lets go of that; it is to be held until the queue is closed.
+    """
 
     verbs: Verbs
     start: Callable[[], JobProcess] = job_process
@@ -61,6 +66,7 @@ class JobQueue:
     _cancelled: set[str] = field(default_factory=set)
     _threads: list[threading.Thread] = field(default_factory=list)
     _closing: bool = False
+    _sweep_at: float = 0.0
 
     def submit(
         self, request: JobRequest[Any], *, who: str, key: str | None = None
@@ -71,17 +77,18 @@ class JobQueue:
         """
         arguments = request.model_dump(mode="json")
         digest = hashlib.sha256(f"{request.kind} {request.model_dump_json()}".encode()).hexdigest()
-        waiting = [job for job, *_ in self._jobs.active() if job.state is JobState.QUEUED]
-        if len(waiting) >= MOST_WAITING:
-            raise TooMany(f"{len(waiting)} jobs wait already", hint="Try again later.")
         job_id, now = f"job-{secrets.token_hex(6)}", time.time()
-        job = Job(id=job_id, kind=request.kind, arguments=arguments, who=who, created_at=now)
-        job = self._jobs.add(
-            job, key=key, digest=digest, lease=self.lease, home=str(self.verbs.home)
-        )
+        job = None if key is None else self._jobs.submitted(key, digest)
+        if job is None:
+            self._refuse_crowd()
+            new = Job(id=job_id, kind=request.kind, arguments=arguments, who=who, created_at=now)
+            job = self._jobs.add(
+                new, key=key, digest=digest, lease=self.lease, home=str(self.verbs.home)
+            )
         self._begin()
         known = self.get(job.id)
-        return self.retry(job.id) if known.state is JobState.LOST else known, job.id != job_id
+        again = self.retry(job.id, who=who) if known.state is JobState.LOST else known
+        return again, job.id != job_id
 
     def get(self, job_id: str) -> Job:
         """A job as it really is."""
@@ -89,47 +96,44 @@ class JobQueue:
             return live
         if not self.verbs.exists:
             raise NotFound(f"no job {job_id!r}")
-        job = self._jobs.get(job_id)
-        if job.active and self._jobs.lease_of(job_id) != self.lease:
-            self.look()
-            job = self._jobs.get(job_id)
-        return job
+        return self._stored(job_id).job
 
-    def newest(self, limit: int) -> list[Job]:
-        """So many jobs, the newest first, each as it really is."""
+    def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
+        """So many jobs, all or those in a state, the newest first, each as it really is."""
         self.look()
-        return [self._live.get(job.id, job) for job in self._jobs.newest(limit)]
+        return [self._live.get(job.id, job) for job in self._jobs.newest(limit, state)]
 
     def cancel(self, job_id: str) -> Job:
         """End a job that is queued or carried out; returns it as it is then."""
         job = self.get(job_id)
         if not job.active:
             return job
-        if self._jobs.lease_of(job_id) != self.lease:
+        if self._stored(job_id).lease != self.lease:
             raise Conflict(f"job {job_id} is carried out by another service")
         with self._changed:
-            self._cancelled.add(job_id)
-            if self._jobs.save(
-                _ended(job, JobState.CANCELLED, "it was cancelled"),
-                lease=self.lease,
-                was=JobState.QUEUED,
-            ):
-                self._cancelled.discard(job_id)
-            elif (process := self._processes.get(job_id)) is not None:
+            ended = _ended(job, JobState.CANCELLED, "it was cancelled")
+            waited = self._jobs.save(ended, lease=self.lease, was=JobState.QUEUED)
+            if not waited and job_id in self._live:
+                self._cancelled.add(job_id)
+            if (process := self._processes.get(job_id)) is not None:
                 process.ask_to_end()
         return self.get(job_id)
 
-    def retry(self, job_id: str) -> Job:
-        """Queue a job again that was lost, failed or was cancelled."""
-        job = self.get(job_id)
+    def retry(self, job_id: str, *, who: str) -> Job:
+        """Queue a job again that was lost, failed or was cancelled, for whoever asks now.
+
+        Where somebody else was first with that, it is as they have left it.
+        """
+        stored = self._stored(job_id)
+        job = self._live.get(job_id, stored.job)
         if job.active or job.state is JobState.SUCCEEDED:
             raise Conflict(f"job {job_id} is {job.state}; only what has not succeeded is repeated")
-        self._cancelled.discard(job_id)
         again = Job(
-            **job.model_dump(include={"id", "kind", "arguments", "who", "created_at"}),
+            **job.model_dump(include={"id", "kind", "arguments", "created_at"}),
+            who=who,
             reason="asked for again",
         )
-        self._jobs.take(again, held_by=self._jobs.lease_of(job_id), lease=self.lease)
+        self._jobs.take(again, was=stored, lease=self.lease)
         self._begin()
         return self.get(job_id)
 
@@ -150,20 +154,32 @@ class JobQueue:
         """Tell of jobs whose service has died, and take over those of this home that wait."""
         if not self.verbs.exists:
             return
-        for job, lease, home in self._jobs.active():
+        for stored in self._jobs.active():
+            job, lease = stored.job, stored.lease
             if lease == self.lease or self.verbs.services.alive(lease):
                 continue
             if job.state is JobState.RUNNING:
                 self._jobs.save(_ended(job, JobState.LOST, LOST), lease=lease, was=job.state)
-            elif home == str(self.verbs.home):
-                self._jobs.take(job, held_by=lease, lease=self.lease)
+                self._end_runs(job.id)
+            elif stored.home == str(self.verbs.home):
+                self._jobs.take(job, was=stored, lease=self.lease)
                 self._begin()
 
+    def tend(self) -> None:
+        """Look, and sweep now and then; to be called for as long as a service lives."""
+        self.look()
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + SWEEP_EVERY_S
+            self.sweep()
+
     def sweep(self) -> None:
-        """Let go of jobs and uploads that are old."""
+        """Let go of jobs and uploads that are old, but for uploads that a job has yet to read."""
+        if not self.verbs.exists:
+            return
         for job_id in self._jobs.ended_before(time.time() - KEPT_S, str(self.verbs.home)):
             self.remove(job_id)
-        uploads.sweep(self.verbs.home)
+        waiting = [stored.job.arguments for stored in self._jobs.active()]
+        uploads.sweep(self.verbs.home, wanted=uploads.named_in(waiting))
 
     def close(self) -> None:
         """End what is at work, and take no more."""
@@ -174,11 +190,23 @@ class JobQueue:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
-        pids.let_go(self.lease)
 
     @property
     def _jobs(self) -> Jobs:
         return Jobs(self.verbs.store)
+
+    def _stored(self, job_id: str) -> StoredJob:
+        """A job in the database, after a look whether its service lives."""
+        stored = self._jobs.get(job_id)
+        if stored.job.active and stored.lease != self.lease:
+            self.look()
+            stored = self._jobs.get(job_id)
+        return stored
+
+    def _refuse_crowd(self) -> None:
+        states = [stored.job.state for stored in self._jobs.active()]
+        if (waiting := states.count(JobState.QUEUED)) >= MOST_WAITING:
+            raise TooMany(f"{waiting} jobs wait already", hint="Try again later.")
 
     def _begin(self) -> None:
         """Wake the threads that carry jobs out, started with the first."""
@@ -212,10 +240,11 @@ class JobQueue:
 
     def _claimed(self) -> Job | None:
         """The oldest of our jobs that waits, which is carried out from now on."""
-        for job, lease, _ in self._jobs.active():
+        for stored in self._jobs.active():
+            job, mine = stored.job, stored.lease == self.lease
             begun = job.model_copy(update={"state": JobState.RUNNING, "started_at": time.time()})
-            mine = lease == self.lease and job.state is JobState.QUEUED
-            if mine and self._jobs.save(begun, lease=lease, was=job.state):
+            waits = mine and job.state is JobState.QUEUED
+            if waits and self._jobs.save(begun, lease=self.lease, was=job.state):
                 self._live[job.id] = begun
                 return begun
         return None
@@ -230,12 +259,14 @@ class JobQueue:
             arguments=job.arguments,
         )
         ended = self._answered(job, task)
+        if ended.state is not JobState.SUCCEEDED:
+            self._end_runs(job.id)
+        while not self._saved(ended) and not self._closing:
+            time.sleep(SAVE_EVERY_S)  # The database is away; what came of it must not be lost.
         with self._changed:
             self._processes.pop(job.id, None)
             self._cancelled.discard(job.id)
-        while not self._saved(ended) and not self._closing:
-            time.sleep(SAVE_EVERY_S)  # The database is away; what came of it must not be lost.
-        del self._live[job.id]
+            del self._live[job.id]
 
     def _saved(self, job: Job) -> bool:
         """Whether the database could be told of a job."""
@@ -258,6 +289,8 @@ class JobQueue:
         """The job at its end."""
         error: RlctlError | None = None
         try:
+            shutil.rmtree(self.folder(job.id), ignore_errors=True)  # Left by an earlier attempt.
+            private.own_folder(self.folder(job.id).parent)
             private.inner_folder(self.folder(job.id))
             process = self._started(job.id)
             if process is not None:
@@ -273,6 +306,16 @@ class JobQueue:
         if self._closing or error is None:
             return _ended(job, JobState.LOST, LOST)
         return _ended(job, JobState.FAILED, error.message, error=error.document()["error"])
+
+    def _end_runs(self, job_id: str) -> None:
+        """End the runs that a job has launched: what it wanted of them, nobody gets any more."""
+        try:
+            runs = self.verbs.ls(Query(limit=LARGEST_PAGE, tags=(f"{JOB_TAG}={job_id}",))).runs
+            for run in runs:
+                if run.active:
+                    self.verbs.ask_to_stop(run.id, force=True)
+        except RlctlError as error:
+            LOG.warning("runs of a job not ended: %s: %s", job_id, error)
 
     def _watch(self, job_id: str) -> ProgressCallback:
         """Notes how far a job is; for other services now and then."""

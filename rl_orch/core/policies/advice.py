@@ -15,7 +15,7 @@ from rl_orch.spec.resolve import resolve
 
 LARGE_MINIBATCH = 256
 MANY_COPIES = 32
-SHARED_OUT = ("sac", "td3")
+SHARED_OUT = ("sac", "td3", "tqc")
 """Algorithms whose updates in kernels two threads can share."""
 
 WIDE_LAYER = 128

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,50 +25,24 @@ from rl_orch.core.policies.player_pool import (
 from rl_orch.core.registry.references import PolicySource
 from rl_orch.errors import BadInput
 from rl_orch.io.machine import hardware
-from rl_orch.io.policies import bundles
+from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.policies.episode_records import write_records
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Estimate, EvalReport
-from rl_orch.records.jobs import PairedComparison
+from rl_orch.records.jobs import EvaluateJob, PairedComparison
 from rl_orch.records.tasks import EvaluateTask, PolicyFiles
 
 LOOKS = 5
 """How often a comparison that may end early is looked at."""
 
 FEWEST = 2 * LOOKS
+SEED_BITS = 31
 TORCH = "torch"
 EXPORTS = "exports"
 FINAL = "final"
 ASKED = re.compile(r"eval-([1-9][0-9]{0,8})\.json")
 """The reports of evaluations that somebody has asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Request to evaluate policies; `sequential` for two of them, until it is decided.
-
-    `using` is what computes the actions of the first: torch, or a graph of a bundle, which is
-    greedy.
-    """
-
-    episodes: int
-    seed: int
-    deterministic: bool | None = None
-    metrics: tuple[str, ...] = ()
-    sequential: bool = False
-    margin: float = 0.0
-    jobs: int | None = None
-    using: str = TORCH
-
-    def __post_init__(self) -> None:
-        if self.using != TORCH and self.deterministic is False:
-            raise BadInput(f"--using is {self.using!r}; graphs are greedy, only torch can sample")
-        if self.sequential and self.episodes < FEWEST:
-            raise BadInput(
-                f"--episodes is {self.episodes}; a comparison that may end early is looked at "
-                f"{LOOKS} times, and needs at least {FEWEST}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +54,35 @@ class Evaluated:
 
 
 def evaluate(
-    source: PolicySource, against: PolicySource | None, asked: Asked, watch: FractionCallback
+    source: PolicySource, against: PolicySource | None, asked: EvaluateJob, watch: FractionCallback
 ) -> Evaluated:
-    """Play a policy, and another one on the same episodes."""
+    """Play a policy, and another one on the same episodes; fresh ones, if no seed is given."""
+    seed = secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed
     task = EvaluateTask(
         challenger=named(source, asked.using),
         champion=None if against is None else named(against),
-        seed=asked.seed,
+        seed=seed,
         deterministic=asked.deterministic if asked.using == TORCH else True,
         metrics=asked.metrics,
         actions=True,
     )
-    jobs = asked.jobs or worth(asked.episodes, hardware.cores())
-    with playing(jobs) as players:
+    processes = asked.processes or worth(asked.episodes, hardware.cores())
+    with playing(processes) as players:
         if asked.sequential and against is not None:
-            return _until_decided(players, task, asked, watch)
+            return _until_decided(players, task, asked, seed, watch)
         answer = players.play(task, 0, asked.episodes, watch)
     return Evaluated(answer, _compared(answer, asked))
+
+
+def refuse(asked: EvaluateJob) -> None:
+    """Raise if what is asked for does not go together."""
+    if asked.using != TORCH and asked.deterministic is False:
+        raise BadInput(f"--using is {asked.using!r}; graphs are greedy, only torch can sample")
+    if asked.sequential and asked.episodes < FEWEST:
+        raise BadInput(
+            f"--episodes is {asked.episodes}; a comparison that may end early is looked at "
+            f"{LOOKS} times, and needs at least {FEWEST}"
+        )
 
 
 def make_room(source: PolicySource, folder: Path | None = None) -> None:
@@ -112,17 +99,27 @@ def keep(source: PolicySource, result: EvalResult, folder: Path | None = None) -
     directory = _directory(source, folder)
     if directory is None:
         return {}
-    with _alone(_writable(directory)):
-        name = _free_name(directory)
-        files = {
-            "report": directory.report_file(name),
-            "episodes": directory.episodes_file(name),
-            "records": directory.records_file(name),
-        }
+    with new_files(directory) as (name, files):
         write_table(files["episodes"], result.report)
         write_records(files["records"], result.episodes[0] if result.episodes else {})
         directory.write_report(name, result.report)
     return files
+
+
+@contextmanager
+def new_files(directory: RunDir) -> Iterator[tuple[str, dict[str, Path]]]:
+    """The next free name of an evaluation in a directory, and its files; nobody else takes it
+    meanwhile."""
+    with _alone(_writable(directory)):
+        name = _free_name(directory)
+        yield (
+            name,
+            {
+                "report": directory.report_file(name),
+                "episodes": directory.episodes_file(name),
+                "records": directory.records_file(name),
+            },
+        )
 
 
 def run_directory(source: PolicySource) -> RunDir | None:
@@ -131,7 +128,8 @@ def run_directory(source: PolicySource) -> RunDir | None:
     if source.kind == "bundle" and source.path.parent.name != EXPORTS:
         return None
     directory = RunDir(source.path.parents[1])
-    return directory if directory.is_run else None
+    known = directory.is_run or source.model is not None
+    return directory if known else None
 
 
 def name_of_newest(source: PolicySource) -> str | None:
@@ -175,8 +173,7 @@ def target_of(source: PolicySource) -> float | None:
     """The return that the gate of a policy's spec asks for."""
     if source.kind == "bundle":
         return bundles.read(source.path).spec.gates.min_return
-    directory = run_directory(source)
-    return None if directory is None else directory.spec().gates.min_return
+    return artefacts.spec_of(source.path).gates.min_return
 
 
 def _is_of(directory: RunDir, name: str, checkpoint: Path) -> bool:
@@ -188,7 +185,11 @@ def _is_of(directory: RunDir, name: str, checkpoint: Path) -> bool:
 
 
 def _until_decided(
-    players: EvalWorkers, task: EvaluateTask, asked: Asked, watch: FractionCallback
+    players: EvalWorkers,
+    task: EvaluateTask,
+    asked: EvaluateJob,
+    seed: int,
+    watch: FractionCallback,
 ) -> Evaluated:
     """Play from look to look, until the test says superior or not."""
     test = stats.plan(asked.episodes, looks=LOOKS, margin=asked.margin)
@@ -201,7 +202,7 @@ def _until_decided(
 
         parts.append(players.play(task, played, size - played, heard))
         played = size
-        result = joined(parts, asked.seed)
+        result = joined(parts, seed)
         seen = test.look(_differences(result))
         if seen.decision != "go on":
             break
@@ -216,17 +217,17 @@ def _differences(result: EvalResult) -> list[float]:
 
 
 def _compared(
-    answer: EvalResult, asked: Asked, seen: stats.Look | None = None
+    answer: EvalResult, asked: EvaluateJob, seen: stats.Look | None = None
 ) -> PairedComparison | None:
     if answer.baseline is None:
         return None
-    ours, theirs = answer.report.returns, answer.baseline.returns
-    apart = stats.paired(ours, theirs, seed=asked.seed)
+    ours, theirs, seed = answer.report.returns, answer.baseline.returns, answer.report.seed
+    apart = stats.paired(ours, theirs, seed=seed)
     return PairedComparison(
         mean=apart.mean,
         ci95=apart.ci95 if seen is None else None,
         pairs=apart.n[0],
-        improvement=stats.probability_of_improvement(ours, theirs, seed=asked.seed),
+        improvement=stats.probability_of_improvement(ours, theirs, seed=seed),
         decision=None if seen is None else seen.decision,
         low=None if seen is None else seen.low,
         asked=asked.episodes,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rl_orch.io.policies import requests
-from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
+from rl_orch.io.processes.task_worker import DOCTOR, ProgressCallback, TaskWorker
 from rl_orch.records.tasks import (
     ExportAnswer,
     ExportTask,
@@ -28,7 +28,7 @@ def infer(task: InferTask, watch: ProgressCallback) -> InferAnswer:
 
 def show(task: FilmTask, watch: ProgressCallback) -> FilmAnswer:
     """Let a child drive an episode again."""
-    hint = "Without a display, film it: --video episode.mp4."
+    hint = "Film it instead: --video episode.mp4." if task.film is None else DOCTOR
     return TaskWorker(FilmAnswer, ("play",), doing="the episode", hint=hint).answer(task, watch)
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from rl_orch import stats
 from rl_orch.io.processes.task_worker import TaskWorker
 from rl_orch.records import EvalReport
+from rl_orch.records.reports import table_of
 from rl_orch.records.tasks import EvaluateAnswer, EvaluateTask, Recorded
 
 WORTH_A_CHILD = 50
@@ -106,15 +107,22 @@ def merged(parts: Sequence[EvalReport], seed: int) -> EvalReport:
         "returns": returns,
         "lengths": tuple(each for part in parts for each in part.lengths),
         "seeds": tuple(each for part in parts for each in part.seeds),
-        "metrics": {
-            name: tuple(each for part in parts for each in part.metrics[name])
-            for name in parts[0].metrics
-        },
+        "metrics": table_of([row for part in parts for row in _rows(part)]),
+        "missing": {name: why for part in parts for name, why in part.missing.items()},
         "summary": stats.summarize(returns, seed=seed),
         "seed": seed,
+        "cut": sum(part.cut for part in parts),
         "digest": parts[0].digest if len({part.digest for part in parts}) == 1 else None,
     }
     return parts[0].model_copy(update=joined)
+
+
+def _rows(part: EvalReport) -> list[dict[str, float]]:
+    """The metrics of each episode."""
+    return [
+        {name: values[number] for name, values in part.metrics.items()}
+        for number in range(len(part.returns))
+    ]
 
 
 def _ranges(first: int, episodes: int, children: int) -> list[tuple[int, int]]:

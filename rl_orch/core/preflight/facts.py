@@ -30,6 +30,7 @@ from rl_orch.io.machine import filesystem, hardware
 from rl_orch.io.processes.task_worker import TaskEnded, TaskWorker
 from rl_orch.records.tasks import DeviceAnswer, DeviceTask
 from rl_orch.spec.model import Spec
+from rl_orch.spec.part_traits import may_compile
 
 DATABASE = "rlctl.db"
 TORCH_TIMEOUT_S = 120.0
@@ -37,13 +38,14 @@ TORCH_TIMEOUT_S = 120.0
 
 def quick(home: Path, spec: Spec) -> list[Finding]:
     """Findings to be had at once, without starting anything: the check before every launch."""
+    engine = spec.train.engine
     return [
         findings.cores(hardware.cores(), spec),
         findings.memory(hardware.memory_mb(), hardware.memory_free_mb(), spec),
         findings.home(str(home), filesystem.unwritable(home)),
         findings.disk(hardware.disk_free_mb(home), needed_mb(spec), str(home)),
         findings.extras(spec, is_installed),
-        *([_kernels()] if spec.runner.traits.trains_here and spec.train.engine != "torch" else []),
+        *([_kernels()] if spec.runner.traits.trains_here and may_compile(engine) else []),
     ]
 
 

@@ -1,6 +1,7 @@
 """Runs that wait for others: what their states mean for those that come after. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from rl_orch.records import Run, State
 
@@ -18,6 +19,26 @@ def obstacle(run: Run, find: Find) -> str | None:
             if not other.active and other.state is not State.SUCCEEDED:
                 return f"not started: run {other.id}, which it waits for, is {other.state}"
     return None
+
+
+def unmet(run: Run, find: Find) -> Iterator[str]:
+    """What the run waits for of others, each with the state that it is in."""
+    hopeless = obstacle(run, find)
+    if hopeless is not None:
+        yield hopeless
+        return
+    for name in run.after:
+        awaited = find(name)
+        states = Counter(other.state for other in awaited)
+        if set(states) == {State.SUCCEEDED}:
+            continue
+        if len(awaited) == 1 and awaited[0].id == name:
+            (other,) = awaited
+            share = f" ({other.env_steps / other.total_timesteps:.0%})" if other.env_steps else ""
+            yield f"waits for run {name}, which is {other.state}{share}"
+        else:
+            counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+            yield f"waits for the {len(awaited)} runs of group {name}: {counts}"
 
 
 def is_free(run: Run, find: Find) -> bool:

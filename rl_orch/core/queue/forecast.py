@@ -35,13 +35,22 @@ class Forecast:
     @property
     def sentence(self) -> str:
         """Both, for people."""
+        return f"{self.position_text}; {self.wait_text}"
+
+    @property
+    def position_text(self) -> str:
+        """The position, for people."""
         words = ORDINALS[self.position - 1 : self.position]
-        where = f"{words[0]} in the queue" if words else f"number {self.position} in the queue"
+        return f"{words[0]} in the queue" if words else f"number {self.position} in the queue"
+
+    @property
+    def wait_text(self) -> str:
+        """The wait, for people."""
         if self.wait_s is None:
-            return f"{where}; when it will start cannot be told yet"
+            return "when it will start cannot be told yet"
         if self.wait_s == 0:
-            return f"{where}; there is a place for it"
-        return f"{where}; a place is expected in about {_about(self.wait_s)}"
+            return "there is a place for it"
+        return f"a place is expected in about {_about(self.wait_s)}"
 
 
 def forecast(

@@ -64,6 +64,24 @@ def choose(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -
     return chosen
 
 
+def shortages(queue: Sequence[Run], working: Sequence[Claim], capacity: Capacity) -> dict[str, str]:
+    """What each run lacks that `choose` would not start now, and how much of it, by its id."""
+    room, line = _Room(working, capacity), _Line(queue, working)
+    lacking: dict[str, str] = {}
+    for run in line:
+        if (never := never_fits(run, capacity)) is not None:
+            lacking[run.id] = never
+        elif not line.open_to(run):
+            lacking[run.id] = line.limit_text(run)
+        elif (short := room.shortage(run, capacity)) is not None:
+            lacking[run.id] = short
+            room.take(run)
+        else:
+            room.take(run)
+            line.start(run)
+    return lacking
+
+
 def never_fits(run: Run, capacity: Capacity) -> str | None:
     """Reason why the run could not start even on an empty machine.
 
@@ -136,6 +154,21 @@ class _Room:
         taken, self._gpus = tuple(self._gpus[: run.gpus]), self._gpus[run.gpus :]
         return taken
 
+    def shortage(self, run: Run, capacity: Capacity) -> str | None:
+        """What is less than the run asks for, and by how much."""
+        asked = [
+            ("core", run.cpus, self.cpus, capacity.cpus),
+            ("MiB of memory", run.memory_mb, self.memory_mb, capacity.memory_mb),
+            ("GPU", run.gpus, len(self._gpus) - self._gpus_aside, len(capacity.gpus)),
+        ]
+        lacking = [
+            f"{_amount(need - max(0, free), noun)} short: it asks for {need}, and the runs at work "
+            f"and before it leave {max(0, free)} of {of}"
+            for noun, need, free, of in asked
+            if need > max(0, free)
+        ]
+        return "; ".join(lacking) or None
+
 
 class _Line:
     """The waiting runs, the smallest place first, as it is when each is asked for."""
@@ -181,6 +214,15 @@ class _Line:
         if full and not held:
             self._held_from.setdefault(run.queue, standing(run) + LIMIT_PLACES)
         return not (held or full)
+
+    def limit_text(self, run: Run) -> str:
+        """Why the limit of the run's queue does not allow it to start."""
+        if run.max_running is not None and self._working[run.queue] >= run.max_running:
+            return (
+                f"queue {run.queue} has {self._working[run.queue]} at work, and the run asks for "
+                f"fewer than {run.max_running} (schedule.max_running)"
+            )
+        return f"it may not overtake one of queue {run.queue} that waits for fewer to be at work"
 
 
 def _amount(count: int, noun: str) -> str:

@@ -7,18 +7,17 @@ name is decided before, in `promotion.py`.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from rl_orch.core.registry import verdicts
 from rl_orch.core.registry.models import models, refuse_at_work
+from rl_orch.core.registry.references import registered_digest
 from rl_orch.core.store.database import Lock
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import ALIAS_HISTORY, ALIASES, MODELS
-from rl_orch.errors import BadInput, Conflict, NotFound
-from rl_orch.io.files import sealed
+from rl_orch.errors import BadInput, Conflict
 from rl_orch.records import Alias, AliasChange, ModelVersion
 
 LONGEST_REASON = 2000
@@ -162,15 +161,7 @@ def refuse_unfit(connection: sa.Connection, model_id: int, env_id: str) -> Model
     if model.env_id != env_id:
         raise BadInput(f"model {model_id} is of {model.env_id}, not of {env_id}")
     refuse_at_work(connection, model_id, model.run_id)
-    digest = sealed.manifest_digest(Path(model.model_path))
-    if digest is None:
-        raise NotFound(f"the files of model {model_id} are gone: {model.model_path!r}")
-    if model.digest not in (None, digest):
-        raise Conflict(
-            f"model {model_id} has other files than were evaluated: {model.model_path!r}",
-            hint=f"rlctl registry verify says more; rlctl registry validate {model_id} --fresh "
-            "judges what is there now.",
-        )
+    registered_digest(model)
     return model
 
 

@@ -62,7 +62,7 @@ def _of_files(model: ModelVersion) -> Iterator[RegistryFault]:
         yield fault(kind="damaged", sentence=f"model {model.id}: {error.message}")
     else:
         if model.digest not in (None, sealed.manifest_digest(path)):
-            other = f"the checkpoint at {str(path)!r} is not the registered one"
+            other = f"what is at {str(path)!r} is not the registered one"
             yield fault(kind="changed", sentence=f"model {model.id}: {other}")
 
 

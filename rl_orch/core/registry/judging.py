@@ -11,9 +11,10 @@ from rl_orch.core.ports import ModelEvaluator
 from rl_orch.core.registry import evidence
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.promotion import PromotionRule
+from rl_orch.core.registry.references import registered_digest
 from rl_orch.core.registry.registration import FINAL
 from rl_orch.core.registry.verdicts import Judgement
-from rl_orch.errors import BadInput, Conflict
+from rl_orch.errors import BadInput
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import artefacts
 from rl_orch.io.run import gate_evidence
@@ -44,11 +45,11 @@ def validate(
     The report is that of the final evaluation, if it was of this model. Else, or if that is wished
     for, the model is played by a process of its own.
     """
+    digest = registered_digest(model)
     directory, path = directory_of(model), Path(model.model_path)
-    spec = directory.spec()
+    spec = artefacts.spec_of(path)
     rules = _rules(model, spec, request)
-    digest = sealed.manifest_digest(path)
-    report = _known(directory, model, request, digest)
+    report = _known(directory, model, request)
     file = directory.report_file(FINAL) if report is not None else None
     gathered = GateEvidence(digest=digest)
     if report is not None:
@@ -61,7 +62,7 @@ def validate(
     wanted = evidence.wanted(registry, model.env_id, path, rules)
     gathered = _completed(assess, model, report, gathered, wanted)
     gathered = evidence.with_events(gathered, directory, rules)
-    steps = model.total_timesteps or report.step
+    steps = model.total_timesteps or report.trained_steps
     verdict = gate.weigh(evidence.evidence(report, gathered, rules, env_steps=steps), rules)
     assert verdict is not None
     more = gathered if gate.read_more(rules) else None
@@ -80,7 +81,7 @@ def compare(
     episodes: int,
 ) -> StoredVerdict:
     """The verdict on a model beside the champion, both over the same episodes, kept."""
-    digest, theirs = (_registered(each) for each in (model, champion))
+    digest, theirs = (registered_digest(each) for each in (model, champion))
     report, baseline = assess.assess(model, champion, episodes)
     assert baseline is not None
     for each, played in ((model, report), (champion, baseline)):
@@ -88,7 +89,7 @@ def compare(
     reports = {report.policy: report, BASELINE: baseline}
     documents = {name: json.loads(each.model_dump_json()) for name, each in reports.items()}
     file = evidence.written(directory_of(model), f"against-{champion.id}", documents)
-    verdict = gate.judge(report, baseline, (rule.gate_rule,), env_steps=report.step)
+    verdict = gate.judge(report, baseline, (rule.gate_rule,), env_steps=report.trained_steps)
     assert verdict is not None
     judgement = Judgement(
         verdict, (rule.gate_rule,), file, champion.id, digest, theirs, report.summary.n
@@ -101,17 +102,6 @@ def directory_of(model: ModelVersion) -> RunDir:
     return RunDir(Path(model.model_path).parents[1])
 
 
-def _registered(model: ModelVersion) -> str | None:
-    """The digest of a model's files, if they are those that were registered."""
-    path = Path(model.model_path)
-    if model.digest is not None and sealed.manifest_digest(path) != model.digest:
-        raise Conflict(
-            f"model {model.id} has other files than were registered: {str(path)!r}",
-            hint=f"rlctl registry validate {model.id} --fresh judges what is there now.",
-        )
-    return model.digest
-
-
 def _verify_unless_played(path: Path, report: EvalReport) -> None:
     """Raise `Damaged` unless the files of a model are whole. A report that names their digest is
     by somebody who has verified every byte to play them: then none is read again."""
@@ -119,11 +109,9 @@ def _verify_unless_played(path: Path, report: EvalReport) -> None:
         artefacts.verify(path)
 
 
-def _known(
-    directory: RunDir, model: ModelVersion, request: ValidationRequest, digest: str | None
-) -> EvalReport | None:
+def _known(directory: RunDir, model: ModelVersion, request: ValidationRequest) -> EvalReport | None:
     """The report of the final evaluation, if it is of these very files and enough."""
-    if request.fresh or request.episodes is not None or digest != model.digest:
+    if request.fresh or request.episodes is not None or model.digest is None:
         return None
     report = directory.read_report(FINAL)
     if report is None or report.checkpoint != Path(model.model_path).name:

@@ -8,6 +8,7 @@ has made and what a run may be resumed from is never marked.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from rl_orch.core.registry.models import NAMED, models
 from rl_orch.core.store.database import Lock
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS, RUNS
+from rl_orch.errors import RlctlError
 from rl_orch.io.policies import artefacts
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion, Pruning, Retirement, State
 
 LOG = logging.getLogger(__name__)
@@ -118,8 +121,19 @@ class Retention:
             )
             listed = models(connection, query)
             needed = aliases.protected(connection, env_id) | _of_runs(connection, listed)
+        needed |= self._to_begin_with()
         here = [model for model in listed if Path(model.model_path).parent.is_dir()]
         return choose(here, needed, limits, now=self._clock())
+
+    def _to_begin_with(self) -> dict[int, str]:
+        """Models that queued runs begin with, each with why it stays."""
+        wanted = {}
+        for run, _ in self._store.active():
+            with suppress(RlctlError):
+                start = RunDir.of(run).start() if run.state is State.QUEUED else None
+                if start is not None and start.get("model") is not None:
+                    wanted[int(start["model"])] = f"run {run.id} is queued, and begins with it"
+        return wanted
 
     def _mark(self, model_id: int, env_id: str) -> bool:
         """Whether a model is now retiring: nothing has come to need it in the meantime."""

@@ -60,7 +60,7 @@ class Registry:
         """
         values = _described(run, spec, path) | _measured(report)
         values |= {
-            "total_timesteps": report.step,
+            "total_timesteps": report.trained_steps,
             "git_commit": git_commit,
             "policy": report.policy,
             "lineage": json.dumps(
@@ -113,12 +113,13 @@ class Registry:
         self, model: ModelVersion, judgement: Judgement, report: EvalReport
     ) -> StoredVerdict:
         """Keep a judgement on a model, which is as it was seen when that began. One on the model by
-        itself that passed validates it; what was played is what it is then.
+        itself that passed validates it; files that no digest was kept of are those that were
+        played.
         """
         values: dict[str, Any] = {}
         if judgement.baseline_id is None:
             values = _judged(judgement.verdict)
-            values |= {} if judgement.digest is None else _files(Path(model.model_path))
+            values |= _files(Path(model.model_path)) if model.digest is None else {}
         model_id = model.id
         with self._store.writing() as connection:
             here = sa.and_(MODELS.c.id == model_id, MODELS.c.retiring.is_not(sa.true()))
@@ -131,7 +132,7 @@ class Registry:
             if row.digest != model.digest or judgement.digest not in (None, now):
                 raise Conflict(
                     f"model {model_id} was replaced while it was judged",
-                    hint=f"rlctl registry validate {model_id} --fresh",
+                    hint="`rlctl registry verify` says whether its files are those registered.",
                 )
             if judgement.baseline_id is None and _is_largest(connection, model, judgement):
                 values |= _measured(report)
@@ -311,9 +312,12 @@ def _renew(
     """
     if files["digest"] is None:
         files = {}
-    same = not files or row.digest in (None, files["digest"], files["checkpoint_digest"])
+    before = {row.digest, row.checkpoint_digest} - {None}
+    same = not files or not before or not before.isdisjoint(files.values())
     if same and files:
         connection.execute(sa.update(MODELS).where(MODELS.c.id == row.id).values(**files))
+        if row.digest not in files.values():
+            verdicts.follow(connection, row.id, row.digest, files["digest"])
     if same and row.verdict is not None:
         return
     values = _measured(report) | files

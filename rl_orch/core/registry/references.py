@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rl_orch.errors import BadInput, NotFound
+from rl_orch.errors import Ambiguous, BadInput, Conflict, NotFound
 from rl_orch.io.checkpoints import catalog, external
+from rl_orch.io.files import sealed
 from rl_orch.io.files.sealed import MANIFEST
-from rl_orch.io.policies import bundles
+from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.records import Alias, Group, ModelVersion, Run
 from rl_orch.records.queries import ModelQuery
-from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, RESERVED
+from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, BEST, RESERVED
 
 Kind = Literal["artefact", "checkpoint", "bundle", "deposit"]
-BEST = "best"
 MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
 FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
 
@@ -79,27 +79,52 @@ class KnowsRuns(Protocol):
     def get(self, reference: str) -> Run:
         """The run that is meant."""
 
+    def only(self, reference: str) -> Run:
+        """The run that is meant, if its name is no other's."""
+
     def group(self, reference: str) -> Group | None:
         """The group that is meant, if one is."""
 
 
 def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
     """Source of the policy that a word means; its files must be on this machine."""
-    if _is_path(word):
+    if _is_there(word):
         path = Path(word).expanduser().absolute()
         if not path.exists():
             raise _nothing_there(word)
         return PolicySource(path, kind_of(path))
     chosen = model(models, runs, word)
     path = Path(chosen.model_path)
-    return PolicySource(path, kind_of(path), chosen, run_of(runs, chosen))
+    kind = kind_of(path)
+    registered_digest(chosen)
+    return PolicySource(path, kind, chosen, run_of(runs, chosen))
 
 
-def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
-    """The model that a word means."""
+def registered_digest(model: ModelVersion) -> str:
+    """The digest of a model's files, which are those that were registered: a `Conflict` if they
+    are others, a `NotFound` if they are gone, `Damaged` if none can be read."""
+    path = Path(model.model_path)
+    digest = sealed.manifest_digest(path)
+    if digest is None and os.path.lexists(path / MANIFEST):
+        sealed.listed(path, noun="model")
+    if digest is None:
+        raise NotFound(f"the files of model {model.id} are gone: {model.model_path!r}")
+    if model.digest not in (None, digest):
+        raise Conflict(
+            f"model {model.id} has other files than were registered: {model.model_path!r}",
+            path=model.model_path,
+            hint="`rlctl registry verify` says more; put its files back from a copy.",
+        )
+    return digest
+
+
+def model(
+    models: KnowsModels, runs: KnowsRuns, word: str, *, only_run: bool = False
+) -> ModelVersion:
+    """The model that a word means; of a run's name the newest, or with `only_run` the only one."""
     if not word.strip():
         raise NotFound(f"no policy {word!r}; must be {FORMS}")
-    if _is_path(word):
+    if _is_there(word):
         raise NotFound(
             f"{word!r} is a path, and a model of the registry is meant: {MODEL_FORMS}",
             hint="`rlctl registry list` lists them.",
@@ -117,7 +142,7 @@ def model(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
         named = models.aliases(alias=word)
         if named:
             return models.get(only(named, word).model_id)
-    return of_run(models, runs, word)
+    return of_run(models, runs, word, only_run=only_run)
 
 
 def names_model(models: KnowsModels, word: str) -> bool:
@@ -125,7 +150,7 @@ def names_model(models: KnowsModels, word: str) -> bool:
     path."""
     if word.isdigit() or "@" in word or word == BEST:
         return True
-    if _is_path(word) or (Path(word) / MANIFEST).is_file():
+    if _is_there(word) or (Path(word) / MANIFEST).is_file():
         return True
     return bool(ALIAS_NAME.fullmatch(word) and models.aliases(alias=word))
 
@@ -156,11 +181,13 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
     )
 
 
-def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
+def of_run(
+    models: KnowsModels, runs: KnowsRuns, word: str, *, only_run: bool = False
+) -> ModelVersion:
     """The model that a run ended with; else the best of those that it has."""
     try:
         group = runs.group(word)
-        run = runs.get(group.runs[0] if group else word)
+        run = (runs.only if only_run else runs.get)(group.runs[0] if group else word)
     except NotFound as error:
         if os.sep in word:
             raise _nothing_there(word) from None
@@ -172,11 +199,19 @@ def of_run(models: KnowsModels, runs: KnowsRuns, word: str) -> ModelVersion:
             return models.get(run.model_id)
     registered = models.list(ModelQuery(run=run.id, top_n=1))
     if not registered:
-        raise NotFound(
-            f"run {run.id} is {run.state} and has no model",
-            hint="A run has one once a checkpoint was evaluated, with registry.enable=true.",
-        )
+        raise _without_model(run)
     return registered[0]
+
+
+def _without_model(run: Run) -> NotFound:
+    """The error that a run has no model, or none any more; its hint names its newest checkpoint."""
+    gone = "" if run.model_id is None else f" any more: model {run.model_id} was removed"
+    hint = "A run has one once a checkpoint was evaluated, with registry.enable=true."
+    folder = RunDir.of(run).checkpoints
+    with suppress(OSError):
+        if names := catalog.all_names(folder):
+            hint = f"Its newest checkpoint is there still: {shlex.quote(str(folder / names[-1]))}"
+    return NotFound(f"run {run.id} is {run.state} and has no model{gone}", hint=hint)
 
 
 def _several(models: KnowsModels, runs: KnowsRuns, word: str, group: Group) -> BadInput:
@@ -208,7 +243,7 @@ def only(aliases: Sequence[Alias], word: str) -> Alias:
         )
     if len(aliases) > 1:
         names = ", ".join(f"{each.alias}@{each.env_id}" for each in aliases)
-        raise BadInput(f"{word!r} could be any of: {names}", hint="Name the environment as well.")
+        raise Ambiguous(f"{word!r} could be any of: {names}", hint="Name the environment as well.")
     return aliases[0]
 
 
@@ -217,6 +252,8 @@ def place_of(word: str, env: str | None = None) -> tuple[str, str | None]:
     alias, at, named = word.partition("@")
     if at and not named:
         raise BadInput(f"alias {word!r} names no environment after its @")
+    if not (named or env or "").isprintable():
+        raise BadInput(f"env is {named or env!r}; must be the id of an environment", path="env")
     if named and env is not None and named != env:
         raise BadInput(f"alias {word!r} is of {named}; --env says {env}")
     if not ALIAS_NAME.fullmatch(alias) or alias in RESERVED:
@@ -233,7 +270,7 @@ def env_of(policy: PolicySource) -> str:
         return policy.model.env_id
     if policy.kind == "bundle":
         return bundles.read(policy.path).policy.env_id
-    return RunDir(policy.path.parents[1]).spec().env.id
+    return artefacts.spec_of(policy.path).env.id
 
 
 def refuse_other_env(
@@ -280,11 +317,14 @@ def kind_of(path: Path) -> Kind:
     )
 
 
-def _is_path(word: str) -> bool:
+def is_path(word: str) -> bool:
+    """Whether a word is written as a path."""
+    return word.startswith(("/", "./", "../", "~")) or word in (".", "..")
+
+
+def _is_there(word: str) -> bool:
     """Whether a word is a path: it is written as one, or is there and contains a separator."""
-    if word.startswith(("/", "./", "../", "~")) or word in (".", ".."):
-        return True
-    return os.sep in word and Path(word).is_dir()
+    return is_path(word) or (os.sep in word and Path(word).is_dir())
 
 
 def _nothing_there(word: str) -> NotFound:

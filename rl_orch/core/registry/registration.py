@@ -11,7 +11,7 @@ from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.runs import Store
-from rl_orch.errors import RlctlError
+from rl_orch.errors import NotFound, RlctlError
 from rl_orch.io.checkpoints import catalog, training_state
 from rl_orch.io.checkpoints.catalog import checkpoint_name
 from rl_orch.io.files import sealed
@@ -45,7 +45,7 @@ def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease
         if gone is not None:
             registry.forget(run, directory.checkpoints / gone, lease=lease)
             if registry.at(directory.models / gone) is None:
-                artefacts.remove(directory.models / gone)
+                _remove(directory.models / gone)
 
 
 def register(
@@ -73,7 +73,9 @@ def register(
     trained = directory.spec_before(report.step)
     try:
         path = artefacts.seal(checkpoint, trained, anew=anew)
-    except RlctlError as error:
+    except NotFound:
+        return  # Training has pruned it by now, as one of the next events says.
+    except (RlctlError, OSError) as error:
         LOG.warning("model not registered: %s", error)
         return
     commit, more = _commit(directory), ancestors(directory, report.step)
@@ -100,7 +102,7 @@ def judge(
     path = directory.checkpoints / str(report.checkpoint)
     gathered = gate_evidence.read(directory, FINAL, sealed.manifest_digest(path)) or GateEvidence()
     gathered = evidence.with_events(gathered, directory, rules)
-    read = evidence.evidence(report, gathered, rules, env_steps=report.step)
+    read = evidence.evidence(report, gathered, rules, env_steps=report.trained_steps)
     verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and not spec.runner.traits.trains_here:  # Its checkpoints are evaluated only once.
@@ -171,6 +173,14 @@ def ancestors(directory: RunDir, step: int) -> dict[str, Any]:
     loads = [n["load"]["digest"] for n in notes if "load" in n and n["step"] < step]
     known = {"start": start, "set": in_force(notes, step), "loaded": loads}
     return {name: value for name, value in known.items() if value}
+
+
+def _remove(artefact: Path) -> None:
+    """Delete an artefact that no row names. One that cannot be costs room, never the run."""
+    try:
+        artefacts.remove(artefact)
+    except (RlctlError, OSError) as error:
+        LOG.warning("artefact not deleted: %s: %s", artefact, error)
 
 
 def _commit(directory: RunDir) -> str | None:

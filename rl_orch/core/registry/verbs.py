@@ -68,13 +68,14 @@ class ModelVerbs:
         """The environments that have a validated model, by name."""
         return tuple(self._registry.environments()) if self._home.exists else ()
 
-    def get(self, reference: str | int) -> ModelVersion:
-        """The model meant by an id, an alias, `best@ENV` or a run."""
+    def get(self, reference: str | int, *, only_run: bool = False) -> ModelVersion:
+        """The model meant by an id, an alias, `best@ENV` or a run; with `only_run`, of a name that
+        no other run has."""
         if not self._home.exists:
             raise NotFound(f"no model {reference!r}: there are none here yet")
         if isinstance(reference, int):
             return self._registry.get(reference)
-        return references.model(self, self._home, reference)
+        return references.model(self, self._home, reference, only_run=only_run)
 
     def show(self, reference: str | int) -> ModelView:
         """A model with all verdicts on it and every change of its aliases."""
@@ -140,7 +141,7 @@ class ModelVerbs:
         The holder is who has the alias now. By force neither is asked, but a reason is, and both
         stay in the history.
         """
-        model = self.get(reference)
+        model = self.get(reference, only_run=True)
         alias, named = references.place_of(to, env)
         source = PolicySource(Path(model.model_path), "checkpoint", model)
         references.refuse_other_env(

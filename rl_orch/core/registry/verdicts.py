@@ -56,6 +56,13 @@ def keep(connection: sa.Connection, model_id: int, judgement: Judgement, *, at: 
     return int(connection.execute(statement.returning(VERDICTS.c.id)).scalar_one())
 
 
+def follow(connection: sa.Connection, model_id: int, before: str, now: str) -> None:
+    """Have verdicts on a model count for what its checkpoint was sealed as anew."""
+    for of, digest in (("model_id", "digest"), ("baseline_id", "baseline_digest")):
+        here = sa.and_(VERDICTS.c[of] == model_id, VERDICTS.c[digest] == before)
+        connection.execute(sa.update(VERDICTS).where(here).values({digest: now}))
+
+
 def of_model(connection: sa.Connection, model_id: int) -> list[StoredVerdict]:
     """All verdicts on a model, the newest first."""
     return [_stored(row) for row in connection.execute(_newest_first(model_id))]

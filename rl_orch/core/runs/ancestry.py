@@ -1,16 +1,21 @@
 """What a new run begins with: the policy that `start.from` names, found, and pinned by digest."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rl_orch.core import uploads
 from rl_orch.core.registry import references
 from rl_orch.core.registry.references import KnowsModels, KnowsRuns, PolicySource
+from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
-from rl_orch.io.policies import artefacts
+from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.run.directory import RunDir
+from rl_orch.records import Run
 from rl_orch.spec.model import Spec
 
 
@@ -18,24 +23,41 @@ def weights(
     models: KnowsModels, runs: KnowsRuns, word: str, *, home: Path | None = None
 ) -> PolicySource:
     """The source of weights that a word means: a policy, or the newest checkpoint of a run that has
-    no model. With a home, a path has to be in it."""
+    no model. With a home, no path is looked at but those in it, and bundles may be uploads."""
+    if home is not None and word.startswith(uploads.MARK):
+        return _uploaded(word, home)
+    if home is not None and references.is_path(word):
+        word = _in_home(word, home)
+    elif home is not None and os.sep in word:
+        word = runs.get(word).id
     try:
-        source = references.source(models, runs, word)
+        return references.source(models, runs, word)
     except NotFound as error:
-        source = _newest(runs, word, error)
-    named = source.model is None and source.run is None
-    if home is not None and named and not source.path.resolve().is_relative_to(home.resolve()):
-        raise BadInput(
-            f"{word!r} is a path outside of the home of the service",
-            path="start.from",
-            hint=f"Name {references.MODEL_FORMS}.",
-        )
-    return source
+        return _newest(runs, word, error)
+
+
+def awaited(models: KnowsModels, runs: KnowsRuns, spec: Spec, after: Collection[str]) -> Run | None:
+    """The run at work whose weights a spec is to begin with once it has ended, if it waits for it:
+    what to take of it is known then."""
+    word = str(spec.start.source)
+    if uploads.MARK in word or references.names_model(models, word):
+        return None
+    try:
+        run = runs.get(word)
+    except NotFound:
+        return None
+    return run if run.active and not {run.id, run.group}.isdisjoint(after) else None
+
+
+def waiting(store: Store, directory: RunDir) -> list[str]:
+    """The runs that have yet to begin with weights of a run."""
+    names = [other.path.name for other in directory.unbegun()]
+    return [name for name in names if name in store and store.get(name).active]
 
 
 def located(spec: Spec, source: PolicySource) -> Spec:
     """The spec with the path and digest of what it begins with."""
-    path = _files(source, spec.start.wanted)
+    path = files(source, spec.start.wanted)
     digest = sealed.manifest_digest(path)
     if digest is None or spec.start.digest not in (None, digest):
         raise BadInput(
@@ -63,13 +85,14 @@ def lineage(spec: Spec, source: PolicySource) -> dict[str, Any]:
     }
 
 
-def _files(source: PolicySource, wanted: Sequence[str]) -> Path:
-    """The files to begin with: of a model, the checkpoint that it was sealed from, which has the
-    critics too, as long as that is there."""
+def files(source: PolicySource, wanted: Sequence[str]) -> Path:
+    """The files that parts are taken from: of a model, the checkpoint it was sealed from, which
+    has the critics too, as long as that is there."""
     path = source.path
     if source.kind == "artefact":
         checkpoint = artefacts.places_of(path)[1]
-        is_there = sealed.manifest_digest(checkpoint) == artefacts.checkpoint_digest(path)
+        digest = sealed.manifest_digest(checkpoint)
+        is_there = digest is not None and digest == artefacts.checkpoint_digest(path)
         if not is_there and "optimizer" in wanted:
             raise BadInput(
                 f"of {source.name} there is its policy alone; its checkpoint was let go of",
@@ -84,6 +107,26 @@ def _files(source: PolicySource, wanted: Sequence[str]) -> Path:
             hint="start.parts=policy+optimizer; checkpoint.keep_training_state=always keeps all.",
         )
     return path
+
+
+def _uploaded(word: str, home: Path) -> PolicySource:
+    path = uploads.content(home, word)
+    if not bundles.is_bundle(path):
+        raise BadInput(f"{word} is no bundle", hint="`rlctl export` makes one.")
+    return PolicySource(path, "bundle")
+
+
+def _in_home(word: str, home: Path) -> str:
+    """A path in the home. One that leads out is refused before it is known what is there."""
+    path = Path(os.path.normpath(word))
+    with suppress(OSError, ValueError):
+        real = home.resolve()
+        if any(map(path.is_relative_to, (home, real))) and path.resolve().is_relative_to(real):
+            return str(path)
+    raise BadInput(
+        f"{word!r} is no path in the home of the service, which looks at no others",
+        hint=f"Name {references.MODEL_FORMS}; a bundle can be sent.",
+    )
 
 
 def _newest(runs: KnowsRuns, word: str, error: NotFound) -> PolicySource:

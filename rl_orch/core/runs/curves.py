@@ -5,7 +5,7 @@ Data only; `cli/views/chart.py` draws it in the terminal, `cli/views/figure.py` 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,32 @@ def folded(histories: Sequence[History], label: str) -> Curve:
     everything = np.concatenate([row for _, row in rows])
     extent = (float(everything.min()), float(everything.max()))
     training = _mean_line(np.array(common), _ends(start, end, width)) if end > start else Line()
-    return Curve(label, training, evaluated, tails, extent)
+    returns = [value for episodes in trained for value in episodes.rets]
+    returns += evaluated.returns
+    seen = (min(returns), max(returns))
+    return Curve(label, _within(training, seen), _within(evaluated, seen), tails, extent)
+
+
+def smoothed(curve: Curve, points: int) -> Curve:
+    """The curve with each return of training, and its band, averaged over so many points around it;
+    fewer at its ends. Evaluations stay as they are."""
+    line = curve.training
+    lines = (_moving_mean(values, points) for values in (line.returns, line.low, line.high))
+    return replace(curve, training=Line(line.steps, *lines))
+
+
+def _moving_mean(values: Sequence[float], points: int) -> list[float]:
+    before, after = (points - 1) // 2, points // 2
+    windows = (values[max(0, at - before) : at + after + 1] for at in range(len(values)))
+    return [sum(window) / len(window) for window in windows]
+
+
+def _within(line: Line, seen: tuple[float, float]) -> Line:
+    """The line, its band cut off where no episode has ever been: a mean cannot be there either."""
+    if not line.low:
+        return line
+    low, high = np.clip(line.low, *seen).tolist(), np.clip(line.high, *seen).tolist()
+    return replace(line, low=low, high=high)
 
 
 def _finite(past: History) -> History:

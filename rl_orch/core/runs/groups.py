@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_orch import stats
+from rl_orch.errors import Ambiguous
 from rl_orch.records import Group, GroupEvaluation, Run, State, Verdicts
+from rl_orch.spec.groups import LAST
 
 WORST_FIRST = (State.FAILED, State.STOPPED, State.REJECTED)
 """A group whose runs have all ended is in the first of these states that any of them is in."""
 
 JUDGED = (State.SUCCEEDED, State.REJECTED)
 """The states of a run that has had its final evaluation."""
+
+NAMED = 10
+"""How many of those that could be meant an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,35 @@ def fold(runs: Sequence[Run]) -> Group:
         clock=first.clock,
         asked=max((run.group_size for run in runs if run.group_size is not None), default=None),
     )
+
+
+def rows(runs: Sequence[Run]) -> list[RunOrGroup]:
+    """Runs by themselves and groups of them, in the order of the first of each."""
+    members: dict[str, list[Run]] = {}
+    for run in runs:
+        members.setdefault(run.group or run.id, []).append(run)
+    return [of_runs(tuple(sorted(each, key=lambda run: run.seed))) for each in members.values()]
+
+
+def only(
+    reference: str, namesakes: Sequence[Run | Group], *, active: bool = False
+) -> Run | Group | None:
+    """The only one of those that have a name, None if nobody has. Raises if several could be meant.
+
+    They are given newest first. Where something `active` is meant, what has ended is not.
+    """
+    if reference == LAST:
+        return None
+    if active:
+        namesakes = [each for each in namesakes if each.active] or namesakes[:1]
+    if len(namesakes) > 1:
+        named = ", ".join(f"{each.id} ({each.state})" for each in namesakes[:NAMED])
+        more = f" and {len(namesakes) - NAMED} more" if len(namesakes) > NAMED else ""
+        raise Ambiguous(
+            f"{reference!r} could be any of: {named}{more}",
+            hint="Name the one that is meant by its id.",
+        )
+    return namesakes[0] if namesakes else None
 
 
 def shortfall(group: Group, runs: Sequence[Run]) -> str | None:

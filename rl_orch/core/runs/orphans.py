@@ -16,6 +16,7 @@ from rl_orch.errors import RlctlError
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
+from rl_orch.spec.operations import TRACKERS
 
 LOG = logging.getLogger(__name__)
 UNNOTED = (errno.ENOENT, errno.ENOSPC, errno.EDQUOT)
@@ -80,7 +81,8 @@ class Orphans:
         finally:
             pids.let_go(lease)
         if not run.active:
-            tracking.deliver(run)
+            # Nobody who looks waits for trackers of others, or loads their code: a service does.
+            tracking.deliver(run, only=TRACKERS)
         return run
 
     def looked_at(self, run: Run, lease: str) -> Run:

@@ -1,31 +1,52 @@
-"""Going on with a run that has ended: whether it may be, under which options, and who does it."""
+"""Going on with a run that has ended: whether it may be, under which options, and who does it.
+
+One that has come to a final end goes on with a larger budget: exactly, where that would have led to
+the same state from the start, or else by consent.
+"""
 
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from rl_orch.core.runs.creation import asked_of
 from rl_orch.core.runs.state import advance
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
+from rl_orch.core.store.tables import VERDICTS
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RunLocked
-from rl_orch.io.checkpoints.resumable import newest_checkpoint
+from rl_orch.io.checkpoints import catalog
+from rl_orch.io.checkpoints.resumable import newest_checkpoint, trained
+from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
-from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.directory import RunDir, write_text
 from rl_orch.records import Run, State
-from rl_orch.spec.checks import refuse_pending
+from rl_orch.spec.algorithms import BUILT_IN
+from rl_orch.spec.aliases import FACTORS, PRODUCT, canonical
+from rl_orch.spec.checks import refuse_pending, value_at
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
+from rl_orch.spec.options import table
 from rl_orch.spec.resolve import resolve
 
 RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
+FINAL = (State.SUCCEEDED, State.REJECTED)
+
+FOLLOW_PROGRESS = {
+    "train.lr_schedule": "constant",
+    "train.clip_schedule": "constant",
+    "train.exploration_schedule": "constant",
+    "buffer.prioritized": False,
+}
+"""Options that go by the share of the budget that is used, and the values that do not."""
 
 CHANGEABLE = (
     *("name", "train.total_timesteps", "eval", "gates", "checkpoint", "resources", "store"),
     *("schedule.priority", "schedule.queue", "schedule.max_running", "schedule.retries"),
-    *("schedule.backoff_s", "runner.stop_grace_s", "runner.silence_s"),
+    *("schedule.backoff_s", "schedule.time_limit_s", "runner.stop_grace_s", "runner.silence_s"),
 )
 """Options, and groups of them, that a run may go on with otherwise. Any other would make it another
 experiment under the same name."""
@@ -42,16 +63,6 @@ def claim(store: Store, services: Services, run: Run, lease: str) -> None:
     raise RunLocked(
         f"run {run.id} is being carried out by process {process.partition(':')[0]} now",
         hint=f"rlctl wait {run.id}",
-    )
-
-
-def refuse_final(run: Run) -> None:
-    """Raise if the run has come to an end that is final."""
-    if run.state in RESUMABLE or run.active:
-        return
-    raise Conflict(
-        f"run {run.id} has {run.state}, which is final; resumed are {', '.join(RESUMABLE)} runs",
-        hint=f"To train it anew: rlctl launch -f {str(Path(run.path) / 'spec.yaml')!r}",
     )
 
 
@@ -96,24 +107,41 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
 
 
 def requeued(
-    run: Run, overrides: Sequence[str], check: Callable[[Spec, Sequence[str]], object]
+    store: Store,
+    run: Run,
+    overrides: Sequence[str],
+    check: Callable[[Spec, Sequence[str]], object],
+    *,
+    approximate: bool = False,
 ) -> tuple[Run, Spec]:
     """An ended run, queued for a further attempt, and its spec from then on.
 
     Its directory says what has changed. `check` raises if a changed spec could not be carried out.
+    One that had come to a final end goes on exactly, or, where that is accepted, approximately.
     """
     directory = RunDir.of(run)
     refuse_gone(run)
     with directory.locked(note=False):
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
+    final = run.state in FINAL or (PRODUCT in changes and trained(directory))
+    reasons = refuse_inexact(run, spec, approximate=approximate) if final else []
+    begun = False
     if spec.runner.goes_on:
-        newest_checkpoint(directory)  # There is one to go on from, or the error says why not.
+        # There is one to go on from, or the error says why not.
+        newest = newest_checkpoint(directory, without_replay=final and approximate)
+        begun = newest.path is not None
     if changes:
-        check(spec, directory.module_path())
-        _note(directory, spec, changes, attempt=run.attempt + 1)
+        # A run that has begun needs what it began with no more, which may be gone.
+        there = spec.changed({"start.from": None}) if begun else spec
+        check(there, directory.module_path())
+        note = {"approximate": reasons, "step": run.env_steps} if reasons else {}
+        _note(directory, spec, changes, attempt=run.attempt + 1, more=note)
+    if final:
+        keep_final_report(store, run)
+        run = run.model_copy(update={"eval": None, "verdict": None, "model_id": None})
     directory.forget_stop()
-    queued = advance(run, State.QUEUED, "to be resumed")
+    queued = advance(run, State.QUEUED, "to be trained further" if final else "to be resumed")
     asked = asked_of(spec, run.group)
     asked["total_timesteps"] = directory.spec_before().train.total_timesteps
     return queued.model_copy(update=asked | {"retries": 0}), spec
@@ -137,11 +165,13 @@ def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, An
     changes = differences([spec, changed])
     for path, (before, after) in changes.items():
         if not any(path == word or path.startswith(f"{word}.") for word in CHANGEABLE):
+            before = value_at(directory.spec_before(), path)
+            live = f"Resume it, then: rlctl set {run.id} {path}={after}"
             raise BadInput(
                 f"{path} is {before!r} and cannot become {after!r}; a resumed run may only change "
                 f"{', '.join(CHANGEABLE)}",
                 path=path,
-                hint="Launch another run with that option instead.",
+                hint=live if table()[path].live else "Launch another run with that option instead.",
             )
     if "train.total_timesteps" in changes and changed.train.total_timesteps <= run.env_steps:
         raise BadInput(
@@ -165,8 +195,79 @@ def refuse_another_experiment(run: Run, overrides: Sequence[str]) -> None:
         )
 
 
-def _note(directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int) -> None:
+def _note(
+    directory: RunDir, spec: Spec, changes: dict[str, Any], *, attempt: int, more: dict[str, Any]
+) -> None:
     """Write the spec from that attempt on, and its changes into the manifest."""
     note = {"attempt": attempt, "at": time.time(), "set": changes, "config_hash": spec.config_hash}
-    directory.note_changes([*directory.changes(), note])
+    directory.note_changes([*directory.changes(), note | more])
     directory.write_spec(spec)
+
+
+def asks_for_more(overrides: Sequence[str]) -> bool:
+    """Whether overrides name the budget."""
+    paths = (canonical(text.lstrip("+~").partition("=")[0]) for text in overrides)
+    return any(path in (PRODUCT, *FACTORS) for path in paths)
+
+
+def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
+    """Raise if the run has come to an end that is final, and no larger budget is asked for."""
+    if run.state not in FINAL or asks_for_more(overrides):
+        return
+    raise Conflict(
+        f"run {run.id} has {run.state}, which is final unless it is given a larger budget",
+        hint=f"To train it further: rlctl resume {run.id} --extend STEPS; in a run of its own: "
+        f"rlctl launch --from {run.id} --total-timesteps STEPS",
+    )
+
+
+def obstacles(run: Run, spec: Spec) -> list[str]:
+    """Reasons for which the run cannot go on exactly as with that spec's budget from the start."""
+    traits = BUILT_IN.get(spec.agent.algorithm)
+    found = [
+        f"{path} is {value_at(spec, path)!r}: it follows the share of the budget that is used"
+        for path, steady in FOLLOW_PROGRESS.items()
+        if spec.runner.traits.trains_here
+        and (traits is None or path in traits.reads)
+        and value_at(spec, path) != steady
+    ]
+    newest = catalog.newest(RunDir.of(run).checkpoints).path
+    if newest is not None and catalog.replay_let_go(newest):
+        found.append("its replay buffer was let go of (checkpoint.keep_training_state)")
+    if spec.gates.patience is not None and run.env_steps % spec.eval.every:
+        found.append("gates.patience counts the evaluation at its end, which was not due")
+    return found
+
+
+def refuse_inexact(run: Run, spec: Spec, *, approximate: bool) -> list[str]:
+    """What stands in the way of going on exactly, if that is accepted; raises if it is not."""
+    if run.verdict == "passed" and spec.gates.stop_when_solved:
+        raise BadInput(
+            f"run {run.id} ended because its gate was met, and would do so at once again",
+            path="gates.stop_when_solved",
+            hint="Add gates.stop_when_solved=false.",
+        )
+    reasons = obstacles(run, spec)
+    if reasons and not approximate:
+        raise Conflict(
+            f"run {run.id} cannot be extended exactly: {'; '.join(reasons)}",
+            hint="--approximate goes on all the same, and the run says so.",
+        )
+    return reasons
+
+
+def keep_final_report(store: Store, run: Run) -> None:
+    """Keep the report that verdicts on this end have read: the next end writes another there."""
+    directory = RunDir.of(run)
+    report = directory.report_file("final")
+    if not report.exists():
+        return
+    kept = _free_name(report, run.attempt)
+    write_text(kept, regular.read_text(report))
+    here = VERDICTS.c.report_path == str(report)
+    with store.writing() as connection:
+        connection.execute(sa.update(VERDICTS).where(here).values(report_path=str(kept)))
+
+
+def _free_name(report: Path, attempt: int) -> Path:
+    return report.with_name(f"{report.stem}-attempt-{attempt}{report.suffix}")

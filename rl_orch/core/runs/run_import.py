@@ -188,6 +188,7 @@ def run_in(directory: RunDir) -> Run:
         attempt=attempt,
         group_size=_group_size(facts) if group else None,
         tags=directory.tags(),
+        note=directory.note(),
         **_relation(facts),
         clock=facts["clock"] if facts.get("clock") in CLOCK_UNITS else "env_steps",
     )

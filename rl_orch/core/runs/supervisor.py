@@ -23,6 +23,7 @@ from rl_orch.core.registry.registration import (
     report_on,
     retain_models,
 )
+from rl_orch.core.runs import ancestry
 from rl_orch.core.runs.event_follower import EventFollower
 from rl_orch.core.runs.process_watch import RunProcess
 from rl_orch.core.runs.progress import (
@@ -58,7 +59,8 @@ class Supervisor:
     While it is `waiting`, a queued run is not started. Where it `retries`, a run that crashed is
     queued again, as often as its spec allows. Where it does not hear `every_event`, it parses those
     alone that say what becomes of the run. Who has its spec at hand gives it along as
-    `carried_spec`; else it is read once.
+    `carried_spec`; else it is read once. `pin_start` finds what a run begins with that had to wait
+    for it.
     """
 
     store: Store
@@ -73,6 +75,7 @@ class Supervisor:
     save_every_s: float = 1.0
     gpus: tuple[str, ...] | None = None
     carried_spec: Spec | None = None
+    pin_start: Callable[[Spec], tuple[Spec, dict[str, Any] | None]] | None = None
     clock: Callable[[], float] = time.time
     timer: Callable[[], float] = time.monotonic
     verdict: Verdict | None = None
@@ -81,6 +84,8 @@ class Supervisor:
     _doing: str | None = None
     _not_before: float = 0.0
     _stop_asked_at: float | None = None
+    _training_since: tuple[int, float] | None = None
+    _why_stopped: str = ""
     _saved_at: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -144,6 +149,7 @@ class Supervisor:
         events = self._read_events()
         self._follow()
         self._follow_evaluation()
+        self._heed_time_limit()
         self._heed_stop()
         match self.run.state:
             case State.QUEUED if not self.waiting:
@@ -152,7 +158,8 @@ class Supervisor:
                 self._after_training(gone)
             case State.EVALUATING if gone is not None:
                 self._after_evaluation(gone)
-        if self.run.state is State.SUCCEEDED and before is not State.SUCCEEDED:
+        ended_well = self.run.state is State.SUCCEEDED and before is not State.SUCCEEDED
+        if ended_well and not ancestry.waiting(self.store, self.directory):
             # Before the row says so: whoever dies in between leaves a run that comes here again.
             let_go_of_training_state(
                 self.registry, self.run, self.spec, self._progress.best, now=self.clock()
@@ -200,6 +207,23 @@ class Supervisor:
             elif self.timer() - self._stop_asked_at > grace_s + LAST_WORDS_S:
                 why = f"it ignored SIGTERM for {grace_s:g} s and was killed"
                 self._stop_process(force=True, why=why)
+
+    def _heed_time_limit(self) -> None:
+        """Ask a training to end that has taken as long as its spec allows an attempt."""
+        limit_s = self.spec.schedule.time_limit_s
+        training = self.run.state in (State.STARTING, State.RUNNING)
+        if limit_s is None or not training or self._stopping or self._trained_s() < limit_s:
+            return
+        self._why_stopped = f"its time limit of {limit_s:g} s was reached"
+        self.ask_to_stop()
+
+    def _trained_s(self) -> float:
+        """Seconds since this attempt began; the wall clock counts only until it is first seen."""
+        if self._training_since is None or self._training_since[0] != self.run.attempt:
+            attempt = self._noted_attempt
+            before = 0.0 if attempt is None else max(0.0, self.clock() - attempt.started_at)
+            self._training_since = self.run.attempt, self.timer() - before
+        return self.timer() - self._training_since[1]
 
     @property
     def _stopping(self) -> bool:
@@ -285,12 +309,28 @@ class Supervisor:
         if not self.may_start:
             self._become(State.LOST, "its supervisor died before it was started")
             return
+        try:
+            self._pin_start()
+        except RlctlError as error:
+            self._become(State.FAILED, error.message)
+            return
         number = self.run.attempt + 1
         self.run = self.run.model_copy(update={"attempt": number})
         self._become(State.STARTING, "starting its process")
         self._follower.progress, self._process.handle = Progress(), None
         self.save()
         self._begin_training()
+
+    def _pin_start(self) -> None:
+        start = self.spec.start
+        if start.source is None or self.pin_start is None:
+            return
+        if start.digest is None:
+            self.carried_spec, facts = self.pin_start(self.spec)
+            known = {"start": facts, "config_hash": self.spec.config_hash}
+            self.directory.write_manifest(self.directory.manifest() | known)
+            self.directory.write_spec(self.spec)
+        self.run = self.run.model_copy(update={"config_hash": self.spec.config_hash})
 
     def _begin_training(self) -> None:
         number = self.run.attempt
@@ -351,7 +391,7 @@ class Supervisor:
     def _with_what_was_done(self, why: str) -> str:
         """A reason with how the run process was ended and what was killed with it."""
         left = self._sweep()
-        parts = [why, self._process.why_forced]
+        parts = [self._why_stopped, why, self._process.why_forced]
         if left:
             what = "1 process" if left == 1 else f"{left} processes"
             parts.append(f"killed with it: {what} that it had started")

@@ -2,12 +2,13 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput, RlctlError
+from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.trackers import position
 from rl_orch.io.trackers.pump import Pump, Sink
@@ -21,12 +22,13 @@ LAST_EFFORT_S = 5.0
 LOG = logging.getLogger(__name__)
 
 
-def check(spec: Spec) -> None:
+def check(spec: Spec, module_path: Sequence[str] = ()) -> None:
     """Raise if a tracker of the spec cannot be loaded, or does not take its options."""
     for choice in spec.store.chosen_trackers:
         if choice.options or choice.name not in TRACKERS:
             try:
-                plugins.load("trackers", choice.name).check(choice.options)
+                with import_path.searching([*module_path, *import_path.searched()]):
+                    plugins.load("trackers", choice.name).check(choice.options)
             except (RlctlError, ImportError) as error:
                 said = f"store.trackers: {choice.name}: {error}"
                 hint = getattr(error, "hint", None)
@@ -39,9 +41,9 @@ def statuses(run: Run, spec: Spec) -> tuple[TrackerStatus, ...]:
     return tuple(position.status(Path(run.path), name) for name in names)
 
 
-def deliver(run: Run) -> None:
-    """Try once to bring the trackers of an ended run up to date."""
-    pumps = Pumps(once=True)
+def deliver(run: Run, only: Collection[str] | None = None) -> None:
+    """Try once to bring the trackers of an ended run up to date; or `only` those of some names."""
+    pumps = Pumps(once=True, only=only)
     pumps.follow(run)
     pumps.close()
 
@@ -50,12 +52,20 @@ class Pumps:
     """The pumps of some runs, one for each tracker. They are waited for by `close` alone.
 
     A tracker that cannot be opened or fails is tried again, and misses nothing. `also` makes a
-    further sink for each run at work, which has no position. With `once`, nothing is tried again.
+    further sink for each run at work, which has no position. With `once`, nothing is tried again;
+    with `only`, trackers of other names are left to others.
     """
 
-    def __init__(self, also: Callable[[Run], Sink] | None = None, *, once: bool = False) -> None:
+    def __init__(
+        self,
+        also: Callable[[Run], Sink] | None = None,
+        *,
+        once: bool = False,
+        only: Collection[str] | None = None,
+    ) -> None:
         self._also = also
         self._once = once
+        self._only = only
         self._open: dict[str, list[Pump]] = {}
         self._ending: list[tuple[str, Pump]] = []
 
@@ -107,6 +117,7 @@ class Pumps:
         return [
             Pump(path, choice.name, partial(_opened, run, spec, choice), once=self._once)
             for choice in spec.store.chosen_trackers
+            if self._only is None or choice.name in self._only
             if not behind or position.status(path, choice.name).is_behind
         ]
 
@@ -118,7 +129,8 @@ class Pumps:
 
 
 def _opened(run: Run, spec: Spec, choice: TrackerChoice) -> Sink:
-    sink: Sink = plugins.load("trackers", choice.name)(run, spec, choice.options)
+    with import_path.searching(RunDir.of(run).module_path()):
+        sink: Sink = plugins.load("trackers", choice.name)(run, spec, choice.options)
     return sink
 
 

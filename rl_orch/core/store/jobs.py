@@ -1,6 +1,7 @@
 """The jobs of a database, and guarded writes: a job is changed by the service that has it."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +14,15 @@ from rl_orch.records.jobs import Job, JobState
 ACTIVE = (JobState.QUEUED, JobState.RUNNING)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A job as the database has it: the lease of its service, and its home."""
+
+    job: Job
+    lease: str
+    home: str
+
+
 class Jobs:
     """The jobs in a store's database."""
 
@@ -22,38 +32,41 @@ class Jobs:
     def add(self, job: Job, *, key: str | None, digest: str, lease: str, home: str) -> Job:
         """Record a new job, and return it; one that was asked for with the same key is that one."""
         row = _row(job) | {"key": key, "digest": digest, "lease": lease, "home": home}
-        same = sa.select(JOBS).where(JOBS.c.key == key)
         try:
             with self._store.writing() as connection:
-                known = None if key is None else connection.execute(same).one_or_none()
-                if known is None:
-                    connection.execute(JOBS.insert().values(**row))
+                connection.execute(JOBS.insert().values(**row))
         except sa.exc.IntegrityError:  # Somebody was faster with the same key.
-            known = next(iter(self._store.read(same)), None)
-        if known is None:
-            return job
-        if known.digest != digest:
+            if key is None or (earlier := self.submitted(key, digest)) is None:
+                raise
+            return earlier
+        return job
+
+    def submitted(self, key: str, digest: str) -> Job | None:
+        """The job that was asked for with a key, if one was."""
+        rows = self._store.read(sa.select(JOBS).where(JOBS.c.key == key))
+        if rows and rows[0].digest != digest:
             raise Conflict(
                 f"the key {key!r} was used for another job", hint="Use a new Idempotency-Key."
             )
-        return _job(known)
+        return _job(rows[0]) if rows else None
 
-    def get(self, job_id: str) -> Job:
+    def get(self, job_id: str) -> StoredJob:
         """The job of that id."""
         rows = self._store.read(sa.select(JOBS).where(JOBS.c.id == job_id))
         if not rows:
-            raise NotFound(f"no job {job_id!r}")
-        return _job(rows[0])
+            raise NotFound(f"no job {job_id!r}", hint="`rlctl jobs` lists them.")
+        return _stored(rows[0])
 
-    def newest(self, limit: int) -> list[Job]:
-        """So many jobs, the newest first."""
+    def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
+        """So many jobs, all or those in a state, the newest first."""
         query = sa.select(JOBS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc()).limit(limit)
+        query = query if state is None else query.where(JOBS.c.state == state)
         return [_job(row) for row in self._store.read(query)]
 
-    def active(self) -> list[tuple[Job, str, str]]:
-        """The jobs that have yet to end, each with its lease and its home."""
+    def active(self) -> list[StoredJob]:
+        """The jobs that have yet to end, the oldest first."""
         query = sa.select(JOBS).where(JOBS.c.state.in_(ACTIVE)).order_by(JOBS.c.created_at)
-        return [(_job(row), row.lease, row.home) for row in self._store.read(query)]
+        return [_stored(row) for row in self._store.read(query)]
 
     def ended_before(self, moment: float, home: str) -> list[str]:
         """The ids of a home's jobs that ended before a moment."""
@@ -67,15 +80,12 @@ class Jobs:
         )
         return self._store.write(guarded.values(**_row(job))) == 1
 
-    def take(self, job: Job, *, held_by: str, lease: str) -> bool:
-        """Have a job that another service had, as it is then."""
-        taken = JOBS.update().where(JOBS.c.id == job.id, JOBS.c.lease == held_by)
+    def take(self, job: Job, *, was: StoredJob, lease: str) -> bool:
+        """Have a job, and write it, if nobody has taken it or gone on with it since."""
+        taken = JOBS.update().where(
+            JOBS.c.id == job.id, JOBS.c.lease == was.lease, JOBS.c.state == was.job.state
+        )
         return self._store.write(taken.values(**_row(job), lease=lease)) == 1
-
-    def lease_of(self, job_id: str) -> str:
-        """The lease of a job."""
-        rows = self._store.read(sa.select(JOBS.c.lease).where(JOBS.c.id == job_id))
-        return str(rows[0].lease) if rows else ""
 
     def remove(self, job_id: str) -> None:
         """Forget a job that has ended."""
@@ -86,6 +96,10 @@ class Jobs:
 def _row(job: Job) -> dict[str, Any]:
     row = {name: getattr(job, name) for name in ("id", "state", "created_at", "ended_at")}
     return row | {"document": json.dumps(job.model_dump(mode="json"))}
+
+
+def _stored(row: sa.Row[Any]) -> StoredJob:
+    return StoredJob(_job(row), row.lease, row.home)
 
 
 def _job(row: sa.Row[Any]) -> Job:

@@ -15,9 +15,10 @@ import sqlalchemy as sa
 from rl_orch.core.store.database import Database, Lock
 from rl_orch.core.store.schema_upgrade import migrate
 from rl_orch.core.store.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS, VERDICTS
-from rl_orch.errors import BadInput, Conflict, LeaseLost, NotFound
+from rl_orch.errors import Ambiguous, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, Run, queries
 from rl_orch.records.queries import NEWEST, Page, Query, QueryRows
+from rl_orch.spec.groups import LAST
 from rl_orch.spec.tags import pair, validated
 
 COLUMNS = tuple(column.key for column in RUNS.c)
@@ -114,7 +115,7 @@ class Store(Database):
         `last`."""
         with self.reading() as connection:
             newest = sa.select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
-            if reference == "last":
+            if reference == LAST:
                 matches = connection.execute(newest.limit(1)).all()
             else:
                 matches = connection.execute(newest.where(RUNS.c.id == reference)).all() or list(
@@ -126,9 +127,10 @@ class Store(Database):
             newest_rows = [] if matches else connection.execute(newest.limit(NEAR)).all()
         if len(matches) > 1:
             ids = ", ".join(row.id for row in matches[:5])
-            raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
+            raise Ambiguous(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
         if not matches:
-            near = difflib.get_close_matches(reference, [row.id for row in newest_rows], n=1)
+            words = [word for row in newest_rows for word in (row.name, row.id)]
+            near = difflib.get_close_matches(reference, dict.fromkeys(words), n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "`rlctl ls` lists the runs."
             raise NotFound(f"no run {reference!r}", hint=hint)
         return _run(matches[0])
@@ -186,7 +188,7 @@ class Store(Database):
         That is an id, a name whose newest run is in one, or a unique beginning. None where no group
         is meant; what is exactly the id of a run is that run.
         """
-        if reference == "last":
+        if reference == LAST:
             return None
         with self.reading() as connection:
             exact = sa.select(RUNS.c.id).where(RUNS.c.id == reference)
@@ -235,8 +237,16 @@ class Store(Database):
             connection.execute(statement.values(**_supervised_row(run), lease=None))
         return run
 
-    def tag(self, run_id: str, tags: Mapping[str, str], remove: Collection[str]) -> Run:
-        """Set and remove tags of a run, whoever supervises it."""
+    def tag(
+        self,
+        run_id: str,
+        tags: Mapping[str, str],
+        remove: Collection[str],
+        *,
+        write: Callable[[Mapping[str, str]], None],
+    ) -> Run:
+        """Set and remove tags of a run, whoever supervises it. `write` keeps all of them in its
+        directory, in the order of the changes; if it raises, they are as they were."""
         with self.writing() as connection:
             query = sa.select(RUNS).where(RUNS.c.id == run_id).with_for_update()
             run = _run(connection.execute(query).one())
@@ -244,7 +254,13 @@ class Store(Database):
             run = run.model_copy(update={"tags": validated(kept | dict(tags))})
             tagged = sa.update(RUNS).where(RUNS.c.id == run_id)
             connection.execute(tagged.values(tags=_tags_text(run.tags)))
+            write(run.tags)
         return run
+
+    def note(self, run_id: str, text: str) -> Run:
+        """Note something on a run, whoever supervises it."""
+        self.write(sa.update(RUNS).where(RUNS.c.id == run_id).values(note=text))
+        return self.get(run_id)
 
     def release(self, run_id: str, *, lease: str) -> None:
         """Give the lease back."""
@@ -296,9 +312,9 @@ def _run_row(run: Run) -> dict[str, Any]:
 
 
 def _supervised_row(run: Run) -> dict[str, Any]:
-    """What a supervisor writes of a run: tags are changed by others meanwhile."""
+    """What a supervisor writes of a run: tags and the note are changed by others meanwhile."""
     row = _run_row(run)
-    del row["tags"]
+    del row["tags"], row["note"]
     return row
 
 
@@ -342,6 +358,10 @@ def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
     conditions = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
     if query.states:
         conditions.append(RUNS.c.state.in_([state.value for state in query.states]))
+    if query.since is not None:
+        conditions.append(RUNS.c.created_at >= query.since)
+    if query.until is not None:
+        conditions.append(RUNS.c.created_at < query.until)
     for name, value in map(pair, query.tags):
         # Not LIKE, which takes capitals for small letters in SQLite.
         tag = _tags_text({name: value})[1:-1]
@@ -360,10 +380,10 @@ def _position(after: str, sort: str) -> sa.Tuple:
 def _only_group(reference: str, matches: Mapping[str, str | None]) -> str | None:
     """The group among the rows that begin so (id → group), if only one.
 
-    Raises `BadInput` if there is another row.
+    Raises `Ambiguous` if there is another row.
     """
     groups = [group for group in matches.values() if group is not None]
     if groups and len(matches) > 1:
         ids = ", ".join(list(matches)[:5])
-        raise BadInput(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
+        raise Ambiguous(f"{reference!r} could be any of: {ids}", hint="Type more of the id.")
     return groups[0] if groups else None

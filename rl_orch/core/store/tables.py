@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0009"
+HEAD = "0010"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -55,6 +55,7 @@ RUNS = sa.Table(
     sa.Column("role", sa.Text),
     sa.Column("tags", sa.Text, nullable=False, server_default="{}"),
     sa.Column("clock", sa.Text, nullable=False, server_default="env_steps"),
+    sa.Column("note", sa.Text, nullable=False, server_default=""),
     sa.Index("idx_runs_created", "created_at", "id"),
     sa.Index("idx_runs_updated", "updated_at", "id"),
     sa.Index("idx_runs_name", "name", "id"),

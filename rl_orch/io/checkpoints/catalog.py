@@ -20,6 +20,9 @@ TENSORS = "tensors.safetensors"
 STATE = "state.json"
 FILES = (TENSORS, STATE)
 NOUN = "checkpoint"
+ARTEFACT = "model"
+"""What an artefact is called in a sentence."""
+
 _NAME = re.compile(r"step_([0-9]{12})")
 
 
@@ -66,7 +69,11 @@ def segments_of(path: Path) -> tuple[replay_files.SegmentEntry, ...]:
 def replay_let_go(path: Path) -> bool:
     """Whether a checkpoint needs replay segments that its run has let go of."""
     let_go = RunDir(path.parents[1]).let_go()
-    return let_go is not None and let_go.segments > 0 and bool(segments_of(path))
+    if let_go is None or not let_go.segments:
+        return False
+    step = step_of(path)
+    later = let_go.through is not None and step is not None and step > let_go.through
+    return not later and bool(segments_of(path))
 
 
 def replay_of(path: Path) -> Path:

@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from rl_orch.io.checkpoints.catalog import FILES, NOUN, STATE, TENSORS, name_of, step_of
+from rl_orch.io.checkpoints.catalog import (
+    ARTEFACT,
+    FILES,
+    NOUN,
+    STATE,
+    TENSORS,
+    name_of,
+    step_of,
+)
 from rl_orch.io.files import sealed
 from rl_orch.io.files.tensors import decode, encode
 from rl_orch.io.run.directory import MODEL
@@ -80,11 +88,11 @@ def load(path: Path) -> CheckpointContents:
 
 
 def _of_artefact(path: Path) -> CheckpointContents:
-    files = sealed.read(path, sealed.listed(path, noun=NOUN), noun=NOUN)
+    files = sealed.read(path, sealed.listed(path, noun=ARTEFACT), noun=ARTEFACT)
     document = json.loads(files[MODEL])
     tensors: dict[str, np.ndarray] = {}
     for policy in document["policies"].values():
-        tensors |= decode(files[policy["file"]], path, policy["file"], noun=NOUN)
+        tensors |= decode(files[policy["file"]], path, policy["file"], noun=ARTEFACT)
     return CheckpointContents(document["step"], tensors, document, path)
 
 

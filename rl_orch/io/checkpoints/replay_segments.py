@@ -101,7 +101,7 @@ class SegmentStore:
         try:
             _make(self.folder)
             for entry in entries:
-                _linked(replay_files.path_of(folder, entry.name), self.folder)
+                _linked(folder, entry, self.folder)
             sync_directory(self.folder)
         except OSError as error:
             raise unwritable(f"{NOUN}s of {folder}", self.folder, error) from error
@@ -122,7 +122,7 @@ class SegmentStore:
 def write(folder: Path, segment: SegmentLike) -> SegmentEntry:
     """Write a segment and return once it is on the disk, whole, under its name."""
     path = replay_files.path_of(folder, segment.name)
-    temporary = folder / f"{replay_files.TEMPORARY}{segment.name}-{secrets.token_hex(8)}"
+    temporary = _temporary(folder, segment.name)
     try:
         _make(folder)
         sha256, size = _written(temporary, segment.arrays)
@@ -205,14 +205,23 @@ def allocator(
     return allocate
 
 
-def _linked(file: Path, folder: Path) -> None:
-    """Have a file in a folder as well: by a second name, or a copy where that cannot be."""
-    try:
-        os.link(file, folder / file.name, follow_symlinks=False)
-    except FileExistsError:
+def _linked(source: Path, entry: SegmentEntry, folder: Path) -> None:
+    """Have a segment in a folder as well: by a second name, or a copy where that cannot be."""
+    with suppress(Damaged):
+        read(folder, entry)
         return
+    file, temporary = replay_files.path_of(source, entry.name), _temporary(folder, entry.name)
+    try:
+        os.link(file, temporary, follow_symlinks=False)
     except OSError:
-        shutil.copyfile(file, folder / file.name, follow_symlinks=False)
+        shutil.copyfile(file, temporary, follow_symlinks=False)
+        with temporary.open("rb") as copy:
+            os.fsync(copy.fileno())
+    os.replace(temporary, replay_files.path_of(folder, entry.name))
+
+
+def _temporary(folder: Path, name: str) -> Path:
+    return folder / f"{replay_files.TEMPORARY}{name}-{secrets.token_hex(8)}"
 
 
 def _make(folder: Path) -> None:

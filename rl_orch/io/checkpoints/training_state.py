@@ -22,7 +22,10 @@ def let_go(directory: RunDir, keep: Collection[str], *, now: float) -> LetGo | N
     root, before = directory.checkpoints, directory.let_go() or LetGo(at=now)
     names = [name for name in catalog.all_names(root) if name not in keep]
     going = [name for name in names if name not in before.checkpoints]
-    segments = [] if before.segments else replay_files.names(directory.replay)
+    steps = [catalog.step_of(root / name) for name in keep]
+    through = max((step for step in steps if step is not None), default=None)
+    counted = before.segments and before.through in (None, through)
+    segments = [] if counted else replay_files.names(directory.replay)
     freed = sum(map(_size, _folders(root, going)))
     freed += sum(_size(replay_files.path_of(directory.replay, name)) for name in segments)
     note = LetGo(
@@ -30,6 +33,7 @@ def let_go(directory: RunDir, keep: Collection[str], *, now: float) -> LetGo | N
         checkpoints=(*before.checkpoints, *going),
         segments=before.segments + len(segments),
         bytes=before.bytes + freed,
+        through=through,
     )
     if not note.checkpoints and not note.segments:
         return None

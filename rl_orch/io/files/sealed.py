@@ -84,6 +84,13 @@ def verify(
     return {name: files[name] for name in keep}
 
 
+def read_one(path: Path, name: str, *, noun: str) -> bytes:
+    """One file of a directory, verified; the others are not opened."""
+    names = listed(path, noun=noun) | {name}
+    manifest = _read_manifest(path, names, noun)
+    return _verified(path, name, manifest[name], noun, keep=True)
+
+
 def manifest_digest(path: Path) -> str | None:
     """The digest of a directory's manifest, which stands for all of its files; None without one."""
     try:

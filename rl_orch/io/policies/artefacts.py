@@ -23,7 +23,7 @@ from rl_orch.records import Record
 from rl_orch.spec.model import Spec
 from rl_orch.spec.upgrade import upgraded
 
-NOUN = "model"
+NOUN = catalog.ARTEFACT
 AGAIN = "try again"
 
 
@@ -56,7 +56,7 @@ class Artefact:
     @property
     def spec(self) -> Spec:
         """The spec that its policies act by."""
-        return Spec.model_validate(upgraded(self.document.spec))
+        return _spec(self.document)
 
 
 def is_artefact(path: Path) -> bool:
@@ -113,18 +113,25 @@ def read(path: Path) -> Artefact:
     return Artefact(_document(path, files.get(MODEL, b"")), files)
 
 
+def spec_of(path: Path) -> Spec:
+    """The spec that a policy acts by: the one that an artefact was sealed with, whatever its run's
+    says by now; else its run's."""
+    if is_artefact(path):
+        return _spec(_document(path, sealed.read_one(path, MODEL, noun=NOUN)))
+    return RunDir(path.absolute().parents[1]).spec()
+
+
 def verify(path: Path) -> str | None:
     """Raise `Damaged` unless the files that a policy is loaded from are intact; returns the digest
     of the checkpoint that an artefact is from. Of a checkpoint that is not sealed, no replay is
     read."""
-    if not is_artefact(path):
+    if path == places_of(path)[1] and not is_artefact(path):
         catalog.verify_policy(path)
         return None
-    names = sealed.listed(path, noun=NOUN)
-    data = sealed.verify(path, names, noun=NOUN, keep=names & {MODEL})
+    document = _verified(path)
     if external.is_deposit(path):
         external.load(path)
-    return _document(path, data[MODEL]).checkpoint_digest
+    return document.checkpoint_digest
 
 
 def checkpoint_digest(path: Path) -> str | None:
@@ -153,9 +160,6 @@ def remove(path: Path) -> None:
 def _policies(checkpoint: Path) -> tuple[dict[str, bytes], dict[str, SealedPolicy]]:
     """The tensors of each policy of a checkpoint as a file, and what is known of each."""
     read = sealed.read(checkpoint, catalog.FILES, noun=catalog.NOUN)
-    spaces: Any = {}
-    with suppress(ValueError, KeyError, TypeError, RecursionError):
-        spaces = json.loads(read[catalog.STATE])["trainer_state"]["spaces"]
     try:
         parts = _selected(read[catalog.TENSORS])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -164,10 +168,18 @@ def _policies(checkpoint: Path) -> tuple[dict[str, bytes], dict[str, SealedPolic
     if not parts:
         raise sealed.damaged(checkpoint, "holds no policy", noun=catalog.NOUN)
     files = {f"policy-{name}.safetensors": data for name, data in parts.items()}
+    state = read[catalog.STATE]
     return files, {
-        name: SealedPolicy(file=file, **spaces.get(name, {}))
-        for name, file in zip(parts, files, strict=True)
+        name: _described(state, name, file) for name, file in zip(parts, files, strict=True)
     }
+
+
+def _described(state: bytes, name: str, file: str) -> SealedPolicy:
+    """A policy with its spaces, if its checkpoint's document tells them in their form."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        spaces = json.loads(state)["trainer_state"]["spaces"].get(name, {})
+        return SealedPolicy(file=file, **spaces)
+    return SealedPolicy(file=file)
 
 
 def _selected(data: bytes) -> dict[str, bytes]:
@@ -199,6 +211,17 @@ def _assembled(tensors: Mapping[str, Mapping[str, Any]], body: memoryview) -> by
 def _width(tensor: Mapping[str, Any]) -> int:
     """Bits of one number of a tensor."""
     return int("".join(filter(str.isdigit, tensor["dtype"].partition("_")[0])) or 8)
+
+
+def _verified(path: Path) -> ArtefactDocument:
+    """The document of an artefact whose every byte was verified."""
+    names = sealed.listed(path, noun=NOUN)
+    data = sealed.verify(path, names, noun=NOUN, keep=names & {MODEL})
+    return _document(path, data.get(MODEL, b""))
+
+
+def _spec(document: ArtefactDocument) -> Spec:
+    return Spec.model_validate(upgraded(document.spec))
 
 
 def _document(path: Path, data: bytes) -> ArtefactDocument:

@@ -21,12 +21,14 @@ from rl_orch.errors import BadInput, NotFound, RlctlError
 from rl_orch.io.files import regular
 from rl_orch.io.files.sealed import advice
 from rl_orch.io.policies.bundles import Port
+from rl_orch.io.policies.nested import flattened
 
 Table = dict[str, NDArray[Any]]
 KINDS = (".npy", ".npz", ".parquet", ".jsonl")
 PREFIX = "observation."
 OBSERVATION = "observation"
 FIRST = "first"
+MASK = "mask"
 BATCH = 1024
 MOST_UNPACKED = 4 << 30
 """Bytes of all arrays in an .npz file, or of a row group of a Parquet file, which are in memory at
@@ -51,7 +53,7 @@ def read(path: Path, ports: Sequence[Port]) -> Iterator[tuple[Table, float]]:
     was read. `BadInput` with the row that does not fit."""
     refuse_unreadable(path)
     row = 0
-    for columns, share in _READERS[kind_of(path)](path):
+    for columns, share in _READERS[kind_of(path)](path, ports):
         table = fitted(columns, ports, source=path.name, row=row)
         row += len(next(iter(table.values())))
         yield table, share
@@ -98,15 +100,18 @@ def fitted(columns: Mapping[str, Any], ports: Sequence[Port], *, source: str, ro
     return table
 
 
-def from_json(value: Any) -> dict[str, Any]:
-    """The columns of one row as JSON has it: an observation by itself or by the names of its
-    parts, or an object with `observation` and what else there is."""
+def from_json(value: Any, ports: Sequence[Port]) -> dict[str, Any]:
+    """The columns of one row as JSON has it: an observation as the environment gives it, or by the
+    names of its parts; or an object with `observation` and what else there is."""
+    parts = [port.name.removeprefix(PREFIX) for port in ports if port.name.startswith(PREFIX)]
+    if (flat := flattened(value, parts)) is not None:
+        beside = value if isinstance(value, dict) else {}
+        return _row(flat, {name: beside[name] for name in (MASK, FIRST) if name in beside})
     if not isinstance(value, dict):
         return {OBSERVATION: [value]}
-    if not isinstance(value.get(OBSERVATION), dict):
-        return {name: [part] for name, part in _flat(value)}
-    others = {name: [part] for name, part in value.items() if name != OBSERVATION}
-    return {PREFIX + name: [part] for name, part in _flat(value[OBSERVATION])} | others
+    if (flat := flattened(value.get(OBSERVATION), parts)) is not None:
+        return _row(flat, {name: part for name, part in value.items() if name != OBSERVATION})
+    return _row({}, value)
 
 
 def kind_of(path: Path) -> str:
@@ -157,13 +162,13 @@ def _named(name: str, wanted: Mapping[str, Port]) -> str:
     return PREFIX + name if name not in wanted and PREFIX + name in wanted else name
 
 
-def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, part in value.items():
-        name = f"{before}/{key}" if before else str(key)
-        if isinstance(part, dict):
-            yield from _flat(part, name)
-        else:
-            yield name, part
+def _row(parts: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """One row as columns; a mask of several choices may be one list for each."""
+    named = {PREFIX + name: [part] for name, part in parts.items()}
+    mask = others.get(MASK)
+    if isinstance(mask, list) and mask and all(isinstance(part, list) for part in mask):
+        others = {**others, MASK: [each for part in mask for each in part]}
+    return named | {name: [part] for name, part in others.items()}
 
 
 def _column(values: Any, port: Port, *, source: str, row: int) -> NDArray[Any]:
@@ -205,7 +210,7 @@ def _misfit(values: Any, port: Port, source: str, row: int) -> BadInput:
     return BadInput(f"{source} has values in {port.name!r} that do not fit {port.dtype}")
 
 
-def _numpy_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
+def _numpy_rows(path: Path, _ports: Sequence[Port]) -> Iterator[tuple[Mapping[str, Any], float]]:
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         columns = {OBSERVATION: loaded} if isinstance(loaded, np.ndarray) else _unpacked(loaded)
@@ -229,7 +234,7 @@ def _unpacked(archive: Any) -> dict[str, NDArray[Any]]:
         return dict(archive)
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
+def _parquet_rows(path: Path, _ports: Sequence[Port]) -> Iterator[tuple[Mapping[str, Any], float]]:
     import pyarrow
     from pyarrow import parquet
 
@@ -266,7 +271,7 @@ def _values(column: Any) -> Any:
     )
 
 
-def _json_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
+def _json_rows(path: Path, ports: Sequence[Port]) -> Iterator[tuple[Mapping[str, Any], float]]:
     size, gathered = max(path.stat().st_size, 1), []
     with regular.reader(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
@@ -278,7 +283,7 @@ def _json_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
             if not line.strip():
                 continue
             try:
-                gathered.append(from_json(json.loads(line)))
+                gathered.append(from_json(json.loads(line), ports))
             except (ValueError, RecursionError) as error:
                 raise BadInput(f"line {number} of {path.name} is not JSON: {error}") from None
             if len(gathered) == BATCH:

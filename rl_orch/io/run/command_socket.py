@@ -46,9 +46,9 @@ Handler = Callable[[Request], dict[str, Any]]
 def serve(run_dir: Path, handle: Handler) -> "CommandServer":
     """A server that answers the commands of a run until it is closed.
 
-    `handle` is called by one thread at a time and returns what the reply says besides `ok`; an
-    error it raises becomes the reply. The caller holds the lock of the run directory: a socket on
-    which nobody answers is taken over.
+    `handle` is called by a thread for each client, so that none waits for another's command, and
+    returns what the reply says besides `ok`; an error it raises becomes the reply. The caller holds
+    the lock of the run directory: a socket on which nobody answers is taken over.
     """
     return CommandServer(run_dir, handle)
 
@@ -60,7 +60,8 @@ def send(
     *,
     timeout_s: float = 5.0,
 ) -> dict[str, Any]:
-    """The reply of a run to a command: `{"ok": true, ...}` or `{"ok": false, "error": ...}`."""
+    """The reply of a run to a command: `{"ok": true, ...}`, or `{"ok": false, "error": ...}` with
+    the code, path and hint of the error."""
     try:
         request = _encoded({**(arguments or {}), "command": command})
     except (ValueError, TypeError) as error:
@@ -96,7 +97,6 @@ class CommandServer:
 
     def __init__(self, run_dir: Path, handle: Handler) -> None:
         self._handle = handle
-        self._turn = threading.Lock()
         self._vacancies = threading.Semaphore(_CLIENTS)
         self._place = SocketPath.open(run_dir, SOCKET)
         try:
@@ -157,10 +157,10 @@ class CommandServer:
         except ValueError as error:
             return _encoded(_refusal(str(error)))
         try:
-            with self._turn:
-                return _encoded({"ok": True, **self._handle(request)})
+            return _encoded({"ok": True, **self._handle(request)})
         except RlctlError as error:
-            return _encoded(_refusal(error.message, error.hint))
+            more = {"code": error.code, "path": error.path, "hint": error.hint}
+            return _encoded(_refusal(error.message, **more))
         except Exception as error:
             _log.exception("a command failed", extra={"command": request.command})
             return _encoded(_refusal(f"{request.command} failed: {type(error).__name__}: {error}"))
@@ -259,8 +259,9 @@ def _refuse_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a finite number")
 
 
-def _refusal(error: str, hint: str | None = None) -> dict[str, Any]:
-    return {"ok": False, "error": error} | ({"hint": hint} if hint else {})
+def _refusal(error: str, **more: str | None) -> dict[str, Any]:
+    known = {name: text for name, text in more.items() if text is not None}
+    return {"ok": False, "error": error, **known}
 
 
 def _encoded(reply: dict[str, Any]) -> bytes:

@@ -23,10 +23,11 @@ from rl_orch.records import Certificate, EvalReport, LetGo, Run
 from rl_orch.spec.live import in_force
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import MAX_BYTES, parse
-from rl_orch.spec.tags import validated
+from rl_orch.spec.tags import validated, validated_note
 from rl_orch.spec.upgrade import upgraded
 
 LOOK_EVERY_S = 0.05
+NOTE = "note.txt"
 LET_GO = "let_go.json"
 MODEL = "model.json"
 """In a folder of `models/`: it is there once what acts of a policy was sealed."""
@@ -185,6 +186,17 @@ class RunDir:
             return validated(noted if isinstance(noted, dict) else {})
         return {}
 
+    def write_note(self, text: str) -> None:
+        """Keep what people say of the run."""
+        write_text(self.path / NOTE, text)
+
+    def note(self) -> str:
+        """What people say of the run; nothing, where that cannot be read."""
+        try:
+            return validated_note(regular.read_text(self.path / NOTE))
+        except (OSError, ValueError, BadInput):
+            return ""
+
     def changes(self) -> list[dict[str, Any]]:
         """The changes of resumed attempts and of options that were set, as the manifest notes them;
         what is no note is left."""
@@ -220,6 +232,11 @@ class RunDir:
     def children(self) -> list[str]:
         """The runs that began with weights of this one; some may be gone."""
         return list(dict.fromkeys(regular.read_note(self.path / "children").split()))
+
+    def unbegun(self) -> "list[RunDir]":
+        """The runs that are to begin with weights of this one, and have saved nothing yet."""
+        others = [RunDir(self.path.parent / Path(name).name) for name in self.children()]
+        return [each for each in others if each.is_run and not any(each.checkpoints.glob("step_*"))]
 
     @property
     def loads(self) -> Path:
@@ -329,15 +346,18 @@ class RunDir:
         if names or file.exists():
             write_text(file, "".join(f"{name}\n" for name in sorted(names)))
 
-    def pinned(self) -> frozenset[str]:
-        """The checkpoints that stay whatever training keeps."""
-        file = self.path / "pinned"
+    def pinned(self) -> set[str]:
+        """The checkpoints that stay whatever training keeps: other runs are to begin with some."""
+        file, wanted = self.path / "pinned", set[str]()
+        for other in self.unbegun():
+            with suppress(Damaged, NotFound):
+                wanted.add(str((other.start() or {}).get("checkpoint")))
         try:
-            return frozenset(regular.read_text(file).split())
+            return wanted.union(regular.read_text(file).split())
         except regular.NotRegular as error:  # Not none: what the registry needs would be pruned.
             raise regular.damaged(file, error) from None
         except OSError:
-            return frozenset()
+            return wanted
 
     def note_attempt(self, number: int) -> None:
         """Note durably which attempt is to begin next, before its run process is started."""

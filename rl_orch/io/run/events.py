@@ -33,14 +33,21 @@ class EventWriter:
     """
 
     def __init__(
-        self, path: Path, *, run: str, attempt: int, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        *,
+        run: str,
+        attempt: int,
+        seq: int = 0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """`seq` is the number of the attempt's last event so far."""
         self._path = path
         self._run = run
         self._attempt = attempt
         self._pid = os.getpid()
         self._clock = clock
-        self._seq = 0
+        self._seq = seq
         self._pending = bytearray()
         self._lock = threading.RLock()
         self._fd: int | None = regular.appendable(path)
@@ -299,6 +306,14 @@ def newest_attempt(path: Path) -> int:
     """The number of the newest attempt that has started; 0 before the first."""
     started = (event.attempt for event in Reader(path, [b'"started"']) if is_start(event))
     return max(started, default=0)
+
+
+def appended(path: Path, *, run: str) -> EventWriter:
+    """A writer that goes on with the events of the newest attempt, which has ended."""
+    attempt, size = newest_attempt(path), path.stat().st_size
+    last = tail(path, max(0, size - LINE_BYTES)).events
+    seq = max((event.seq for event in last if event.attempt == attempt), default=0)
+    return EventWriter(path, run=run, attempt=attempt, seq=seq)
 
 
 def first_gap(events: Iterable[Event]) -> str | None:

@@ -33,6 +33,15 @@ def passed_over(events: Iterable[Event]) -> tuple[str, ...]:
     return tuple(map(str, starts[-1])) if starts and isinstance(starts[-1], list) else ()
 
 
+def fails_again(events: Iterable[Event]) -> bool:
+    """Whether the newest attempt failed for a reason that a further one would meet again."""
+    final = False
+    for event in events:
+        if event.kind is EventKind.STATE and event.key in ("started", "ended"):
+            final = event.value == "failed" and event.tags.get("final") is True
+    return final
+
+
 def taken(events: Iterable[Event]) -> dict[str, Any] | None:
     """Tensors that a run took over at its start, and those that it kept; None if it took none."""
     told = [event for event in events if event.kind is EventKind.STATE and event.key == "start"]

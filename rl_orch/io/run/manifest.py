@@ -13,10 +13,9 @@ from typing import Any
 import rl_orch
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec
+from rl_orch.spec.part_traits import engine_traits
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "box2d", "ale-py", "safetensors")
-KERNEL_PACKAGES = ("numba", "llvmlite", "scipy")
-"""What results depend on besides where kernels train."""
 
 
 def describe(
@@ -89,7 +88,7 @@ def git_commit(folder: Path) -> str | None:
 
 def _versions(spec: Spec) -> dict[str, str]:
     versions = {}
-    for package in PACKAGES + (KERNEL_PACKAGES if spec.train.engine == "kernels" else ()):
+    for package in (*PACKAGES, *engine_traits(spec.train.engine).packages):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -23,7 +23,7 @@ from rl_orch.records import Event, EventKind, Run
 from rl_orch.spec.model import Spec
 
 _SLICE = 1024
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class Sink(Protocol):
@@ -102,7 +102,7 @@ class Pump:
         longest_retry_s: float = 30.0,
     ) -> None:
         if name is not None and not _NAME.fullmatch(name):
-            raise BadInput(f"a sink cannot be named {name!r}; letters, digits, . _ - only")
+            raise BadInput(f"a sink cannot be named {name!r}; letters, digits, . _ : - only")
         self.name = name or "memory"
         self._events = run_dir / "events.jsonl"
         self._note = None if name is None else position.note_file(run_dir, name)

@@ -50,7 +50,7 @@ from rl_orch.rl.policies.policy import (
     Setup,
     new_policy,
 )
-from rl_orch.rl.policies.twin_critics import ContinuousPolicy
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
 from rl_orch.rl.replay.buffer import Sample
 from rl_orch.spec import algorithms
 
@@ -94,7 +94,7 @@ class DeterministicPolicy(ContinuousPolicy):
         return self.decision(self.actor(self.to_inputs(seen.observations)))
 
 
-class TD3(CriticLearner[DeterministicPolicy]):
+class TD3(CriticLearner[DeterministicPolicy, TwinCritics]):
     """Improves a deterministic policy by TD3."""
 
     traits = algorithms.TD3
@@ -122,6 +122,10 @@ class TD3(CriticLearner[DeterministicPolicy]):
         # Of the last update that moved the policy; reported until the next one does.
         self._actor_loss = torch.zeros((), device=policy.device)
         self.explore()
+
+    def build_critics(self, setup: Setup) -> TwinCritics:
+        """Two critics."""
+        return TwinCritics.build(self.policy, setup)
 
     def explore(self) -> None:
         """Uniform actions before learning begins; then the policy's own, with noise."""

@@ -3,8 +3,8 @@
 What is worked out from experience (values, log-probabilities, returns) is the learners' business.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from gymnasium import Space
@@ -15,6 +15,7 @@ from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.policies.policy import Actor, Traced, untraced
 from rl_orch.spec.model import Spec
+from rl_orch.spec.part_traits import OVERLAPPING
 
 Weights: TypeAlias = Callable[[], StateTree]
 """Gives what an actor is, so that a copy of it can act elsewhere (`learn/policy_copy.py`)."""
@@ -22,19 +23,23 @@ Weights: TypeAlias = Callable[[], StateTree]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A finished episode; `step` counts the environment steps of all copies up to its end."""
+    """A finished episode; `step` counts the environment steps of all copies up to its end.
+
+    `metrics` are what its infos told, by name: see `InfoMetrics`.
+    """
 
     step: int
     env: int
     ret: float
     length: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Collector(Protocol):
     """A source of experience, with environments of its own."""
 
     observation_space: Space[Any]
-    """Of one copy; Dict observations are flat."""
+    """Of one copy, as the environment has it; what is handed out is flat."""
 
     action_space: Space[Any]
     """Of one copy."""
@@ -70,6 +75,6 @@ class Collector(Protocol):
 def build_collector(spec: Spec, method: Method, traced: Traced = untraced) -> Collector:
     """The collector that the spec names; `method` is how its environments are remembered, and
     `traced` hears of their steps ("env"), of decisions ("policy") and of both ("together")."""
-    name = "overlapped" if spec.rollout.overlap else spec.rollout.collector
+    name = OVERLAPPING if spec.rollout.overlap else spec.rollout.collector
     made: Collector = plugins.load("collectors", name)(spec, method, traced)
     return made

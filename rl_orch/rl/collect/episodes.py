@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rl_orch.errors import Diverged, RlctlError
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import masks_in
 from rl_orch.rl.envs.observations import flatten_observation
 from rl_orch.rl.policies.policy import Actor, PolicyInput
@@ -20,7 +21,7 @@ from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 
 ENDLESS = 100_000
-"""Steps after which an episode without a time limit counts as one that never ends."""
+"""Steps after which an episode that nobody could limit counts as one that never ends."""
 
 
 class Metric(Protocol):
@@ -42,7 +43,8 @@ class Metric(Protocol):
 class PlayedEpisode:
     """A finished episode: its number, the seed of its reset, its return and length.
 
-    `seed` is None where a vector environment seeds episodes in a way of its own. `actions` are as
+    `seed` is None where a vector environment seeds episodes in a way of its own. `cut` is whether
+    it ended by the limit of the evaluation, and not by the environment's. `actions` are as
     the environment was given them, (length, *shape); of the best and the worst episode, where they
     were to be kept.
     """
@@ -53,6 +55,7 @@ class PlayedEpisode:
     length: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     actions: NDArray[Any] | None = None
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +83,15 @@ def extremes(played: Iterable[PlayedEpisode]) -> tuple[PlayedEpisode, PlayedEpis
 
 @dataclass(frozen=True, slots=True)
 class EpisodeNumbers:
-    """The episodes of a seed that are to be played: as many, from number `first` on."""
+    """The episodes of a seed that are to be played: as many, from number `first` on.
+
+    `limit` is the number of steps after which the evaluation cuts them, if it does.
+    """
 
     seed: int
     first: int
     count: int
+    limit: int | None = None
 
 
 def play(
@@ -135,21 +142,16 @@ class _Playing:
     ) -> None:
         lanes = envs.num_envs
         self.left = numbers.count
-        self._spec, self._seed, self._first, self._extras = (
-            spec,
-            numbers.seed,
-            numbers.first,
-            extras,
-        )
+        self._spec, self._numbers, self._extras = spec, numbers, extras
         self._numbered = vector.numbers_episodes(envs)
-        declared = envs.spec.max_episode_steps if envs.spec else None
-        self._limit = math.inf if declared or spec.env.max_episode_steps else ENDLESS
+        self._limit = ENDLESS if vector.declared_limit(spec, envs) is None else math.inf
         self._shares = [len(range(lane, numbers.count, lanes)) for lane in range(lanes)]
         self._played: list[list[PlayedEpisode]] = [[] for _ in range(lanes)]
         self._kept: tuple[PlayedEpisode, ...] = ()
         self._returns = np.zeros(lanes)
         self._lengths = np.zeros(lanes, np.int64)
         self._watched = [_WatchedLane(extras) for _ in range(lanes)]
+        self._infos = InfoMetrics(lanes, spec.env.info_metrics)
 
     def note(
         self,
@@ -164,6 +166,8 @@ class _Playing:
         """Add a step to the episodes under way, and say whether one has ended."""
         self._returns += np.where(resetting, 0.0, rewards)
         self._lengths += ~resetting
+        if infos or self._infos.names:
+            self._infos.note(infos, ended, ~resetting)
         if self._extras.asked:
             for lane in np.flatnonzero(~resetting).tolist():
                 over = bool(terminated[lane]), bool(truncated[lane])
@@ -174,7 +178,7 @@ class _Playing:
             self._refuse_endless()
             return False
         for lane in np.flatnonzero(ended).tolist():
-            self._end(lane)
+            self._end(lane, truncated=bool(truncated[lane] and not terminated[lane]))
         return True
 
     def played(self) -> list[PlayedEpisode]:
@@ -183,16 +187,18 @@ class _Playing:
         episodes = (lane[k] for k in rounds for lane in self._played if k < len(lane))
         return [kept.get(each.number, each) for each in episodes]
 
-    def _end(self, lane: int) -> None:
-        done = self._played[lane]
+    def _end(self, lane: int, *, truncated: bool) -> None:
+        done, numbers = self._played[lane], self._numbers
         if len(done) < self._shares[lane]:
-            number = self._first + lane + len(done) * len(self._shares)
-            seed = derive(self._seed, number) if self._numbered else None
+            number = numbers.first + lane + len(done) * len(self._shares)
+            seed = derive(numbers.seed, number) if self._numbered else None
             ret, length = _finite(self._returns[lane]), int(self._lengths[lane])
-            self._add(
-                done, PlayedEpisode(number, seed, ret, length, *self._watched[lane].results())
-            )
+            cut = truncated and length == numbers.limit
+            metrics, actions = self._watched[lane].results()
+            metrics = self._infos.finish(lane) | metrics
+            self._add(done, PlayedEpisode(number, seed, ret, length, metrics, actions, cut))
             self.left -= 1
+        self._infos.finish(lane)
         self._returns[lane], self._lengths[lane] = 0.0, 0
         self._watched[lane] = _WatchedLane(self._extras)
 
@@ -207,8 +213,9 @@ class _Playing:
             raise RlctlError(
                 f"an evaluation episode of {self._spec.env.id} has not ended after "
                 f"{ENDLESS} steps, and the environment has no time limit",
-                path="env.max_episode_steps",
-                hint="Set it; a plugin of vector environments must limit episodes itself.",
+                path="env.backend",
+                hint=f"env.backend {self._spec.env.backend!r} must limit its episodes itself, or "
+                "use env.backend=sync with eval.max_episode_steps.",
             )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, RlctlError
-from rl_orch.rl.envs.vector import full_id
+from rl_orch.rl.envs.vector import evaluated, full_id
+from rl_orch.rl.envs.wrappers import wrapped
 from rl_orch.spec.model import Spec
 
 Show = Callable[[NDArray[np.uint8]], None]
@@ -31,10 +32,11 @@ class ReplayedEpisode:
 
 def rendered(spec: Spec, mode: str) -> Environment:
     """One copy of the spec's environment that shows itself, to a person or as frames."""
+    spec = evaluated(spec)
     limit = spec.env.max_episode_steps
     limits = {} if limit is None else {"max_episode_steps": limit}
     try:
-        return gymnasium.make(
+        made = gymnasium.make(
             full_id(spec.env.id),
             render_mode=mode,
             disable_env_checker=True,
@@ -45,6 +47,7 @@ def rendered(spec: Spec, mode: str) -> Environment:
         raise BadInput(
             f"{spec.env.id} cannot be shown with render_mode={mode!r}: {error}", path="env.id"
         ) from None
+    return wrapped(made, spec)
 
 
 def frames_per_second(env: Environment) -> int:

@@ -1,6 +1,6 @@
 """`LocalCollector`: experience from a vector environment of this process."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from rl_orch.rl.data.batch import Batch, Column, mapped, named, rows_of, unnamed
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import final_masks, masks_in
 from rl_orch.rl.envs.observations import flat_space, flatten_observation
 from rl_orch.rl.envs.state.capture import Method, capture, restore
@@ -52,12 +53,13 @@ class _Columns:
 def local(spec: Spec, method: Method, traced: Traced = untraced) -> "LocalCollector":
     """The collector of this process, with new environments."""
     envs = vector.make(spec, num_envs=spec.env.num_envs, method=method)
-    setup = Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+    setup = Setup(spec, envs.single_observation_space, envs.single_action_space)
     return LocalCollector(
         envs,
         seed=spec.env.seed,
         device=usable_device(spec.resources.device),
         masked=spec.agent.action_masks,
+        info_metrics=spec.env.info_metrics,
         stepper=engine_for(setup).stepper(envs, traced),
         traced=traced,
     )
@@ -77,6 +79,7 @@ class LocalCollector:
         seed: int,
         device: torch.device | str,
         masked: bool = False,
+        info_metrics: Sequence[str] = (),
         stepper: Stepper | None = None,
         traced: Traced = untraced,
     ) -> None:
@@ -84,8 +87,7 @@ class LocalCollector:
         self.env_steps = 0
         self.generator = torch.Generator(device).manual_seed(derive(seed, Stream.ACTIONS))
         self._envs = envs
-        self._space = envs.single_observation_space
-        self.observation_space = flat_space(self._space)
+        self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
         self._resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
         self._masked = masked
@@ -93,6 +95,8 @@ class LocalCollector:
         self._ended = np.zeros(copies, np.bool_)
         self._returns = np.zeros(copies, np.float64)
         self._lengths = np.zeros(copies, np.int64)
+        self._infos = InfoMetrics(copies, info_metrics)
+        self._told: dict[tuple[int, int], dict[str, float]] = {}
         self._memory: NDArray[np.float32] | None = None
         self._observations: Column
         self._first: NDArray[np.bool_]
@@ -116,7 +120,9 @@ class LocalCollector:
             "memory": self._memory,
             "masks": self._masks,
         }
-        return StateTree.joined({"envs": capture(self._envs)}) | StateTree(
+        parts = {"envs": capture(self._envs)}
+        parts |= {"infos": self._infos.state()} if self._infos.names else {}
+        return StateTree.joined(parts) | StateTree(
             tensors={
                 **dict(named("observations", self._observations)),
                 **{name: array.copy() for name, array in arrays.items() if array is not None},
@@ -135,6 +141,7 @@ class LocalCollector:
         self._ended = tensors["ended"].copy()
         self._returns = tensors["returns"].copy()
         self._lengths = tensors["lengths"].copy()
+        self._infos.load_state(state.under("infos"))
         # Snapshots of earlier releases do not say where episodes begin.
         self._first = np.array(tensors.get("first", self._lengths == 0))
         self._memory = tensors["memory"].copy() if "memory" in tensors else None
@@ -142,6 +149,7 @@ class LocalCollector:
             self._masks = tensors["masks"].copy()
         if begun is not None:
             self._ended[:], self._returns[:], self._lengths[:] = False, 0.0, 0
+            self._infos.begin_anew()
             self._begin(begun)
         return begun is not None
 
@@ -194,10 +202,12 @@ class LocalCollector:
             decision = decide(shown, self.generator)
             columns.actions[t], memory = decision.actions, decision.memory
             raw, rewards, terminated, truncated, infos = self._step(to_env(decision.actions))
-            observations = flatten_observation(self._space, raw)
+            observations = flatten_observation(self.observation_space, raw)
             columns.rewards[t] = rewards
             columns.terminated[t] = terminated
             columns.truncated[t] = truncated
+            if infos or self._infos.names:
+                self._note_infos(t, infos, terminated | truncated, ended)
             # The episode that follows begins at once, or once the next step has reset the copy.
             first, ended = (
                 (ended, terminated | truncated)
@@ -213,6 +223,16 @@ class LocalCollector:
         self._observations, self._memory = mapped(observations, np.asarray), memory
         self._first = first
         return finals
+
+    def _note_infos(
+        self, t: int, infos: dict[str, Any], ended: NDArray[np.bool_], before: NDArray[np.bool_]
+    ) -> None:
+        """Take what infos tell of episodes in; a step that is spent on a reset tells of none."""
+        counts = ~before if self._resets_next else np.ones_like(ended)
+        self._infos.note(infos, ended, counts)
+        if self._infos.names:
+            for env in np.flatnonzero(ended).tolist():
+                self._told[t, env] = self._infos.finish(env)
 
     def _in_one_call(self, actor: Actor, columns: _Columns) -> Finals | None:
         """As `_step_through`, by the stepper; None where there is none for the actor."""
@@ -244,7 +264,9 @@ class LocalCollector:
             )
         if given is not None:
             for env in np.flatnonzero(ended):
-                finals[t, int(env)] = mapped(flatten_observation(self._space, given[env]), np.array)
+                finals[t, int(env)] = mapped(
+                    flatten_observation(self.observation_space, given[env]), np.array
+                )
 
     def _masks_in(self, infos: dict[str, Any]) -> NDArray[np.bool_]:
         return masks_in(infos, self._envs.num_envs, self._choices)
@@ -275,7 +297,8 @@ class LocalCollector:
             rows = slice(start[env], t + 1)
             ret = self._returns[env] + columns.rewards[rows, env].sum()
             length = self._lengths[env] + valid[rows, env].sum()
-            self._episodes.append(Episode(int(steps[t]), env, float(ret), int(length)))
+            told = self._told.pop((t, env), {})
+            self._episodes.append(Episode(int(steps[t]), env, float(ret), int(length), told))
             start[env], self._returns[env], self._lengths[env] = t + 1, 0.0, 0
         going = np.arange(len(valid))[:, None] >= start
         self._returns += (columns.rewards * going).sum(0)

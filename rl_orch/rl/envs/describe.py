@@ -16,10 +16,9 @@ from gymnasium.wrappers import FrameStackObservation
 from rl_orch import plugins
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.rl.envs import refusals, vector
-from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.goals import why_no_goals
 from rl_orch.rl.envs.leaves import Leaf, leaves_of
 from rl_orch.rl.envs.leaves import problems as encoder_problems
-from rl_orch.rl.envs.masks import allowed_action, masks_in
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import BUILT_IN, Traits
@@ -50,7 +49,8 @@ class EnvDescription:
     """One copy of an environment as a policy sees it, after the spec's wrappers.
 
     `leaves` are the parts of its observations by name, or `unseeable` says why there are none;
-    `unstackable` is a kind of part whose frames are stacked, but cannot be.
+    `unstackable` is a kind of part whose frames are stacked, but cannot be; `goalless` says why
+    its episodes cannot be told with other goals, if they are to be.
     """
 
     id: str
@@ -59,6 +59,7 @@ class EnvDescription:
     leaves: Mapping[str, Leaf] = field(default_factory=dict)
     unseeable: str | None = None
     unstackable: str | None = None
+    goalless: str | None = None
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
 
@@ -66,16 +67,19 @@ class EnvDescription:
 def describe(spec: Spec) -> EnvDescription:
     """Make the spec's environment and say what it is; `SpecInvalid` if it cannot be made."""
     backend = spec.env.backend
-    if backend not in vector.BACKENDS and backend not in plugins.names("vector_envs"):
+    if (
+        backend not in vector.BACKENDS
+        and backend not in plugins.names("vector_envs")
+        and not plugins.is_importable(backend)
+    ):
         raise SpecInvalid([_unknown_backend(backend)])
     if backend == vector.NATIVE:
         vector.refuse_unless_native(spec)
-    in_process = _in_process(backend)
     try:
         # Gymnasium warns of what the sentences below say.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            envs = vector.make(spec, num_envs=1, backend=in_process)
+            envs = vector.make(spec, num_envs=1, backend=in_process(backend))
     except BadInput:
         raise
     # An environment is somebody else's code: importing or making it may raise anything.
@@ -83,34 +87,6 @@ def describe(spec: Spec) -> EnvDescription:
         raise SpecInvalid([refusals.explain(spec, error)]) from error
     with closing(envs):
         return _described(spec, envs)
-
-
-def try_out(spec: Spec) -> list[Problem]:
-    """Reasons why the environment, once made, cannot be reset and stepped; none if it can."""
-    backend = _in_process(spec.env.backend)
-    with closing(vector.make(spec, num_envs=1, backend=backend)) as envs:
-        try:
-            infos = vector.reset(envs, seed=0).infos
-            action = envs.action_space.sample()
-            if spec.agent.action_masks:
-                space = envs.single_action_space
-                choices = sum(choices_of(space))
-                mask = masks_in(infos, 1, choices)[0]
-                if not mask.any():
-                    raise BadInput(
-                        "the environment's first action mask forbids every action",
-                        path="agent.action_masks",
-                    )
-                action = allowed_action(space, mask)
-            stepped = envs.step(action)
-            if spec.agent.action_masks:
-                masks_in(stepped[-1], 1, choices)
-        except BadInput as error:
-            path = error.path or "env.id"
-            return [Problem(path, checks.value_at(spec, path), error.message, error.hint)]
-        except Exception as error:
-            return [refusals.explain(spec, error)]
-    return []
 
 
 def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
@@ -124,11 +100,17 @@ def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
         _expected_policy(spec, env),
         *_encoders(spec, env),
         _maskable(spec, env),
+        _retellable(spec, env),
         *_useless_observation_options(spec, env),
         *_left_to_the_plugin(spec),
         *([] if spec.agent.algorithm in BUILT_IN else checks.pairing(spec, traits)),
     ]
     return [problem for problem in problems if problem is not None]
+
+
+def in_process(backend: str) -> str:
+    """The backend of the same episodes without processes and without kernels."""
+    return "sync" if backend in vector.BACKENDS else backend
 
 
 def traits_of(algorithm: str) -> Traits:
@@ -153,11 +135,6 @@ def traits_of(algorithm: str) -> Traits:
     return traits
 
 
-def _in_process(backend: str) -> str:
-    """The backend of the same episodes without processes and without kernels."""
-    return "sync" if backend in vector.BACKENDS else backend
-
-
 def _about_algorithm(name: str, what: str) -> Problem:
     message = f"agent.algorithm is {name!r}, a plugin; {what}"
     return Problem("agent.algorithm", name, message, "See docs/adding-an-algorithm.md.")
@@ -180,6 +157,7 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
         leaves=leaves,
         unseeable=unseeable,
         unstackable=_unstackable(envs) if spec.obs.stack_frames is not None else None,
+        goalless=why_no_goals(envs) if spec.buffer.her_strategy else None,
         max_episode_steps=spec.env.max_episode_steps or limit,
         reward_threshold=registered.reward_threshold if registered else None,
     )
@@ -307,6 +285,16 @@ def _maskable(spec: Spec, env: EnvDescription) -> Problem | None:
     )
 
 
+def _retellable(spec: Spec, env: EnvDescription) -> Problem | None:
+    """Other goals need an environment that shows goals and pays for any of them."""
+    strategy = spec.buffer.her_strategy
+    if env.goalless is None or not traits_of(spec.agent.algorithm).off_policy:
+        return None
+    message = f"buffer.her_strategy is {strategy!r}, but of {env.id} {env.goalless}"
+    hint = "Leave it out, or see docs/her.md for what an environment with goals has."
+    return Problem("buffer.her_strategy", strategy, message, hint)
+
+
 def _expected_actions(spec: Spec, env: EnvDescription) -> Problem | None:
     expected, actual = spec.agent.discrete, env.action.kind != "Box"
     if expected is None or expected == actual:
@@ -345,9 +333,13 @@ def _left_to_the_plugin(spec: Spec) -> list[Problem]:
     """Options that wrap single environments; a plugin's vector environment has none to wrap."""
     if spec.env.backend in vector.BACKENDS:
         return []
-    asked = {"obs.stack_frames": (spec.obs.stack_frames, "stack frames")}
+    asked: dict[str, tuple[Any, str]] = {
+        "obs.stack_frames": (spec.obs.stack_frames, "stack frames"),
+        "env.wrappers": (list(spec.env.wrappers) or None, "wrap its copies"),
+    }
     if spec.env.backend not in vector.LIMITING:
-        asked["env.max_episode_steps"] = (spec.env.max_episode_steps, "limit its episodes")
+        for path in ("env.max_episode_steps", "eval.max_episode_steps"):
+            asked[path] = (checks.value_at(spec, path), "limit its episodes")
     return [
         Problem(
             path,

@@ -1,13 +1,12 @@
 """`env.backend: vector`: the environment's own vector form, which it is registered with."""
 
-from importlib import import_module
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from rl_orch.errors import BadInput
-from rl_orch.rl.envs.vector import Envs, full_id
+from rl_orch.rl.envs.vector import Envs, registered
 from rl_orch.spec.model import Spec
 
 
@@ -16,8 +15,8 @@ def make(spec: Spec, num_envs: int) -> Envs:
     says in its metadata when it resets."""
     limit = spec.env.max_episode_steps
     limited: dict[str, Any] = {} if limit is None else {"max_episode_steps": limit}
-    registered = _registered(full_id(spec.env.id))
-    why = _why_not(registered)
+    known = registered(spec.env.id)
+    why = _why_not(known)
     if why is not None:
         raise BadInput(
             f"env.backend is 'vector', but {spec.env.id} {why}",
@@ -26,7 +25,7 @@ def make(spec: Spec, num_envs: int) -> Envs:
         )
     try:
         return gymnasium.make_vec(
-            registered,
+            known,
             num_envs=num_envs,
             vectorization_mode="vector_entry_point",
             **limited,
@@ -43,17 +42,9 @@ def make(spec: Spec, num_envs: int) -> Envs:
         ) from error
 
 
-def _registered(env_id: str) -> EnvSpec:
-    """The registration of an id, once the module that it may begin with is imported."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        import_module(module)
-    return gymnasium.spec(name)
-
-
-def _why_not(registered: EnvSpec) -> str | None:
-    if registered.vector_entry_point is None:
+def _why_not(known: EnvSpec) -> str | None:
+    if known.vector_entry_point is None:
         return "has no vector form: it is registered without a vector_entry_point"
-    if registered.additional_wrappers:
+    if known.additional_wrappers:
         return "is registered with wrappers, which its vector form does not take"
     return None

@@ -34,6 +34,12 @@ def flat_space(space: Space[Any]) -> Space[Any]:
     return spaces.Dict(leaves)
 
 
+def leaf_keys(space: Space[Any]) -> dict[str, tuple[str | int, ...]]:
+    """The keys that lead to each part of an observation as the environment gives it, by the part's
+    flat name; none for a space without parts."""
+    return dict(_keys(space)) if isinstance(space, _COMPOSITE) else {"": ()}
+
+
 def flatten_observation(space: Space[Any], raw: Any) -> Any:
     """An observation of `space`, or a batch of them, as arrays of the space's types.
 
@@ -50,6 +56,16 @@ def _leaves(space: Space[Any], name: str = "") -> Iterator[tuple[str, Space[Any]
         return
     for key, part in _parts(space):
         yield from _leaves(part, f"{name}/{key}" if name else str(key))
+
+
+def _keys(
+    space: Space[Any], name: str = "", before: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    if not isinstance(space, _COMPOSITE):
+        yield name, before
+        return
+    for key, part in _parts(space):
+        yield from _keys(part, f"{name}/{key}" if name else str(key), (*before, key))
 
 
 def _arrays(space: Space[Any], raw: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """Refusals of environments that could not be made: sentences that say what to do next."""
 
 import difflib
+import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 
@@ -8,7 +9,10 @@ import gymnasium
 from gymnasium import error as gym_error
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 
+from rl_orch import plugins
 from rl_orch.errors import Problem
+from rl_orch.rl.envs.packages import EnvPackage, package_of, package_with
+from rl_orch.rl.envs.vector import full_id
 from rl_orch.spec.model import Spec
 
 EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "atari": "atari", "ale_py": "atari"}
@@ -20,12 +24,13 @@ ID_FORMS = "'Name-v0', 'namespace/Name-v0' or 'module:Name-v0'"
 def explain(spec: Spec, error: Exception) -> Problem:
     """The problem behind an error that importing or making the spec's environment raised."""
     env_id = spec.env.id
-    module, _, name = env_id.rpartition(":")
+    module, _, name = full_id(env_id).rpartition(":")
     if isinstance(error, gym_error.DeprecatedEnv | gym_error.VersionNotFound):
         return _moved_on(env_id, module, name)
-    if isinstance(error, gym_error.NamespaceNotFound) and name.startswith("ALE/"):
-        return _atari(env_id)
     if isinstance(error, gym_error.UnregisteredEnv):
+        package = package_of(name)
+        if package is not None and package.module not in sys.modules:
+            return _unregistered(env_id, name, package)
         hint = _nearest(module, name) or f"An id looks like {ID_FORMS}."
         return _about_id(env_id, "no such environment is registered", hint)
     if isinstance(error, gym_error.DependencyNotInstalled):
@@ -83,12 +88,14 @@ def _newer(module: str, name: str) -> str | None:
     return f"The newest is {_with_module(module, get_env_id(namespace, stem, latest))!r}."
 
 
-def _atari(env_id: str) -> Problem:
-    if find_spec("ale_py") is None:
-        hint = "Install them with `pip install 'rl-orch[atari]'`."
-        return _about_id(env_id, "the Atari environments are not installed", hint)
-    hint = f"Write 'ale_py:{env_id}'."
-    return _about_id(env_id, "the package that registers it is not imported", hint)
+def _unregistered(env_id: str, name: str, package: EnvPackage) -> Problem:
+    """An id of a package that is not installed, or that nobody has imported."""
+    written = f"{package.module}:{name}"
+    if find_spec(package.module) is None:
+        hint = f"Install it with `pip install {package.pip}`, and write {written!r}."
+        return _about_id(env_id, f"it is of {package.module}, which is not installed", hint)
+    what = f"{package.module}, which registers it, is not imported"
+    return _about_id(env_id, what, f"Write {written!r}.")
 
 
 def _missing_dependency(env_id: str, name: str, error: Exception) -> Problem:
@@ -114,9 +121,15 @@ def _well_formed(module: str, name: str, env_id: str) -> bool:
 def _broken_module(env_id: str, module: str, error: Exception) -> Problem:
     cause = error.__cause__ or error
     if isinstance(cause, ModuleNotFoundError) and cause.name == module.partition(".")[0]:
+        package = package_with(module)
+        if package is not None:
+            hint = f"Install it with `pip install {package.pip}`."
+            return _about_id(env_id, f"{module} is not installed", hint)
+        looked = ", ".join(plugins.searched_folders()) or "no folder"
         hint = (
-            "Run from the folder that holds it, or install it. A service that is asked with a "
-            "token searches the folders of its --module-path."
+            f"Besides what is installed, {looked} was searched. Run from the folder that holds it, "
+            "or install it; a service that is asked with a token searches those of its "
+            "--module-path."
         )
         return _about_id(env_id, f"there is no module {module!r}", hint)
     what = f"importing {module!r} failed: {type(cause).__name__}: {_first_line(cause)}"

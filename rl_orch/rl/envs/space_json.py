@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -10,6 +11,11 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput
+
+MOST_NUMBERS = 1 << 24
+"""Numbers that one observation or action may have, and values of a discrete one."""
+
+NO_SPACE = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError, RecursionError)
 
 
 class HasSpaces(Protocol):
@@ -50,6 +56,8 @@ def to_json(space: Space[Any]) -> dict[str, Any]:
             return {"kind": kind, "shape": [*space.shape]}
         case spaces.Dict():
             return {"kind": kind, "spaces": {k: to_json(v) for k, v in space.spaces.items()}}
+        case spaces.Tuple():
+            return {"kind": kind, "spaces": [to_json(part) for part in space.spaces]}
     raise BadInput(f"a space of kind {kind} cannot be written as JSON", path="env.id")
 
 
@@ -57,24 +65,36 @@ def from_json(document: Any) -> Space[Any]:
     """The space in a document that `to_json` made; `BadInput` if it is none."""
     try:
         return _space(document)
-    except (KeyError, TypeError, ValueError, AssertionError, RecursionError) as error:
+    except NO_SPACE as error:
         raise BadInput(f"not a space: {document!r:.200}: {error}") from None
 
 
 def _space(document: Any) -> Space[Any]:
     match document:
         case {"kind": "Box", "dtype": dtype, "shape": shape, "low": low, "high": high}:
+            _refuse_large(shape)
             low, high = (_array(bound, dtype, tuple(shape)) for bound in (low, high))
             return spaces.Box(low, high, tuple(shape), np.dtype(dtype).type)
         case {"kind": "Discrete", "n": n, "start": start}:
+            _refuse_large([n])
             return spaces.Discrete(n, start=start)
         case {"kind": "MultiDiscrete", "nvec": nvec, "start": start}:
+            _refuse_large([int(np.sum(nvec))])
             return spaces.MultiDiscrete(np.array(nvec), start=np.array(start))
         case {"kind": "MultiBinary", "shape": shape}:
+            _refuse_large(shape)
             return spaces.MultiBinary(tuple(shape) if len(shape) > 1 else shape[0])
         case {"kind": "Dict", "spaces": dict(parts)}:
             return spaces.Dict([(name, _space(part)) for name, part in parts.items()])
+        case {"kind": "Tuple", "spaces": list(parts)}:
+            return spaces.Tuple([_space(part) for part in parts])
     raise ValueError("it has no known kind, or lacks a part of it")
+
+
+def _refuse_large(shape: Sequence[int]) -> None:
+    """Raise before anything of a size is made that no policy has."""
+    if any(size < 0 for size in shape) or math.prod(shape) > MOST_NUMBERS:
+        raise ValueError(f"its shape is {list(shape)}; at most {MOST_NUMBERS:,} numbers in all")
 
 
 def _bound(values: NDArray[Any]) -> Any:

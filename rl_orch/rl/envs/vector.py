@@ -7,11 +7,18 @@ Gymnasium does the stepping, or a kernel where there is one for the environment.
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    parse_env_id,
+)
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.wrappers import FrameStackObservation, TransformObservation
+from gymnasium.wrappers import FrameStackObservation, TimeLimit, TransformObservation
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
@@ -19,6 +26,7 @@ from rl_orch.rl.envs.masks import ShownMasks
 from rl_orch.rl.envs.native.envs import NativeEnvs, is_gymnasiums
 from rl_orch.rl.envs.observations import flatten_observation
 from rl_orch.rl.envs.state.methods import METHODS, Method
+from rl_orch.rl.envs.wrappers import wrappers_of
 from rl_orch.rl.streams import derive
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native
@@ -33,6 +41,9 @@ BACKENDS = (AUTO, NATIVE, *GYMNASIUM_BACKENDS)
 
 LIMITING = ("vector", "envpool")
 """Plugins of ours, which apply `env.max_episode_steps`."""
+
+ENDLESS = 10_000
+"""Steps after which evaluations cut episodes that nothing else limits."""
 
 PROVIDERS = {"forex-v0": "gym_anytrading", "stocks-v0": "gym_anytrading"}
 """Environments that people name without the module that registers them."""
@@ -160,8 +171,54 @@ def autoreset(envs: Envs) -> AutoresetMode:
     return AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
 
 
+def evaluated(spec: Spec) -> Spec:
+    """The spec as evaluations play it, so that every episode ends: see `evaluation_limit`."""
+    limit = evaluation_limit(spec)
+    if limit is None:
+        return spec
+    if not spec.env.wrappers:
+        return spec.changed({"env.max_episode_steps": limit})
+    outermost = {"name": TimeLimit.__name__, "max_episode_steps": limit}
+    return spec.changed({"env.wrappers": (*spec.env.wrappers, outermost)})
+
+
+def evaluation_limit(spec: Spec) -> int | None:
+    """The steps after which evaluations cut episodes: `eval.max_episode_steps`, or `ENDLESS` where
+    nothing else cuts them; None where the environment's own limit comes first. Other vector
+    environments than ours limit themselves unless they are asked."""
+    ours = spec.env.backend in BACKENDS
+    own = spec.env.max_episode_steps
+    own = own or (registered(spec.env.id).max_episode_steps if ours else None)
+    wrapped = [
+        int(each.kwargs["max_episode_steps"])
+        for each in spec.env.chosen_wrappers
+        if each.name == TimeLimit.__name__ and "max_episode_steps" in each.kwargs
+    ]
+    own = min([*wrapped, *([] if own is None else [own])], default=None)
+    limit = spec.eval.max_episode_steps or (ENDLESS if ours and own is None else None)
+    return None if limit is None or (own is not None and own <= limit) else limit
+
+
+def registered(env_id: str) -> EnvSpec:
+    """The registration of an id, once the module that it may begin with is imported; of the newest
+    version, if it names none."""
+    module, _, name = full_id(env_id).rpartition(":")
+    if module:
+        import_module(module)
+    namespace, stem, version = parse_env_id(name)
+    if version is None:
+        version = find_highest_version(namespace, stem)
+    return gymnasium.spec(get_env_id(namespace, stem, version))
+
+
+def declared_limit(spec: Spec, envs: Envs) -> int | None:
+    """The steps after which episodes are cut, as far as the spec or the registration says."""
+    registered = envs.spec.max_episode_steps if envs.spec else None
+    return spec.env.max_episode_steps or registered
+
+
 def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> Envs:
-    wrappers: list[Any] = []
+    wrappers: list[Any] = [*wrappers_of(spec)]
     if spec.obs.stack_frames is not None:
         # The stack keeps references, and an environment may reuse the memory behind them.
         wrappers.append(partial(TransformObservation, func=deepcopy, observation_space=None))

@@ -11,12 +11,13 @@ from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import PolicyModule, Traced, untraced
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
 from rl_orch.rl.policies.twin_critics import ContinuousPolicy
+from rl_orch.spec.part_traits import ENGINES
 
 
 class KernelEngine(Engine):
     """Fused CPU kernels for the policies of our algorithms."""
 
-    has_threads = True
+    traits = ENGINES["kernels"]
 
     def actor(self, policy: PolicyModule) -> KernelActor:
         """An actor in kernels; there is one for each kind of policy that has updates."""

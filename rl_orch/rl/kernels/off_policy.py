@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_orch.rl.kernels.act import BOUNDED, SQUASHED, VALUES, KernelActor, KernelHead
+from rl_orch.rl.kernels.dense import Table
 from rl_orch.rl.kernels.networks import Flows, Plan, actions_of, inputs_of, memory
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.kernels.q_learning import Transitions, Values, improve_values
+from rl_orch.rl.kernels.quantile_critics import Quantiles, truncated_actor, truncated_critics
 from rl_orch.rl.kernels.twin_critics import (
     Delayed,
     Layers,
@@ -88,7 +90,7 @@ class KernelValueUpdates:
 
 
 class KernelCriticUpdates:
-    """Updates of a policy of continuous actions and its twin critics, in their memory.
+    """Updates of a policy of continuous actions and its critics, in their memory.
 
     Where there is much to do, two threads share the rows, if there may be as many. Gradients of
     the two parts are added up in either case, so that the number of threads changes no result.
@@ -103,12 +105,16 @@ class KernelCriticUpdates:
         plan, place = _policy_plan(policy)
         self._actors = [(Flows(plan.network()), (place, 0)) for _ in range(2)]
         plan = Plan(flattened(critics), policy.pipeline.size + policy.action_size)
-        place = plan.add(critics.first)
-        first = plan.network().table
-        places = place, plan.add(critics.second)
-        network = plan.network()
-        self._alone = first, network.table[len(first) :].copy()
-        self._critics = [(Flows(network), places) for _ in range(2)]
+        places, alone = [], list[Table]()
+        for net in critics.nets:
+            places.append(plan.add(net))
+            # Before another network reads the inputs too.
+            alone.append(plan.network().table[-len(net.layers) :])
+        self._alone = alone[0], alone[-1]
+        self._places = np.array(places)
+        self._outputs = critics.nets[0].size
+        ends = places[0], places[-1]
+        self._critics = [(Flows(plan.network()), ends) for _ in range(2)]
         own = {name: arrays.gradient for name, arrays in self._arrays.items()}
         self._gradients = own, {name: memory(len(each)) for name, each in own.items()}
         self._other = _another_thread() if trained.threads > 1 else None
@@ -126,6 +132,32 @@ class KernelCriticUpdates:
 
         def act(portion: Portion, rows: slice) -> None:
             soft_actor(portion, self._alone, drawn[rows], soft)
+
+        grad_norm = self._descend("critics", judge, parts, learning_rate)
+        self._descend("policy", act, parts, learning_rate)
+        return _update(parts, grad_norm, errors)
+
+    def truncated(
+        self,
+        sample: Sample,
+        learning_rate: float,
+        noise: Tensor,
+        next_noise: Tensor,
+        alpha: float,
+        dropped: int,
+    ) -> Update:
+        """One step of TQC's critics and policy."""
+        assert self._policy.log_std_bounds is not None
+        soft, errors = Soft(alpha, *self._policy.log_std_bounds), np.empty(len(sample.rewards))
+        parts, drawn, drawn_next = self._parts(sample, errors), noise.numpy(), next_noise.numpy()
+        kept = len(self._places) * self._outputs - dropped
+        quantiles = Quantiles(self._places, self._outputs, kept)
+
+        def judge(portion: Portion, rows: slice) -> None:
+            truncated_critics(portion, self._target, drawn_next[rows], soft, quantiles)
+
+        def act(portion: Portion, rows: slice) -> None:
+            truncated_actor(portion, drawn[rows], soft, quantiles)
 
         grad_norm = self._descend("critics", judge, parts, learning_rate)
         self._descend("policy", act, parts, learning_rate)

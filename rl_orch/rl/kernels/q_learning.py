@@ -127,7 +127,7 @@ def _losses(
             slopes[start + column] = 0.0
         at = start + drawn.choices[row] * each
         weight = share * drawn.weights[row] / rows
-        _compare(flow[at : at + each], targets[row], middles, sums[0], sums[1], sums[2])
+        compare(flow[at : at + each], targets[row], middles, sums[0], sums[1], sums[2])
         far = 0.0
         for i in range(each):
             terms[LOSS] += weight * sums[0, i]
@@ -138,7 +138,7 @@ def _losses(
 
 
 @part
-def _compare(
+def compare(
     values: Floats,
     targets: NDArray[np.float64],
     middles: NDArray[np.float64],

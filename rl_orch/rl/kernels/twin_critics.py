@@ -35,7 +35,7 @@ Q_LOSS, Q_VALUE, ACTOR_LOSS, LOG_PROB = range(4)
 
 class Layers(NamedTuple):
     """A network, its weights and their gradient, what flows through it, and where its outputs
-    begin; two critics' for critics."""
+    begin; those of the first two for critics."""
 
     vector: Floats
     gradient: Floats
@@ -81,7 +81,7 @@ def soft_critics(portion: Portion, target: Floats, noise: Floats, soft: Soft) ->
     put(drawn.next_inputs, actor.flow)
     forward(actor.vector, actor.table, rows, actor.flow)
     for row in range(rows):
-        log_probs[row] = _squash(actor, critics.flow, drawn.next_inputs, row, noise, soft)
+        log_probs[row] = squash(actor, critics.flow, drawn.next_inputs, row, noise, soft)
     forward(target, critics.table, rows, critics.flow)
     for row in range(rows):
         first, second = rows * critics.place + row, rows * critics.second + row
@@ -101,7 +101,7 @@ def soft_actor(portion: Portion, alone: tuple[Table, Table], noise: Floats, soft
     put(drawn.inputs, actor.flow)
     forward(actor.vector, actor.table, rows, actor.flow)
     for row in range(rows):
-        log_prob = _squash(actor, critics.flow, drawn.inputs, row, noise, soft)
+        log_prob = squash(actor, critics.flow, drawn.inputs, row, noise, soft)
         total += log_prob
         loss += soft.alpha * log_prob
     forward(critics.vector, critics.table, rows, critics.flow)
@@ -112,18 +112,8 @@ def soft_actor(portion: Portion, alone: tuple[Table, Table], noise: Floats, soft
         loss -= min(critics.flow[first], critics.flow[second])
     actions, by_actions = np.empty((rows, count)), np.empty((rows, count))
     _along_the_least(critics, alone, least, -share, actions, by_actions)
-    for row in range(rows):
-        at = rows * actor.place + row * 2 * count
-        for k in range(count):
-            action = actions[row, k]
-            raw = actor.flow[at + count + k]
-            pushed = noise[row, k] * math.exp(min(max(raw, soft.low), soft.high))
-            slope = by_actions[row, k] * (1.0 - action * action)
-            slope += 2.0 * action * soft.alpha * share
-            free = soft.low <= raw <= soft.high
-            actor.slopes[at + k] = slope
-            actor.slopes[at + count + k] = slope * pushed - soft.alpha * share if free else 0.0
-    _back(actor, rows)
+    unsquash(actor, noise, soft, share, actions, by_actions)
+    back(actor, rows)
     terms[ACTOR_LOSS] += loss * share
     terms[LOG_PROB] += total * share
 
@@ -139,7 +129,7 @@ def delayed_critics(
     put(drawn.next_inputs, actor.flow)
     forward(policy, actor.table, rows, actor.flow)
     for row in range(rows):
-        at = _put_state(critics.flow, drawn.next_inputs, row, count)
+        at = put_state(critics.flow, drawn.next_inputs, row, count)
         for k in range(count):
             pushed = delayed.deviation * noise[row, k]
             pushed = min(max(pushed, -delayed.clip), delayed.clip)
@@ -164,7 +154,7 @@ def delayed_actor(portion: Portion, alone: tuple[Table, Table]) -> None:
     put(drawn.inputs, actor.flow)
     forward(actor.vector, actor.table, rows, actor.flow)
     for row in range(rows):
-        at = _put_state(critics.flow, drawn.inputs, row, count)
+        at = put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
             critics.flow[at + k] = tanh(actor.flow[rows * actor.place + row * count + k])
     forward(judges, alone[0], rows, critics.flow)
@@ -179,12 +169,12 @@ def delayed_actor(portion: Portion, alone: tuple[Table, Table]) -> None:
             actor.slopes[rows * actor.place + row * count + k] = critics.slopes[given] * (
                 1.0 - action * action
             )
-    _back(actor, rows)
+    back(actor, rows)
     portion.terms[ACTOR_LOSS] += loss * share
 
 
 @part
-def _back(layers: Layers, rows: int) -> None:
+def back(layers: Layers, rows: int) -> None:
     """The gradient of the weights of a network, from the slopes at its outputs."""
     goal = GOALS[TO_WEIGHTS]
     vector, gradient, table = layers.vector, layers.gradient, layers.table
@@ -192,7 +182,7 @@ def _back(layers: Layers, rows: int) -> None:
 
 
 @part
-def _squash(
+def squash(
     actor: Layers, given: Floats, inputs: Floats, row: int, noise: Floats, soft: Soft
 ) -> float:
     """Give the critics a state and tanh of the noisy action in it; returns log π.
@@ -202,7 +192,7 @@ def _squash(
     """
     rows, count = noise.shape
     at = rows * actor.place + row * 2 * count
-    to = _put_state(given, inputs, row, count)
+    to = put_state(given, inputs, row, count)
     log_prob = 0.0
     for k in range(count):
         log_std = min(max(actor.flow[at + count + k], soft.low), soft.high)
@@ -213,6 +203,30 @@ def _squash(
         log_prob -= 2.0 * (LOG_2 - u - fall)
         given[to + k] = math.tanh(u)
     return log_prob
+
+
+@part
+def unsquash(
+    actor: Layers,
+    noise: Floats,
+    soft: Soft,
+    share: float,
+    actions: NDArray[np.float64],
+    by_actions: NDArray[np.float64],
+) -> None:
+    """The slopes of alpha log π + J at the policy's outputs, from those of J at actions (B, A)."""
+    rows, count = noise.shape
+    for row in range(rows):
+        at = rows * actor.place + row * 2 * count
+        for k in range(count):
+            action = actions[row, k]
+            raw = actor.flow[at + count + k]
+            pushed = noise[row, k] * math.exp(min(max(raw, soft.low), soft.high))
+            slope = by_actions[row, k] * (1.0 - action * action)
+            slope += 2.0 * action * soft.alpha * share
+            free = soft.low <= raw <= soft.high
+            actor.slopes[at + k] = slope
+            actor.slopes[at + count + k] = slope * pushed - soft.alpha * share if free else 0.0
 
 
 @part
@@ -253,7 +267,7 @@ def _along_the_least(
 
 
 @part
-def _put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
+def put_state(given: Floats, inputs: Floats, row: int, count: int) -> int:
     """Give the critics a state; returns where its action goes."""
     width: int = inputs.shape[1]
     at = row * (width + count)
@@ -270,7 +284,7 @@ def _judge(portion: Portion, targets: NDArray[np.float64], factor: float) -> Non
     errors, terms = portion.errors, portion.terms
     rows, count = drawn.moves.shape
     for row in range(rows):
-        at = _put_state(critics.flow, drawn.inputs, row, count)
+        at = put_state(critics.flow, drawn.inputs, row, count)
         for k in range(count):
             critics.flow[at + k] = drawn.moves[row, k]
     forward(critics.vector, critics.table, rows, critics.flow)
@@ -284,4 +298,4 @@ def _judge(portion: Portion, targets: NDArray[np.float64], factor: float) -> Non
             terms[Q_LOSS] += weight * error * error
             terms[Q_VALUE] += 0.5 * share * q
             errors[row] += 0.5 * abs(error)
-    _back(critics, rows)
+    back(critics, rows)

@@ -1,10 +1,12 @@
-"""`CriticLearner`: the frame of learners with twin critics, and the losses they share.
+"""`ContinuousLearner`, `CriticLearner`: the frames of learners with critics, without slow copies
+and with them, and the losses they share.
 
-Which target the critics learn, and how the policy follows them, is in `algos/sac.py` and `td3.py`.
+Which target the critics learn, and how the policy follows them, is in the files of algorithms.
 """
 
+from abc import abstractmethod
 from copy import deepcopy
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,42 +16,33 @@ from rl_orch.rl.learn.off_policy import Drawn, ReplayLearner
 from rl_orch.rl.learn.optimizer import Target, build_optimizer
 from rl_orch.rl.learn.precision import compiled
 from rl_orch.rl.policies.policy import Setup
-from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy, Critics
 from rl_orch.rl.replay.buffer import Sample
 
 M = TypeVar("M", bound=nn.Module)
 P = TypeVar("P", bound=ContinuousPolicy)
+C = TypeVar("C", bound=Critics)
 
 
-class CriticLearner(ReplayLearner[P]):
-    """A learner with twin critics, their slow copies, and optimisers.
+class ContinuousLearner(ReplayLearner[P], Generic[P, C]):
+    """A learner of continuous actions, with critics and optimisers.
 
-    `q` and `target_q` map inputs and actions to what critics and slow copies say, (2, B);
     `judges` are the critics as the policy's loss sees them, without gradients for their weights.
-    `engine_updates` are None where the algorithm does them itself.
     """
 
     def __init__(self, policy: P, setup: Setup) -> None:
         super().__init__(policy, setup)
-        engine = engine_for(setup)
-        self.critics = TwinCritics.build(policy, setup)
-        self.target_critics = Target(self.critics)
+        self.critics = self.build_critics(setup)
         self.optimizers = {
             "policy": build_optimizer(policy, self.options),
             "critics": build_optimizer(self.critics, self.options),
         }
-        self.remembered = {
-            "critics": self.critics,
-            "target_critics": self.target_critics.module,
-        }
-        self.targets = [self.target_critics]
-        threads = setup.spec.resources.threads
-        self.engine_updates = engine.critic_updates(
-            TrainedCritics(policy, self.critics, self.target_critics, self.optimizers, threads)
-        )
+        self.remembered["critics"] = self.critics
         self.judges = frozen(self.critics)
-        self.q = compiled(self.critics.forward, self.options)
-        self.target_q = compiled(self.target_critics.module.forward, self.options)
+
+    @abstractmethod
+    def build_critics(self, setup: Setup) -> C:
+        """New critics of the policy."""
 
     def drawn(self, sample: Sample) -> Drawn:
         """The sample as networks take it; an action is a row (A,)."""
@@ -60,6 +53,26 @@ class CriticLearner(ReplayLearner[P]):
         """Standard normal noise for the actions of so many rows, (count, A)."""
         noise = torch.empty(count, self.policy.action_size, device=self.policy.device)
         return noise.normal_(generator=self.noise)
+
+
+class CriticLearner(ContinuousLearner[P, C]):
+    """A learner whose critics have slow copies.
+
+    `q` and `target_q` map inputs and actions to what critics and slow copies say, (n, B, …).
+    `engine_updates` are None where the algorithm does them itself.
+    """
+
+    def __init__(self, policy: P, setup: Setup) -> None:
+        super().__init__(policy, setup)
+        self.target_critics = Target(self.critics)
+        self.remembered["target_critics"] = self.target_critics.module
+        self.targets = [self.target_critics]
+        threads = setup.spec.resources.threads
+        self.engine_updates = engine_for(setup).critic_updates(
+            TrainedCritics(policy, self.critics, self.target_critics, self.optimizers, threads)
+        )
+        self.q = compiled(self.critics.forward, self.options)
+        self.target_q = compiled(self.target_critics.module.forward, self.options)
 
 
 def least(q: Tensor) -> Tensor:

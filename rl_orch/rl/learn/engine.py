@@ -22,8 +22,9 @@ from rl_orch.rl.learn.optimizer_arrays import LossWeights
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup, Traced
 from rl_orch.rl.policies.q_network import ActionValues, QNetwork
-from rl_orch.rl.policies.twin_critics import ContinuousPolicy, TwinCritics
+from rl_orch.rl.policies.twin_critics import ContinuousPolicy, Critics
 from rl_orch.rl.replay.buffer import Sample
+from rl_orch.spec.part_traits import EngineTraits
 
 
 class PolicyUpdates(Protocol):
@@ -56,24 +57,35 @@ class ValueUpdates(Protocol):
 
 
 class TrainedCritics(NamedTuple):
-    """Twin critics, their slow copies, the policy that follows them, and the optimisers of all by
+    """Critics, their slow copies, the policy that follows them, and the optimisers of all by
     name; `threads` may work on them."""
 
     policy: ContinuousPolicy
-    critics: TwinCritics
-    target_critics: Target[TwinCritics]
+    critics: Critics
+    target_critics: Target[Any]
     optimizers: Mapping[str, Optimizer]
     threads: int
 
 
 class CriticUpdates(Protocol):
-    """Gradient steps of twin critics and their policy; terms: the critics' loss, mean Q, the
+    """Gradient steps of critics and their policy; terms: the critics' loss, mean Q, the
     policy's loss, mean log π, norm of the critics' gradient."""
 
     def soft(
         self, sample: Sample, learning_rate: float, noise: Tensor, next_noise: Tensor, alpha: float
     ) -> Update:
         """One step of SAC's critics and policy."""
+
+    def truncated(
+        self,
+        sample: Sample,
+        learning_rate: float,
+        noise: Tensor,
+        next_noise: Tensor,
+        alpha: float,
+        dropped: int,
+    ) -> Update:
+        """One step of TQC's critics and policy; so many of all quantiles are dropped."""
 
     def delayed(
         self,
@@ -109,8 +121,8 @@ class Engine(Protocol):
     None as updates means the algorithm's own, and as a stepper, steps one by one.
     """
 
-    has_threads: bool = False
-    """Whether it has threads of its own; torch's would then take the cores to wait for work."""
+    traits: EngineTraits = EngineTraits()
+    """What it is like; those of ours are data in the spec's part."""
 
     def actor(self, policy: PolicyModule) -> Actor:
         """An actor for a policy, with its weights as they are at each decision."""

@@ -58,9 +58,14 @@ class Optimizer(ABC):
     """The share of the old mean square in the new one."""
 
     def __init__(
-        self, module: nn.Module, *, eps: float, max_grad_norm: float | None = None
+        self,
+        module: nn.Module,
+        *,
+        eps: float,
+        max_grad_norm: float | None = None,
+        beta_1: float = BETA_1,
     ) -> None:
-        self._eps = eps
+        self._eps, self._beta_1 = eps, beta_1
         self._max_grad_norm = max_grad_norm
         self._vector = flattened(module)
         self._gradient = torch.zeros_like(self._vector)
@@ -94,7 +99,7 @@ class Optimizer(ABC):
             adam=isinstance(self, Adam),
             eps=self._eps,
             most=math.inf if self._max_grad_norm is None else self._max_grad_norm,
-            beta_1=BETA_1,
+            beta_1=self._beta_1,
             beta_2=self.smoothing,
         )
 
@@ -140,10 +145,12 @@ class Adam(Optimizer):
 
     def _descend(self, learning_rate: float) -> None:
         """Adam's step: θ -= lr · m̂ / (√v̂ + ε), with m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ)."""
-        self._mean.lerp_(self._gradient, 1.0 - BETA_1)
+        self._mean.lerp_(self._gradient, 1.0 - self._beta_1)
         self._square.mul_(BETA_2).addcmul_(self._gradient, self._gradient, value=1.0 - BETA_2)
         root = self._square.sqrt().div_(math.sqrt(1.0 - BETA_2**self.steps)).add_(self._eps)
-        self._vector.addcdiv_(self._mean, root, value=-learning_rate / (1.0 - BETA_1**self.steps))
+        self._vector.addcdiv_(
+            self._mean, root, value=-learning_rate / (1.0 - self._beta_1**self.steps)
+        )
 
 
 class RMSprop(Optimizer):
@@ -163,7 +170,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "rmsprop": RMSprop}
 def build_optimizer(module: nn.Module, train: TrainGroup) -> Optimizer:
     """The optimiser that the options name."""
     kind = OPTIMIZERS[train.optimizer]
-    return kind(module, eps=train.adam_eps, max_grad_norm=train.max_grad_norm)
+    norm, beta_1 = train.max_grad_norm, train.adam_beta1
+    return kind(module, eps=train.adam_eps, max_grad_norm=norm, beta_1=beta_1)
 
 
 class Target(Generic[M]):

@@ -8,6 +8,7 @@ from contextlib import closing
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
+from rl_orch.spec.part_traits import USUAL_COLLECTOR
 
 ROWS = 4
 """Transitions of a rollout, and of a minibatch."""
@@ -34,7 +35,7 @@ def miniature(spec: Spec) -> Spec:
             "env.num_envs": 1,
             "rollout.steps": ROWS,
             "rollout.overlap": False,
-            "rollout.collector": "local",
+            "rollout.collector": USUAL_COLLECTOR,
             "train.batch_size": ROWS,
             "train.learning_starts": 1,
             "train.update_epochs": 1,

@@ -22,6 +22,7 @@ from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.kernel_requirements import REQUIREMENTS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native
+from rl_orch.spec.part_traits import USUAL_COLLECTOR, collector_traits, may_compile
 
 Clock = Callable[[], float]
 Tell = Callable[[str, float], None]
@@ -149,9 +150,10 @@ def soon_learning(spec: Spec) -> Spec:
     of what overlaps, no part could be told how long it takes."""
     first = max(spec.train.batch_size, MOST_RANDOM_STEPS)
     starts = min(spec.train.learning_starts, first)
-    return spec.changed(
-        {"train.learning_starts": starts, "rollout.overlap": False, "rollout.collector": "local"}
-    )
+    ahead = collector_traits(spec.rollout.collector).overlaps
+    collector = USUAL_COLLECTOR if ahead else spec.rollout.collector
+    alone = {"rollout.overlap": False, "rollout.collector": collector}
+    return spec.changed({"train.learning_starts": starts, **alone})
 
 
 def step_alone_s(spec: Spec, clock: Clock = time.perf_counter) -> float:
@@ -261,7 +263,7 @@ def _waiting(device: str, clock: Clock) -> Clock:
 @contextmanager
 def _compiling(spec: Spec) -> Iterator[Callable[[], float]]:
     """Says how many seconds were spent on compiling kernels since."""
-    if spec.train.engine == "torch" and vector.backend_of(spec) != vector.NATIVE:
+    if not may_compile(spec.train.engine) and vector.backend_of(spec) != vector.NATIVE:
         yield lambda: 0.0
         return
     # Here, and not above: where nothing is a kernel, loading Numba would be a waste.

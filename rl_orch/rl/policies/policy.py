@@ -36,6 +36,8 @@ POLICY = "default"
 TENSOR_PREFIX = f"policies/{POLICY}/"
 """Where the tensors of the one policy stand in a snapshot; single-agent runs call it default."""
 
+SPOILED = "it holds numbers that are not finite, or too large to compute with"
+
 
 def in_memory(_name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Zeros in memory, which the operating system hands out as they are first written."""
@@ -49,7 +51,8 @@ def untraced(_part: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The ingredients of policies and learners; Dict observations are flat."""
+    """The ingredients of policies and learners; spaces are as the environment has them, though
+    Dict and Tuple observations arrive flat."""
 
     spec: Spec
     observation_space: Space[Any]
@@ -152,7 +155,17 @@ def new_policy(make: Callable[[Setup, torch.Generator], P], setup: Setup) -> P:
 def load_weights(policy: nn.Module, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Make a policy, in place, the one that a snapshot holds."""
     own = StateTree(dict(tensors)).under(TENSOR_PREFIX.rstrip("/"))
+    if names := not_finite(own.tensors):
+        raise Damaged(f"the policy cannot act: {SPOILED}: {', '.join(names)}")
     load_module(policy, own, what=TENSOR_PREFIX)
+
+
+def not_finite(tensors: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The names of tensors that nothing can be computed with: the sum of their squares, and so
+    the first product with them, is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        floats = {name: t.ravel() for name, t in tensors.items() if t.dtype.kind == "f"}
+        return [name for name, t in floats.items() if not np.isfinite(np.dot(t, t))]
 
 
 def policy_tensors(policy: nn.Module) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ from rl_orch.rl.data.batch import Batch, Column
 from rl_orch.rl.data.returns import n_step
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.policies.policy import Setup, untraced
+from rl_orch.rl.replay.hindsight import Hindsight
 from rl_orch.rl.replay.log import (
     FINAL,
     TERMINATED,
@@ -74,6 +75,7 @@ class ReplayBuffer:
         self._gamma = setup.spec.train.gamma
         self._transform = transform
         self._log = RowLog(setup)
+        self._hindsight = Hindsight(setup, self._log) if self._options.her_strategy else None
         self._ready = setup.allocate("ready", (self._options.size,), np.bool_)
         self._ready_count = 0
         self._tree = SumTree(self._options.size) if self._options.prioritized else None
@@ -104,7 +106,10 @@ class ReplayBuffer:
         log = self._log
         for rows in rows_of_batch(batch, len(log.newest)).parts(log.capacity):
             self._let_go_of(log.make_room(len(rows)))
-            self._open(log.append(rows, batch), rows.final)
+            numbers = log.append(rows, batch)
+            if self._hindsight is not None:
+                self._hindsight.follow(numbers)
+            self._open(numbers, rows.final)
 
     def sample(self, batch_size: int, progress: float = 0.0) -> Sample:
         """Transitions drawn with replacement: uniformly, or in proportion to their priorities.
@@ -117,14 +122,18 @@ class ReplayBuffer:
             rows, weights = self._drawn(batch_size), np.ones(batch_size, np.float32)
         else:
             rows, weights = self._drawn_by_priority(self._tree, batch_size, progress)
-        rewards, discounts, following = self._windows(rows)
         log = self._log
+        raw, flags, following = self._windows(rows)
+        seen, then = log.observations(rows), log.observations(following)
+        if self._hindsight is not None:
+            self._hindsight.retell(rows, seen, then, raw[:, 0], self._generator)
+        rewards, discounts = self._returns(raw, flags)
         at, beyond = log.at(rows), log.at(following)
         return Sample(
-            observations=log.observations(rows),
+            observations=seen,
             actions=log.columns["actions"].take(at, axis=0),
             rewards=rewards,
-            next_observations=log.observations(following),
+            next_observations=then,
             discounts=discounts,
             next_masks=None if log.masks is None else log.masks.take(beyond, axis=0),
             weights=weights,
@@ -178,6 +187,9 @@ class ReplayBuffer:
         self._generator.bit_generator.state = dict(state.document["rng"])
         self._ready[:] = False
         self._ready_count = 0
+        if self._hindsight is not None:
+            self._hindsight.clear()
+            self._hindsight.follow(self._log.live())
         for numbers in in_parts(self._log.live()):
             self._mark(numbers[self._is_complete(numbers) & self._log.has_stack(numbers)])
         if self._tree is not None:
@@ -188,6 +200,8 @@ class ReplayBuffer:
 
     def _let_go_of(self, gone: Numbers) -> None:
         """No longer draw these rows, nor those whose stacks they were part of."""
+        if self._hindsight is not None:
+            self._hindsight.forget(gone)
         for _ in range(self._log.stack):
             if len(gone) == 0:
                 return
@@ -254,8 +268,8 @@ class ReplayBuffer:
         oldest = self._log.oldest
         return oldest + (at - oldest) % self._log.capacity, weights
 
-    def _windows(self, rows: Numbers) -> tuple[NDArray[np.float32], NDArray[np.float32], Numbers]:
-        """The n-step sums of rewards, the discounts of what comes after, and its rows."""
+    def _windows(self, rows: Numbers) -> tuple[NDArray[np.float64], NDArray[np.uint8], Numbers]:
+        """Rewards and flags of n steps, (B, n) each, and the rows of what comes after."""
         n, log = self._options.n_step, self._log
         raw = np.empty((len(rows), n), np.float64)
         flags = np.empty((len(rows), n), log.flags.dtype)
@@ -266,10 +280,16 @@ class ReplayBuffer:
             flags[:, step] = log.flags[at]
             rows = np.where(ended, rows, log.after(rows))
             ended |= flags[:, step] & (TERMINATED | TRUNCATED) > 0
+        return raw, flags, rows
+
+    def _returns(
+        self, raw: NDArray[np.float64], flags: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The n-step sums of rewards, and the discounts of what comes after, (B,) each."""
         rewards = raw if self._transform is None else self._transform(raw)
         terminated, ends = flags & TERMINATED > 0, flags & (TERMINATED | TRUNCATED) > 0
         sums, discounts = n_step(rewards, terminated, ends, self._gamma)
-        return sums.astype(np.float32), discounts.astype(np.float32), rows
+        return sums.astype(np.float32), discounts.astype(np.float32)
 
 
 def segments_in(state: StateTree) -> tuple[str, ...]:

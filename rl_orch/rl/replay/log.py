@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rl_orch.errors import Damaged
 from rl_orch.rl.data.batch import Batch, Column, host_column, on_host
 from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.policies.policy import Setup
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -301,7 +302,8 @@ def _columns(setup: Setup, capacity: int) -> dict[str, NDArray[Any]]:
 
 
 def _frame_shapes(space: Space[Any], *, stacked: bool) -> dict[str, tuple[tuple[int, ...], Any]]:
-    leaves = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+    flat = flat_space(space)
+    leaves = flat.spaces if isinstance(flat, spaces.Dict) else {"": flat}
     return {
         f"observations/{name}" if name else "observations": (
             tuple(leaf.shape or ())[1 if stacked else 0 :],

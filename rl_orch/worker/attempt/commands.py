@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Conflict
 from rl_orch.io.run.command_socket import Request
 from rl_orch.rl.train import TrainingCommand
 from rl_orch.worker.attempt.live_changes import LiveChanges
@@ -48,8 +48,14 @@ class PendingCommands:
             case Request("set", {"overrides": [*overrides]}) if all(map(_is_text, overrides)):
                 return self._changes.ask(overrides)
             case Request("load", {"source": str(source)}):
+                if self._paused:
+                    raise Conflict("the run is paused", hint="Unpause it, or load and then pause.")
                 return self._changes.load(Path(source))
-        raise BadInput("set takes overrides, a list of OPTION=VALUE; load takes source, a path")
+        raise BadInput(
+            f"arguments are {request.arguments!r:.200}; set takes overrides, a list of "
+            "OPTION=VALUE, and load takes source, a path",
+            path="arguments",
+        )
 
     def give(self, name: str) -> None:
         """Take a command; the loop sees it before its next iteration.

@@ -17,6 +17,7 @@ from rl_orch.io.run.disk_reserve import reserved
 from rl_orch.io.run.events import EventWriter, newest_attempt, read
 from rl_orch.io.run.heartbeat import beating
 from rl_orch.records import EventKind
+from rl_orch.spec.options import table
 from rl_orch.worker import log
 
 LOCK_PATIENCE_S = 5.0
@@ -100,10 +101,13 @@ def all_that_was(directory: RunDir) -> tuple[int, dict[str, Any]]:
 
 
 def failure(error: BaseException, step: int) -> End:
-    """The end that an error makes, with what its hint advises; a surprise leaves its traceback."""
+    """The end that an error makes, with what its hint advises; a surprise leaves its traceback, in
+    code of others too."""
     if isinstance(error, RlctlError):
+        if isinstance(error.__cause__, Exception) and not isinstance(error.__cause__, OSError):
+            log.exception("attempt failed")
         why = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
-        final = isinstance(error, BadInput | Diverged | Damaged)
+        final = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
         return End("failed", step, why, error.hint, error.exit_code, final)
     log.exception("attempt failed")
     return End("failed", step, f"{type(error).__name__}: {error}"[:REASON_CHARS], code=1)

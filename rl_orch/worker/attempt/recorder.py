@@ -129,9 +129,14 @@ class FileRecorder:
         tags = {"method": resume["method"], "reason": resume["reason"]}
         self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
 
-    def change(self, step: int) -> LiveChange | None:
+    def change(self, step: int, env_steps: int) -> LiveChange | None:
         """The change that counts from this step on, if any."""
-        return None if self._changes is None else self._changes.due(step)
+        return None if self._changes is None else self._changes.due(step, env_steps)
+
+    def end_changes(self) -> None:
+        """Have whoever wants a change from here on told that there is no more training."""
+        if self._changes is not None:
+            self._changes.end()
 
     def command(self) -> TrainingCommand | None:
         """What was ordered, once all that was emitted is with the operating system."""

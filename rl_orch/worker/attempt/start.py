@@ -12,7 +12,7 @@ from rl_orch.io.checkpoints import replay_segments as segments
 from rl_orch.io.checkpoints.checkpoint_files import CheckpointContents
 from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
-from rl_orch.io.run import manifest
+from rl_orch.io.run import manifest, sources
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, read
 from rl_orch.records import EvalReport
@@ -25,17 +25,28 @@ from rl_orch.spec.model import Spec
 class ResumePoint:
     """The checkpoint that an attempt goes on from, if any.
 
-    `passed_over` is what it passed over to get there.
+    `passed_over` is what it passed over to get there, `doubts` why what follows is not what a
+    larger budget from the start would have led to.
     """
 
     checkpoint: CheckpointContents | None = None
     report: EvalReport | None = None
     passed_over: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    without_replay: bool = False
 
     @property
     def step(self) -> int:
         """The step at which the attempt begins."""
         return 0 if self.checkpoint is None else self.checkpoint.step
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps that were taken before the attempt begins."""
+        if self.checkpoint is None:
+            return 0
+        collector = self.checkpoint.document["trainer_state"]["collector"]
+        return int(collector.get("env_steps", self.step))
 
     @property
     def tags(self) -> dict[str, Any]:
@@ -65,7 +76,7 @@ class ResumePoint:
     @property
     def segments(self) -> tuple[replay_files.SegmentEntry, ...]:
         """The replay segments that the attempt goes on with."""
-        if self.checkpoint is None:
+        if self.checkpoint is None or self.without_replay:
             return ()
         return replay_files.entries(self.checkpoint.document["replay_meta"])
 
@@ -79,9 +90,8 @@ class ResumePoint:
         snapshot = TrainingSnapshot(
             checkpoint.tensors, checkpoint.document, step=checkpoint.step, segments=names
         )
-        return Resumption(
-            snapshot, self.report, segments.reader(catalog.replay_of(checkpoint.path), listed)
-        )
+        read = segments.reader(catalog.replay_of(checkpoint.path), listed)
+        return Resumption(snapshot, self.report, read, replay=not self.without_replay)
 
 
 def find(directory: RunDir, attempt: int) -> ResumePoint:
@@ -92,7 +102,12 @@ def find(directory: RunDir, attempt: int) -> ResumePoint:
     """
     catalog.sweep(directory.checkpoints)
     replay_files.sweep(directory.replay)
-    newest = catalog.Newest(None) if attempt == 1 else newest_checkpoint(directory, deep=True)
+    extended = [note for note in directory.changes() if note.get("approximate")]
+    newest = (
+        catalog.Newest(None)
+        if attempt == 1
+        else newest_checkpoint(directory, deep=True, without_replay=bool(extended))
+    )
     if newest.path is None:
         replay_files.retain(directory.replay, ())
         return ResumePoint()
@@ -100,12 +115,15 @@ def find(directory: RunDir, attempt: int) -> ResumePoint:
     _refuse_old_format(checkpoint)
     sealed = checkpoint.document["meta"]["report"]
     report = None if sealed is None else EvalReport.model_validate(sealed)
-    return ResumePoint(checkpoint, report, newest.passed_over)
+    ended = [note for note in extended if checkpoint.step <= note["step"]]
+    doubts = tuple(str(why) for note in ended for why in note["approximate"])
+    gone = catalog.replay_let_go(newest.path)
+    return ResumePoint(checkpoint, report, newest.passed_over, doubts, without_replay=gone)
 
 
 def runtime_fingerprint(spec: Spec) -> dict[str, Any]:
     """Facts that exact repetition depends on besides the spec, in this process."""
-    return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")}
+    return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")} | sources.of(spec)
 
 
 def exactness(
@@ -120,6 +138,7 @@ def exactness(
     doubts = manifest.differences(meta["fingerprint"], fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
+    doubts += beginning.doubts
     doubts += [] if gap is None else [f"the event file is not whole ({gap})"]
     if not doubts:
         return proof

@@ -10,14 +10,16 @@ import sys
 from importlib.util import find_spec
 
 from rl_orch import plugins
-from rl_orch.errors import Problem, SpecInvalid
+from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.io.policies.bundles import ONNX_PACKAGES
 from rl_orch.io.processes import import_path
 from rl_orch.records.tasks import CheckAnswer, CheckTask
 from rl_orch.rl import engine
-from rl_orch.rl.envs.describe import describe, problems, try_out
+from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
+from rl_orch.spec.named_plugins import importable
 from rl_orch.worker.task import Tell, answer_lines
 from rl_orch.worker.warm.loaded import OUTDATED, LoadedModules
 
@@ -25,10 +27,14 @@ from rl_orch.worker.warm.loaded import OUTDATED, LoadedModules
 def answer(spec: Spec) -> CheckAnswer:
     """The problems that only the environment itself can tell of; and what the spec leaves open,
     settled."""
-    settled = {}
+    settled, trial = {}, EnvTrial()
+    if unknown := unimportable(spec):
+        return CheckAnswer(settled={}, problems=tuple(unknown))
     try:
         env = describe(spec)
-        found = problems(spec, env) or try_out(spec)
+        found = problems(spec, env)
+        trial = trial if found else try_out(spec)
+        found += trial.problems
         if spec.eval.video and find_spec("av") is None:
             hint = "Install it with `pip install 'rl-orch[video]'`."
             found.append(Problem("eval.video", True, "films need the package av", hint))
@@ -39,7 +45,18 @@ def answer(spec: Spec) -> CheckAnswer:
             settled = left_open(engine.resolve_auto(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:
         found = list(error.problems)
-    return CheckAnswer(settled=settled, problems=tuple(found))
+    return CheckAnswer(settled=settled, problems=tuple(found), warnings=tuple(trial.warnings))
+
+
+def unimportable(spec: Spec) -> list[Problem]:
+    """The plugins that are named as `module:Class` and cannot be imported."""
+    found = []
+    for path, kind, name in importable(spec):
+        try:
+            plugins.load(kind, name)
+        except BadInput as error:
+            found.append(Problem(path, name, f"{path} is {error.message}", error.hint))
+    return found
 
 
 def unexportable(spec: Spec) -> list[Problem]:

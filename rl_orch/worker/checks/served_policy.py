@@ -11,7 +11,8 @@ import sys
 from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.processes import import_path
 from rl_orch.records.tasks import CheckAnswer, CheckTask
-from rl_orch.rl.envs.describe import EnvDescription, describe, try_out
+from rl_orch.rl.envs.describe import EnvDescription, describe
+from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.worker.task import Tell, answer_one
 
 ARRAYS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
@@ -21,11 +22,14 @@ ARRAYS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 def check(task: CheckTask, _tell: Tell) -> CheckAnswer:
     """The problems that only the environment itself can tell of."""
     import_path.search(task.module_path)
+    trial = EnvTrial()
     try:
-        found = problems(describe(task.spec)) or try_out(task.spec)
+        found = problems(describe(task.spec))
+        trial = trial if found else try_out(task.spec)
+        found += trial.problems
     except SpecInvalid as error:
         found = list(error.problems)
-    return CheckAnswer(problems=tuple(found))
+    return CheckAnswer(problems=tuple(found), warnings=tuple(trial.warnings))
 
 
 def problems(env: EnvDescription) -> list[Problem]:

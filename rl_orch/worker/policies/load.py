@@ -10,6 +10,7 @@ import numpy as np
 
 from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import checkpoint_files, external
+from rl_orch.io.policies import artefacts
 from rl_orch.io.policies.bundles import POLICY, Bundle
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
@@ -17,6 +18,7 @@ from rl_orch.rl.envs import space_json, vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
+from rl_orch.spec.checks import value_at
 from rl_orch.spec.model import Spec
 from rl_orch.worker.external.served_policy import serving
 
@@ -36,20 +38,20 @@ class LoadedPolicy:
     bundle: Bundle | None = None
 
 
-def spec_in(directory: RunDir) -> Spec:
-    """Spec of a run that the store knows.
+def spec_in(directory: RunDir, path: Path) -> Spec:
+    """Spec of a policy of a run that the store knows.
 
     Its modules are found from here on.
     """
     import_path.search(directory.module_path())
-    return directory.spec()
+    return artefacts.spec_of(path)
 
 
 @contextmanager
 def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, int]]:
     """The policy of an artefact or a checkpoint of a run, and the step it was saved at."""
     if not spec.runner.traits.serves_policy:
-        loaded = from_checkpoint(spec, path)
+        loaded = from_checkpoint(spec, path, plays=True)
         yield loaded.actor, loaded.step
         return
     checkpoint = external.load(path)
@@ -58,20 +60,41 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
         yield policy, checkpoint.step
 
 
-def from_checkpoint(spec: Spec, path: Path) -> LoadedPolicy:
-    """The policy of a checkpoint or its artefact, where the spec says that it computes."""
+def from_checkpoint(spec: Spec, path: Path, *, plays: bool = False) -> LoadedPolicy:
+    """The policy of a checkpoint or its artefact, where the spec says that it computes; one that
+    `plays` is refused in an environment with other spaces than were sealed with it."""
     loaded = checkpoint_files.load(path)
-    policy, actor = load_with_actor(_setup(spec, loaded.document), loaded.tensors)
+    setup = _sealed_setup(spec, loaded.document)
+    if setup is None or plays:
+        here = setup_of(spec)
+        setup = setup or here
+        refuse_other_spaces(f"model {path.name}", setup, here)
+    policy, actor = load_with_actor(setup, loaded.tensors)
     return LoadedPolicy(policy, actor, spec, loaded.tensors, loaded.step)
 
 
-def _setup(spec: Spec, document: Mapping[str, Any]) -> Setup:
+def refuse_other_spaces(name: str, learned: Setup, here: Setup) -> None:
+    """Raise if the environment here differs from the one that a policy has learned.
+
+    It may do so though its id is the same.
+    """
+    for part in ("observation_space", "action_space"):
+        told, seen = (flat_space(getattr(setup, part)) for setup in (learned, here))
+        if told != seen:
+            raise BadInput(
+                f"{name} has learned {learned.spec.env.id} with {part} {told}; here it is {seen}",
+                path="env.id",
+                hint="Play it with the version of the environment that it was trained with.",
+            )
+
+
+def _sealed_setup(spec: Spec, document: Mapping[str, Any]) -> Setup | None:
     """The spec with the spaces that were sealed with an artefact, if they were; no environment is
     made for them."""
     match document.get("policies", {}).get(POLICY):
         case {"observation_space": dict(seen), "action_space": dict(taken)}:
             return Setup(spec, space_json.from_json(seen), space_json.from_json(taken))
-    return setup_of(spec)
+    return None
 
 
 def setup_of(spec: Spec) -> Setup:
@@ -80,7 +103,7 @@ def setup_of(spec: Spec) -> Setup:
     One environment is made to ask it.
     """
     with closing(vector.make(spec, num_envs=1)) as envs:
-        return Setup(spec, flat_space(envs.single_observation_space), envs.single_action_space)
+        return Setup(spec, envs.single_observation_space, envs.single_action_space)
 
 
 def on_cpu(spec: Spec) -> Spec:
@@ -93,12 +116,13 @@ def refuse_unless_alike(one: Spec, other: Spec) -> None:
 
     So no episode of one is the other's.
     """
-    for name in ("id", "kwargs", "max_episode_steps"):
-        ours, theirs = getattr(one.env, name), getattr(other.env, name)
+    paths = [f"env.{name}" for name in ("id", "kwargs", "wrappers", "max_episode_steps")]
+    for path in (*paths, "eval.max_episode_steps"):
+        ours, theirs = value_at(one, path), value_at(other, path)
         if ours != theirs:
             raise BadInput(
-                f"the two policies cannot be compared: env.{name} is {ours!r} for one and "
+                f"the two policies cannot be compared: {path} is {ours!r} for one and "
                 f"{theirs!r} for the other",
-                path=f"env.{name}",
+                path=path,
                 hint="Compare policies of one environment.",
             )

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_orch.errors import BadInput
 from rl_orch.export.acting import GraphActor
 from rl_orch.export.formats import session_run
 from rl_orch.io.files.tensors import decode
@@ -23,7 +22,14 @@ from rl_orch.rl.evaluate import lanes_alone
 from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, Setup
 from rl_orch.spec.model import Spec
-from rl_orch.worker.policies.load import LoadedPolicy, from_checkpoint, on_cpu, opened, setup_of
+from rl_orch.worker.policies.load import (
+    LoadedPolicy,
+    from_checkpoint,
+    on_cpu,
+    opened,
+    refuse_other_spaces,
+    setup_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,8 @@ def playable(named: PolicyFiles) -> Iterator[Playable]:
     if named.bundle is not None:
         yield _of_bundle(Path(named.bundle), named.using)
         return
-    directory = RunDir(Path(named.directory))
-    import_path.search(named.module_path)
-    spec, path = directory.spec(), directory.policy(named.checkpoint)
+    spec, directory = spec_of(named), RunDir(Path(named.directory))
+    path = directory.policy(named.checkpoint)
     with opened(spec, directory, path) as (policy, step):
         yield Playable(policy, spec, step, path.name, lanes_alone(spec))
 
@@ -60,7 +65,7 @@ def spec_of(named: PolicyFiles) -> Spec:
     if named.bundle is not None:
         return bundles.read(Path(named.bundle)).spec
     import_path.search(named.module_path)
-    return RunDir(Path(named.directory)).spec()
+    return artefacts.spec_of(RunDir(Path(named.directory)).policy(named.checkpoint))
 
 
 def load(path: Path, module_path: Sequence[str] = ()) -> LoadedPolicy:
@@ -69,9 +74,7 @@ def load(path: Path, module_path: Sequence[str] = ()) -> LoadedPolicy:
     if bundles.is_bundle(path):
         return _from_bundle(bundles.read(path))
     requests.refuse_unloadable(path)
-    if artefacts.is_artefact(path):
-        return from_checkpoint(on_cpu(artefacts.read(path).spec), path)
-    return from_checkpoint(on_cpu(requests.run_of(path).spec()), path)
+    return from_checkpoint(on_cpu(artefacts.spec_of(path)), path)
 
 
 def _of_bundle(path: Path, means: str) -> Playable:
@@ -83,26 +86,9 @@ def _of_bundle(path: Path, means: str) -> Playable:
         bundle, data = requests.graph_of(path, means)
         policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
     spec = on_cpu(bundle.spec)
-    _refuse_other_spaces(bundle, setup_of(spec))
+    refuse_other_spaces(f"bundle {path.name}", _setup(bundle), setup_of(spec))
     lanes = 1 if means == "int8" else lanes_alone(spec)
     return Playable(policy, spec, bundle.report.step, path.name, lanes)
-
-
-def _refuse_other_spaces(bundle: Bundle, there: Setup) -> None:
-    """Raise if the environment here differs from the one of a bundle.
-
-    It may do so though its id is the same.
-    """
-    ours = _setup(bundle)
-    for name in ("observation_space", "action_space"):
-        told, seen = getattr(ours, name), getattr(there, name)
-        if told != seen:
-            raise BadInput(
-                f"bundle {bundle.path.name} has learned {bundle.policy.env_id} with "
-                f"{name} {told}; here it is {seen}",
-                path="env.id",
-                hint="Play it with the version of the environment that it was trained with.",
-            )
 
 
 def _from_bundle(bundle: Bundle) -> LoadedPolicy:

@@ -20,6 +20,7 @@ from rl_orch.rl.collect.replay_episode import (
     replay,
 )
 from rl_orch.spec.model import Spec
+from rl_orch.worker.policies.rendering import explained, prepare
 
 LONGEST = 1_000
 """Frames of a film; what comes after is left out."""
@@ -27,6 +28,18 @@ LONGEST = 1_000
 
 def show(spec: Spec, episode: Recorded, film: Path | None) -> ReplayedEpisode:
     """Drive an episode again, into a film or, without one, in a window."""
+    if film is not None:
+        prepare(spec)
+    try:
+        return _shown(spec, episode, film)
+    except RlctlError:
+        raise
+    # What draws is somebody else's code, and so is what it needs of the machine.
+    except Exception as error:
+        raise explained(spec, error) from error
+
+
+def _shown(spec: Spec, episode: Recorded, film: Path | None) -> ReplayedEpisode:
     if film is None:
         return replay(rendered(spec, "human"), episode.seed, episode.actions, None)
     env = rendered(spec, "rgb_array")

@@ -159,7 +159,7 @@ def _played(judged: Judged, champion: Champion) -> EvalReport:
     directory = RunDir(Path(champion.directory))
     path = directory.policy(champion.checkpoint)
     _refuse_changed(path, champion)
-    spec = spec_in(directory).changed({"resources.device": judged.spec.resources.device})
+    spec = spec_in(directory, path).changed({"resources.device": judged.spec.resources.device})
     refuse_unless_alike(judged.spec, spec)
     seed, deterministic = judged.report.seed, judged.report.deterministic
     with (
@@ -198,7 +198,7 @@ def answer(task: GatherTask, tell: Tell) -> GateEvidence:
     torch.set_num_threads(1)
     directory = RunDir(Path(task.directory))
     path = directory.policy(task.wanted.checkpoint)
-    judged = Judged(directory, path, spec_in(directory), task.report)
+    judged = Judged(directory, path, spec_in(directory, path), task.report)
     return gather(judged, task.wanted, tell)
 
 

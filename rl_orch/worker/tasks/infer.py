@@ -28,7 +28,7 @@ def infer(task: InferTask, tell: Tell) -> InferAnswer:
     tell("loading", 0.0)
     acting, ports = _acting(task)
     if task.input is None:
-        columns = tabular.from_json(task.observation)
+        columns = tabular.from_json(task.observation, ports)
         table = tabular.fitted(columns, ports, source="--observation", row=0)
         return InferAnswer(action=_act(acting, table, ports).tolist()[0], rows=1)
     batches = _batches(acting, ports, Path(task.input), tell)

@@ -14,6 +14,7 @@ from rl_orch.records.tasks import FilmAnswer, FilmTask, Recorded
 from rl_orch.rl.collect.replay_episode import ReplayedEpisode
 from rl_orch.rl.evaluate import Evaluator, extras_of
 from rl_orch.worker.policies.recording import notable
+from rl_orch.worker.policies.rendering import prepare
 from rl_orch.worker.policies.sources import playable, spec_of
 from rl_orch.worker.policies.video import show
 from rl_orch.worker.task import Tell, answer_one
@@ -28,6 +29,8 @@ def answer(task: FilmTask, tell: Tell) -> FilmAnswer:
     torch.set_num_threads(1)
     tell("playing", 0.0)
     spec = spec_of(task.policy)
+    if task.film is not None:
+        prepare(spec)
     episode = task.episode or _played(task)
     driven = show(spec, episode, None if task.film is None else Path(task.film))
     return FilmAnswer(

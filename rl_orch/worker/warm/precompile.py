@@ -16,6 +16,7 @@ from rl_orch import plugins
 from rl_orch.io.machine import hardware
 from rl_orch.io.processes.subreaper import end_with_parent
 from rl_orch.spec.model import Spec
+from rl_orch.spec.part_traits import engine_traits
 
 _COMPILING: set[int] = set()
 """The children that have not been waited for."""
@@ -35,7 +36,7 @@ def compile_layers() -> None:
 @contextmanager
 def precompiling(spec: Spec, precompile: Callable[[Spec], None]) -> Iterator[None]:
     """The time in which a child compiles the kernels of a spec's updates."""
-    if spec.train.engine == "kernels":
+    if engine_traits(spec.train.engine).compiles:
         _begin(f"{spec.agent.algorithm} {spec.env.id}", partial(precompile, spec))
     try:
         yield

@@ -1,10 +1,14 @@
-"""Uploads: files and folders that callers bring for their jobs, in the home, for some days."""
+"""Uploads: files and folders that callers bring for runs and jobs, in the home, for some days."""
 
+import json
 import re
 import secrets
 import shutil
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io.files import archives, private
@@ -21,7 +25,6 @@ def reserve(home: Path, size: int) -> tuple[str, Path]:
     """A new upload of so many bytes: its id, and the file that its archive is written to."""
     hint = "Free space on the disk of the service's home."
     room.refuse_without(home, "an upload", 2 * size, hint=hint)
-    sweep(home)
     upload_id = secrets.token_hex(12)
     private.own_folder(home / FOLDER)
     private.inner_folder(home / FOLDER / upload_id)
@@ -43,9 +46,9 @@ def unpack(home: Path, upload_id: str) -> str:
     return f"{MARK}{upload_id}"
 
 
-def discard(home: Path, upload_id: str) -> None:
+def discard(home: Path, word: str) -> None:
     """Let go of an upload."""
-    shutil.rmtree(home / FOLDER / upload_id, ignore_errors=True)
+    shutil.rmtree(home / FOLDER / word.removeprefix(MARK), ignore_errors=True)
 
 
 def content(home: Path, word: str) -> Path:
@@ -63,8 +66,15 @@ def content(home: Path, word: str) -> Path:
     return entries[0]
 
 
-def sweep(home: Path) -> None:
-    """Let go of uploads that are older than a week."""
+def named_in(document: Any) -> set[str]:
+    """The uploads that a document names, however deep."""
+    return {match[0] for match in NAME.finditer(json.dumps(document))}
+
+
+def sweep(home: Path, *, wanted: Collection[str] = ()) -> None:
+    """Let go of uploads that are older than a week, but for those that are wanted."""
     for folder in (home / FOLDER).glob("*"):
-        if time.time() - folder.stat().st_mtime > KEPT_S:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # Somebody else has let go of it.
+            old = time.time() - folder.stat().st_mtime > KEPT_S
+            if old and f"{MARK}{folder.name}" not in wanted:
+                shutil.rmtree(folder, ignore_errors=True)

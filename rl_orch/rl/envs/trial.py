@@ -1,0 +1,268 @@
+"""`try_out`: a short random episode of a spec's environment, before anything is trained.
+
+What cannot be stepped is a problem; what can, but will surprise, is a warning.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
+
+from rl_orch.errors import BadInput, Problem
+from rl_orch.records.reports import SUCCESS
+from rl_orch.rl.envs import refusals, vector
+from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.describe import in_process
+from rl_orch.rl.envs.info_metrics import told_by
+from rl_orch.rl.envs.masks import allowed_action, masks_in
+from rl_orch.spec import checks
+from rl_orch.spec.model import Spec
+
+TRIAL_S = 1.0
+TRIAL_STEPS = 1_000
+"""How long the episode may last; a slow environment is stepped once at least."""
+
+TOLERANCE = 1e-5
+"""How far beyond a bound, relatively, a number may be by rounding alone."""
+
+UNPACKED = re.compile(r"values to unpack \(expected (\d+)(?:, got (\d+))?\)")
+RESET = "Write it as `def reset(self, *, seed=None, options=None)`, and return (observation, info)."
+STEP = "Return (observation, reward, terminated, truncated, info)."
+
+
+@dataclass(slots=True)
+class EnvTrial:
+    """Reasons why an environment, once made, cannot be trained in; and what is worth a warning."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+
+def try_out(spec: Spec) -> EnvTrial:
+    """Play a random episode of the spec's environment for a while, and say what was seen."""
+    with closing(vector.make(spec, num_envs=1, backend=in_process(spec.env.backend))) as envs:
+        episode = _RandomEpisode(spec, envs)
+        try:
+            episode.play()
+            _step_together(spec, envs)
+        except BadInput as error:
+            path = error.path or "env.id"
+            value = checks.value_at(spec, path)
+            return EnvTrial([Problem(path, value, error.message, error.hint)])
+        # An environment is somebody else's code: stepping it may raise anything.
+        except Exception as error:
+            return EnvTrial([refusals.explain(spec, error)])
+        warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.untold()]
+        return EnvTrial(warnings=warnings)
+
+
+class _RandomEpisode:
+    """One episode of one copy, or of a vector environment that is not made of single ones."""
+
+    def __init__(self, spec: Spec, envs: vector.Envs) -> None:
+        copies: Any = getattr(envs.unwrapped, "envs", None)
+        self._spec, self._single = spec, bool(copies)
+        self._env: Any = copies[0] if copies else envs
+        self._space = self._env.observation_space
+        self._actions = envs.single_action_space
+        self._limited = vector.declared_limit(spec, envs) is not None or _limits(self._env)
+        self._steps, self._ended = 0, False
+        self._told: set[str] = set()
+        self.warnings: dict[str, Problem] = {}
+
+    def play(self) -> None:
+        """Reset and step until the episode ends or took long enough; raise what stands in the
+        way."""
+        info = self._reset()
+        end = time.monotonic() + TRIAL_S
+        self._env.action_space.seed(0)
+        while not self._ended and self._steps < TRIAL_STEPS:
+            info = self._step(self._action(info))
+            if time.monotonic() > end:
+                break
+
+    def without_limit(self) -> list[Problem]:
+        """The warning that episodes may last for ever, where nothing limits them."""
+        if self._limited or (self._ended and not self._single):
+            return []
+        seen = "ended" if self._ended else "had not ended"
+        message = (
+            f"{self._spec.env.id} has no time limit, so a policy may play for ever; "
+            f"a random episode {seen} after {self._steps:,} steps"
+        )
+        hint = "Set env.max_episode_steps; without it, only evaluations cut their episodes."
+        return [Problem("env.max_episode_steps", None, message, hint)]
+
+    def untold(self) -> list[Problem]:
+        """Warnings of metrics that a gate or an option reads, but that no info had."""
+        spec = self._spec
+        asked: dict[str, str] = dict.fromkeys(spec.env.info_metrics, "env.info_metrics")
+        asked |= dict.fromkeys(spec.gates.metrics, "gates.metrics")
+        asked |= {} if spec.gates.min_success_rate is None else {SUCCESS: "gates.min_success_rate"}
+        return [
+            Problem(
+                path,
+                name,
+                f"{path} reads {name}, but no info of a random episode of {self._steps:,} steps "
+                "had it",
+                "Success is info['is_success'], reward terms are keys reward_… of info.",
+            )
+            for name, path in asked.items()
+            if name not in self._told and name not in spec.eval.metrics
+        ]
+
+    def _reset(self) -> Any:
+        try:
+            observation, info = self._env.reset(seed=0)
+        except TypeError as error:
+            if "unexpected keyword argument" in str(error):
+                raise self._refused(f"its reset cannot be seeded: {error}", RESET) from error
+            raise
+        except ValueError as error:
+            if UNPACKED.search(str(error)):
+                raise self._refused("its reset does not give two values", RESET) from error
+            raise
+        if not isinstance(info, Mapping):
+            what = f"its reset gives {type(info).__name__} as info; must be a dict"
+            raise self._refused(what, RESET)
+        self._look(observation)
+        return info
+
+    def _step(self, action: Any) -> Any:
+        try:
+            observation, reward, terminated, truncated, info = self._env.step(action)
+        except ValueError as error:
+            seen = UNPACKED.search(str(error))
+            if seen is None or seen[1] != "5":
+                raise
+            count = f"{seen[2]} values" if seen[2] else "too many values"
+            raise self._refused(f"its step gives {count}; must be 5", STEP) from error
+        self._steps += 1
+        self._look(observation)
+        self._look_at_reward(reward)
+        self._told |= told_by(info)
+        self._ended = bool(np.any(terminated) or np.any(truncated))
+        return info
+
+    def _action(self, info: Any) -> Any:
+        if not self._spec.agent.action_masks:
+            return self._env.action_space.sample()
+        action = allowed_action(self._actions, _mask(self._actions, info))
+        return action[0] if self._single else action
+
+    def _look(self, observation: Any) -> None:
+        what = misfit(self._space, observation)
+        if what is not None:
+            raise self._refused(f"it gives {what}", "Make its observation_space say what it gives.")
+        for name, sentence in strange(self._space, observation).items():
+            self._warn(name, f"{self._spec.env.id} gives {sentence}")
+
+    def _look_at_reward(self, reward: Any) -> None:
+        number = np.asarray(reward)
+        if number.dtype.kind not in "iufb":
+            what = f"its step gives a reward of {reward!r}; must be a number"
+            raise self._refused(what, STEP)
+        if not np.isfinite(number).all():
+            self._warn("reward", f"{self._spec.env.id} gives a reward of {reward}")
+
+    def _warn(self, name: str, sentence: str) -> None:
+        message = f"{sentence}, in step {self._steps} of a random episode"
+        self.warnings.setdefault(name, Problem("env.id", self._spec.env.id, message))
+
+    def _refused(self, what: str, hint: str) -> BadInput:
+        env_id = self._spec.env.id
+        return BadInput(f"env.id is {env_id!r}; {what}", path="env.id", hint=hint)
+
+
+def misfit(space: Any, value: Any, name: str = "observation") -> str | None:
+    """The shape of a value and that of its space, as a part of a sentence, where they differ."""
+    if isinstance(space, spaces.Dict):
+        keys = list(value) if isinstance(value, Mapping) else type(value).__name__
+        if not isinstance(value, Mapping) or set(keys) != set(space):
+            return f"{name} of {keys}; its space has {list(space)}"
+        parts = [(space[key], value[key], f"{name}[{key!r}]") for key in space]
+        return next(filter(None, (misfit(*part) for part in parts)), None)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, Sequence) or len(value) != len(space):
+            return f"{name} of type {type(value).__name__}; its space is a tuple of {len(space)}"
+        inner = zip(space, value, range(len(space)), strict=True)
+        return next(filter(None, (misfit(s, v, f"{name}[{n}]") for s, v, n in inner)), None)
+    if space.shape is None or np.shape(value) == space.shape:
+        return None
+    return f"{name} of shape {np.shape(value)}; its space has the shape {space.shape}"
+
+
+def strange(space: Any, value: Any, name: str = "observation") -> dict[str, str]:
+    """What is not finite or outside the space, in a value of the right shape; by name."""
+    if isinstance(space, spaces.Dict):
+        parts = [(space[key], value[key], f"{name}[{key!r}]") for key in space]
+        return {key: said for part in parts for key, said in strange(*part).items()}
+    if isinstance(space, spaces.Tuple):
+        inner = zip(space, value, range(len(space)), strict=True)
+        return {
+            key: said for s, v, n in inner for key, said in strange(s, v, f"{name}[{n}]").items()
+        }
+    array = np.asarray(value)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return {name: f"{name} with a number that is not finite"}
+    bounds = _bounds(space)
+    if bounds is None or array.dtype.kind not in "iufb":
+        return {}
+    low, high = (np.broadcast_to(bound, array.shape) for bound in bounds)
+    numbers = array.astype(np.float64)
+    outside = (numbers < low - TOLERANCE * np.maximum(1, abs(low))) | (
+        numbers > high + TOLERANCE * np.maximum(1, abs(high))
+    )
+    if not outside.any():
+        return {}
+    place = tuple(int(index) for index in np.argwhere(outside)[0])
+    where = f"{name}[{', '.join(map(str, place))}]" if place else name
+    allowed = f"[{low[place]:g}, {high[place]:g}]"
+    return {name: f"{where} = {numbers[place]:g}, outside {allowed}, the bounds of its space"}
+
+
+def _bounds(space: Any) -> tuple[Any, Any] | None:
+    if isinstance(space, spaces.Box):
+        return space.low.astype(np.float64), space.high.astype(np.float64)
+    if isinstance(space, spaces.Discrete):
+        return float(space.start), float(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        start = space.start.astype(np.float64)
+        return start, start + space.nvec - 1
+    return (0.0, 1.0) if isinstance(space, spaces.MultiBinary) else None
+
+
+def _limits(env: Any) -> bool:
+    """Whether a wrapper limits the episodes of a single environment."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            return True
+        env = env.env
+    return False
+
+
+def _step_together(spec: Spec, envs: vector.Envs) -> None:
+    """One step as training makes it, of which the infos of all copies become one."""
+    infos = vector.reset(envs, seed=0).infos
+    space, masked = envs.single_action_space, spec.agent.action_masks
+    action = allowed_action(space, _mask(space, infos)) if masked else envs.action_space.sample()
+    stepped = envs.step(action)
+    if masked:
+        masks_in(stepped[-1], 1, sum(choices_of(space)))
+
+
+def _mask(space: Any, infos: Any) -> Any:
+    mask = masks_in(infos, 1, sum(choices_of(space)))[0]
+    if not mask.any():
+        raise BadInput(
+            "an action mask of the environment forbids every action",
+            path="agent.action_masks",
+        )
+    return mask

@@ -1,0 +1,178 @@
+"""Runs that came to a final end and are given a larger budget: as if they had had it all along, or
+with what stands in the way."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_orch.api.routes.experiments import spec_of
+from rl_orch.api.schemas import Experiment
+from rl_orch.cli.spec_flags import SpecArguments
+from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.registry import integrity
+from rl_orch.core.runs.resumption import asks_for_more
+from rl_orch.errors import BadInput, Conflict, NotFound
+from rl_orch.io.checkpoints import catalog, checkpoint_files
+from rl_orch.io.run.directory import RunDir
+from rl_orch.orchestrator import to_spec
+from rl_orch.records import Run, State
+from rl_orch.runners.inline import InlineRunner
+from rl_orch.spec.inheritance import inherited
+from tests.unit.test_live_changes import a_spec
+
+KEPT = "checkpoint.keep_training_state=always"
+SHORT, LONG = "train.total_timesteps=192", "train.total_timesteps=384"
+LOOSE = ("gates.min_return=-1e9", "gates.stability=false")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Orchestrator:
+    return Orchestrator(tmp_path / "home", InlineRunner())
+
+
+def trained(here: Orchestrator, *overrides: str, algorithm: str = "ppo") -> Run:
+    return here.launch(a_spec(algorithm, *overrides)).run
+
+
+def tensors(run: Run) -> dict[str, Any]:
+    root = RunDir.of(run).checkpoints
+    return dict(checkpoint_files.load(root / catalog.all_names(root)[-1]).tensors)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_an_extended_run_is_what_it_would_have_been_with_that_budget(
+    here: Orchestrator, algorithm: str
+) -> None:
+    whole = trained(here, LONG, KEPT, algorithm=algorithm)
+    short = trained(here, SHORT, KEPT, *LOOSE, algorithm=algorithm)
+    more = here.resume(short.id, overrides=[LONG]).run
+    assert (more.state, more.attempt, more.env_steps, more.resume) == (
+        State.SUCCEEDED,
+        2,
+        whole.env_steps,
+        "bitwise",
+    )
+    ours, theirs = tensors(more), tensors(whole)
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert more.verdict == "passed"
+    assert integrity.verify(here.store).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "word"),
+    [
+        ("ppo", ["train.lr_schedule=linear"], "train.lr_schedule"),
+        ("ppo", ["train.clip_schedule=linear"], "train.clip_schedule"),
+        ("sac", [], "replay"),
+        ("dqn", [KEPT], "train.exploration_schedule"),
+    ],
+)
+def test_what_stands_in_the_way_of_going_on_exactly_is_said_and_may_be_accepted(
+    here: Orchestrator, algorithm: str, options: list[str], word: str
+) -> None:
+    run = trained(here, SHORT, *options, algorithm=algorithm)
+    with pytest.raises(Conflict, match=word) as refused:
+        here.requeue(run.id, overrides=[LONG])
+    assert "--approximate" in str(refused.value.hint)
+    assert here.get(run.id) == run
+    more = here.resume(run.id, overrides=[LONG], approximate=True).run
+    assert (more.state, more.env_steps, more.resume) == (State.SUCCEEDED, 384, "approximate")
+    exactness = here.show(run.id).exactness
+    assert exactness is not None
+    assert word in str(exactness.reason)
+
+
+def test_a_run_that_went_on_without_its_replay_buffer_can_be_gone_on_with(
+    here: Orchestrator,
+) -> None:
+    run = trained(here, SHORT, algorithm="sac")
+    here.resume(run.id, overrides=[LONG, KEPT], approximate=True)
+    more = here.resume(run.id, overrides=["train.total_timesteps=576"]).run
+    assert (more.env_steps, more.attempt, more.resume) == (576, 3, "approximate")
+
+
+def test_a_final_end_stays_final_without_a_larger_budget(here: Orchestrator) -> None:
+    run = trained(here, SHORT, *LOOSE)
+    for overrides in ([], ["name=other"]):
+        with pytest.raises(Conflict):
+            here.requeue(run.id, overrides=overrides)
+    with pytest.raises(BadInput) as refused:
+        here.requeue(run.id, overrides=["train.total_timesteps=100"])
+    assert refused.value.path == "train.total_timesteps"
+    assert here.get(run.id) == run
+
+
+def test_a_run_that_ended_because_it_was_solved_is_not_sent_to_end_again(
+    here: Orchestrator,
+) -> None:
+    run = trained(here, LONG, *LOOSE, "gates.stop_when_solved=true", "eval.every=64")
+    assert (run.verdict, run.env_steps) == ("passed", 64)
+    with pytest.raises(BadInput) as refused:
+        here.requeue(run.id, overrides=["train.total_timesteps=500"])
+    assert refused.value.path == "gates.stop_when_solved"
+    more = here.resume(
+        run.id, overrides=["train.total_timesteps=192", "gates.stop_when_solved=false"]
+    )
+    assert more.run.env_steps == 192
+
+
+def test_verdicts_on_an_end_keep_what_they_have_read(here: Orchestrator) -> None:
+    run = trained(here, SHORT, *LOOSE)
+    first = here.registry.verdicts_on(run.model_id or 0)[0]
+    here.resume(run.id, overrides=[LONG])
+    after = here.registry.verdicts_on(run.model_id or 0)[-1]
+    assert after.report_sha256 == first.report_sha256
+    assert after.report_path != first.report_path
+    assert integrity.verify(here.store).faults == ()
+
+
+def test_a_run_that_let_its_replay_go_is_evaluated_where_it_is_imported(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    run = trained(here, SHORT, *LOOSE, algorithm="sac")
+    there = Orchestrator(tmp_path / "other", InlineRunner())
+    assert there.import_run(Path(run.path)).state is State.LOST
+    judged = there.resume(run.id).run
+    assert (judged.state, judged.verdict, judged.env_steps) == (State.SUCCEEDED, "passed", 192)
+    with pytest.raises(Conflict):
+        there.requeue(run.id, overrides=[LONG])
+
+
+@pytest.mark.parametrize(
+    ("override", "more"),
+    [
+        ("train.total_timesteps=5", True),
+        ("train.epochs=5", True),
+        ("train.totalTimesteps=5", True),
+        ("train.lr=5", False),
+    ],
+)
+def test_a_larger_budget_is_asked_for_in_any_spelling(override: str, more: bool) -> None:
+    assert asks_for_more([override]) is more
+
+
+def test_a_run_that_names_only_a_source_of_weights_takes_over_its_spec(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(here, SHORT, "name=parent", "tags={team: blue}", "train.lr=0.125")
+    asked = {"start": {"from": run.id}, "train": {"total_timesteps": 64}}
+    spec = to_spec(asked, home=here.home)
+    assert spec.env == here.show(run.id).spec.env
+    assert (spec.train.lr, spec.train.total_timesteps) == (0.125, 64)
+    assert (spec.name, spec.tags, spec.start.source) == (None, {}, run.id)
+    assert spec == spec_of(Experiment(spec=asked), here)
+    by_model = to_spec(asked | {"start": {"from": str(run.model_id)}}, home=here.home)
+    assert by_model.changed({"start.from": run.id}) == spec
+    monkeypatch.setenv("RLCTL_HOME", str(here.home))
+    typed = SpecArguments([f"start.from={run.id}", "train.total_timesteps=64"])
+    assert typed.spec(partial(inherited, here)) == spec
+    child = here.launch(spec).run
+    assert (child.state, child.env_steps) == (State.SUCCEEDED, 64)
+    with pytest.raises(NotFound):
+        to_spec({"start": {"from": "nobody"}}, home=here.home)
+    other = to_spec(asked | {"env": {"id": "Pendulum-v1"}}, home=here.home)
+    assert (other.env.id, other.name, other.tuned) == ("Pendulum-v1", None, "ppo-Pendulum-v1")

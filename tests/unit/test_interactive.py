@@ -1,0 +1,225 @@
+"""`rl_orch.train` and `rl_orch.runs`: the field's words, tables, and what a notebook shows."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas  # type: ignore[import-untyped]
+import pytest
+
+import rl_orch
+from rl_orch import plugins
+from rl_orch.core.ports import Task
+from rl_orch.errors import BadInput, MissingExtra, NotFound, RunFailed, SpecInvalid
+from rl_orch.interactive import frames
+from rl_orch.interactive import progress as showing
+from rl_orch.interactive.drawing import sparkline, svg
+from rl_orch.interactive.progress import RunProgress
+from rl_orch.interactive.results import TrainingResult
+from rl_orch.interactive.runs import Runs
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.events import EventWriter
+from rl_orch.records import EventKind, State
+from rl_orch.testing import FakeRunner, trains_to
+
+RETURNS = [10.0, 20.0, 30.0]
+PATHS: dict[str, Any] = {"eval.episodes": 4, "agent.net_arch": [8]}
+
+
+def script(directory: RunDir, task: Task) -> int:
+    """Tells of two episodes and of a loss, then of the training's end."""
+    if task.checkpoint is not None:
+        return trains_to(RETURNS)(directory, task)
+    with EventWriter(directory.events, run=directory.path.name, attempt=task.attempt) as writer:
+        for step in (20, 60):
+            tags = {"length": step, "env": 0}
+            writer.emit(EventKind.EPISODE, "charts/episodic_return", step / 2, step=step, tags=tags)
+        writer.emit(EventKind.METRIC, "losses/policy", 0.25, step=60)
+    return trains_to(RETURNS)(directory, task)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home whose runs are functions; those called `broken` fail."""
+
+    def play(directory: RunDir, task: Task) -> int:
+        return 1 if directory.path.name.startswith("broken") else script(directory, task)
+
+    monkeypatch.setenv("RLCTL_HOME", str(tmp_path / "home"))
+    with plugins.provided("runners", "local", lambda: FakeRunner(play)):
+        yield tmp_path / "home"
+
+
+@pytest.fixture
+def trained() -> TrainingResult:
+    """A run of one seed."""
+    return rl_orch.train("CartPole-v1", "ppo", name="first", total_timesteps=100)
+
+
+def test_options_go_by_any_name_that_the_spec_knows() -> None:
+    result = rl_orch.train(
+        "CartPole-v1",
+        "ppo",
+        total_timesteps=50_000,
+        learning_rate=3e-4,
+        n_steps=64,
+        seed=7,
+        obs={"normalize": "running"},
+        **PATHS,
+    )
+    spec = rl_orch.runs.get(result.id).home.show(result.id).spec
+    assert (spec.train.total_timesteps, spec.train.lr, spec.rollout.steps) == (50_000, 3e-4, 64)
+    assert (spec.env.seed, spec.obs.normalize, spec.eval.episodes) == (7, "running", 4)
+    assert spec.agent.network.hidden_sizes == (8,)
+
+
+def test_an_unknown_option_raises_with_the_nearest_name() -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        rl_orch.train("CartPole-v1", totl_timesteps=10, qqq=1)
+    first, second = refused.value.problems
+    assert (first.path, second.path) == ("totl_timesteps", "qqq")
+    assert "total_timesteps" in str(first.hint)
+    assert "total_timesteps" in refused.value.__notes__[0]
+
+
+def test_an_environment_that_is_an_object_is_refused() -> None:
+    with pytest.raises(BadInput) as refused:
+        rl_orch.train(object(), "ppo")  # type: ignore[arg-type]
+    assert refused.value.path == "env.id"
+
+
+def test_callbacks_are_named_as_the_process_of_a_run_finds_them() -> None:
+    class Local:
+        """Found by nobody."""
+
+    result = rl_orch.train("CartPole-v1", callbacks=[FakeRunner, "my_callbacks:Mine"])
+    named = (f"{FakeRunner.__module__}:FakeRunner", "my_callbacks:Mine")
+    assert result.home.show(result.id).spec.train.observers == named
+    with pytest.raises(BadInput) as refused:
+        rl_orch.train("CartPole-v1", callbacks=[Local])
+    assert refused.value.path == "train.observers"
+
+
+def test_the_package_lists_what_it_loads_late() -> None:
+    assert {"train", "runs", "load_policy", "Callback", "__version__"} <= {*dir(rl_orch)}
+
+
+def test_a_result_says_what_became_of_it(trained: TrainingResult) -> None:
+    assert (trained.state, trained.succeeded) == (State.SUCCEEDED, True)
+    assert trained.eval is not None
+    assert trained.eval.mean == 20.0
+    assert trained.report is not None
+    assert trained.report.returns == tuple(RETURNS)
+    assert trained.verdict is None
+    assert trained.id in repr(trained)
+    assert "ppo on CartPole-v1, succeeded, return 20.00" in repr(trained)
+    ElementTree.fromstring(trained._repr_html_())
+
+
+def test_metrics_are_a_row_for_each_number(trained: TrainingResult) -> None:
+    table = trained.metrics()
+    assert isinstance(table, pandas.DataFrame)
+    assert [*table.columns] == ["run", "seed", "step", "metric", "value"]
+    episodes = table[table.metric == "charts/episodic_return"]
+    assert [*zip(episodes.step, episodes.value, strict=True)] == [(20, 10.0), (60, 30.0)]
+    (row,) = trained.metrics("losses/policy", "nosuch", frame="plain")
+    seed = trained.run.seed
+    metric = {"metric": "losses/policy", "value": 0.25}
+    assert row == {"run": trained.id, "seed": seed, "step": 60} | metric
+
+
+def test_several_seeds_are_one_result() -> None:
+    group = rl_orch.train("CartPole-v1", "ppo", name="seeded", seeds=3)
+    assert len({run.seed for run in group.runs}) == 3
+    assert group.eval is not None
+    assert (group.eval.n, group.eval.unit) == (3, "training runs")
+    assert {*group.metrics().seed} == {run.seed for run in group.runs}
+    assert rl_orch.runs.get("seeded").id == group.id
+    with pytest.raises(BadInput, match="a group of 3 runs"):
+        _ = group.run
+    ElementTree.fromstring(group._repr_html_())
+
+
+def test_runs_are_compared_in_a_table(trained: TrainingResult, home: Path) -> None:
+    rl_orch.train("CartPole-v1", "ppo", name="second", total_timesteps=100, lr=0.5)
+    table = rl_orch.runs.compare("first", "second")
+    assert [*table["name"]] == ["first", "second"]
+    assert [*table["mean"]] == [20.0, 20.0]
+    assert table["train.lr"][1] == 0.5
+    assert "difference" not in table
+    assert {*Runs(home).list(env="CartPole-v1")["name"]} == {"first", "second"}
+    with pytest.raises(BadInput, match="two runs or more"):
+        rl_orch.runs.compare("first")
+    with pytest.raises(NotFound):
+        rl_orch.runs.get("third")
+
+
+def test_groups_are_compared_by_their_difference() -> None:
+    for name in ("a", "b"):
+        rl_orch.train("CartPole-v1", name=name, seeds=[1, 2])
+    rows = rl_orch.runs.compare("a", "b", frame="plain")
+    assert [row["difference"] for row in rows] == [None, 0.0]
+    assert [row["seeds"] for row in rows] == [2, 2]
+
+
+def test_a_run_that_fails_raises_with_the_reason_and_the_next_step() -> None:
+    with pytest.raises(RunFailed) as failed:
+        rl_orch.train("CartPole-v1", name="broken")
+    assert "rlctl logs broken" in str(failed.value.hint)
+    result = rl_orch.train("CartPole-v1", name="broken again", raise_on_failure=False)
+    assert result.state is State.FAILED
+    assert "failed" in repr(result)
+
+
+def test_frames_are_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns: dict[str, list[Any]] = {"a": [1, 2], "b": ["x", None]}
+    plain = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    assert frames.framed(columns, "plain") == plain
+    installed = {"pandas", "polars"}
+    monkeypatch.setattr(frames, "find_spec", lambda name: name in installed or None)
+    libraries = {name: SimpleNamespace(DataFrame=lambda _, own=name: own) for name in installed}
+    monkeypatch.setattr(frames, "import_module", libraries.get)
+    assert frames.framed(columns) == "pandas"
+    installed.remove("pandas")
+    assert frames.framed(columns) == "polars"
+    installed.clear()
+    assert frames.framed(columns) == plain
+    with pytest.raises(MissingExtra, match="polars is not installed"):
+        frames.framed(columns, "polars")
+    with pytest.raises(BadInput, match="must be auto, pandas, polars or plain"):
+        frames.framed(columns, "arrow")  # type: ignore[arg-type]
+
+
+def test_a_curve_is_drawn_as_text_and_as_a_picture(trained: TrainingResult) -> None:
+    assert sparkline([0.0, 1.0]) == "▁█"
+    assert sparkline([]) == ""
+    assert len(sparkline([float(n) for n in range(1000)])) == 32
+    picture = ElementTree.fromstring(svg(trained.curve()))
+    assert picture.find("{http://www.w3.org/2000/svg}polyline") is not None
+
+
+def test_progress_is_shown_every_now_and_then_and_at_the_end(trained: TrainingResult) -> None:
+    run, now, shown = trained.run, [0.0], list[list[str]]()
+    active = run.model_copy(update={"state": State.RUNNING, "env_steps": 50})
+    watch = RunProgress(lambda runs: shown.append([each.text for each in runs]), lambda: now[0])
+    watch(active, [])
+    watch(active, [])
+    assert len(shown) == 1
+    now[0] = 1.0
+    watch(active, trained.home.events(run.id).events)
+    assert "return 20.00" in shown[-1][0]
+    watch(run, [])
+    assert "succeeded" in shown[-1][0]
+
+
+def test_the_kernel_of_a_notebook_is_told_from_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not showing.in_notebook()
+    shells: list[Any] = [SimpleNamespace(kernel=None), SimpleNamespace(kernel=object())]
+    module = SimpleNamespace(get_ipython=lambda: shells[0])
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    assert not showing.in_notebook()
+    del shells[0]
+    assert showing.in_notebook()

@@ -1,0 +1,119 @@
+"""`rl_orch.load_policy`: for every kind of space that can be trained, a policy that takes what the
+environment gives, one observation or a batch, and says what Stable-Baselines3's would."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rl_orch
+from rl_orch.errors import BadInput, NotFound
+from rl_orch.export.acting import greedy
+from rl_orch.interactive.policy import ActingPolicy
+from tests.exported import CASES, STAND_IN, Case, bundled, case, in_run, made
+from tests.unit.test_export_cards import KINDS, flat, rows_of_one, steps
+
+Load = Callable[[dict[str, Any]], tuple[Case, ActingPolicy]]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Makes a policy, and loads it from its checkpoint."""
+
+    def loaded(document: dict[str, Any]) -> tuple[Case, ActingPolicy]:
+        policy = made(document)
+        path = in_run(policy, tmp_path / "a run")
+        return policy, rl_orch.load_policy(path, home=tmp_path / "home")
+
+    return loaded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_takes_what_the_environment_gives(kind: str, load: Load) -> None:
+    policy, ours = load(KINDS[kind])
+    session, state = greedy(policy.policy, policy.spec), None
+    for observation, first, mask in steps(policy):
+        rows = rows_of_one(policy, observation)
+        expected = session.act(rows, np.array([first]), flat(mask))[0]
+        if first:
+            ours.reset()
+        assert np.array_equal(ours.act(observation, action_masks=mask), expected)
+        action, state = ours.predict(observation, state, [first], action_masks=mask)
+        assert np.array_equal(action, expected)
+        assert ours.action_space.contains(action)
+
+
+@pytest.mark.parametrize("kind", ["nested Dict", "Tuple", "recurrent, stacked Dict"])
+def test_a_batch_of_a_vector_environment_gets_as_many_actions(kind: str, load: Load) -> None:
+    policy, ours = load(KINDS[kind])
+    envs = gymnasium.make_vec(policy.spec.env.id, num_envs=3)
+    observations, _ = envs.reset(seed=1)
+    state, first = None, np.ones(3, np.bool_)
+    for _ in range(12):
+        actions, state = ours.predict(observations, state, first)
+        assert envs.action_space.contains(actions)
+        observations, _, terminated, truncated, _ = envs.step(actions)
+        first = terminated | truncated
+    envs.close()
+
+
+def test_sampled_actions_follow_from_the_seed(tmp_path: Path) -> None:
+    path = in_run(made(CASES["recurrent ppo"]), tmp_path / "a run")
+
+    def drawn(seed: int) -> list[int]:
+        ours = rl_orch.load_policy(path, home=tmp_path, seed=seed)
+        return [int(ours.act(np.zeros(4), deterministic=False)) for _ in range(30)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_a_bundle_acts_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = made(CASES["ppo"])
+    path = bundled(policy, tmp_path / "carried", onnx=STAND_IN)
+    monkeypatch.setenv("RLCTL_HOME", str(tmp_path / "nowhere"))
+    ours = rl_orch.load_policy(path)
+    assert ours.act(np.zeros(4)) in (0, 1)
+    assert "ppo policy for CartPole-v1" in repr(ours)
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(NotFound):
+        rl_orch.load_policy("production")
+
+
+def test_observations_that_do_not_fit_are_refused_with_both_shapes(load: Load) -> None:
+    _, ours = load(CASES["ppo"])
+    with pytest.raises(BadInput, match=r"shape \(3,\); must be \(4,\)"):
+        ours.act(np.zeros(3))
+    with pytest.raises(BadInput, match="no array"):
+        ours.act("up")
+
+
+def test_an_observation_without_all_of_its_parts_is_refused(load: Load) -> None:
+    _, ours = load(KINDS["Dict"])
+    with pytest.raises(BadInput, match="noise, picture, side"):
+        ours.act({"picture": 0})
+
+
+def test_a_policy_with_masks_asks_for_them(load: Load) -> None:
+    _, masked = load(KINDS["masks"])
+    with pytest.raises(BadInput, match="trained with masks"):
+        masked.act([0.5])
+
+
+def test_a_state_of_another_number_of_episodes_is_refused(load: Load) -> None:
+    _, ours = load(case("Recall", "ppo", feature={"encoder": "gru"}))
+    _, state = ours.predict(np.zeros((2, 2)))
+    with pytest.raises(BadInput, match="of 2 episodes, and there are 3"):
+        ours.predict(np.zeros((3, 2)), state)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, rl_orch; print(rl_orch.__version__); "
+        "assert not {'torch', 'numpy', 'pydantic', 'gymnasium'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,146 @@
+"""Callbacks: observers in the field's words, which report metrics, end a training, and go on
+exactly in a resumed one."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_orch import Callback, plugins
+from rl_orch.errors import RlctlError
+from rl_orch.records import EvalReport
+from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.observe import Observer
+from rl_orch.rl.seeding import seed_all
+from rl_orch.rl.snapshot import Resumption
+from rl_orch.rl.train import Outcome, Training
+from rl_orch.spec.model import Spec
+from rl_orch.testing.observers import ObservedTraining, ObserverContract, _spec
+
+
+class Counting(Callback):
+    """Counts rows and updates, reports both, and ends the training after some evaluations."""
+
+    def __init__(self, spec: Spec, most: int = 99) -> None:
+        super().__init__(spec)
+        self.rows, self.updates, self.evaluations, self.most = 0, 0, 0, most
+
+    def on_step(self, batch: Batch, step: int) -> None:
+        self.rows += len(batch)
+        self.log("own/rows", self.rows)
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.updates += 1
+        self.log("own/updates", self.updates)
+
+    def on_evaluation(self, report: EvalReport, step: int) -> None:
+        self.evaluations += 1
+        if self.evaluations == self.most:
+            self.stop("it has seen enough")
+
+    def state(self) -> dict[str, int]:
+        return {"rows": self.rows, "updates": self.updates, "evaluations": self.evaluations}
+
+    def load_state(self, state: Mapping[str, int]) -> None:
+        self.rows, self.updates, self.evaluations = (
+            state[name] for name in ("rows", "updates", "evaluations")
+        )
+
+
+class Forgetful(Callback):
+    """Counts, and cannot say so."""
+
+    updates = 0
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.updates += 1
+
+
+class Impatient(Callback):
+    """Ends the training in the middle of nothing."""
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.stop("at once")
+
+
+class TestCounting(ObserverContract):
+    make = staticmethod(Counting)
+
+
+@contextmanager
+def named(make: Any) -> Iterator[Spec]:
+    """A spec with a callback, of 128 steps that are evaluated every 64."""
+    with plugins.provided("observers", "mine", make):
+        yield _spec("ppo").changed({"train.observers": ("mine",)})
+
+
+def trained(spec: Spec, resumption: Resumption | None = None) -> tuple[Outcome, ObservedTraining]:
+    recorder = ObservedTraining()
+    seed_all(spec.env.seed)
+    with closing(Training(spec, recorder)) as training:
+        if resumption is not None:
+            training.resume(resumption)
+        return training.run(), recorder
+
+
+def test_a_callback_hears_and_reports_metrics() -> None:
+    with named(Counting) as spec:
+        outcome, recorder = trained(spec)
+    assert outcome.reason == "budget"
+    assert (recorder.metrics["own/rows"], recorder.metrics["own/updates"]) == (128.0, 4.0)
+    assert recorder.inexact == []
+
+
+def test_a_callback_ends_a_training_as_its_budget_would() -> None:
+    with named(lambda spec: Counting(spec, most=1)) as spec:
+        outcome, recorder = trained(spec)
+    assert (outcome.reason, outcome.clock.value) == ("callback", 64)
+    assert "mine" in outcome.detail
+    assert "it has seen enough" in outcome.detail
+    with named(Impatient) as spec:
+        outcome, recorder = trained(spec)
+    assert (outcome.reason, outcome.clock.value) == ("callback", 32)
+    assert [report is not None for _, report in recorder.saved] == [True]
+
+
+def test_a_resumed_training_has_the_callback_where_it_was() -> None:
+    with named(lambda spec: Counting(spec, most=2)) as spec:
+        _, whole = trained(spec)
+        outcome, resumed = trained(spec, Resumption(*whole.saved[0], whole.read))
+    assert outcome.reason == "callback"
+    assert resumed.metrics["own/updates"] == whole.metrics["own/updates"] == 4.0
+    theirs, ours = (each.saved[-1][0].tensors for each in (whole, resumed))
+    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
+
+
+def test_a_training_that_was_ended_stays_so_when_it_is_resumed() -> None:
+    with named(Impatient) as spec:
+        outcome, whole = trained(spec)
+        again, resumed = trained(spec, Resumption(*whole.saved[-1], whole.read))
+    assert again == outcome
+    assert resumed.saved == []
+
+
+def test_a_callback_that_remembers_and_cannot_say_so_makes_the_run_approximate() -> None:
+    with named(Forgetful) as spec:
+        _, recorder = trained(spec)
+    assert "mine" in recorder.inexact[0]
+    assert "load_state" in recorder.inexact[0]
+    with named(lambda spec: Observer.__new__(_Deaf)) as spec:
+        assert trained(spec)[1].inexact == []
+
+
+class _Deaf(Observer):
+    """Hears nothing."""
+
+
+def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_callback() -> None:
+    class Odd(Counting):
+        def state(self) -> Any:
+            return {"rows": {1, 2}}
+
+    with named(Odd) as spec, pytest.raises(RlctlError, match="'mine' has a state") as refused:
+        trained(spec)
+    assert refused.value.path == "train.observers"

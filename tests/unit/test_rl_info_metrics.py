@@ -1,0 +1,238 @@
+"""Metrics from infos: success, reward terms, and keys that were asked for, in training, evaluation
+and gates alike."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rl_orch import gate, stats
+from rl_orch.io.policies.episode_tables import write_table
+from rl_orch.records import EventKind
+from rl_orch.records.reports import table_of
+from rl_orch.rl.collect.collector import Episode
+from rl_orch.rl.collect.rollout import LocalCollector, local
+from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.envs.trial import try_out
+from rl_orch.rl.evaluate import evaluate
+from rl_orch.rl.train import Training
+from rl_orch.spec.groups import GatesGroup
+from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
+from rl_orch.testing.fakes import a_report
+from tests.unit.test_rl_evaluate import a_policy
+
+LENGTH = 5
+ENV = "Told-v0"
+
+
+class Told(gymnasium.Env[Any, Any]):
+    """Tells in its infos what it does: terms of its reward, and at the end whether it went well."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t, self.goal = 0, int(self.np_random.integers(2))
+        return np.zeros(1, np.float32), {"x": 99.0, "reward_walk": 1000.0}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        over = self.t == LENGTH
+        info: dict[str, Any] = {
+            "reward_walk": 1.5,
+            "reward_terms": {"cost": -0.5, "reward_bonus": float(action == self.goal)},
+            "x": float(self.t),
+            "word": "hello",
+        }
+        if over and self.goal:
+            info["is_success"] = True
+        return np.full(1, self.t, np.float32), 1.0, over, False, info
+
+
+gymnasium.register(ENV, entry_point=f"{__name__}:Told")
+
+
+def a_spec(**groups: Any) -> Spec:
+    env = {"id": ENV, "num_envs": 3, "info_metrics": ["x"]} | groups.pop("env", {})
+    return resolve(
+        {
+            "env": env,
+            "rollout": {"steps": 8},
+            "train": {"batch_size": 24, "total_timesteps": 48, "update_epochs": 1},
+            "eval": {"episodes": 10, "every": 48},
+            **groups,
+        }
+    )
+
+
+def collected(collector: LocalCollector, spec: Spec, steps: int) -> list[Episode]:
+    collector.collect(a_policy(spec), steps)
+    return collector.drain_episodes()
+
+
+def test_episodes_have_the_numbers_that_their_infos_told() -> None:
+    spec = a_spec()
+    with closing(local(spec, "captured")) as collector:
+        episodes = collected(collector, spec, 3 * LENGTH)
+    assert len(episodes) == 9
+    for episode in episodes:
+        metrics = dict(episode.metrics)
+        assert 0 <= metrics.pop("reward_bonus") <= LENGTH
+        assert metrics.pop("success_rate", 0.0) in (0.0, 1.0)
+        assert metrics == {"reward_walk": 7.5, "reward_cost": -2.5, "x": 5.0}
+
+
+def test_an_environment_that_resets_in_the_next_step_tells_the_same() -> None:
+    spec = a_spec()
+    found = []
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        make = [lambda: SeededEpisodes(gymnasium.make(ENV))] * 2
+        envs = SyncVectorEnv(make, autoreset_mode=mode)
+        collector = LocalCollector(envs, seed=4, device="cpu", info_metrics=("x",))
+        with closing(collector):
+            found.append(collected(collector, spec, 4 * LENGTH)[:6])
+    both = [[(e.env, e.length, {**e.metrics, "reward_bonus": 0}) for e in each] for each in found]
+    assert both[0] == both[1]
+    assert {episode.metrics["reward_walk"] for episode in found[1]} == {7.5}
+
+
+def test_partial_sums_are_part_of_the_state() -> None:
+    spec = a_spec()
+    with closing(local(spec, "captured")) as whole, closing(local(spec, "captured")) as second:
+        collected(whole, spec, LENGTH + 2)
+        second.load_state(whole.state())
+        ours, theirs = collected(whole, spec, 6), collected(second, spec, 6)
+    assert ours
+    assert ours == theirs
+    assert ours[0].metrics["reward_walk"] == 7.5
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1"])
+def test_environments_without_such_infos_have_no_metrics_and_no_state_of_them(env_id: str) -> None:
+    spec = resolve({"env": {"id": env_id, "num_envs": 2}})
+    with closing(local(spec, "captured")) as collector:
+        episodes = collected(collector, spec, 200)
+        assert "infos" not in {name.partition("/")[0] for name in collector.state().tensors}
+    assert episodes
+    assert all(not episode.metrics for episode in episodes)
+
+
+def test_a_report_has_them_episode_by_episode_and_so_does_its_table(tmp_path: Path) -> None:
+    spec = a_spec(env={"info_metrics": ["x", "word", "nothing"]})
+    found = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+    assert {*found.metrics} == {"reward_walk", "reward_cost", "reward_bonus", "success_rate", "x"}
+    assert found.metrics["reward_walk"] == (7.5,) * 20
+    assert 0 < sum(found.metrics["success_rate"]) < 20
+    assert found.missing == {
+        name: f"none of 20 episodes gave a number as info[{name!r}]" for name in ("word", "nothing")
+    }
+    write_table(tmp_path / "final.parquet", found)
+    table = pq.read_table(tmp_path / "final.parquet").to_pydict()
+    assert tuple(table["success_rate"]) == found.metrics["success_rate"]
+    rate = stats.metric_estimates(found.metrics)["success_rate"]
+    assert rate.ci95[0] < rate.value < rate.ci95[1]
+
+
+class Recorder:
+    """Notes events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, Any, dict[str, Any]]] = []
+
+    def emit(self, kind: EventKind, key: str, value: Any, *, step: int, tags: Any = None) -> None:
+        self.events.append((kind, key, value, tags or {}))
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_words, **_names: None
+
+
+def test_training_tells_them_as_curves_and_with_every_episode() -> None:
+    recorder: Any = Recorder()
+    with closing(Training(a_spec(), recorder)) as training:
+        training.run()
+    keys = {key for _, key, _, _ in recorder.events}
+    assert keys >= {"charts/success_rate", "info/reward_walk", "info/x", "eval/success_rate"}
+    walks = [value for _, key, value, _ in recorder.events if key == "info/reward_walk"]
+    assert {*walks} == {7.5}
+    episodes = [tags for kind, _, _, tags in recorder.events if kind is EventKind.EPISODE]
+    assert all(tags["metrics"]["x"] == 5.0 for tags in episodes)
+    (evaluated,) = [tags for kind, _, _, tags in recorder.events if kind is EventKind.EVAL]
+    assert evaluated["metrics"]["reward_walk"]["value"] == 7.5
+
+
+def verdict(seen: Mapping[str, tuple[float, ...]], **gates: Any) -> dict[str, bool]:
+    told = a_report([1.0] * 20).model_copy(update={"metrics": dict(seen)})
+    rules = gate.rules_from(GatesGroup.model_validate(gates))
+    found = gate.judge(told, None, rules, env_steps=100)
+    assert found is not None
+    return {check.rule: check.passed for check in found.checks}
+
+
+def test_gates_read_the_bounds_of_metrics() -> None:
+    wins = {"success_rate": (1.0,) * 19 + (0.0,)}
+    assert verdict(wins, min_success_rate=0.7) == {"min_success_rate": True}
+    # 19 of 20 are 95 %, and yet with 95 % confidence only 75 %.
+    assert verdict(wins, min_success_rate=0.8) == {"min_success_rate": False}
+    terms = {"reward_walk": tuple(float(n % 3) for n in range(20)), **wins}
+    asked = {"reward_walk": "<= 1.5", "success_rate": 0.9}
+    assert verdict(terms, metrics=asked) == {
+        "metrics.reward_walk": True,
+        "metrics.success_rate": False,
+    }
+    assert verdict(terms, metrics={"reward_walk": "> 0.9"}) == {"metrics.reward_walk": False}
+
+
+def test_missing_evidence_fails_a_gate_and_says_why() -> None:
+    rules = gate.rules_from(GatesGroup(min_success_rate=0.1, metrics={"x": ">= 1", "y": "< 2"}))
+    told = a_report([1.0] * 20).model_copy(update={"missing": {"x": "no x was told"}})
+    found = gate.judge(told, None, rules, env_steps=100)
+    assert found is not None
+    success, asked, unknown = found.checks
+    assert not any(check.passed for check in found.checks)
+    assert "info['is_success']" in success.sentence
+    assert "no x was told" in asked.sentence
+    assert "env.info_metrics" in unknown.sentence
+
+
+def test_limits_have_one_spelling() -> None:
+    written = {"a": 3, "b": "≥3", "c": "<0.5", "d": " <= 1e-3 "}
+    spec = resolve({"env.id": "CartPole-v1", "gates.metrics": written})
+    assert spec.gates.metrics == {"a": ">= 3", "b": ">= 3", "c": "< 0.5", "d": "<= 0.001"}
+    one = resolve({"env.id": "CartPole-v1"}, overrides=["gates.metrics.success_rate=0.9"])
+    assert one.gates.metrics == {"success_rate": ">= 0.9"}
+
+
+def test_a_share_has_an_exact_interval_also_where_all_are_alike() -> None:
+    assert stats.share_ci95(20, 20)[0] == pytest.approx(0.8315665, abs=1e-6)
+    assert stats.share_ci95(0, 10) == pytest.approx((0.0, 0.3084971), abs=1e-6)
+    assert stats.share_ci95(7, 10) == pytest.approx((0.3475471, 0.9332605), abs=1e-6)
+
+
+def test_what_an_episode_does_not_tell_is_zero_or_nothing() -> None:
+    rows = [{"success_rate": 1.0, "x": 2.0}, {"reward_a": 1.0}]
+    assert table_of(rows) == {"success_rate": (1.0, 0.0), "reward_a": (0.0, 1.0)}
+
+
+def test_asking_for_metrics_changes_no_hash() -> None:
+    assert a_spec().config_hash == a_spec(env={"info_metrics": []}).config_hash
+    assert vector.backend_of(resolve({"env.id": "CartPole-v1"})) == "native"
+
+
+def test_a_check_warns_of_metrics_that_no_info_has() -> None:
+    gates = {"min_success_rate": 0.5, "metrics": {"reward_cost": -9, "reward_fuel": 1}}
+    told = try_out(a_spec(env={"info_metrics": ["x", "y"]}, gates=gates)).warnings
+    assert [(each.path, each.value) for each in told] == [
+        ("env.max_episode_steps", None),
+        ("env.info_metrics", "y"),
+        ("gates.metrics", "reward_fuel"),
+    ]
