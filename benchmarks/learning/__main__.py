@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.learning.page import differences, measured, thresholds
 from benchmarks.learning.picture import draw
-from benchmarks.learning.results import SIDES, Results, Side
+from benchmarks.learning.results import PEERS, SIDES, Results, Side
 from benchmarks.learning.tasks import EQUAL, TASKS, Task, spec_of
 from benchmarks.marks import fill
 from benchmarks.peers.sb3_learning import plain, untranslatable
@@ -144,7 +144,7 @@ def _sides(task: Task, spec: Spec, *, with_peer: bool) -> Iterator[tuple[Side, S
         return
     same = Spec.model_validate(plain(document))
     if not untranslatable(same.model_dump(mode="json")):
-        yield "sb3", same
+        yield from ((peer, same) for peer in (PEERS if task.sbx else PEERS[:1]))
         if untranslatable(document):
             yield "plain", same
 
@@ -162,13 +162,14 @@ def _run(job: Job, peer_python: str | None, progress: "Progress") -> dict[str, A
     """Carry out a training in a process of its own."""
     spec, seed = job.spec, evaluation_seed(job.spec)
     workload = {
+        "peer": job.side,
         "spec": spec.model_dump(mode="json"),
         "every": max(spec.train.total_timesteps // job.task.points, 1),
         "episodes": job.task.episodes,
         "reset_seeds": [derive(seed, k) for k in range(job.task.episodes)],
     }
     ours = [sys.executable, "-m", "benchmarks.learning.ours"]
-    command = [str(peer_python), str(PEER)] if job.side == "sb3" else ours
+    command = [str(peer_python), str(PEER)] if job.side in PEERS else ours
     points, last = [], {}
     with (
         tempfile.TemporaryFile("w+") as errors,

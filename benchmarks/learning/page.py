@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.learning.differences import Comparison
-from benchmarks.learning.results import PAIRS, Curve, Results, Side
+from benchmarks.learning.results import PAIRS, PEERS, Curve, Results, Side
 from benchmarks.learning.tasks import Task
 
 TITLES: dict[Side, str] = {"ours": "ours", "torch": "ours in torch", "sb3": "SB3"}
@@ -12,12 +12,13 @@ TITLES: dict[Side, str] = {"ours": "ours", "torch": "ours in torch", "sb3": "SB3
 def thresholds(results: Results, tasks: Iterable[Task]) -> str:
     """The ends of the curves, IQM and 95 % interval, and the bars, as a table in Markdown."""
     lines = [
-        "| task | steps | SB3 | ours, the same | ours, as shipped | asked for | passed |",
-        "|---|---|---|---|---|---|---|",
+        "| task | steps | SB3 | SBX | ours, the same | ours, as shipped | asked for | passed |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     words = {True: "yes", False: "**no**", None: "not known"}
     for task in tasks:
-        curves = (results.curve(task, "sb3"), results.like(task), results.curve(task, "ours"))
+        peers = (results.curve(task, peer) for peer in PEERS)
+        curves = (*peers, results.like(task), results.curve(task, "ours"))
         bar, steps = results.bar(task), max(curve.steps[-1] for curve in curves if curve)
         ends = (_end(curve) for curve in curves)
         cells = (task.name, f"{steps:,}", *ends, bar.rule, words[bar.passed])

@@ -16,7 +16,8 @@ from benchmarks.learning.tasks import Task
 COLUMNS = 4
 LOOKS: Mapping[Side, tuple[str, str]] = {
     "sb3": ("#8a8a8a", "Stable-Baselines3"),
-    "torch": ("#4dac26", "rl-orch in torch"),
+    "sbx": ("#5aae61", "SBX"),
+    "torch": ("#7b3294", "rl-orch in torch"),
     "plain": ("#e08214", "rl-orch without what SB3 lacks"),
     "ours": ("#1f6fb4", "rl-orch"),
 }

@@ -14,10 +14,12 @@ from benchmarks.learning.tasks import EQUAL, TASKS, Task
 from rl_orch import stats
 from rl_orch.spec.model import Spec
 
-Side: TypeAlias = Literal["ours", "plain", "torch", "sb3"]
-SIDES: tuple[Side, ...] = ("ours", "plain", "torch", "sb3")
+Side: TypeAlias = Literal["ours", "plain", "torch", "sb3", "sbx"]
+SIDES: tuple[Side, ...] = ("ours", "plain", "torch", "sb3", "sbx")
 """Ours as it is shipped; ours without what the peer lacks, where it lacks something; ours in torch,
-where the kernels train otherwise; the peer."""
+where the kernels train otherwise; the peer, and the peer's algorithm in JAX."""
+
+PEERS: tuple[Side, ...] = ("sb3", "sbx")
 
 
 PAIRS: tuple[tuple[Side, Side], ...] = (("ours", "sb3"), ("ours", "torch"))
@@ -109,7 +111,8 @@ class Results:
     def bar(self, task: Task) -> Bar:
         """Whether a task is learned."""
         ours = self.like(task) if task.threshold is None else self.curve(task, "ours")
-        return judge(task, ours, self.curve(task, "sb3"))
+        asked = PEERS if task.sbx else PEERS[:1]
+        return judge(task, ours, [self.curve(task, peer) for peer in asked])
 
     def known(self) -> list[Task]:
         """The tasks that have runs, in the order of the table."""
@@ -161,11 +164,12 @@ def curve(runs: Sequence[Mapping[str, Any]]) -> Curve:
     )
 
 
-def judge(task: Task, ours: Curve | None, sb3: Curve | None) -> Bar:
+def judge(task: Task, ours: Curve | None, peers: Sequence[Curve | None]) -> Bar:
     """Whether a task is learned: a short form of the budget or too few seeds say nothing of it."""
     if task.threshold is None:
-        rule = "not below the interval of SB3"
-        target = sb3.low[-1] if _whole(task, sb3) and sb3 is not None else None
+        rule = f"not below the interval of {' and '.join(('SB3', 'SBX')[: len(peers)])}"
+        whole = [peer.low[-1] for peer in peers if peer is not None and _whole(task, peer)]
+        target = max(whole) if len(whole) == len(peers) else None
     else:
         rule, target = f"at least {task.threshold:g}", task.threshold
     if ours is None or not _whole(task, ours):

@@ -41,7 +41,7 @@ class Task:
     Learned is what reaches `threshold`, or, where that is None, what is not below the interval of
     the peer. `overrides` hold for both sides. With `equal`, both sides train with the peer's
     defaults, but for `overrides`, and the difference between them counts; with `in_torch`, ours is
-    trained once more without kernels.
+    trained once more without kernels; with `sbx`, there is a second peer.
     """
 
     algorithm: str
@@ -54,6 +54,7 @@ class Task:
     points: int = POINTS
     equal: bool = False
     in_torch: bool = False
+    sbx: bool = False
 
     @property
     def name(self) -> str:
@@ -83,10 +84,10 @@ TASKS = {
         Task("sac", "MountainCarContinuous-v0", 50_000, 90.0, overrides=("train.use_sde=true",)),
         Task("sac", "HalfCheetah-v5", 20_000, None, seeds=3, overrides=SOONER),
         Task("td3", "HalfCheetah-v5", 20_000, None, seeds=20, overrides=SOONER),
-        Task("tqc", "Pendulum-v1", 20_000, None),
-        Task("tqc", "HalfCheetah-v5", 10_000, None, overrides=SOONER),
-        Task("crossq", "Pendulum-v1", 20_000, None),
-        Task("crossq", "HalfCheetah-v5", 10_000, None, overrides=(*SOONER, NARROW)),
+        Task("tqc", "Pendulum-v1", 20_000, None, sbx=True),
+        Task("tqc", "HalfCheetah-v5", 10_000, None, overrides=SOONER, sbx=True),
+        Task("crossq", "Pendulum-v1", 20_000, None, sbx=True),
+        Task("crossq", "HalfCheetah-v5", 10_000, None, overrides=(*SOONER, NARROW), sbx=True),
     )
 }
 

@@ -1,4 +1,5 @@
-"""One training by Stable-Baselines3: prints a line of JSON for each evaluation, and one at the end.
+"""One training by Stable-Baselines3, sb3-contrib or SBX: prints a line of JSON for each evaluation,
+and one at the end.
 
 The workload is JSON with a resolved spec of ours, which `translated` turns into SB3's arguments.
 Runs in an environment of its own, so it imports nothing of ours.
@@ -25,7 +26,12 @@ ALGORITHMS = {
 UNCLIPPED = ("sac", "td3", "tqc", "crossq")
 """Those of SB3's algorithms that never scale gradients down."""
 
-PACKAGES = ("stable-baselines3", "sb3-contrib", "torch", "gymnasium", "numpy")
+PACKAGES = {
+    "sb3": ("stable-baselines3", "sb3-contrib", "torch", "gymnasium", "numpy"),
+    "sbx": ("sbx-rl", "jax", "flax", "stable-baselines3", "torch", "gymnasium", "numpy"),
+}
+NOT_IN_SBX = {"dqn": ("max_grad_norm",)}
+"""Arguments of SB3's algorithms that SBX's do not take."""
 
 COMMON = {"gamma": "train.gamma", "seed": "env.seed"}
 ON_POLICY = COMMON | {
@@ -171,15 +177,15 @@ def main(workload: dict[str, Any]) -> None:
     """Train the spec of a workload, and evaluate at its points."""
     import torch  # type: ignore[import-not-found,unused-ignore]
 
-    spec = workload["spec"]
+    spec, peer = workload["spec"], workload["peer"]
     if found := untranslatable(spec):
         sys.exit(f"Stable-Baselines3 cannot follow {', '.join(found)}")
     torch.set_num_threads(spec["resources"]["threads"])
     began = time.perf_counter()
-    model = build(spec)
+    model = build(spec, peer)
     steps = spec["train"]["total_timesteps"]
     model.learn(total_timesteps=steps, callback=_evaluations(spec, workload))
-    packages = {name: version(name) for name in PACKAGES}
+    packages = {name: version(name) for name in PACKAGES[peer]}
     print(json.dumps({"seconds": time.perf_counter() - began, "versions": packages}))
 
 
@@ -211,7 +217,7 @@ def _env(spec: dict[str, Any]) -> Any:
     return gymnasium.make(env["id"], **limit, **env["kwargs"])
 
 
-def build(spec: dict[str, Any]) -> Any:
+def build(spec: dict[str, Any], peer: str = "sb3") -> Any:
     """The untrained model, with copies of its environment."""
     from importlib import import_module
 
@@ -230,38 +236,63 @@ def build(spec: dict[str, Any]) -> Any:
             clip_obs=clip,
             gamma=spec["train"]["gamma"],
         )
-    module, name = ALGORITHMS[spec["agent"]["algorithm"]]
-    arguments = _objects(translated(spec), envs.action_space)
-    return getattr(import_module(module), name)("MlpPolicy", envs, device="cpu", **arguments)
+    algorithm, policy = spec["agent"]["algorithm"], spec["agent"]["policy_type"] or "MlpPolicy"
+    arguments = _objects(translated(spec), envs.action_space, NAMES[peer]())
+    module, name = ALGORITHMS[algorithm]
+    if peer == "sbx":
+        module = "sbx"
+        for argument in NOT_IN_SBX.get(algorithm, ()):
+            del arguments[argument]
+    return getattr(import_module(module), name)(policy, envs, device="cpu", **arguments)
 
 
-def _objects(arguments: dict[str, Any], action_space: Any) -> dict[str, Any]:
+def _objects(arguments: dict[str, Any], action_space: Any, named: dict[str, Any]) -> dict[str, Any]:
     """The arguments, with what is named in them."""
+    policy = dict(arguments["policy_kwargs"])
+    for argument in ("activation_fn", "optimizer_class"):
+        policy[argument] = named[policy[argument]]
+    policy["optimizer_kwargs"] = named["moments"](policy["optimizer_kwargs"])
+    made = arguments | {"policy_kwargs": policy}
+    if "action_noise" in made:
+        made["action_noise"] = _noise(made["action_noise"], action_space.shape)
+    return made
+
+
+def _noise(deviation: float, shape: tuple[int, ...]) -> Any:
+    """Gaussian noise on each component of an action."""
     import numpy as np
     from stable_baselines3.common.noise import (  # type: ignore[import-not-found]
         NormalActionNoise,
     )
+
+    return NormalActionNoise(np.zeros(shape), np.full(shape, deviation))
+
+
+def _torch_names() -> dict[str, Any]:
+    """What SB3 takes for the names of activations and optimisers."""
     from torch import nn, optim  # type: ignore[import-not-found,unused-ignore]
 
-    activations = {
-        "tanh": nn.Tanh,
-        "relu": nn.ReLU,
-        "elu": nn.ELU,
-        "gelu": nn.GELU,
-        "silu": nn.SiLU,
-    }
-    policy = dict(arguments["policy_kwargs"])
-    policy["activation_fn"] = activations[policy["activation_fn"]]
-    policy["optimizer_class"] = {"adam": optim.Adam, "rmsprop": optim.RMSprop}[
-        policy["optimizer_class"]
-    ]
-    made = arguments | {"policy_kwargs": policy}
-    if "action_noise" in made:
-        shape = action_space.shape
-        made["action_noise"] = NormalActionNoise(
-            np.zeros(shape), np.full(shape, made["action_noise"])
-        )
-    return made
+    activations = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU, "gelu": nn.GELU}
+    optimisers = {"adam": optim.Adam, "rmsprop": optim.RMSprop}
+    return {**activations, "silu": nn.SiLU, **optimisers, "moments": dict}
+
+
+def _jax_names() -> dict[str, Any]:
+    """What SBX takes for them."""
+    import jax  # type: ignore[import-not-found]
+    import optax  # type: ignore[import-not-found]
+
+    activations = {"tanh": jax.numpy.tanh, "relu": jax.nn.relu}
+    return {**activations, "adam": optax.adam, "moments": optax_moments}
+
+
+def optax_moments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of torch's optimisers by the names that optax has for them."""
+    decays = zip(("b1", "b2"), arguments.get("betas", ()), strict=False)
+    return {"eps": arguments["eps"], **dict(decays)}
+
+
+NAMES: dict[str, Callable[[], dict[str, Any]]] = {"sb3": _torch_names, "sbx": _jax_names}
 
 
 def _evaluations(spec: dict[str, Any], workload: dict[str, Any]) -> Any:

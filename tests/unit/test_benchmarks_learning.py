@@ -189,3 +189,27 @@ def test_every_algorithm_that_has_a_peer_is_compared_on_three_environments_with_
         assert all(task.seeds >= 10 for task in tasks)
         by_kernels = [task for task in tasks if why_not(spec_of(task, seed=1)) is None]
         assert any(task.in_torch for task in by_kernels) or not by_kernels
+
+
+def test_where_sbx_is_a_peer_too_ours_is_asked_to_be_below_neither(tmp_path: Path) -> None:
+    task = replace(TASK, equal=False, sbx=True)
+    results = some_results(tmp_path / "learning.json", task)
+    assert results.bar(task).passed is None, "nothing is known of SBX yet"
+    for seed, end in enumerate((209.0, 210.0, 211.0), start=1):
+        results.add(task, a_run("sbx", seed, 0.0, end, end))
+    bar = results.bar(task)
+    assert bar.rule == "not below the interval of SB3 and SBX"
+    assert (bar.passed, bar.target) == (False, results.curves(task)["sbx"].low[-1])
+    for seed in range(1, 4):
+        results.add(task, a_run("ours", seed, 0.0, 300.0, 300.0))
+    assert results.bar(task).passed
+
+
+def test_optimisers_of_the_peer_in_jax_get_their_moments_by_its_names() -> None:
+    spec = spec_of(EQUAL["crossq-Pendulum-v1-equal"], seed=1).model_dump(mode="json")
+    assert sb3_learning.translated(spec)["policy_kwargs"]["optimizer_kwargs"]["betas"][0] == 0.5
+    assert sb3_learning.optax_moments({"eps": 1e-8, "betas": (0.5, 0.999)}) == {
+        "eps": 1e-8,
+        "b1": 0.5,
+        "b2": 0.999,
+    }
