@@ -31,6 +31,7 @@ from rl_orch.core.runs.resumption import (
     refuse_changes,
     refuse_final,
     requeued,
+    resumable,
     spec_of,
 )
 from rl_orch.core.runs.supervisor import Supervisor
@@ -141,7 +142,7 @@ class Orchestrator(Verbs):
         group = self.group(reference)
         if group is None:
             raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
-        runs = self._resumable(group, overrides)
+        runs = resumable(self.store, group, overrides)
         supervisors = self._resumed_where_possible(runs, overrides, approximate=approximate)
         self._carried_out(supervisors, watch, stop_requests)
         return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])

@@ -6,8 +6,6 @@ Those of the registry are in `registry/verbs.py`.
 
 import hashlib
 import shlex
-import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,31 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 from rl_orch import plugins
 from rl_orch.core import uploads
+from rl_orch.core.home import Home
 from rl_orch.core.policies.assessor import SubprocessEvaluator
 from rl_orch.core.ports import ModelEvaluator, Runner
 from rl_orch.core.queue import scheduler
 from rl_orch.core.queue.waiting import QueueSnapshot
-from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.references import FORMS, PolicySource
 from rl_orch.core.registry.verbs import ModelVerbs
 from rl_orch.core.runs import ancestry, creation, groups, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
-    RESUMABLE,
-    asks_for_more,
-    changed_spec,
     claim,
     refuse_another_experiment,
     refuse_final,
     refuse_gone,
     requeued,
+    resumable,
     spec_of,
     stop_grace_s,
 )
 from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
-from rl_orch.core.store.runs import Store
-from rl_orch.core.store.services import Services
 from rl_orch.errors import (
     BadInput,
     Conflict,
@@ -55,15 +49,14 @@ from rl_orch.errors import (
     unheard,
 )
 from rl_orch.io.checkpoints import catalog
-from rl_orch.io.machine import filesystem, hardware
+from rl_orch.io.machine import hardware
 from rl_orch.io.metrics import series
-from rl_orch.io.processes import import_path, pids
+from rl_orch.io.processes import pids
 from rl_orch.io.run import command_socket, history, logs
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Tail, tail
 from rl_orch.io.run.logs import LogPart
 from rl_orch.records import (
-    Checkpoint,
     EventKind,
     Group,
     History,
@@ -74,7 +67,7 @@ from rl_orch.records import (
     Submission,
 )
 from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
-from rl_orch.spec import code, runner_traits
+from rl_orch.spec import runner_traits
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
 from rl_orch.spec.tags import validated_note
@@ -82,7 +75,6 @@ from rl_orch.spec.tags import validated_note
 if TYPE_CHECKING:
     from rl_orch.core.preflight.findings import Finding
 
-DATABASE = "rlctl.db"
 TICK_S = 0.1
 COMMAND_S = 60.0
 """Seconds that a run may take to answer: a load waits for the next iteration."""
@@ -97,7 +89,7 @@ def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
     return looked
 
 
-class Verbs:
+class Verbs(Home):
     """Operations on the runs of one home, wherever they are carried out.
 
     In a `resident` process a service looks after the runs. Elsewhere, whoever asks for a run whose
@@ -115,47 +107,12 @@ class Verbs:
         confined: bool = False,
         assess: ModelEvaluator | None = None,
     ) -> None:
-        self.home = home.absolute()
-        self.location = _location(database, self.home)
+        super().__init__(home, database)
         self.resident, self.confined = resident, confined
         self.capacity: scheduler.Capacity | None = None
         self._runner_of: Runners = runner if callable(runner) else lambda _name: runner
         self.models = ModelVerbs(self, assess or SubprocessEvaluator())
-        self._opening = threading.Lock()
-        self._opened: tuple[Store, Services] | None = None
         self.orphans = Orphans(self)
-
-    @property
-    def store(self) -> Store:
-        """The database, made when it is first written to."""
-        return self._open()[0]
-
-    @property
-    def services(self) -> Services:
-        """The services that share the database."""
-        return self._open()[1]
-
-    @property
-    def registry(self) -> Registry:
-        """The models in the same database."""
-        return Registry(self.store)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a database yet. Who only reads makes none."""
-        if isinstance(self.location, str):
-            return True
-        try:
-            return self.location.stat().st_size > 0
-        except FileNotFoundError:
-            return False
-        except NotADirectoryError:
-            self._refuse_file()
-            return False
-        except OSError as error:
-            raise RlctlError(
-                f"database {str(self.location)!r} cannot be read: {error.strerror}"
-            ) from None
 
     def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
@@ -252,7 +209,7 @@ class Verbs:
             run=run,
             spec=spec,
             attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(map(_checkpoint, listed)),
+            checkpoints=tuple(entry.record() for entry in listed),
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(states),
@@ -324,7 +281,7 @@ class Verbs:
             refuse_another_experiment(run, overrides)
             queued = self._requeued(run, overrides, approximate=approximate)
             return Submission(runs=self._explained([queued]))
-        runs = self._resumable(group, overrides)
+        runs = resumable(self.store, group, overrides)
         for run in runs:
             self._requeued(run, overrides, approximate=approximate)
         members = self.group_runs(group.id)
@@ -381,7 +338,7 @@ class Verbs:
                     f"run {others[0]} has yet to begin with weights of run {run.id}",
                     hint=f"rlctl wait {others[0]}, or rlctl stop {others[0]}",
                 )
-            self.registry.forget_run(run.id, files=partial(_delete, RunDir.of(run)))
+            self.registry.forget_run(run.id, files=RunDir.of(run).delete)
             self.store.remove(run.id)
         return run
 
@@ -396,25 +353,6 @@ class Verbs:
         runner = self._runner_of(run.runner)
         how.setdefault("pin_start", self._started)
         return Supervisor(self.store, self.registry, runner, run, lease, **how)
-
-    def _refuse_file(self) -> None:
-        """Raise if the home, or a folder that it is in, is a file."""
-        for path in (self.home, *self.home.parents):
-            if path.exists() and not path.is_dir():
-                raise BadInput(
-                    f"home {str(self.home)!r} cannot be: {str(path)!r} is a file, and no folder",
-                    hint="Set RLCTL_HOME, or --home, to a folder.",
-                )
-
-    def _open(self) -> tuple[Store, Services]:
-        with self._opening:
-            if self._opened is None or self._opened[0].outdated:
-                self._refuse_file()
-                store = Store(self.location)
-                if isinstance(self.location, Path) and self.location.is_relative_to(self.home):
-                    store.relocate(self.home)
-                self._opened = store, Services(store)
-            return self._opened
 
     def _get(self, reference: str) -> Run:
         """As `get`, without what it waits for."""
@@ -455,13 +393,6 @@ class Verbs:
             hint=unlisted.remedy(self.home, meant, flags=f" --home {shlex.quote(str(self.home))}"),
         )
 
-    def refuse_unwritable(self) -> None:
-        """Raise if nothing can be written in this home, before anything is done for it."""
-        if (why := filesystem.unwritable(self.home)) is not None:
-            raise filesystem.refusal(self.home, why)
-        if self.exists:
-            self.store.refuse_unwritable()
-
     def _created(
         self,
         spec: Spec,
@@ -477,7 +408,7 @@ class Verbs:
         with that key before. The manifest notes `changes` that are to come."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
         parent = None if spec.parent is None else self._awaited(spec.parent)
-        folders = _module_path(spec, module_path)
+        folders = creation.kept_folders(spec, module_path)
         spec, started = self._started(spec)
         spec = self._checked(spec, folders, warn)
         facts = {"start": started, "changes": list(changes)}
@@ -549,20 +480,6 @@ class Verbs:
         grouped = bool(runs) and runs[0].group is not None
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
-    def _resumable(self, group: Group, overrides: Sequence[str]) -> list[Run]:
-        """Runs of a group that can be resumed, under options that none refuses."""
-        runs = [self.store.get(run_id) for run_id in group.runs]
-        more = asks_for_more(overrides)
-        open_runs = [run for run in runs if more or run.active or run.state in RESUMABLE]
-        if not open_runs:
-            raise Conflict(f"every run of group {group.id} has come to a final end")
-        if len(open_runs) < len(runs):
-            for run in open_runs:
-                refuse_another_experiment(run, overrides)
-        for run in open_runs:
-            changed_spec(run, overrides)
-        return open_runs
-
     def _requeued(self, run: Run, overrides: Sequence[str], *, approximate: bool) -> Run:
         """The run, queued and let go of; one that has yet to end goes on as it is."""
         refuse_final(run, overrides)
@@ -596,40 +513,3 @@ class Verbs:
         handle = runner.adopt(Path(run.path)) or noted
         if handle is not None:
             runner.stop(handle, force=force)
-
-
-def _module_path(spec: Spec, given: Sequence[str] | None) -> list[str]:
-    """The folders that a new run keeps: those it was submitted with, and those of this process; a
-    run that names no module needs none."""
-    if not any(named.module for named in code.named_by(spec)):
-        return []
-    own = import_path.typed_in() if given is None else given
-    return list(dict.fromkeys([*own, *import_path.searched()]))
-
-
-def _location(database: Path | str | None, home: Path) -> Path | str:
-    """Location of the database: a file, or the address of a server."""
-    if isinstance(database, str) and "://" in database:
-        return database
-    return Path(database or home / DATABASE).absolute()
-
-
-def _delete(directory: RunDir) -> None:
-    """Delete a run directory, or the rest of it; its name goes first, all at once."""
-    doomed = directory.path.with_name(f".removing-{directory.path.name}")
-    if directory.path.is_dir():
-        shutil.rmtree(doomed, ignore_errors=True)
-        with directory.locked(note=False):
-            directory.path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _checkpoint(entry: catalog.CatalogEntry) -> Checkpoint:
-    return Checkpoint(
-        name=entry.path.name,
-        step=entry.step,
-        path=str(entry.path),
-        intact=entry.intact,
-        problem=entry.problem,
-        replay_let_go=entry.replay_let_go,
-    )

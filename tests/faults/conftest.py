@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.store.database import DATABASE
 from rl_orch.core.store.runs import Store
-from rl_orch.core.verbs import DATABASE
 from rl_orch.io.run.directory import RunDir
 from rl_orch.testing import a_spec
 from tests.faults.lab import Lab

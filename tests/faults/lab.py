@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from rl_orch.client import Client
+from rl_orch.core.store.database import DATABASE
 from rl_orch.core.store.runs import Store
-from rl_orch.core.verbs import DATABASE
 from rl_orch.errors import Unauthorized, Unavailable
 from rl_orch.io import service_note as place
 from rl_orch.io.service_note import ServiceEndpoint

@@ -10,8 +10,8 @@ import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.service import RunService
+from rl_orch.core.store.database import DATABASE
 from rl_orch.core.store.runs import Store
-from rl_orch.core.verbs import DATABASE
 from rl_orch.errors import Conflict
 from rl_orch.records import State
 from tests.faults.moments import Fate, Halted, Killed, Runner, World

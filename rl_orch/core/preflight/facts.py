@@ -20,7 +20,7 @@ import rl_orch
 from rl_orch.core.preflight import findings
 from rl_orch.core.preflight.findings import Devices, Finding, failures
 from rl_orch.core.preflight.footprint import footprint
-from rl_orch.core.store.database import Database, hide_password, is_url
+from rl_orch.core.store.database import DATABASE, Database, hide_password, is_url
 from rl_orch.core.store.schema_upgrade import schema_version
 from rl_orch.core.store.tables import HEAD
 from rl_orch.errors import BadInput, RlctlError
@@ -32,7 +32,6 @@ from rl_orch.records.tasks import DeviceAnswer, DeviceTask
 from rl_orch.spec.model import Spec
 from rl_orch.spec.part_traits import may_compile
 
-DATABASE = "rlctl.db"
 TORCH_TIMEOUT_S = 120.0
 
 

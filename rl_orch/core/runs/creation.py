@@ -12,9 +12,11 @@ from typing import Any
 from rl_orch.errors import RlctlError
 from rl_orch.io.files import private
 from rl_orch.io.files.sealed import sync_directory
+from rl_orch.io.processes import import_path
 from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run
+from rl_orch.spec import code
 from rl_orch.spec.model import Spec
 
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -152,3 +154,12 @@ def draft(
             hint="Set RLCTL_HOME to a folder that can be written to.",
         ) from None
     return drafted
+
+
+def kept_folders(spec: Spec, given: Sequence[str] | None) -> list[str]:
+    """The folders that a new run keeps: those it was submitted with, and those of this process; a
+    run that names no module needs none."""
+    if not any(named.module for named in code.named_by(spec)):
+        return []
+    own = import_path.typed_in() if given is None else given
+    return list(dict.fromkeys([*own, *import_path.searched()]))

@@ -22,7 +22,7 @@ from rl_orch.io.checkpoints.resumable import newest_checkpoint, trained
 from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir, write_text
-from rl_orch.records import Run, State
+from rl_orch.records import Group, Run, State
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT, canonical
 from rl_orch.spec.checks import refuse_pending, value_at
@@ -95,6 +95,21 @@ def stop_grace_s(run: Run) -> float:
         return spec_of(run).runner.stop_grace_s
     except (NotFound, Damaged):
         return RunnerGroup().stop_grace_s
+
+
+def resumable(store: Store, group: Group, overrides: Sequence[str]) -> list[Run]:
+    """Runs of a group that can be resumed, under options that none refuses."""
+    runs = [store.get(run_id) for run_id in group.runs]
+    more = asks_for_more(overrides)
+    open_runs = [run for run in runs if more or run.active or run.state in RESUMABLE]
+    if not open_runs:
+        raise Conflict(f"every run of group {group.id} has come to a final end")
+    if len(open_runs) < len(runs):
+        for run in open_runs:
+            refuse_another_experiment(run, overrides)
+    for run in open_runs:
+        changed_spec(run, overrides)
+    return open_runs
 
 
 def refuse_changes(run: Run, overrides: Sequence[str]) -> None:

@@ -17,6 +17,9 @@ from rl_orch.core.store import snapshot
 from rl_orch.errors import BadInput, Conflict, MissingExtra, RlctlError, Unavailable
 from rl_orch.io.files import private
 
+DATABASE = "rlctl.db"
+"""The file in a home, unless another one is named."""
+
 BUSY_TIMEOUT_S = 30.0
 """How long a write waits for another one."""
 

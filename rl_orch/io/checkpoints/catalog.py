@@ -15,6 +15,7 @@ from rl_orch.errors import Damaged, NotFound
 from rl_orch.io.checkpoints import external, replay_files
 from rl_orch.io.files import regular, sealed
 from rl_orch.io.run.directory import RunDir, replay_beside
+from rl_orch.records import Checkpoint
 
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
@@ -36,6 +37,17 @@ class CatalogEntry:
     intact: bool
     problem: str | None = None
     replay_let_go: bool = False
+
+    def record(self) -> Checkpoint:
+        """The entry as it is told to others."""
+        return Checkpoint(
+            name=self.path.name,
+            step=self.step,
+            path=str(self.path),
+            intact=self.intact,
+            problem=self.problem,
+            replay_let_go=self.replay_let_go,
+        )
 
 
 def verify(path: Path, *, deep: bool = True) -> None:

@@ -6,6 +6,7 @@ A run can be understood and moved with its directory alone.
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -132,6 +133,15 @@ class RunDir:
                 pass
         for folder in (self.path, self.path.parent):
             sync_directory(folder)
+
+    def delete(self) -> None:
+        """Delete the directory, or the rest of it; its name goes first, all at once."""
+        doomed = self.path.with_name(f".removing-{self.path.name}")
+        if self.path.is_dir():
+            shutil.rmtree(doomed, ignore_errors=True)
+            with self.locked(note=False):
+                self.path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def write_spec(self, spec: Spec) -> None:
         """Write the resolved spec."""
