@@ -75,6 +75,7 @@ PROGRAMS = {
     "run process": "rl_orch.io.processes.run_process",
     "standby": "rl_orch.worker.warm.standby",
     "subreaper": "rl_orch.io.processes.subreaper",
+    "track": "rl_orch.worker.tasks.track",
     "train": "rl_orch.worker.train",
     "train external": "rl_orch.worker.external.train",
 }

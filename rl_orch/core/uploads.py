@@ -17,6 +17,7 @@ from rl_orch.io.machine import room
 FOLDER = "uploads"
 MARK = "upload:"
 NAME = re.compile(r"upload:([0-9a-f]{24})")
+PATH = re.compile(r"/uploads/([0-9a-f]{24})/content/")
 ARCHIVE, CONTENT = "archive.tar", "content"
 KEPT_S = 7 * 86400.0
 
@@ -67,8 +68,9 @@ def content(home: Path, word: str) -> Path:
 
 
 def named_in(document: Any) -> set[str]:
-    """The uploads that a document names, however deep."""
-    return {match[0] for match in NAME.finditer(json.dumps(document))}
+    """The uploads that a document names, or has paths in, however deep."""
+    text = json.dumps(document)
+    return {f"{MARK}{match[1]}" for kind in (NAME, PATH) for match in kind.finditer(text)}
 
 
 def sweep(home: Path, *, wanted: Collection[str] = ()) -> None:

@@ -95,7 +95,8 @@ class JobRequest(Record, Generic[JobAnswer]):
     """A request of one kind, and the right that it takes to have a service carry it out.
 
     `policies` are fields that name a policy, `files` such that name a file or folder; `out` is
-    where to write what is made: a path, and for a service the name of an artifact.
+    where to write what is made: a path, and for a service the name of an artifact. `local` are
+    those that a service neither heeds nor keeps.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -105,6 +106,7 @@ class JobRequest(Record, Generic[JobAnswer]):
     answers: ClassVar[type[Record]]
     policies: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[tuple[str, ...]] = ()
+    local: ClassVar[frozenset[str]] = frozenset()
 
     out: str | None = None
 
@@ -324,6 +326,8 @@ class DoctorJob(JobRequest[Diagnosis]):
 
     kind = "doctor"
     answers = Diagnosis
+
+    local = frozenset({"database"})
 
     spec: dict[str, Any] | None = None
     database: str | None = None

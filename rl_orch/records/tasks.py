@@ -3,13 +3,15 @@
 One record each way for every task: `core/` asks with it, and `worker/` reads the very same.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_orch.errors import Problem
+from rl_orch.records.events import Event
 from rl_orch.records.record import Record
 from rl_orch.records.reports import EvalReport, Evaluation
+from rl_orch.records.runs import Run
 from rl_orch.spec.model import Spec
 
 
@@ -200,6 +202,25 @@ class CheckAnswer(Record):
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     settled: dict[str, str] = Field(default_factory=dict)
+
+
+class TrackTask(Record):
+    """A step of a tracker in a process of its own: for which run, with which events.
+
+    `check` and `open` name it; the run of `close` is the one that has ended, if it has.
+    """
+
+    do: Literal["check", "open", "write", "flush", "close"]
+    name: str = ""
+    run: Run | None = None
+    spec: Spec | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    module_path: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+class TrackAnswer(Record):
+    """The word that a step of a tracker is done."""
 
 
 class DeviceTask(Record):

@@ -5,11 +5,13 @@ one place that says what it is about. Installed plugins are no such code: they a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rl_orch.spec.model import Spec
 from rl_orch.spec.overrides import parse_override
+from rl_orch.spec.wrappers import wrapper
 
 FREE_TEXT = (
     *("name", "tags", "parent", "resources.device", "schedule.queue", "schedule.after"),
@@ -50,6 +52,17 @@ def named_by_overrides(overrides: Iterable[str]) -> Iterator[NamedCode]:
             yield NamedCode(override.path, str(override.value), None)
         yield from named_in({override.path: override.value})
         yield from named_in({override.path: override.text})
+        if override.path.split(".")[:2] == ["env", "wrappers"]:
+            yield from named_in({override.path: _as_held(override.value)})
+
+
+def _as_held(wrappers: Any) -> list[Any]:
+    """Wrappers in the one spelling in which a spec holds them: dotted names have their colon."""
+    held = []
+    for entry in wrappers if isinstance(wrappers, list | tuple) else [wrappers]:
+        with suppress(ValueError):  # It is none, and is refused as such.
+            held.append(wrapper(entry))
+    return held
 
 
 def named_in(document: Any, path: str = "") -> Iterator[NamedCode]:

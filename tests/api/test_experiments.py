@@ -1,6 +1,7 @@
 """Experiments over HTTP: checked, submitted once, and programs only with consent."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,3 +213,16 @@ def test_services_and_options_are_listed(api: Api) -> None:
     assert client.get("/services").json() == {"services": [], "here": {"ready": True, "runs": 3}}
     options = {option["path"]: option for option in client.get("/options").json()["options"]}
     assert options["train.lr"]["default"] == a_spec().train.lr
+
+
+@pytest.mark.parametrize("route", ["/experiments", "/experiments/check"])
+def test_a_word_that_is_a_path_tells_nothing_of_the_machine(
+    api: Api, route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "hidden").mkdir()
+    monkeypatch.chdir(tmp_path)
+    answer = api.client().post(route, json={"spec": {"start": {"from": "sub/../hiddenn"}}})
+    assert answer.status_code == 404 or not answer.json()["ok"]
+    assert "hidden'" not in answer.text
+    assert str(tmp_path) not in answer.text

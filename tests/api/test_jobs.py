@@ -23,6 +23,7 @@ from rl_orch.core.store.jobs import Jobs
 from rl_orch.errors import GateRefused, Problem, SpecInvalid, error_of
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
 from rl_orch.records.jobs import DoctorJob, InferJob, JobDone, JobState, JobTask
 from rl_orch.testing import FakeRunner, a_spec, trains_to
@@ -197,12 +198,34 @@ def test_uploads_that_a_job_has_yet_to_read_are_not_swept(here: Orchestrator) ->
     assert (kept.is_dir(), old.is_dir()) == (True, False)
 
 
+def test_uploads_that_a_run_has_yet_to_begin_with_are_not_swept(here: Orchestrator) -> None:
+    queue = JobQueue(here, Steered, at_once=0)
+    kept, damaged = (here.home / "uploads" / (24 * letter) for letter in "ab")
+    for folder in (kept, damaged):
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+        directory = RunDir.of(here.submit(a_spec()).runs[0])
+        begun = {"start": {"kind": "bundle", "path": f"{folder}/content/it"}}
+        directory.write_manifest(directory.manifest() | begun)
+    directory.manifest_file.write_text("{")
+    queue.sweep()
+    assert (kept.is_dir(), damaged.is_dir()) == (True, False)
+
+
 def test_nothing_is_made_where_somebody_only_asks_what_a_job_made(here: Orchestrator) -> None:
     job, _ = JobQueue(here, Steered, at_once=0).submit(DoctorJob(), who="ann")
     client = Api(here).client()
     assert client.get(f"/jobs/{job.id}/artifacts").json()["artifacts"] == []
     assert client.get(f"/jobs/{job.id}/artifacts/x").status_code == 404
     assert not (here.home / "jobs").exists()
+
+
+def test_the_password_of_a_database_that_no_service_looks_at_is_not_kept(
+    here: Orchestrator,
+) -> None:
+    asked = DoctorJob(database="postgresql://ann:secret@db/rl")
+    job, _ = JobQueue(here, Steered, at_once=0).submit(asked, who="ann")
+    assert "secret" not in Api(here).client().get(f"/jobs/{job.id}").text
 
 
 def test_runs_that_a_lost_job_has_launched_end_with_it(here: Orchestrator) -> None:

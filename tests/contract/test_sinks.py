@@ -12,7 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from rl_orch import plugins
 from rl_orch.errors import BadInput
 from rl_orch.io.metrics import names
-from rl_orch.io.trackers.pump import Tracker
+from rl_orch.io.trackers import sink_process
+from rl_orch.io.trackers.pump import Sink, Tracker
+from rl_orch.io.trackers.sink_process import SinkProcess
 from rl_orch.records import Event, Run
 from rl_orch.spec.model import Spec
 from rl_orch.testing import TrackerContract
@@ -57,6 +59,19 @@ class TestTensorBoard(TrackerContract):
         return {key: [(point.step, point.value) for point in reader.Scalars(key)] for key in keys}
 
 
+class Elsewhere:
+    """The tracker of lines in a process of its own, as one is that need not be installed."""
+
+    NAME = "tests.contract.test_sinks:JsonLines"
+    FOLDERS = (str(Path(__file__).parents[2]),)
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        sink_process.check(self.NAME, options, self.FOLDERS)
+
+    def __call__(self, run: Run, spec: Spec, options: Mapping[str, Any]) -> Sink:
+        return SinkProcess(self.NAME, run, spec, options, self.FOLDERS)
+
+
 class TestJsonLines(TrackerContract):
     """A file of lines, as a plugin would write it."""
 
@@ -72,3 +87,10 @@ class TestJsonLines(TrackerContract):
             key, value, step = json.loads(line)
             numbers.setdefault(key, []).append((step, value))
         return numbers
+
+
+class TestElsewhere(TestJsonLines):
+    """The same file, written by a child."""
+
+    def make_tracker(self) -> Tracker:
+        return Elsewhere()

@@ -1,6 +1,7 @@
 """Plugins without a package: `module:Class` wherever a name is taken, and what changes of their
 source mean for a run."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from rl_orch import plugins
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.errors import BadInput, SpecInvalid
+from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import read
 from rl_orch.records import State
@@ -99,6 +101,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (home / "its_helper.py").write_text("SEEN = []\n")
     (home / "its_end.py").write_text("raise RuntimeError('out of order')\n")
     monkeypatch.syspath_prepend(str(home))
+    monkeypatch.setenv(import_path.VARIABLE, json.dumps([str(home)]))
     yield home
     for name in ("its_parts", "its_helper", "its_end"):
         sys.modules.pop(name, None)

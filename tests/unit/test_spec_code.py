@@ -68,7 +68,8 @@ def test_queues_and_devices_are_text() -> None:
 @pytest.mark.parametrize(
     "override",
     ["env.id=my-mod:Env-v0", "runner.command=[sh]", "runner.name=external",
-     "eval.metrics=['evil:Metric']"],
+     "eval.metrics=['evil:Metric']", "env.wrappers=[timeit.timeit]",
+     "env.wrappers=[{name: timeit.timeit, setup: x}]", "+env.wrappers=timeit.timeit"],
 )  # fmt: skip
 def test_overrides_name_code_as_specs_do(override: str) -> None:
     assert list(code.named_by_overrides([override]))

@@ -10,7 +10,8 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from rl_orch.errors import Conflict, NotFound, RlctlError, TooMany
 from rl_orch.io.files import private
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records.jobs import JOB_TAG, Job, JobDone, JobRequest, JobState, JobTask
 from rl_orch.records.queries import LARGEST_PAGE, Query
 
@@ -75,7 +77,7 @@ class JobQueue:
 
         Returns it, and whether it was there. One that was lost is asked for again by that.
         """
-        arguments = request.model_dump(mode="json")
+        arguments = request.model_dump(mode="json", exclude=set(request.local))
         digest = hashlib.sha256(f"{request.kind} {request.model_dump_json()}".encode()).hexdigest()
         job_id, now = f"job-{secrets.token_hex(6)}", time.time()
         job = None if key is None else self._jobs.submitted(key, digest)
@@ -173,13 +175,15 @@ class JobQueue:
             self.sweep()
 
     def sweep(self) -> None:
-        """Let go of jobs and uploads that are old, but for uploads that a job has yet to read."""
+        """Let go of jobs and uploads that are old, but for uploads that a job or a run has yet to
+        read."""
         if not self.verbs.exists:
             return
         for job_id in self._jobs.ended_before(time.time() - KEPT_S, str(self.verbs.home)):
             self.remove(job_id)
         waiting = [stored.job.arguments for stored in self._jobs.active()]
-        uploads.sweep(self.verbs.home, wanted=uploads.named_in(waiting))
+        wanted = uploads.named_in([*waiting, *self._starts()])
+        uploads.sweep(self.verbs.home, wanted=wanted)
 
     def close(self) -> None:
         """End what is at work, and take no more."""
@@ -190,6 +194,12 @@ class JobQueue:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+
+    def _starts(self) -> Iterator[dict[str, Any] | None]:
+        """What the runs that have yet to end began or will begin with."""
+        for run, _ in self.verbs.store.active():
+            with suppress(RlctlError):  # A run without a manifest begins with nothing.
+                yield RunDir.of(run).start()
 
     @property
     def _jobs(self) -> Jobs:

@@ -93,7 +93,11 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
         if not path.exists():
             raise _nothing_there(word)
         return PolicySource(path, kind_of(path))
-    chosen = model(models, runs, word)
+    try:
+        chosen = model(models, runs, word)
+    except NotFound as error:
+        # Only whoever may look at the files of this machine asks here, and learns what is there.
+        raise _nothing_there(word) if os.sep in word else error from None
     path = Path(chosen.model_path)
     kind = kind_of(path)
     registered_digest(chosen)
@@ -189,8 +193,6 @@ def of_run(
         group = runs.group(word)
         run = (runs.only if only_run else runs.get)(group.runs[0] if group else word)
     except NotFound as error:
-        if os.sep in word:
-            raise _nothing_there(word) from None
         raise NotFound(f"no policy {word!r}; must be {FORMS}", hint=error.hint) from None
     if group is not None:
         raise _several(models, runs, word, group)

@@ -10,8 +10,9 @@ from rl_orch import plugins
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.processes import import_path
 from rl_orch.io.run.directory import RunDir
-from rl_orch.io.trackers import position
+from rl_orch.io.trackers import position, sink_process
 from rl_orch.io.trackers.pump import Pump, Sink
+from rl_orch.io.trackers.sink_process import SinkProcess
 from rl_orch.records import Event, Run, State, TrackerStatus
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import TRACKERS, TrackerChoice
@@ -27,7 +28,10 @@ def check(spec: Spec, module_path: Sequence[str] = ()) -> None:
     for choice in spec.store.chosen_trackers:
         if choice.options or choice.name not in TRACKERS:
             try:
-                with import_path.searching([*module_path, *import_path.searched()]):
+                if plugins.is_importable(choice.name):
+                    folders = [*module_path, *import_path.searched()]
+                    sink_process.check(choice.name, choice.options, folders)
+                else:
                     plugins.load("trackers", choice.name).check(choice.options)
             except (RlctlError, ImportError) as error:
                 said = f"store.trackers: {choice.name}: {error}"
@@ -129,8 +133,10 @@ class Pumps:
 
 
 def _opened(run: Run, spec: Spec, choice: TrackerChoice) -> Sink:
-    with import_path.searching(RunDir.of(run).module_path()):
-        sink: Sink = plugins.load("trackers", choice.name)(run, spec, choice.options)
+    if plugins.is_importable(choice.name):
+        folders = RunDir.of(run).module_path()
+        return SinkProcess(choice.name, run, spec, choice.options, folders)
+    sink: Sink = plugins.load("trackers", choice.name)(run, spec, choice.options)
     return sink
 
 

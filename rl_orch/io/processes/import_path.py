@@ -8,8 +8,8 @@ whoever started them, and those that a run was submitted with.
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from rl_orch.plugins import PROGRAMS
 
@@ -55,19 +55,6 @@ def search(folders: Iterable[str] | None = None) -> None:
     those that this process was told of."""
     wanted = searched() if folders is None else list(folders)
     sys.path[:0] = [folder for folder in wanted if folder not in sys.path]
-
-
-@contextmanager
-def searching(folders: Sequence[str]) -> Iterator[None]:
-    """The time in which folders are searched after anything else, by a process that goes on
-    without them."""
-    added = [folder for folder in folders if folder not in sys.path]
-    sys.path += added
-    try:
-        yield
-    finally:
-        for folder in added:
-            sys.path.remove(folder)
 
 
 def _is_text(folder: str) -> bool:
