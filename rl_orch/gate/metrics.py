@@ -49,6 +49,6 @@ def _why(evidence: Evidence, name: str) -> str:
     if name in report.missing:
         return report.missing[name]
     if name == SUCCESS:
-        return "no episode gave info['is_success'] or info['success']"
+        return "no episode gave a number as info['is_success'] or info['success']"
     there = ", ".join(report.metrics) or "none"
     return f"the evaluation has: {there}; env.info_metrics names keys of info to record"

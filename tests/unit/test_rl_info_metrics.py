@@ -32,6 +32,7 @@ from tests.unit.test_rl_evaluate import a_policy
 
 LENGTH = 5
 ENV = "Told-v0"
+OUTSPOKEN = "Outspoken-v0"
 
 
 class Told(gymnasium.Env[Any, Any]):
@@ -59,7 +60,19 @@ class Told(gymnasium.Env[Any, Any]):
         return np.full(1, self.t, np.float32), 1.0, over, False, info
 
 
+class Outspoken(Told):
+    """Says in every step whether it is at its goal, as an object of the class's choice."""
+
+    word: Any = staticmethod(np.bool_)
+
+    def step(self, action: Any) -> Any:
+        *stepped, info = super().step(action)
+        info["is_success"] = type(self).word(self.t == LENGTH and self.goal == 1)
+        return *stepped, info
+
+
 gymnasium.register(ENV, entry_point=f"{__name__}:Told")
+gymnasium.register(OUTSPOKEN, entry_point=f"{__name__}:Outspoken")
 
 
 def a_spec(**groups: Any) -> Spec:
@@ -115,6 +128,32 @@ def test_partial_sums_are_part_of_the_state() -> None:
     assert ours
     assert ours == theirs
     assert ours[0].metrics["reward_walk"] == 7.5
+
+
+def wins(spec: Spec) -> tuple[float, ...]:
+    report = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+    return report.metrics.get("success_rate", ())
+
+
+@pytest.mark.parametrize("word", [np.bool_, np.float32, np.array, lambda won: won or None])
+def test_success_may_be_a_numpy_boolean(word: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Outspoken, "word", staticmethod(word))
+    spec = a_spec(env={"id": OUTSPOKEN}, gates={"min_success_rate": 0.5})
+    assert wins(spec) == wins(a_spec())
+    assert 0 < sum(wins(spec)) < 20
+    assert [each.path for each in try_out(spec).warnings] == ["env.max_episode_steps"]
+
+
+@pytest.mark.parametrize("word", [str, lambda won: [won], lambda won: np.full(1, won)])
+def test_success_that_is_no_number_is_not_recorded_and_warned_of(
+    word: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outspoken, "word", staticmethod(word))
+    spec = a_spec(env={"id": OUTSPOKEN}, gates={"min_success_rate": 0.5})
+    assert wins(spec) == ()
+    warnings = {each.path: each for each in try_out(spec).warnings}
+    kind = type(word(True)).__name__
+    assert f"of type {kind}" in warnings["gates.min_success_rate"].message
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1"])
@@ -226,6 +265,18 @@ def test_what_an_episode_does_not_tell_is_zero_or_nothing() -> None:
 def test_asking_for_metrics_changes_no_hash() -> None:
     assert a_spec().config_hash == a_spec(env={"info_metrics": []}).config_hash
     assert vector.backend_of(resolve({"env.id": "CartPole-v1"})) == "native"
+
+
+def test_a_check_warns_of_metrics_that_would_not_be_recorded_under_their_names() -> None:
+    gates = {"metrics": {"x": 1, "is_success": 0.5}}
+    spec = a_spec(env={"id": OUTSPOKEN, "info_metrics": ["is_success", "word"]}, gates=gates)
+    assert [(each.path, each.value) for each in try_out(spec).warnings[1:]] == [
+        ("gates.metrics", "is_success"),
+        ("env.info_metrics", "word"),
+        ("gates.metrics", "x"),
+    ]
+    listed = a_spec(env={"info_metrics": ["x", "reward_terms", "success"]})
+    assert [each.path for each in try_out(listed).warnings] == ["env.max_episode_steps"]
 
 
 def test_a_check_warns_of_metrics_that_no_info_has() -> None:

@@ -16,11 +16,11 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from rl_orch.errors import BadInput, Problem
-from rl_orch.records.reports import SUCCESS
+from rl_orch.records.reports import SUCCESS, SUCCESS_KEYS, TERMS, info_metric
 from rl_orch.rl.envs import refusals, vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.describe import in_process
-from rl_orch.rl.envs.info_metrics import told_by
+from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import allowed_action, masks_in
 from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
@@ -35,6 +35,11 @@ TOLERANCE = 1e-5
 UNPACKED = re.compile(r"values to unpack \(expected (\d+)(?:, got (\d+))?\)")
 RESET = "Write it as `def reset(self, *, seed=None, options=None)`, and return (observation, info)."
 STEP = "Return (observation, reward, terminated, truncated, info)."
+
+RECORDED = (
+    "Numbers and booleans are recorded: info['is_success'] as success_rate, reward terms as keys "
+    "reward_… of info, others where env.info_metrics lists their keys."
+)
 
 
 @dataclass(slots=True)
@@ -59,7 +64,7 @@ def try_out(spec: Spec) -> EnvTrial:
         # An environment is somebody else's code: stepping it may raise anything.
         except Exception as error:
             return EnvTrial([refusals.explain(spec, error)])
-        warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.untold()]
+        warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.unrecorded()]
         return EnvTrial(warnings=warnings)
 
 
@@ -74,7 +79,9 @@ class _RandomEpisode:
         self._actions = envs.single_action_space
         self._limited = vector.declared_limit(spec, envs) is not None or _limits(self._env)
         self._steps, self._ended = 0, False
-        self._told: set[str] = set()
+        self._vector: Any = envs.unwrapped
+        self._info_metrics = InfoMetrics(envs.num_envs, spec.env.info_metrics)
+        self._info_types: dict[str, str] = {}
         self.warnings: dict[str, Problem] = {}
 
     def play(self) -> None:
@@ -100,23 +107,30 @@ class _RandomEpisode:
         hint = "Set env.max_episode_steps; without it, only evaluations cut their episodes."
         return [Problem("env.max_episode_steps", None, message, hint)]
 
-    def untold(self) -> list[Problem]:
-        """Warnings of metrics that a gate or an option reads, but that no info had."""
-        spec = self._spec
+    def unrecorded(self) -> list[Problem]:
+        """Warnings of metrics that a gate or an option reads, but that would not be recorded."""
+        spec, recorded = self._spec, self._info_metrics.finish(0)
         asked: dict[str, str] = dict.fromkeys(spec.env.info_metrics, "env.info_metrics")
         asked |= dict.fromkeys(spec.gates.metrics, "gates.metrics")
         asked |= {} if spec.gates.min_success_rate is None else {SUCCESS: "gates.min_success_rate"}
         return [
-            Problem(
-                path,
-                name,
-                f"{path} reads {name}, but no info of a random episode of {self._steps:,} steps "
-                "had it",
-                "Success is info['is_success'], reward terms are keys reward_… of info.",
-            )
+            self._unrecorded(name, path)
             for name, path in asked.items()
-            if name not in self._told and name not in spec.eval.metrics
+            if name not in spec.eval.metrics and not _is_recorded(name, path, recorded)
         ]
+
+    def _unrecorded(self, name: str, path: str) -> Problem:
+        message = (
+            f"{path} reads {name}, but a random episode of {self._steps:,} steps recorded no such "
+            "number"
+        )
+        keys = SUCCESS_KEYS if info_metric(name) == SUCCESS else (name,)
+        types = [
+            f"info[{key!r}] is of type {self._info_types[key]}"
+            for key in keys
+            if key in self._info_types
+        ]
+        return Problem(path, name, "; ".join([message, *types]), RECORDED)
 
     def _reset(self) -> Any:
         try:
@@ -147,9 +161,18 @@ class _RandomEpisode:
         self._steps += 1
         self._look(observation)
         self._look_at_reward(reward)
-        self._told |= told_by(info)
         self._ended = bool(np.any(terminated) or np.any(truncated))
+        self._note(info)
         return info
+
+    def _note(self, info: Any) -> None:
+        """Take an info in as training does, for which infos of all copies are made one."""
+        infos = info
+        if self._single:
+            self._info_types |= {key: type(info[key]).__name__ for key in info}
+            infos = self._vector._add_info({}, info, 0)
+        copies = self._vector.num_envs
+        self._info_metrics.note(infos, np.full(copies, self._ended), np.ones(copies, np.bool_))
 
     def _action(self, info: Any) -> Any:
         if not self._spec.agent.action_masks:
@@ -179,6 +202,13 @@ class _RandomEpisode:
     def _refused(self, what: str, hint: str) -> BadInput:
         env_id = self._spec.env.id
         return BadInput(f"env.id is {env_id!r}; {what}", path="env.id", hint=hint)
+
+
+def _is_recorded(name: str, path: str, recorded: Mapping[str, float]) -> bool:
+    """Whether a metric is among those of an episode; options name keys of info, gates metrics."""
+    if path != "env.info_metrics":
+        return name in recorded
+    return name == TERMS or info_metric(name) in recorded
 
 
 def misfit(space: Any, value: Any, name: str = "observation") -> str | None:
