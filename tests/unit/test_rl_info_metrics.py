@@ -14,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_orch import gate, stats
+from rl_orch.core.policies.player_pool import merged
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.records import EventKind
 from rl_orch.records.reports import table_of
@@ -260,6 +261,25 @@ def test_a_share_has_an_exact_interval_also_where_all_are_alike() -> None:
 def test_what_an_episode_does_not_tell_is_zero_or_nothing() -> None:
     rows = [{"success_rate": 1.0, "x": 2.0}, {"reward_a": 1.0}]
     assert table_of(rows) == {"success_rate": (1.0, 0.0), "reward_a": (0.0, 1.0)}
+
+
+def test_an_asked_term_that_an_episode_lacks_is_missing_and_not_zero() -> None:
+    rows = [{"reward_a": 1.0, "success_rate": 1.0}, {}]
+    assert table_of(rows, ["reward_a", "is_success"]) == {"success_rate": (1.0, 0.0)}
+    lacking, having = a_report([1.0, 2.0]), a_report([1.0, 2.0])
+    lacking = lacking.model_copy(update={"missing": {"reward_a": "why", "is_success": "none"}})
+    metrics = {"reward_a": (1.0, 1.0), "success_rate": (1.0, 1.0)}
+    both = merged([lacking, having.model_copy(update={"metrics": metrics})], seed=0)
+    assert both.metrics == {"success_rate": (0.0, 0.0, 1.0, 1.0)}
+    assert both.missing == {"reward_a": "why"}
+
+
+def test_success_that_was_asked_for_is_not_said_to_be_missing() -> None:
+    for keys in (["is_success"], ["success", "reward_terms"]):
+        spec = a_spec(env={"info_metrics": keys})
+        report = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+        assert "success_rate" in report.metrics
+        assert report.missing == {}
 
 
 def test_asking_for_metrics_changes_no_hash() -> None:
