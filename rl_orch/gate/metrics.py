@@ -32,7 +32,7 @@ def _bounded(evidence: Evidence, rule: Rule) -> Check:
     values = report.metrics.get(name)
     if not values:
         return check(rule, False, None, f"not known: {name}; {_why(evidence, name)}")
-    estimate = stats.metric_estimates({name: values}, seed=report.seed)[name]
+    estimate = stats.metric_estimates({name: values}, shares=report.shares, seed=report.seed)[name]
     low, high = estimate.ci95
     least = rule.sign.startswith(">")
     seen = low if least else high

@@ -101,6 +101,7 @@ class EvalReport(Record):
     numbers of each episode, by name. `model` names the policy among all: a model version, a run, a
     path; `digest` is that of the files that were played. `stopping` says that the episodes went on
     only until a comparison was decided; `cut`, how many the evaluation's own limit has ended.
+    `shares` are metrics that were true or false in each episode, besides success.
     `missing` says of keys of info that were asked for why there is no metric of them.
     `step` is what the run counts; `env_steps`, where they are known, what it was trained for.
     """
@@ -116,6 +117,7 @@ class EvalReport(Record):
     summary: Evaluation
     seeds: tuple[int, ...] = ()
     metrics: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    shares: tuple[str, ...] = ()
     model: str | None = None
     digest: str | None = None
     stopping: Stopping | None = None

@@ -86,6 +86,7 @@ def report(
         summary=stats.summarize(returns, seed=seed),
         seeds=tuple(each.seed for each in played if each.seed is not None),
         metrics=metrics,
+        shares=tuple(name for name in metrics if all(name in each.shares for each in played)),
         missing=_missing(played, lacking),
         cut=sum(each.cut for each in played),
     )

@@ -34,6 +34,7 @@ from tests.unit.test_rl_evaluate import a_policy
 LENGTH = 5
 ENV = "Told-v0"
 OUTSPOKEN = "Outspoken-v0"
+COUNTING = "Counting-v0"
 
 
 class Told(gymnasium.Env[Any, Any]):
@@ -72,6 +73,16 @@ class Outspoken(Told):
         return *stepped, info
 
 
+class Counting(Told):
+    """Tells of falls by booleans, of collisions by numbers, and of something by both."""
+
+    def step(self, action: Any) -> Any:
+        *stepped, _ = super().step(action)
+        mixed = False if self.t < LENGTH else 1
+        return *stepped, {"fell": np.bool_(False), "collisions": 0, "mixed": mixed}
+
+
+gymnasium.register(COUNTING, entry_point=f"{__name__}:Counting")
 gymnasium.register(ENV, entry_point=f"{__name__}:Told")
 gymnasium.register(OUTSPOKEN, entry_point=f"{__name__}:Outspoken")
 
@@ -256,6 +267,34 @@ def test_a_share_has_an_exact_interval_also_where_all_are_alike() -> None:
     assert stats.share_ci95(20, 20)[0] == pytest.approx(0.8315665, abs=1e-6)
     assert stats.share_ci95(0, 10) == pytest.approx((0.0, 0.3084971), abs=1e-6)
     assert stats.share_ci95(7, 10) == pytest.approx((0.3475471, 0.9332605), abs=1e-6)
+
+
+def test_only_what_was_a_boolean_all_along_is_a_share() -> None:
+    spec = a_spec(env={"info_metrics": ["fell", "collisions", "mixed"]})
+    spec = spec.changed({"env.id": COUNTING})
+    report = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+    assert report.metrics["fell"] == report.metrics["collisions"] == (0.0,) * 20
+    assert report.shares == ("fell",)
+    assert merged([report, report.model_copy(update={"shares": ()})], seed=0).shares == ()
+    assert merged([report, report], seed=0).shares == ("fell",)
+    estimates = stats.metric_estimates(report.metrics, shares=report.shares)
+    assert estimates["fell"].ci95 == pytest.approx(stats.share_ci95(0, 20))
+    # As the interval of twenty equal returns.
+    assert estimates["collisions"].ci95 == (0.0, 0.0)
+    rules = gate.rules_from(GatesGroup(metrics={"fell": "<= 0.1", "collisions": "<= 0.1"}))
+    judged = gate.judge(report, None, rules, env_steps=100)
+    assert judged is not None
+    assert [check.passed for check in judged.checks] == [False, True]
+
+
+def test_terms_that_happen_to_be_zero_or_one_have_the_interval_of_a_mean() -> None:
+    sample = (0.0,) * 10 + (1.0,) * 10
+    metrics = {"success_rate": sample, "reward_a": sample}
+    estimates = stats.metric_estimates(metrics)
+    assert estimates["success_rate"].ci95 == stats.share_ci95(10, 20)
+    assert estimates["reward_a"].ci95 == stats.summarize(sample).ci95
+    halves = stats.metric_estimates({"success_rate": (0.5, 1.0, 0.0)})["success_rate"]
+    assert halves.ci95 == stats.summarize((0.5, 1.0, 0.0)).ci95
 
 
 def test_what_an_episode_does_not_tell_is_zero_or_nothing() -> None:

@@ -110,6 +110,7 @@ def merged(parts: Sequence[EvalReport], seed: int) -> EvalReport:
         "lengths": tuple(each for part in parts for each in part.lengths),
         "seeds": tuple(each for part in parts for each in part.seeds),
         "metrics": metrics,
+        "shares": tuple(name for name in metrics if all(name in part.shares for part in parts)),
         "missing": {key: why for key, why in missing.items() if info_metric(key) not in metrics},
         "summary": stats.summarize(returns, seed=seed),
         "seed": seed,

@@ -21,12 +21,14 @@ NUMBERS = "biuf"
 class InfoMetrics:
     """Sums of reward terms, success, and the last value of each key that was asked for.
 
-    `names` are those seen so far. An episode that says nothing of success has none, once any has
-    said something; an asked key that an episode does not give is not among its numbers.
+    `names` are those seen so far, `shares` the asked ones of which all values were booleans. An
+    episode that says nothing of success has none, once any has said something; an asked key that
+    an episode does not give is not among its numbers.
     """
 
     def __init__(self, copies: int, asked: Sequence[str] = ()) -> None:
         self.names: list[str] = []
+        self.shares: frozenset[str] = frozenset()
         self._copies, self._asked = copies, frozenset(asked)
         self._values: NDArray[np.float64] = np.empty((0, copies))
         self._metric_names: dict[str, str | None] = {}
@@ -100,6 +102,8 @@ class InfoMetrics:
         if values.dtype.kind not in NUMBERS:
             return
         row = self._row(name)
+        if values.dtype.kind != "b" and where.any():
+            self.shares -= {name}
         if self._sums(name):
             np.add(row, values, out=row, where=where)
         else:
@@ -108,6 +112,7 @@ class InfoMetrics:
     def _row(self, name: str) -> NDArray[np.float64]:
         if name not in self.names:
             self.names.append(name)
+            self.shares |= self._asked & {name}
             added = np.full((1, self._copies), self._first(name))
             self._values = np.concatenate([self._values, added])
         row: NDArray[np.float64] = self._values[self.names.index(name)]
