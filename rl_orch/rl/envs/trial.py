@@ -19,9 +19,11 @@ from rl_orch.errors import BadInput, Problem
 from rl_orch.records.reports import SUCCESS, SUCCESS_KEYS, TERMS, info_metric
 from rl_orch.rl.envs import refusals, vector
 from rl_orch.rl.envs.actions import choices_of
-from rl_orch.rl.envs.describe import in_process
+from rl_orch.rl.envs.describe import in_process, traits_of
+from rl_orch.rl.envs.goals import ACHIEVED, DESIRED, Rewards, goal_rewards
 from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import allowed_action, masks_in
+from rl_orch.rl.envs.observations import flatten_observation
 from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
 
@@ -31,6 +33,10 @@ TRIAL_STEPS = 1_000
 
 TOLERANCE = 1e-5
 """How far beyond a bound, relatively, a number may be by rounding alone."""
+
+REWARD_TOLERANCE = 1e-3
+"""How far the reward of a step and that of its goals may differ, relatively, since observations are
+often of less precision than the environment's own numbers."""
 
 UNPACKED = re.compile(r"values to unpack \(expected (\d+)(?:, got (\d+))?\)")
 RESET = "Write it as `def reset(self, *, seed=None, options=None)`, and return (observation, info)."
@@ -82,11 +88,13 @@ class _RandomEpisode:
         self._vector: Any = envs.unwrapped
         self._info_metrics = InfoMetrics(envs.num_envs, spec.env.info_metrics)
         self._info_types: dict[str, str] = {}
+        self._goal_rewards: Rewards | None = None
         self.warnings: dict[str, Problem] = {}
 
     def play(self) -> None:
         """Reset and step until the episode ends or took long enough; raise what stands in the
         way."""
+        self._goal_rewards = goal_rewards(self._spec) if _retells(self._spec) else None
         info = self._reset()
         end = time.monotonic() + TRIAL_S
         self._env.action_space.seed(0)
@@ -161,6 +169,7 @@ class _RandomEpisode:
         self._steps += 1
         self._look(observation)
         self._look_at_reward(reward)
+        self._compare_reward(observation, reward)
         self._ended = bool(np.any(terminated) or np.any(truncated))
         self._note(info)
         return info
@@ -195,6 +204,24 @@ class _RandomEpisode:
         if not np.isfinite(number).all():
             self._warn("reward", f"{self._spec.env.id} gives a reward of {reward}")
 
+    def _compare_reward(self, observation: Any, reward: Any) -> None:
+        """Refuse a reward that hindsight would not give for the goal of the step."""
+        if self._goal_rewards is None:
+            return
+        seen = flatten_observation(self._space, observation)
+        (again,) = self._goal_rewards(seen[ACHIEVED][None], seen[DESIRED][None])
+        tolerance = REWARD_TOLERANCE
+        if np.isclose(reward, again, rtol=tolerance, atol=tolerance, equal_nan=True):
+            return
+        raise BadInput(
+            f"buffer.her_strategy is set, but step {self._steps} of a random episode had a reward "
+            f"of {float(reward):g}, and compute_reward gives {again:g} for its goals; hindsight "
+            "would mix the two",
+            path="buffer.her_strategy",
+            hint="Take wrappers that change rewards or goals out of env.wrappers, or put what they "
+            "do into the environment: compute_reward must give what step does.",
+        )
+
     def _warn(self, name: str, sentence: str) -> None:
         message = f"{sentence}, in step {self._steps} of a random episode"
         self.warnings.setdefault(name, Problem("env.id", self._spec.env.id, message))
@@ -202,6 +229,11 @@ class _RandomEpisode:
     def _refused(self, what: str, hint: str) -> BadInput:
         env_id = self._spec.env.id
         return BadInput(f"env.id is {env_id!r}; {what}", path="env.id", hint=hint)
+
+
+def _retells(spec: Spec) -> bool:
+    """Whether transitions will be given other goals."""
+    return spec.buffer.her_strategy is not None and traits_of(spec.agent.algorithm).off_policy
 
 
 def _is_recorded(name: str, path: str, recorded: Mapping[str, float]) -> bool:
