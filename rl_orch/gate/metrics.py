@@ -32,7 +32,7 @@ def _bounded(evidence: Evidence, rule: Rule) -> Check:
     values = report.metrics.get(name)
     if not values:
         return check(rule, False, None, f"not known: {name}; {_why(evidence, name)}")
-    estimate = stats.metric_estimates({name: values}, seed=report.seed)[name]
+    estimate = stats.metric_estimates({name: values}, shares=report.shares, seed=report.seed)[name]
     low, high = estimate.ci95
     least = rule.sign.startswith(">")
     seen = low if least else high
@@ -49,6 +49,6 @@ def _why(evidence: Evidence, name: str) -> str:
     if name in report.missing:
         return report.missing[name]
     if name == SUCCESS:
-        return "no episode gave info['is_success'] or info['success']"
+        return "no episode gave a number as info['is_success'] or info['success']"
     there = ", ".join(report.metrics) or "none"
     return f"the evaluation has: {there}; env.info_metrics names keys of info to record"

@@ -1,6 +1,6 @@
 """Numbers with their intervals, reports of evaluations, and what a gate says of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -10,8 +10,19 @@ from rl_orch.records.record import Record
 SUCCESS = "success_rate"
 """The metric of `info["is_success"]`: 1 for an episode that succeeded, else 0."""
 
+SUCCESS_KEYS = ("is_success", "success")
+"""Keys of info that say whether an episode succeeded."""
+
 REWARD = "reward_"
 """How the names of reward terms begin, each summed over an episode."""
+
+TERMS = "reward_terms"
+"""The key of info with a dict of reward terms, each of which is a metric."""
+
+
+def info_metric(key: str) -> str:
+    """The name of the metric of a key of info."""
+    return SUCCESS if key in SUCCESS_KEYS else key
 
 
 def reward_term(name: str) -> str:
@@ -19,15 +30,18 @@ def reward_term(name: str) -> str:
     return name if name.startswith(REWARD) else f"{REWARD}{name}"
 
 
-def table_of(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+def table_of(
+    rows: Sequence[Mapping[str, float]], asked: Collection[str] = ()
+) -> dict[str, tuple[float, ...]]:
     """The metrics of some episodes by name, where all of them have one.
 
-    An episode that says nothing of success has none, and a reward term that it lacks is zero.
+    An episode that says nothing of success has none, and a reward term that it lacks is zero;
+    but a key that was `asked` for has no value where it was not given.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:
-        filled = name == SUCCESS or name.startswith(REWARD)
+        filled = name not in asked and (name == SUCCESS or name.startswith(REWARD))
         if filled or all(name in row for row in rows):
             columns[name] = tuple(row.get(name, 0.0) for row in rows)
     return columns
@@ -87,7 +101,8 @@ class EvalReport(Record):
     numbers of each episode, by name. `model` names the policy among all: a model version, a run, a
     path; `digest` is that of the files that were played. `stopping` says that the episodes went on
     only until a comparison was decided; `cut`, how many the evaluation's own limit has ended.
-    `missing` says of metrics that were asked for why there are none.
+    `shares` are metrics that were true or false in each episode, besides success.
+    `missing` says of keys of info that were asked for why there is no metric of them.
     `step` is what the run counts; `env_steps`, where they are known, what it was trained for.
     """
 
@@ -102,6 +117,7 @@ class EvalReport(Record):
     summary: Evaluation
     seeds: tuple[int, ...] = ()
     metrics: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    shares: tuple[str, ...] = ()
     model: str | None = None
     digest: str | None = None
     stopping: Stopping | None = None

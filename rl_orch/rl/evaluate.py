@@ -11,7 +11,7 @@ import torch
 
 from rl_orch import plugins, stats
 from rl_orch.records import EvalReport
-from rl_orch.records.reports import table_of
+from rl_orch.records.reports import TERMS, info_metric, table_of
 from rl_orch.rl.collect.episodes import EpisodeNumbers, Extras, PlayedEpisode, play
 from rl_orch.rl.envs import vector
 from rl_orch.rl.policies.policy import Actor
@@ -73,7 +73,9 @@ def report(
 ) -> EvalReport:
     """The report on episodes of a policy that was saved nowhere, at no step."""
     returns = tuple(each.ret for each in played)
-    metrics = table_of([each.metrics for each in played])
+    asked = spec.env.info_metrics
+    metrics = table_of([each.metrics for each in played], asked)
+    lacking = [key for key in asked if info_metric(key) not in metrics and key != TERMS]
     return EvalReport(
         env_id=spec.env.id,
         step=0,
@@ -84,17 +86,18 @@ def report(
         summary=stats.summarize(returns, seed=seed),
         seeds=tuple(each.seed for each in played if each.seed is not None),
         metrics=metrics,
-        missing=_missing(played, [name for name in spec.env.info_metrics if name not in metrics]),
+        shares=tuple(name for name in metrics if all(name in each.shares for each in played)),
+        missing=_missing(played, lacking),
         cut=sum(each.cut for each in played),
     )
 
 
-def _missing(played: Sequence[PlayedEpisode], names: Sequence[str]) -> dict[str, str]:
-    """The reason why there is no such metric, by name."""
-    given = {name: sum(name in each.metrics for each in played) for name in names}
+def _missing(played: Sequence[PlayedEpisode], keys: Sequence[str]) -> dict[str, str]:
+    """The reason why there is no metric of these keys of info, by key."""
+    counts = {key: sum(info_metric(key) in each.metrics for each in played) for key in keys}
     return {
-        name: f"{count or 'none'} of {len(played)} episodes gave a number as info[{name!r}]"
-        for name, count in given.items()
+        key: f"{count or 'none'} of {len(played)} episodes gave a number as info[{key!r}]"
+        for key, count in counts.items()
     }
 
 

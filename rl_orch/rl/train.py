@@ -316,7 +316,7 @@ class Training(Trainer):
             "mean_length": report.mean_length,
         }
         tags |= {"cut": report.cut} if report.cut else {}
-        estimates = stats.metric_estimates(report.metrics, seed=report.seed)
+        estimates = stats.metric_estimates(report.metrics, shares=report.shares, seed=report.seed)
         if estimates:
             tags["metrics"] = {n: each.model_dump(mode="json") for n, each in estimates.items()}
         self._emit(EventKind.EVAL, "eval/mean_return", mean, tags=tags)

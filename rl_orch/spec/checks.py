@@ -48,6 +48,10 @@ NORMALIZING = {
 JUDGED_EPISODES = 10
 """The fewest episodes of the final evaluation that a gate may read."""
 
+TAIL = 0.025
+"""The chance beyond each bound of a 95 % interval. Where all of n episodes succeed, the lower bound
+of the exact interval is `TAIL ** (1 / n)`."""
+
 SETTLING = 5
 """The fewest evaluations in the last third of training that say whether returns have settled."""
 
@@ -68,6 +72,7 @@ def problems(spec: Spec) -> Iterator[Problem]:
     yield from _bounds(spec, "obs.clip_range")
     yield from _bounds(spec, "train.clip_reward")
     yield from _episodes_to_judge(spec)
+    yield from _successes_to_show(spec)
     yield from _gates_without_rules(spec)
     yield from _margin(spec)
     yield from _aliases(spec)
@@ -448,6 +453,40 @@ def _episodes_to_judge(spec: Spec) -> Iterator[Problem]:
             "is set, since fewer episodes say too little of a policy"
         )
         yield Problem("eval.final_episodes", episodes, message, "Leave it out for 100.")
+
+
+def _successes_to_show(spec: Spec) -> Iterator[Problem]:
+    """Success rates that not even an evaluation full of successes could show."""
+    counts = {"eval.final_episodes": spec.eval.final_episodes}
+    if spec.gates.patience or spec.gates.stop_when_solved:
+        counts["eval.episodes"] = spec.eval.episodes
+    for path, value, limit in _success_limits(spec):
+        if limit >= 1:
+            message = (
+                f"{path} is {value}, which no number of episodes can show: the lower bound of the "
+                "95 % interval of a share is below 1"
+            )
+            yield Problem(path, value, message, "Set it below 1, such as 0.95.")
+            continue
+        for option, episodes in counts.items():
+            bound = TAIL ** (1 / episodes)
+            if bound < limit:
+                needed = math.ceil(math.log(TAIL) / math.log(limit))
+                message = (
+                    f"{path} is {value}, but {option} = {episodes} can show no more than "
+                    f"{bound:.4g}: the lower bound where every episode succeeds"
+                )
+                yield Problem(path, value, message, f"Set {option} to at least {needed}.")
+
+
+def _success_limits(spec: Spec) -> Iterator[tuple[str, float | str, float]]:
+    """The path, the value and the number of each least success rate."""
+    least = spec.gates.min_success_rate
+    if least is not None:
+        yield "gates.min_success_rate", least, float(least)
+    sign, _, number = spec.gates.metrics.get("success_rate", "").partition(" ")
+    if sign.startswith(">"):
+        yield "gates.metrics.success_rate", f"{sign} {number}", float(number)
 
 
 def _gates_without_rules(spec: Spec) -> Iterator[Problem]:

@@ -1,12 +1,13 @@
 """Metrics of episodes with their intervals; shares of episodes by an exact one. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from rl_orch.records import Estimate
+from rl_orch.records.reports import SUCCESS
 from rl_orch.stats.student import boundary
 from rl_orch.stats.summary import mean_ci95
 
@@ -14,10 +15,19 @@ TAIL = 0.025
 
 
 def metric_estimates(
-    metrics: Mapping[str, Sequence[float]], *, seed: int = 0
+    metrics: Mapping[str, Sequence[float]], *, shares: Collection[str] = (), seed: int = 0
 ) -> dict[str, Estimate]:
-    """The mean of each metric with its 95 % interval; of what is 0 or 1, that of a share."""
-    return {name: _estimate(values, seed) for name, values in metrics.items() if len(values)}
+    """The mean of each metric with its 95 % interval; of success and other shares the exact one.
+
+    A number that merely happened to be 0 or 1 in each episode is no share, since it may have other
+    values: its interval is that of returns, which has no width where all are alike.
+    """
+    estimates = {}
+    for name, values in metrics.items():
+        if len(values):
+            is_share = name == SUCCESS or name in shares
+            estimates[name] = _estimate(values, seed, is_share=is_share)
+    return estimates
 
 
 def share_ci95(count: int, n: int) -> tuple[float, float]:
@@ -29,9 +39,9 @@ def share_ci95(count: int, n: int) -> tuple[float, float]:
     return low, 1.0 if count == n else _highest(count, n)
 
 
-def _estimate(values: Sequence[float], seed: int) -> Estimate:
+def _estimate(values: Sequence[float], seed: int, *, is_share: bool) -> Estimate:
     sample = np.asarray(values, np.float64)
-    if np.isin(sample, (0.0, 1.0)).all():
+    if is_share and np.isin(sample, (0.0, 1.0)).all():
         bounds = share_ci95(int(sample.sum()), int(sample.size))
     else:
         bounds = mean_ci95(sample, seed)

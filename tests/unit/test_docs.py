@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rl_orch import errors, plugins
 from rl_orch.cli.rlctl import PANELS
 from rl_orch.core.runs.state import EXIT_CODES, NEXT
 from rl_orch.io.run.command_socket import COMMANDS
 from rl_orch.records import EventKind, State
+from rl_orch.rl.envs.packages import package_of
+from rl_orch.rl.envs.vector import full_id
+from rl_orch.spec.algorithms import BUILT_IN
+from rl_orch.spec.checks import unread
 from rl_orch.spec.options import groups, table
+from rl_orch.spec.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -80,6 +86,34 @@ def test_no_link_is_dead(page: Path) -> None:
 def test_every_block_says_whether_it_is_run(page: Path) -> None:
     opened = re.findall(r"^```(\S*).*$", page.read_text("utf-8"), re.MULTILINE)[::2]
     assert set(opened) <= LANGUAGES
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    pattern = rf"^```{language}\b[^\n]*\n(.*?)^```$"
+    return re.findall(pattern, page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "yaml")], ids=lambda page: page.stem
+)
+def test_every_spec_on_a_page_is_one_that_is_taken(page: Path) -> None:
+    for block in blocks(page, "yaml"):
+        document: dict[str, Any] = {"env": {"id": "CartPole-v1"}} | (yaml.safe_load(block) or {})
+        name = document.get("agent", {}).get("algorithm", "ppo")
+        if name not in BUILT_IN:  # A plugin that the page has its reader write.
+            assert f'{name} = "' in page.read_text("utf-8")
+            del document["agent"]
+            resolve(document, overrides=["train.batch_size=50"])
+            continue
+        assert unread(resolve(document)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_an_environment_without_the_module_that_registers_it(page: Path) -> None:
+    lines = page.read_text("utf-8")
+    ids = re.findall(r"(?:--env[ =]|\bid: |env\.id[=:] ?)[\"']?([\w./:-]+)", lines)
+    bare = [name for name in ids if ":" not in name and full_id(name) == name]
+    assert [name for name in bare if package_of(name)] == []
 
 
 def test_every_option_and_its_group_are_documented() -> None:

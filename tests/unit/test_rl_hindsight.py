@@ -12,6 +12,7 @@ from rl_orch.errors import SpecInvalid
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.envs.trial import try_out
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.replay.buffer import LogSegment, ReplayBuffer, Sample
 from rl_orch.rl.snapshot import Resumption
@@ -208,6 +209,29 @@ def test_a_reward_that_is_not_given_for_rows_is_refused(
     monkeypatch.setattr(known_envs.Reach, "compute_reward", lambda self, *goals: reward(*goals))
     (problem,) = problems(a_spec(), describe(a_spec()))
     assert why in problem.message
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "ppo"])
+def test_a_wrapper_that_changes_rewards_is_refused_where_hindsight_asks_the_environment(
+    algorithm: str,
+) -> None:
+    clipped = "[{name: ClipReward, min_reward: -0.5, max_reward: 0.5}]"
+    options = (f"env.wrappers={clipped}", "train.batch_size=64")
+    problems = try_out(a_spec(*options, algorithm=algorithm)).problems
+    if algorithm == "ppo":
+        assert problems == []
+        return
+    (problem,) = problems
+    assert problem.path == "buffer.her_strategy"
+    assert "a reward of -0.5, and compute_reward gives -1" in problem.message
+    assert "env.wrappers" in str(problem.hint)
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("sac", "Reach"), ("dqn", "BitFlip")])
+def test_rewards_that_follow_from_goals_pass_the_trial(algorithm: str, env: str) -> None:
+    spec = a_spec(env=f"{known_envs.MODULE}:{env}-v0", algorithm=algorithm)
+    assert try_out(spec).problems == []
+    assert try_out(spec.changed({"train.clip_reward": (-0.5, 0.5)})).problems == []
 
 
 def test_an_algorithm_without_replay_reads_no_goals() -> None:

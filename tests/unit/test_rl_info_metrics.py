@@ -14,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_orch import gate, stats
+from rl_orch.core.policies.player_pool import merged
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.records import EventKind
 from rl_orch.records.reports import table_of
@@ -32,6 +33,8 @@ from tests.unit.test_rl_evaluate import a_policy
 
 LENGTH = 5
 ENV = "Told-v0"
+OUTSPOKEN = "Outspoken-v0"
+COUNTING = "Counting-v0"
 
 
 class Told(gymnasium.Env[Any, Any]):
@@ -59,7 +62,29 @@ class Told(gymnasium.Env[Any, Any]):
         return np.full(1, self.t, np.float32), 1.0, over, False, info
 
 
+class Outspoken(Told):
+    """Says in every step whether it is at its goal, as an object of the class's choice."""
+
+    word: Any = staticmethod(np.bool_)
+
+    def step(self, action: Any) -> Any:
+        *stepped, info = super().step(action)
+        info["is_success"] = type(self).word(self.t == LENGTH and self.goal == 1)
+        return *stepped, info
+
+
+class Counting(Told):
+    """Tells of falls by booleans, of collisions by numbers, and of something by both."""
+
+    def step(self, action: Any) -> Any:
+        *stepped, _ = super().step(action)
+        mixed = False if self.t < LENGTH else 1
+        return *stepped, {"fell": np.bool_(False), "collisions": 0, "mixed": mixed}
+
+
+gymnasium.register(COUNTING, entry_point=f"{__name__}:Counting")
 gymnasium.register(ENV, entry_point=f"{__name__}:Told")
+gymnasium.register(OUTSPOKEN, entry_point=f"{__name__}:Outspoken")
 
 
 def a_spec(**groups: Any) -> Spec:
@@ -115,6 +140,32 @@ def test_partial_sums_are_part_of_the_state() -> None:
     assert ours
     assert ours == theirs
     assert ours[0].metrics["reward_walk"] == 7.5
+
+
+def wins(spec: Spec) -> tuple[float, ...]:
+    report = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+    return report.metrics.get("success_rate", ())
+
+
+@pytest.mark.parametrize("word", [np.bool_, np.float32, np.array, lambda won: won or None])
+def test_success_may_be_a_numpy_boolean(word: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Outspoken, "word", staticmethod(word))
+    spec = a_spec(env={"id": OUTSPOKEN}, gates={"min_success_rate": 0.5})
+    assert wins(spec) == wins(a_spec())
+    assert 0 < sum(wins(spec)) < 20
+    assert [each.path for each in try_out(spec).warnings] == ["env.max_episode_steps"]
+
+
+@pytest.mark.parametrize("word", [str, lambda won: [won], lambda won: np.full(1, won)])
+def test_success_that_is_no_number_is_not_recorded_and_warned_of(
+    word: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outspoken, "word", staticmethod(word))
+    spec = a_spec(env={"id": OUTSPOKEN}, gates={"min_success_rate": 0.5})
+    assert wins(spec) == ()
+    warnings = {each.path: each for each in try_out(spec).warnings}
+    kind = type(word(True)).__name__
+    assert f"of type {kind}" in warnings["gates.min_success_rate"].message
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1"])
@@ -218,14 +269,73 @@ def test_a_share_has_an_exact_interval_also_where_all_are_alike() -> None:
     assert stats.share_ci95(7, 10) == pytest.approx((0.3475471, 0.9332605), abs=1e-6)
 
 
+def test_only_what_was_a_boolean_all_along_is_a_share() -> None:
+    spec = a_spec(env={"info_metrics": ["fell", "collisions", "mixed"]})
+    spec = spec.changed({"env.id": COUNTING})
+    report = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+    assert report.metrics["fell"] == report.metrics["collisions"] == (0.0,) * 20
+    assert report.shares == ("fell",)
+    assert merged([report, report.model_copy(update={"shares": ()})], seed=0).shares == ()
+    assert merged([report, report], seed=0).shares == ("fell",)
+    estimates = stats.metric_estimates(report.metrics, shares=report.shares)
+    assert estimates["fell"].ci95 == pytest.approx(stats.share_ci95(0, 20))
+    # As the interval of twenty equal returns.
+    assert estimates["collisions"].ci95 == (0.0, 0.0)
+    rules = gate.rules_from(GatesGroup(metrics={"fell": "<= 0.1", "collisions": "<= 0.1"}))
+    judged = gate.judge(report, None, rules, env_steps=100)
+    assert judged is not None
+    assert [check.passed for check in judged.checks] == [False, True]
+
+
+def test_terms_that_happen_to_be_zero_or_one_have_the_interval_of_a_mean() -> None:
+    sample = (0.0,) * 10 + (1.0,) * 10
+    metrics = {"success_rate": sample, "reward_a": sample}
+    estimates = stats.metric_estimates(metrics)
+    assert estimates["success_rate"].ci95 == stats.share_ci95(10, 20)
+    assert estimates["reward_a"].ci95 == stats.summarize(sample).ci95
+    halves = stats.metric_estimates({"success_rate": (0.5, 1.0, 0.0)})["success_rate"]
+    assert halves.ci95 == stats.summarize((0.5, 1.0, 0.0)).ci95
+
+
 def test_what_an_episode_does_not_tell_is_zero_or_nothing() -> None:
     rows = [{"success_rate": 1.0, "x": 2.0}, {"reward_a": 1.0}]
     assert table_of(rows) == {"success_rate": (1.0, 0.0), "reward_a": (0.0, 1.0)}
 
 
+def test_an_asked_term_that_an_episode_lacks_is_missing_and_not_zero() -> None:
+    rows = [{"reward_a": 1.0, "success_rate": 1.0}, {}]
+    assert table_of(rows, ["reward_a", "is_success"]) == {"success_rate": (1.0, 0.0)}
+    lacking, having = a_report([1.0, 2.0]), a_report([1.0, 2.0])
+    lacking = lacking.model_copy(update={"missing": {"reward_a": "why", "is_success": "none"}})
+    metrics = {"reward_a": (1.0, 1.0), "success_rate": (1.0, 1.0)}
+    both = merged([lacking, having.model_copy(update={"metrics": metrics})], seed=0)
+    assert both.metrics == {"success_rate": (0.0, 0.0, 1.0, 1.0)}
+    assert both.missing == {"reward_a": "why"}
+
+
+def test_success_that_was_asked_for_is_not_said_to_be_missing() -> None:
+    for keys in (["is_success"], ["success", "reward_terms"]):
+        spec = a_spec(env={"info_metrics": keys})
+        report = evaluate(a_policy(spec), spec, episodes=20, seed=3, deterministic=True, step=0)
+        assert "success_rate" in report.metrics
+        assert report.missing == {}
+
+
 def test_asking_for_metrics_changes_no_hash() -> None:
     assert a_spec().config_hash == a_spec(env={"info_metrics": []}).config_hash
     assert vector.backend_of(resolve({"env.id": "CartPole-v1"})) == "native"
+
+
+def test_a_check_warns_of_metrics_that_would_not_be_recorded_under_their_names() -> None:
+    gates = {"metrics": {"x": 1, "is_success": 0.5}}
+    spec = a_spec(env={"id": OUTSPOKEN, "info_metrics": ["is_success", "word"]}, gates=gates)
+    assert [(each.path, each.value) for each in try_out(spec).warnings[1:]] == [
+        ("gates.metrics", "is_success"),
+        ("env.info_metrics", "word"),
+        ("gates.metrics", "x"),
+    ]
+    listed = a_spec(env={"info_metrics": ["x", "reward_terms", "success"]})
+    assert [each.path for each in try_out(listed).warnings] == ["env.max_episode_steps"]
 
 
 def test_a_check_warns_of_metrics_that_no_info_has() -> None:

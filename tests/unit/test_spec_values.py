@@ -11,6 +11,7 @@ from rl_orch.spec.checks import pending, refuse_pending, unread, value_at
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
 from rl_orch.spec.resolve import resolve
+from rl_orch.stats import share_ci95
 
 NOT_LEARNED = (
     *("name", "seeds", "resources", "schedule", "store", "registry"),
@@ -403,6 +404,37 @@ def test_convergence_asks_for_five_evaluations_in_the_last_third() -> None:
         "evaluations that it needs in the last third of train.total_timesteps = 15000"
     }
     assert spec(**given, eval__every=1_000).gates.converged
+
+
+def test_a_success_rate_that_no_evaluation_could_show_is_refused() -> None:
+    (said,) = problems(gates__min_success_rate=0.97).items()
+    assert said == (
+        "gates.min_success_rate",
+        "gates.min_success_rate is 0.97, but eval.final_episodes = 100 can show no more than "
+        "0.9638: the lower bound where every episode succeeds",
+    )
+    assert spec(gates__min_success_rate=0.96).gates.min_success_rate == 0.96
+    assert "no number of episodes" in problems(gates__min_success_rate=1)["gates.min_success_rate"]
+    path = "gates.metrics.success_rate"
+    assert "0.9638" in problems(gates__metrics={"success_rate": ">= 0.99"})[path]
+    assert "no number" in problems(gates__metrics={"success_rate": "> 1"})[path]
+    assert spec(gates__metrics={"success_rate": "<= 0.99", "x": ">= 99"})
+
+
+@pytest.mark.parametrize("limit", [0.5, 0.9, 0.99])
+def test_the_episodes_that_a_success_rate_needs_are_those_of_its_interval(limit: float) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        spec(gates__min_success_rate=limit, eval__final_episodes=2)
+    (hint,) = [each.hint or "" for each in refused.value.problems if "success" in each.path]
+    needed = int(hint.rpartition(" ")[2].rstrip("."))
+    assert share_ci95(needed, needed)[0] >= limit > share_ci95(needed - 1, needed - 1)[0]
+
+
+def test_success_that_evaluations_in_training_read_is_held_against_their_episodes() -> None:
+    given = {"gates__min_success_rate": 0.9, "gates__stop_when_solved": True}
+    said = problems(**given)["gates.min_success_rate"]
+    assert "eval.episodes = 10 can show no more than 0.6915" in said
+    assert spec(**given, eval__episodes=36).gates.stop_when_solved
 
 
 def test_no_more_episodes_of_training_are_asked_for_than_there_are_steps() -> None:

@@ -99,7 +99,7 @@ def evaluation_sentence(evaluation: Evaluation) -> str:
 
 def metric_sentences(report: EvalReport) -> list[str]:
     """The metrics of a report with their intervals, and why others are missing."""
-    estimates = stats.metric_estimates(report.metrics, seed=report.seed)
+    estimates = stats.metric_estimates(report.metrics, shares=report.shares, seed=report.seed)
     n = counted(len(report.returns), "episode")
     sentences = [
         f"{name} {figure(each.value)}, 95 % interval {bounds_text(each.ci95)}, n = {n}"

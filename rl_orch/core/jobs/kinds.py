@@ -202,7 +202,7 @@ def _evaluated(report: reports.EvalReport, target: float | None) -> jobs.Evaluat
         aggregates=evaluation.aggregates(report, target),
         mean_length=report.mean_length,
         metrics={name: sum(each) / len(each) for name, each in report.metrics.items()},
-        estimates=stats.metric_estimates(report.metrics, seed=report.seed),
+        estimates=stats.metric_estimates(report.metrics, shares=report.shares, seed=report.seed),
         cut=report.cut_sentence,
     )
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from rl_orch import stats
 from rl_orch.io.processes.task_worker import TaskWorker
 from rl_orch.records import EvalReport
-from rl_orch.records.reports import table_of
+from rl_orch.records.reports import info_metric, table_of
 from rl_orch.records.tasks import EvaluateAnswer, EvaluateTask, Recorded
 
 WORTH_A_CHILD = 50
@@ -103,12 +103,15 @@ def worth(episodes: int, cores: int) -> int:
 def merged(parts: Sequence[EvalReport], seed: int) -> EvalReport:
     """One report on the episodes of all parts, which follow one another."""
     returns = tuple(ret for part in parts for ret in part.returns)
+    missing = {key: why for part in parts for key, why in part.missing.items()}
+    metrics = table_of([row for part in parts for row in _rows(part)], missing)
     joined = {
         "returns": returns,
         "lengths": tuple(each for part in parts for each in part.lengths),
         "seeds": tuple(each for part in parts for each in part.seeds),
-        "metrics": table_of([row for part in parts for row in _rows(part)]),
-        "missing": {name: why for part in parts for name, why in part.missing.items()},
+        "metrics": metrics,
+        "shares": tuple(name for name in metrics if all(name in part.shares for part in parts)),
+        "missing": {key: why for key, why in missing.items() if info_metric(key) not in metrics},
         "summary": stats.summarize(returns, seed=seed),
         "seed": seed,
         "cut": sum(part.cut for part in parts),

@@ -36,7 +36,7 @@ class Metric(Protocol):
         """One step of the episode; the action is what the environment was given."""
 
     def value(self) -> float:
-        """The number, once the episode has ended."""
+        """The number, once the episode has ended; a boolean makes the metric a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class PlayedEpisode:
     """A finished episode: its number, the seed of its reset, its return and length.
 
     `seed` is None where a vector environment seeds episodes in a way of its own. `cut` is whether
-    it ended by the limit of the evaluation, and not by the environment's. `actions` are as
+    it ended by the limit of the evaluation, and not by the environment's. `shares` are metrics
+    whose values were booleans all along. `actions` are as
     the environment was given them, (length, *shape); of the best and the worst episode, where they
     were to be kept.
     """
@@ -56,6 +57,7 @@ class PlayedEpisode:
     metrics: Mapping[str, float] = field(default_factory=dict)
     actions: NDArray[Any] | None = None
     cut: bool = False
+    shares: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +196,10 @@ class _Playing:
             seed = derive(numbers.seed, number) if self._numbered else None
             ret, length = _finite(self._returns[lane]), int(self._lengths[lane])
             cut = truncated and length == numbers.limit
-            metrics, actions = self._watched[lane].results()
-            metrics = self._infos.finish(lane) | metrics
-            self._add(done, PlayedEpisode(number, seed, ret, length, metrics, actions, cut))
+            measured, actions = self._watched[lane].results()
+            shares = self._infos.shares - {*measured} | _booleans(measured)
+            metrics = self._infos.finish(lane) | {name: float(n) for name, n in measured.items()}
+            self._add(done, PlayedEpisode(number, seed, ret, length, metrics, actions, cut, shares))
             self.left -= 1
         self._infos.finish(lane)
         self._returns[lane], self._lengths[lane] = 0.0, 0
@@ -237,7 +240,7 @@ class _WatchedLane:
 
     def results(self) -> tuple[dict[str, float], NDArray[Any] | None]:
         """The metrics by name, and all actions."""
-        values = {name: float(metric.value()) for name, metric in self._metrics.items()}
+        values = {name: metric.value() for name, metric in self._metrics.items()}
         return values, None if self._actions is None else np.stack(self._actions)
 
 
@@ -254,6 +257,10 @@ def _info(infos: Mapping[str, Any], lane: int, *, ended: bool) -> dict[str, Any]
         nested = isinstance(values, Mapping)
         info[name] = _info(values, lane, ended=False) if nested else values[lane]
     return info
+
+
+def _booleans(metrics: Mapping[str, float]) -> frozenset[str]:
+    return frozenset(name for name, each in metrics.items() if isinstance(each, bool | np.bool_))
 
 
 def _finite(ret: Any) -> float:

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.records.reports import SUCCESS, reward_term
+from rl_orch.records.reports import REWARD, SUCCESS, TERMS, info_metric, reward_term
 from rl_orch.rl.data.state import StateTree
 
-SUCCESS_KEYS = ("is_success", "success")
-TERMS = "reward_terms"
 NUMBERS = "biuf"
 """Kinds of arrays whose entries count as numbers."""
 
@@ -23,15 +21,17 @@ NUMBERS = "biuf"
 class InfoMetrics:
     """Sums of reward terms, success, and the last value of each key that was asked for.
 
-    `names` are those seen so far. An episode that says nothing of success has none, once any has
-    said something; an asked key that an episode does not give is not among its numbers.
+    `names` are those seen so far, `shares` the asked ones of which all values were booleans. An
+    episode that says nothing of success has none, once any has said something; an asked key that
+    an episode does not give is not among its numbers.
     """
 
     def __init__(self, copies: int, asked: Sequence[str] = ()) -> None:
         self.names: list[str] = []
+        self.shares: frozenset[str] = frozenset()
         self._copies, self._asked = copies, frozenset(asked)
         self._values: NDArray[np.float64] = np.empty((0, copies))
-        self._known: dict[str, str | None] = {}
+        self._metric_names: dict[str, str | None] = {}
 
     def note(
         self, infos: Mapping[str, Any], ended: NDArray[np.bool_], counts: NDArray[np.bool_]
@@ -72,34 +72,38 @@ class InfoMetrics:
         self._values = np.array(state.tensors.get("values", np.empty((0, self._copies))))
 
     def _add(self, infos: Mapping[str, Any], where: NDArray[np.bool_]) -> None:
-        for key, given in infos.items():
-            name = self._known[key] if key in self._known else self._name(key)
+        for key, batch in infos.items():
+            name = self._metric_names[key] if key in self._metric_names else self._name(key)
             if name is None:
                 continue
-            if key == TERMS and isinstance(given, Mapping):
-                for term, values in given.items():
+            if key == TERMS and isinstance(batch, Mapping):
+                for term, values in batch.items():
                     if not term.startswith("_"):
-                        self._take(reward_term(term), values, given.get(f"_{term}"), where)
+                        self._record(reward_term(term), values, batch.get(f"_{term}"), where)
             else:
-                self._take(name, given, infos.get(f"_{key}"), where)
+                self._record(name, batch, infos.get(f"_{key}"), where)
 
     def _name(self, key: str) -> str | None:
         """The name under which a key is noted, if it is."""
-        name = None
-        if key in SUCCESS_KEYS:
-            name = SUCCESS
-        elif key in self._asked or key == TERMS or key.startswith("reward_"):
-            name = key
-        self._known[key] = name
-        return name
+        name = info_metric(key)
+        is_noted = name == SUCCESS or key in self._asked or key == TERMS or key.startswith(REWARD)
+        self._metric_names[key] = name if is_noted else None
+        return self._metric_names[key]
 
-    def _take(self, name: str, given: Any, there: Any, where: NDArray[np.bool_]) -> None:
-        values = np.asarray(given)
-        if values.dtype.kind not in NUMBERS or values.shape != (self._copies,):
+    def _record(self, name: str, batch: Any, mask: Any, where: NDArray[np.bool_]) -> None:
+        """Note one entry for each copy; `mask` says which copies gave one."""
+        values = np.asarray(batch)
+        if values.shape != (self._copies,):
             return
-        if there is not None:
-            where = where & np.asarray(there, np.bool_)
+        if mask is not None:
+            where = where & np.asarray(mask, np.bool_)
+        if values.dtype.kind == "O":
+            values, where = _numbers_among(values, where)
+        if values.dtype.kind not in NUMBERS:
+            return
         row = self._row(name)
+        if values.dtype.kind != "b" and where.any():
+            self.shares -= {name}
         if self._sums(name):
             np.add(row, values, out=row, where=where)
         else:
@@ -108,6 +112,7 @@ class InfoMetrics:
     def _row(self, name: str) -> NDArray[np.float64]:
         if name not in self.names:
             self.names.append(name)
+            self.shares |= self._asked & {name}
             added = np.full((1, self._copies), self._first(name))
             self._values = np.concatenate([self._values, added])
         row: NDArray[np.float64] = self._values[self.names.index(name)]
@@ -117,14 +122,28 @@ class InfoMetrics:
         return name not in self._asked and name != SUCCESS
 
     def _first(self, name: str) -> float:
-        """What a number is before an episode has told it."""
+        """The value before an episode has given any."""
         return np.nan if name in self._asked else 0.0
 
 
-def told_by(info: Mapping[str, Any]) -> set[str]:
-    """The names of metrics that one info tells of, asked keys among them."""
-    names = {key for key in info if not key.startswith("_")}
-    if names.intersection(SUCCESS_KEYS):
-        names.add(SUCCESS)
-    terms = info.get(TERMS)
-    return names | ({*map(reward_term, terms)} if isinstance(terms, Mapping) else set())
+def _numbers_among(
+    entries: NDArray[np.object_], where: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The numbers among some objects, and where they are; the objects where there are none.
+
+    Gymnasium batches what it does not count as a number, `np.bool_` for one, as objects.
+    """
+    is_number = np.array(
+        [there and _is_number(entry) for entry, there in zip(entries, where, strict=True)]
+    )
+    if not is_number.any():
+        return entries, is_number
+    cells = [entry if there else False for entry, there in zip(entries, is_number, strict=True)]
+    return np.array([np.asarray(cell)[()] for cell in cells]), is_number
+
+
+def _is_number(entry: Any) -> bool:
+    if not isinstance(entry, bool | int | float | np.generic | np.ndarray):
+        return False
+    cell = np.asarray(entry)
+    return cell.ndim == 0 and cell.dtype.kind in NUMBERS

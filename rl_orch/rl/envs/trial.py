@@ -16,12 +16,14 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from rl_orch.errors import BadInput, Problem
-from rl_orch.records.reports import SUCCESS
+from rl_orch.records.reports import SUCCESS, SUCCESS_KEYS, TERMS, info_metric
 from rl_orch.rl.envs import refusals, vector
 from rl_orch.rl.envs.actions import choices_of
-from rl_orch.rl.envs.describe import in_process
-from rl_orch.rl.envs.info_metrics import told_by
+from rl_orch.rl.envs.describe import in_process, traits_of
+from rl_orch.rl.envs.goals import ACHIEVED, DESIRED, Rewards, goal_rewards
+from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import allowed_action, masks_in
+from rl_orch.rl.envs.observations import flatten_observation
 from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
 
@@ -32,9 +34,18 @@ TRIAL_STEPS = 1_000
 TOLERANCE = 1e-5
 """How far beyond a bound, relatively, a number may be by rounding alone."""
 
+REWARD_TOLERANCE = 1e-3
+"""How far the reward of a step and that of its goals may differ, relatively, since observations are
+often of less precision than the environment's own numbers."""
+
 UNPACKED = re.compile(r"values to unpack \(expected (\d+)(?:, got (\d+))?\)")
 RESET = "Write it as `def reset(self, *, seed=None, options=None)`, and return (observation, info)."
 STEP = "Return (observation, reward, terminated, truncated, info)."
+
+RECORDED = (
+    "Numbers and booleans are recorded: info['is_success'] as success_rate, reward terms as keys "
+    "reward_… of info, others where env.info_metrics lists their keys."
+)
 
 
 @dataclass(slots=True)
@@ -59,7 +70,7 @@ def try_out(spec: Spec) -> EnvTrial:
         # An environment is somebody else's code: stepping it may raise anything.
         except Exception as error:
             return EnvTrial([refusals.explain(spec, error)])
-        warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.untold()]
+        warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.unrecorded()]
         return EnvTrial(warnings=warnings)
 
 
@@ -74,12 +85,16 @@ class _RandomEpisode:
         self._actions = envs.single_action_space
         self._limited = vector.declared_limit(spec, envs) is not None or _limits(self._env)
         self._steps, self._ended = 0, False
-        self._told: set[str] = set()
+        self._vector: Any = envs.unwrapped
+        self._info_metrics = InfoMetrics(envs.num_envs, spec.env.info_metrics)
+        self._info_types: dict[str, str] = {}
+        self._goal_rewards: Rewards | None = None
         self.warnings: dict[str, Problem] = {}
 
     def play(self) -> None:
         """Reset and step until the episode ends or took long enough; raise what stands in the
         way."""
+        self._goal_rewards = goal_rewards(self._spec) if _retells(self._spec) else None
         info = self._reset()
         end = time.monotonic() + TRIAL_S
         self._env.action_space.seed(0)
@@ -100,23 +115,30 @@ class _RandomEpisode:
         hint = "Set env.max_episode_steps; without it, only evaluations cut their episodes."
         return [Problem("env.max_episode_steps", None, message, hint)]
 
-    def untold(self) -> list[Problem]:
-        """Warnings of metrics that a gate or an option reads, but that no info had."""
-        spec = self._spec
+    def unrecorded(self) -> list[Problem]:
+        """Warnings of metrics that a gate or an option reads, but that would not be recorded."""
+        spec, recorded = self._spec, self._info_metrics.finish(0)
         asked: dict[str, str] = dict.fromkeys(spec.env.info_metrics, "env.info_metrics")
         asked |= dict.fromkeys(spec.gates.metrics, "gates.metrics")
         asked |= {} if spec.gates.min_success_rate is None else {SUCCESS: "gates.min_success_rate"}
         return [
-            Problem(
-                path,
-                name,
-                f"{path} reads {name}, but no info of a random episode of {self._steps:,} steps "
-                "had it",
-                "Success is info['is_success'], reward terms are keys reward_… of info.",
-            )
+            self._unrecorded(name, path)
             for name, path in asked.items()
-            if name not in self._told and name not in spec.eval.metrics
+            if name not in spec.eval.metrics and not _is_recorded(name, path, recorded)
         ]
+
+    def _unrecorded(self, name: str, path: str) -> Problem:
+        message = (
+            f"{path} reads {name}, but a random episode of {self._steps:,} steps recorded no such "
+            "number"
+        )
+        keys = SUCCESS_KEYS if info_metric(name) == SUCCESS else (name,)
+        types = [
+            f"info[{key!r}] is of type {self._info_types[key]}"
+            for key in keys
+            if key in self._info_types
+        ]
+        return Problem(path, name, "; ".join([message, *types]), RECORDED)
 
     def _reset(self) -> Any:
         try:
@@ -147,9 +169,19 @@ class _RandomEpisode:
         self._steps += 1
         self._look(observation)
         self._look_at_reward(reward)
-        self._told |= told_by(info)
+        self._compare_reward(observation, reward)
         self._ended = bool(np.any(terminated) or np.any(truncated))
+        self._note(info)
         return info
+
+    def _note(self, info: Any) -> None:
+        """Take an info in as training does, for which infos of all copies are made one."""
+        infos = info
+        if self._single:
+            self._info_types |= {key: type(info[key]).__name__ for key in info}
+            infos = self._vector._add_info({}, info, 0)
+        copies = self._vector.num_envs
+        self._info_metrics.note(infos, np.full(copies, self._ended), np.ones(copies, np.bool_))
 
     def _action(self, info: Any) -> Any:
         if not self._spec.agent.action_masks:
@@ -172,6 +204,24 @@ class _RandomEpisode:
         if not np.isfinite(number).all():
             self._warn("reward", f"{self._spec.env.id} gives a reward of {reward}")
 
+    def _compare_reward(self, observation: Any, reward: Any) -> None:
+        """Refuse a reward that hindsight would not give for the goal of the step."""
+        if self._goal_rewards is None:
+            return
+        seen = flatten_observation(self._space, observation)
+        (again,) = self._goal_rewards(seen[ACHIEVED][None], seen[DESIRED][None])
+        tolerance = REWARD_TOLERANCE
+        if np.isclose(reward, again, rtol=tolerance, atol=tolerance, equal_nan=True):
+            return
+        raise BadInput(
+            f"buffer.her_strategy is set, but step {self._steps} of a random episode had a reward "
+            f"of {float(reward):g}, and compute_reward gives {again:g} for its goals; hindsight "
+            "would mix the two",
+            path="buffer.her_strategy",
+            hint="Take wrappers that change rewards or goals out of env.wrappers, or put what they "
+            "do into the environment: compute_reward must give what step does.",
+        )
+
     def _warn(self, name: str, sentence: str) -> None:
         message = f"{sentence}, in step {self._steps} of a random episode"
         self.warnings.setdefault(name, Problem("env.id", self._spec.env.id, message))
@@ -179,6 +229,18 @@ class _RandomEpisode:
     def _refused(self, what: str, hint: str) -> BadInput:
         env_id = self._spec.env.id
         return BadInput(f"env.id is {env_id!r}; {what}", path="env.id", hint=hint)
+
+
+def _retells(spec: Spec) -> bool:
+    """Whether transitions will be given other goals."""
+    return spec.buffer.her_strategy is not None and traits_of(spec.agent.algorithm).off_policy
+
+
+def _is_recorded(name: str, path: str, recorded: Mapping[str, float]) -> bool:
+    """Whether a metric is among those of an episode; options name keys of info, gates metrics."""
+    if path != "env.info_metrics":
+        return name in recorded
+    return name == TERMS or info_metric(name) in recorded
 
 
 def misfit(space: Any, value: Any, name: str = "observation") -> str | None:
