@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rl_orch.errors import Ambiguous, BadInput, Conflict, NotFound
+from rl_orch.errors import Ambiguous, BadInput, Conflict, NotFound, RlctlError
 from rl_orch.io.checkpoints import catalog, external
 from rl_orch.io.files import sealed
 from rl_orch.io.files.sealed import MANIFEST
@@ -45,7 +45,8 @@ class PolicySource:
     def module_path(self) -> list[str]:
         """The folders that its run's modules are searched for in. Files that are named by their
         path may be anybody's, and say nothing about that."""
-        return [] if self.model is None else RunDir(self.path.parents[1]).module_path()
+        of_run = self.model is not None or self.run is not None
+        return RunDir(self.path.parents[1]).module_path() if of_run else []
 
     @property
     def word(self) -> str:
@@ -96,12 +97,34 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
     try:
         chosen = model(models, runs, word)
     except NotFound as error:
+        if (unregistered := _checkpoint_of(runs, word)) is not None:
+            return unregistered
         # Only whoever may look at the files of this machine asks here, and learns what is there.
         raise _nothing_there(word) if os.sep in word else error from None
     path = Path(chosen.model_path)
     kind = kind_of(path)
     registered_digest(chosen)
     return PolicySource(path, kind, chosen, run_of(runs, chosen))
+
+
+def _checkpoint_of(runs: KnowsRuns, word: str) -> PolicySource | None:
+    """The best checkpoint so far, or else the newest, of a run that has no model: a run that is at
+    work, one that was never evaluated, and one whose models were removed."""
+    try:
+        run = runs.get(word)
+    except NotFound:
+        return None
+    directory = RunDir.of(run)
+    names = catalog.all_names(directory.checkpoints) if directory.checkpoints.is_dir() else []
+    if not names:
+        return None
+    scores: dict[str, float] = {}
+    for name in names:
+        with suppress(RlctlError):  # A report that is damaged says nothing.
+            if (report := directory.read_report(name)) is not None:
+                scores[name] = report.summary.mean
+    best = max(scores, key=lambda name: (scores[name], name), default=names[-1])
+    return PolicySource(directory.checkpoints / best, "checkpoint", run=run)
 
 
 def registered_digest(model: ModelVersion) -> str:

@@ -1,4 +1,4 @@
-"""Models as a run makes them: registered when they appear, forgotten when they go, judged once."""
+"""Models as a run makes them: registered when it ends, forgotten when they go, judged once."""
 
 import logging
 from collections.abc import Callable
@@ -29,17 +29,25 @@ FINAL = "final"
 """The name of the report that the gate reads."""
 
 
-def keep_models(registry: Registry, run: Run, spec: Spec, event: Event, *, lease: str) -> None:
-    """Register an evaluated checkpoint when it appears; forget those that are pruned."""
-    name = checkpoint_name(event.value)
-    if event.kind is not EventKind.CHECKPOINT or event.key != "saved" or name is None:
-        return
-    if not spec.registry.enable:
+def register_best(
+    registry: Registry, run: Run, spec: Spec, best: str | None, *, lease: str
+) -> None:
+    """Register the best evaluated checkpoint of a run whose training has ended.
+
+    Until then none is: those on the way are pruned sooner or later, and models are numbered for
+    people.
+    """
+    directory = RunDir.of(run, spec)
+    report = report_on(directory, best) if best is not None and spec.registry.enable else None
+    if report is not None:
+        register(registry, run, spec, directory.checkpoints / str(best), report, lease=lease)
+
+
+def forget_pruned(registry: Registry, run: Run, spec: Spec, event: Event, *, lease: str) -> None:
+    """Forget models whose checkpoints a resumed training has pruned, as an event says."""
+    if event.kind is not EventKind.CHECKPOINT or event.key != "saved":
         return
     directory = RunDir.of(run, spec)
-    report = report_on(directory, name) if event.tags.get("evaluated") else None
-    if report is not None:
-        register(registry, run, spec, directory.checkpoints / name, report, lease=lease)
     pruned = event.tags.get("removed")
     for gone in map(checkpoint_name, pruned if isinstance(pruned, list) else ()):
         if gone is not None:

@@ -17,9 +17,10 @@ from rl_orch.core.registry.evidence import wanted
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.registration import (
     FINAL,
+    forget_pruned,
     judge,
-    keep_models,
     let_go_of_training_state,
+    register_best,
     report_on,
     retain_models,
 )
@@ -268,7 +269,7 @@ class Supervisor:
             return []
 
         def hear(event: Event) -> None:
-            keep_models(self.registry, self.run, self.spec, event, lease=self.lease)
+            forget_pruned(self.registry, self.run, self.spec, event, lease=self.lease)
 
         return self._follower.read(self.directory.events, self.run.attempt, hear)
 
@@ -354,6 +355,8 @@ class Supervisor:
             self._begin_training()
             return
         to, why = after_training(self._progress, gone, stopping=self._stopping)
+        best = self._progress.best
+        register_best(self.registry, self.run, self.spec, best, lease=self.lease)
         why = self._with_what_was_done(why)
         ended = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
         # From then on a handle is the evaluation's process, also if we die before it starts.
@@ -363,7 +366,7 @@ class Supervisor:
         elif self.spec.runner.traits.serves_policy and not self.spec.runner.policy:
             self._become(State.EVALUATING, why)
             self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
-        elif self._progress.best is None:
+        elif best is None:
             self._become(State.FAILED, "training ended without an evaluated checkpoint")
         elif not self.may_start:
             self._become(State.LOST, f"{why}; the final evaluation is still to be made")
@@ -373,7 +376,7 @@ class Supervisor:
             self.directory.report_file(FINAL).unlink(missing_ok=True)
             self._become(State.EVALUATING, why)
             self.save()
-            self._begin_evaluation(self._progress.best)
+            self._begin_evaluation(best)
 
     @property
     def _never_began(self) -> bool:
