@@ -28,6 +28,7 @@ from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, aliases_of, json_schema, short_names, table
 from rl_orch.spec.part_traits import COLLECTORS, ENGINES
 from rl_orch.spec.resolve import resolve
+from rl_orch.spec.tuned import resolve_tuned
 from tests.unit.test_spec_values import camel
 
 BASE: dict[str, Any] = {
@@ -505,3 +506,22 @@ def test_a_run_that_goes_on_takes_short_names_too() -> None:
     assert live.change(spec, ["lr=1e-4"]) == {"train.lr": [1e-3, 1e-4]}
     with pytest.raises(BadInput, match=r"agent\.algorithm cannot change"):
         live.change(spec, ["algo=nothing_like_it", "buffer_size=-1"])
+
+
+@pytest.mark.parametrize(("written", "whole"), [("Taxi", "Taxi-v4"), ("CartPole", "CartPole-v1")])
+def test_an_id_without_its_version_is_that_of_the_newest(written: str, whole: str) -> None:
+    told: list[str] = []
+    spec = resolve_tuned({"env": written}, say=told.append)
+    assert spec == resolve_tuned({"env": whole})
+    assert spec.config_hash == resolve_tuned(overrides=[f"env.id={whole}"]).config_hash
+    assert told[0] == f"{written} is {whole}, its newest version"
+
+
+@pytest.mark.parametrize("written", ["Taxi-v3", "NoSuchThing", "my_module:Mine", "Taxi-v99"])
+def test_an_id_that_is_whole_or_not_known_is_left_as_it_is(written: str) -> None:
+    assert resolve_tuned({"env": written}).env.id == written
+
+
+def test_a_stored_spec_keeps_the_id_that_it_was_trained_by() -> None:
+    stored = resolve({"env": "Taxi"})
+    assert resolve(stored.model_dump(mode="json"), overrides=["seed=1"]).env.id == "Taxi"
