@@ -5,7 +5,6 @@ Options go by any name that the spec knows for them; what they mean is in the op
 
 import difflib
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.interactive import progress as showing
 from rl_orch.interactive.results import TrainingResult, result_of
 from rl_orch.orchestrator import connect, to_spec
-from rl_orch.spec.aliases import ALIASES, canonical
-from rl_orch.spec.options import is_group, table
+from rl_orch.spec.options import is_group, path_of, short_names, table
 
 
 def train(
@@ -62,40 +60,20 @@ def _document(env: Any, algo: str | None, options: Mapping[str, Any]) -> dict[st
             path="env.id",
             hint="An id such as 'CartPole-v1', or 'my_module:MyEnv-v0' for one of your own.",
         )
-    given = {"env.id": env} | ({} if algo is None else {"agent.algorithm": algo})
-    named = {name: _path_of(name) for name in options}
-    unknown = [name for name, path in named.items() if path is None]
+    given: dict[str, Any] = {"env.id": env} | ({} if algo is None else {"agent.algorithm": algo})
+    unknown = [name for name in options if not _is_known(name)]
     if unknown:
         raise SpecInvalid([_unknown(name, options[name]) for name in unknown])
-    return given | {str(path): options[name] for name, path in named.items()}
+    return given | dict(options)
 
 
-def _path_of(name: str) -> str | None:
-    """The path of an option or a group that goes by a name: a path, or a flag without dashes."""
-    path = canonical(name)
-    if path in table() or is_group(path):
-        return name
-    return _short_names().get(name)
-
-
-@cache
-def _short_names() -> dict[str, str]:
-    """Paths by the names of their flags, in snake_case, and by the last word of their own and of
-    their aliases, where it is that of no other option."""
-    words: dict[str, set[str]] = {}
-    for path in (*table(), *ALIASES):
-        words.setdefault(path.rpartition(".")[2], set()).add(canonical(path))
-    own = {word: paths.pop() for word, paths in words.items() if len(paths) == 1}
-    flags = {
-        flag.removeprefix("--").replace("-", "_"): option.path
-        for option in table().values()
-        for flag in option.flags
-    }
-    return own | flags
+def _is_known(name: str) -> bool:
+    path = path_of(name)
+    return path in table() or is_group(path)
 
 
 def _unknown(name: str, value: Any) -> Problem:
-    known = {**_short_names(), **dict.fromkeys(table(), "")}
+    known = {**short_names(), **dict.fromkeys(table(), "")}
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {near[0]}?" if near else "`rlctl options` lists all of them."
     return Problem(name, value, f"{name} is unknown: no option goes by that name", hint)

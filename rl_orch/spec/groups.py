@@ -25,10 +25,12 @@ from rl_orch.spec.spelling import (
     entries,
     limits,
     lower,
+    nonlinearity,
     number,
     pair,
     plain_map,
     seeds,
+    sizes,
     strategy,
     switch,
     whole,
@@ -231,15 +233,17 @@ class FeatureGroup(OptionGroup):
 class NetworkGroup(OptionGroup):
     """The layers behind the policy and the value function."""
 
-    hidden_sizes: tuple[Annotated[Whole, Field(ge=1, le=16384)], ...] = option(
+    hidden_sizes: Annotated[
+        tuple[Annotated[Whole, Field(ge=1, le=16384)], ...], BeforeValidator(sizes)
+    ] = option(
         (64, 64),
         "Width of each hidden layer.",
         allowed="a list of up to 32 whole numbers in [1, 16384], e.g. [64, 64]",
         max_length=32,
     )
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = option(
-        "tanh", "Non-linearity between layers."
-    )
+    activation: Annotated[
+        Literal["tanh", "relu", "elu", "gelu", "silu"], BeforeValidator(nonlinearity)
+    ] = option("tanh", "Non-linearity between layers.")
     shared: Switch = option(False, "One trunk for policy and value instead of two networks.")
     ortho_init: Switch = option(True, "Orthogonal initialisation with the usual gains.")
     log_std_init: Number = option(
