@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -155,6 +156,67 @@ def test_runs_are_compared_in_a_table(trained: TrainingResult, home: Path) -> No
         rl_orch.runs.compare("first")
     with pytest.raises(NotFound):
         rl_orch.runs.get("third")
+
+
+FILTERS: list[dict[str, Any]] = [
+    {"state": "succeeded"},
+    {"state": ["failed", State.SUCCEEDED]},
+    {"states": ("succeeded",)},
+    {"tag": "kind=a"},
+    {"tag": ["kind=a"]},
+    {"tags": {"kind": "a"}},
+    {"since": "1h"},
+    {"since": timedelta(hours=1)},
+    {"since": datetime.now() - timedelta(hours=1), "until": None},
+    {"since": 0, "env": "CartPole-v1", "algo": "ppo", "name": "tagged"},
+]
+
+
+@pytest.fixture(scope="module")
+def tagged_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with one run, which has a tag."""
+    home = tmp_path_factory.mktemp("tagged")
+    with plugins.provided("runners", "local", lambda: FakeRunner(script)):
+        rl_orch.train("CartPole-v1", name="tagged", tags={"kind": "a"}, home=home)
+    return home
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_runs_are_listed_by_the_filters_of_the_command_line(
+    tagged_home: Path, filters: dict[str, Any]
+) -> None:
+    (row,) = Runs(tagged_home).list(frame="plain", **filters)
+    assert row["name"] == "tagged"
+
+
+@pytest.mark.parametrize(
+    "filters", [{"state": "failed"}, {"tag": "kind=b"}, {"until": "1h"}, {"parent": "none"}]
+)
+def test_runs_that_do_not_match_are_not_listed(tagged_home: Path, filters: dict[str, Any]) -> None:
+    assert Runs(tagged_home).list(frame="plain", **filters) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "hint"),
+    [
+        ({"stat": "failed"}, "state"),
+        ({"state": "suceeded"}, "succeeded"),
+        ({"state": 7}, ""),
+        ({"tag": "kind"}, ""),
+        ({"tag": {"kind": 1}}, ""),
+        ({"since": "soon"}, "12h"),
+        ({"since": float("nan")}, ""),
+        ({"since": [1]}, ""),
+        ({"env": 7}, ""),
+        ({"limit": "7"}, ""),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_refused(
+    tagged_home: Path, filters: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        Runs(tagged_home).list(**filters)
+    assert hint in str(refused.value.hint)
 
 
 def test_groups_are_compared_by_their_difference() -> None:
