@@ -35,6 +35,9 @@ KINDS = {
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
 }
 
+OBSERVER_HOOKS = ("before", "collected", "updated", "evaluated", "saved")
+"""What an observer may have, and must have one of."""
+
 PARTS = {
     "client": "rl_orch.client",
     "client jobs": "rl_orch.client.jobs",
@@ -152,11 +155,11 @@ def _imported(name: str) -> Any:
         near = difflib.get_close_matches(attribute, known, n=1)
         hint = f"Did you mean '{module}:{near[0]}'?" if near else None
         raise BadInput(f"{name!r}: {module} has no {attribute!r}", hint=hint) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(name, error) from error
 
 
-def _broken(name: str, error: Exception) -> BadInput:
+def _broken(name: str, error: BaseException) -> BadInput:
     return BadInput(f"{name!r} cannot be imported: {type(error).__name__}: {error}")
 
 
