@@ -29,7 +29,7 @@ KINDS = {
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
     "engines": "rl_orch.rl.learn.engine.Engine",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
-    "observers": "a callable (spec) -> rl_orch.rl.observe.Observer",
+    "observers": "a callable (spec, **arguments) -> rl_orch.rl.observe.Observer",
     "runners": "rl_orch.core.ports.Runner",
     "trackers": "rl_orch.io.trackers.pump.Tracker",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
@@ -123,10 +123,11 @@ def load(kind: str, name: str) -> Any:
     raise _unknown(kind, name, names(kind))
 
 
-def refuse_unknown(kind: str, chosen: Sequence[str], *, path: str) -> None:
-    """Raise if a name at that path of a spec is of no plugin; none is loaded for it."""
+def refuse_unknown(kind: str, chosen: Sequence[str | Mapping[str, Any]], *, path: str) -> None:
+    """Raise if a name at that path of a spec, or the `name` of a map, is of no plugin; none is
+    loaded for it."""
     known = names(kind) if chosen else []
-    for name in chosen:
+    for name in (each if isinstance(each, str) else each["name"] for each in chosen):
         if name not in known and not is_importable(name):
             raise _unknown(kind, name, known, path=path)
 

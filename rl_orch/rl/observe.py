@@ -20,6 +20,7 @@ from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
 from rl_orch.rl.data.batch import ARRAY_FIELDS, Batch, mapped, on_host, rows_of
 from rl_orch.rl.snapshot import TrainingSnapshot
+from rl_orch.spec.groups import ObserverChoice
 from rl_orch.spec.model import Spec
 
 Phase: TypeAlias = Literal["collect", "update", "evaluate", "save"]
@@ -54,7 +55,8 @@ class Callback(Observer):
 
     Each may call `log` and `stop`. What a callback remembers is `state()`, plain data as JSON has
     it, which `load_state` takes back: without them, a run with one that remembers is resumed as
-    `approximate`, and says so.
+    `approximate`, and says so. Arguments that a spec gives are keywords besides the spec:
+    `def __init__(self, spec, threshold=0.5)`, which begins with `super().__init__(spec)`.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -164,9 +166,9 @@ class Observers:
 def observers_of(spec: Spec) -> list[Observer]:
     """The finite checks, and the observers that a spec names."""
     named: list[_Named] = []
-    for name in spec.train.observers:
-        same = sum(each.name == name for each in named)
-        named.append(_Named(name, spec, f"{name}#{same + 1}" if same else name))
+    for chosen in spec.train.chosen_observers:
+        same = sum(each.name == chosen.name for each in named)
+        named.append(_Named(chosen, spec, f"{chosen.name}#{same + 1}" if same else chosen.name))
     return [FiniteNumbers(spec.rollout.steps), *named]
 
 
@@ -230,9 +232,10 @@ class FiniteNumbers(Observer):
 class _Named(Observer):
     """A plugin's observer, whose failures name it. `key` is what its state is kept by."""
 
-    def __init__(self, name: str, spec: Spec, key: str | None = None) -> None:
-        made = _telling(name, "__init__", plugins.load("observers", name))(spec)
-        self.name, self.made, self.key = name, made, key or name
+    def __init__(self, chosen: ObserverChoice, spec: Spec, key: str) -> None:
+        name, make = chosen.name, plugins.load("observers", chosen.name)
+        made = _telling(name, "__init__", make)(spec, **chosen.kwargs)
+        self.name, self.made, self.key = name, made, key
         for hook in HOOKS:
             if _hears(made, hook):
                 heard = _protected(hook, getattr(made, hook))

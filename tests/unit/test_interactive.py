@@ -99,6 +99,11 @@ def test_callbacks_are_named_as_the_process_of_a_run_finds_them() -> None:
     result = rl_orch.train("CartPole-v1", callbacks=[FakeRunner, "my_callbacks:Mine"])
     named = (f"{FakeRunner.__module__}:FakeRunner", "my_callbacks:Mine")
     assert result.home.show(result.id).spec.train.observers == named
+    arguments = {"threshold": 5}
+    pairs: list[Any] = [(FakeRunner, arguments), {"name": "m:C", **arguments}, ("m:C", {})]
+    result = rl_orch.train("CartPole-v1", callbacks=pairs)
+    entries = ({"name": named[0], **arguments}, {"name": "m:C", **arguments}, "m:C")
+    assert result.home.show(result.id).spec.train.observers == entries
     with pytest.raises(BadInput) as refused:
         rl_orch.train("CartPole-v1", callbacks=[Local])
     assert refused.value.path == "train.observers"
