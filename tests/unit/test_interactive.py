@@ -14,10 +14,11 @@ import pytest
 import rl_orch
 from rl_orch import plugins
 from rl_orch.core.ports import Task
+from rl_orch.core.runs.curves import Line
 from rl_orch.errors import BadInput, MissingExtra, NotFound, RunFailed, SpecInvalid
 from rl_orch.interactive import frames
 from rl_orch.interactive import progress as showing
-from rl_orch.interactive.drawing import sparkline, svg
+from rl_orch.interactive.drawing import DrawnCurve, sparkline, svg
 from rl_orch.interactive.progress import RunProgress
 from rl_orch.interactive.results import TrainingResult
 from rl_orch.interactive.runs import Runs
@@ -131,10 +132,27 @@ def test_metrics_are_a_row_for_each_number(trained: TrainingResult) -> None:
     assert [*table.columns] == ["run", "seed", "step", "metric", "value"]
     episodes = table[table.metric == "charts/episodic_return"]
     assert [*zip(episodes.step, episodes.value, strict=True)] == [(20, 10.0), (60, 30.0)]
-    (row,) = trained.metrics("losses/policy", "nosuch", frame="plain")
+    (row,) = trained.metrics("losses/policy", frame="plain")
     seed = trained.run.seed
     metric = {"metric": "losses/policy", "value": 0.25}
     assert row == {"run": trained.id, "seed": seed, "step": 60} | metric
+
+
+def test_a_metric_that_nobody_reported_is_refused_with_the_nearest(trained: TrainingResult) -> None:
+    with pytest.raises(BadInput, match="'losses/polcy' was reported") as refused:
+        trained.metrics("losses/policy", "losses/polcy")
+    assert refused.value.hint == "Did you mean losses/policy?"
+    with pytest.raises(BadInput) as refused:
+        trained.metrics("nosuch")
+    assert "charts/episodic_return" in str(refused.value.hint)
+
+
+def test_a_notebook_shows_a_curve_as_a_picture(trained: TrainingResult) -> None:
+    curve = trained.curve()
+    assert curve._repr_html_() == svg(curve) != ""
+    assert repr(curve) == f"<the curve of {trained.id}, {curve.last_step:,} steps: ▁█>"
+    empty = DrawnCurve("<x>", Line())
+    assert "no returns yet" in ElementTree.fromstring(empty._repr_html_()).itertext().__next__()
 
 
 def test_several_seeds_are_one_result() -> None:
