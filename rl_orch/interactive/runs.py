@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.runs.comparison import effects
 from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.errors import BadInput
+from rl_orch.interactive.filters import RunFilters, query_of
 from rl_orch.interactive.frames import FrameKind, framed
 from rl_orch.interactive.results import TrainingResult, result_of
 from rl_orch.orchestrator import connect
 from rl_orch.records import Group
-from rl_orch.records.queries import Query
 from rl_orch.spec.difference import differences
 
 
@@ -32,9 +32,16 @@ class Runs:
         members = (here.get(reference),) if group is None else here.group_runs(group.id)
         return result_of(here, members)
 
-    def list(self, limit: int = 50, *, frame: FrameKind = "auto", **filters: Any) -> Any:
-        """The newest runs, a row each; `filters` are those of `Query`: env, algo, name, tags, …"""
-        found = self._connected().ls(Query(limit=limit, **filters)).runs
+    def list(
+        self, limit: int = 50, *, frame: FrameKind = "auto", **filters: Unpack[RunFilters]
+    ) -> Any:
+        """The newest runs, a row each, of those that match every filter, as `rlctl ls` has them.
+
+        `env`, `algo`, `name`, `parent`, `role` and `group` are text; `state` is one or several;
+        `tag` is `"name=value"`, several of them or a mapping; `since` and `until` are `"12h"` (so
+        long ago), a date and a time, a datetime, a timedelta or seconds since the epoch.
+        """
+        found = self._connected().ls(query_of(limit, filters)).runs
         return framed(_table([RunOrGroup((run,)) for run in found]), frame)
 
     def compare(self, *references: str, frame: FrameKind = "auto") -> Any:

@@ -6,7 +6,7 @@ Options go by any name that the spec knows for them; what they mean is in the op
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.interactive import progress as showing
@@ -14,12 +14,15 @@ from rl_orch.interactive.results import TrainingResult, result_of
 from rl_orch.orchestrator import connect, to_spec
 from rl_orch.spec.options import is_group, path_of, short_names, table
 
+NamedCallback: TypeAlias = str | type | Mapping[str, Any] | tuple[str | type, Mapping[str, Any]]
+"""A callback: its name or class; with arguments, in a map with `name`, or a pair."""
+
 
 def train(
     env: str,
     algo: str | None = None,
     *,
-    callbacks: Sequence[str | type] = (),
+    callbacks: Sequence[NamedCallback] = (),
     home: str | Path | None = None,
     raise_on_failure: bool = True,
     progress: bool | None = None,
@@ -31,7 +34,8 @@ def train(
     `options` are those of a spec: `total_timesteps=50_000, lr=3e-4, seeds=3, gamma=0.98`, by any of
     their names, Stable-Baselines3's among them; whole paths as `**{"eval.episodes": 20}`, groups as
     `obs={"normalize": "running"}`. `seeds` makes it a group of runs. `callbacks` are names of
-    plugins, `module:Class`, or classes of a module that the process of a run can import.
+    plugins, `module:Class`, or classes of a module that the process of a run can import; or pairs
+    of one of these and its arguments, `("my_callbacks:Mine", {"threshold": 5})`.
 
     A run that fails raises `RunFailed` unless `raise_on_failure` is false; one that its gate
     rejects, or that is stopped, does not: `result.state` says so. `progress` is shown in notebooks
@@ -39,7 +43,7 @@ def train(
     """
     document = _document(env, algo, options)
     if callbacks:
-        document["train.observers"] = [*map(_name_of, callbacks)]
+        document["train.observers"] = [*map(_entry_of, callbacks)]
     spec = to_spec(document)
     here = connect(home, database=spec.registry.db_path, runner="inline" if in_process else None)
     watch = showing.observer(progress)
@@ -77,6 +81,16 @@ def _unknown(name: str, value: Any) -> Problem:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {near[0]}?" if near else "`rlctl options` lists all of them."
     return Problem(name, value, f"{name} is unknown: no option goes by that name", hint)
+
+
+def _entry_of(callback: Any) -> Any:
+    """A callback as a spec names it, with its arguments where there are some."""
+    match callback:
+        case (named, Mapping() as arguments):
+            return {**arguments, "name": _name_of(named)}
+        case {"name": named}:
+            return {**callback, "name": _name_of(named)}
+    return _name_of(callback)
 
 
 def _name_of(callback: Any) -> str:

@@ -77,7 +77,7 @@ NAMED = {
     "feature.options": MAPS,
     "agent.algorithm": st.sampled_from([*BUILT_IN]),
     "feature.encoder": st.sampled_from(ENCODERS),
-    "train.observers": st.lists(WORDS, max_size=5),
+    "train.observers": st.lists(WORDS, max_size=5) | st.just([{"name": "m:C", "k": [1]}, "m:D"]),
     "train.engine": st.sampled_from([*ENGINES]),
     "rollout.collector": st.sampled_from([*COLLECTORS]),
     "train.clip_reward": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),

@@ -9,7 +9,6 @@ import typer
 
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import Connected, ConnectionOptions
-from rl_orch.cli.moments import moment
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.text import age_text, outcome_cells, seeds_text, short, tags_text
@@ -17,6 +16,7 @@ from rl_orch.cli.views.unlisted import warn_of_unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.errors import BadInput
 from rl_orch.records import Group, Run, State
+from rl_orch.records.moments import moment
 from rl_orch.records.queries import NEWEST, Page, Query
 
 Cell = Callable[[Run | Group], str]
