@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.runs.comparison import effects
+from rl_orch.core.runs.comparison import Compared, effects, gathered
 from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.errors import BadInput
 from rl_orch.interactive.frames import FrameKind, framed
@@ -40,12 +40,14 @@ class Runs:
     def compare(self, *references: str, frame: FrameKind = "auto") -> Any:
         """Runs or groups side by side, a row each: final returns with their 95 % interval, and
         every option in which their specs differ. Where there are groups, `difference` is the mean
-        return less that of the first, with its interval over training runs."""
+        return less that of the first, with its interval over training runs; None where the two
+        play different tasks."""
         if len(references) < 2:
             raise BadInput("compare needs two runs or more", hint="runs.compare('first', 'second')")
         here = self._connected()
         subjects = [self.get(reference).subject for reference in references]
-        columns = _table(subjects) | _differences(subjects) | _options(here, subjects)
+        compared = gathered(here, subjects)
+        columns = _table(subjects) | _differences(compared) | _options(compared)
         return framed(columns, frame)
 
     def _connected(self) -> Orchestrator:
@@ -74,9 +76,9 @@ def _table(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
     }
 
 
-def _differences(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
+def _differences(compared: Sequence[Compared]) -> dict[str, list[Any]]:
     """Mean returns less that of the first, which has none; nothing where all are single runs."""
-    apart = effects(subjects)
+    apart = effects(compared)
     if not apart:
         return {}
     found = [None, *(effect.found and effect.found.turned for effect in apart)]
@@ -87,9 +89,8 @@ def _differences(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
     }
 
 
-def _options(here: Orchestrator, subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
-    specs = [here.show(subject.runs[0].id, checkpoints=False).spec for subject in subjects]
-    found = differences(specs)
-    if any(subject.group for subject in subjects):
+def _options(compared: Sequence[Compared]) -> dict[str, list[Any]]:
+    found = differences([each.spec for each in compared])
+    if any(each.subject.group for each in compared):
         found.pop("env.seed", None)
     return found

@@ -373,6 +373,41 @@ def test_groups_of_different_environments_are_not_compared(rlctl: Rlctl, tmp_pat
     assert found["effects"][0]["mean"] is None
 
 
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("env.wrappers=[{name:TransformReward,scale:2}]", "env.wrappers"),
+        ("env.kwargs={sutton_barto_reward:true}", "env.kwargs"),
+        ("env.max_episode_steps=100", "env.max_episode_steps"),
+        ("eval.max_episode_steps=100", "eval.max_episode_steps"),
+    ],
+)
+def test_groups_of_different_tasks_get_no_verdict(
+    rlctl: Rlctl, tmp_path: Path, option: str, path: str
+) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(1.0)))
+    plain = made.launch_group(a_spec("seeds=2")).group.id
+    doubled = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(900.0)))
+    other = doubled.launch_group(a_spec("seeds=2", option)).group
+    found = documents(rlctl("compare", plain, other.id, "--json"))
+    (effect,) = found["effects"]
+    assert (effect["mean"], effect["ci95"], effect["n"]) == (None, None, None)
+    assert path in effect["reason"]
+    assert effect["reason"] == effect["sentence"]
+    assert [row["path"] for row in found["task_difference"]] == [path]
+    ran = rlctl("compare", plain, other.id)
+    assert "is better" not in ran.out
+    assert f"play different tasks, whose returns do not compare: {path} is " in ran.out
+    assert "return [95 %]" in ran.out
+    runs = rlctl("compare", f"{plain}-s42", other.runs[0])
+    assert "play different tasks" in runs.out
+
+
+def test_groups_of_one_task_have_no_difference_of_tasks(here: Rlctl) -> None:
+    found = documents(here("compare", "good", "better", "--json"))
+    assert (found["task_difference"], found["effects"][0]["reason"]) == ([], None)
+
+
 def test_wait_ends_with_the_code_and_the_document_of_the_group(here: Rlctl, homes: Homes) -> None:
     assert here("wait", "good").code == 0
     ran = here("wait", homes.mixed, "--json")

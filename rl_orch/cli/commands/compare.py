@@ -18,12 +18,12 @@ from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.run_summary import print_chart
 from rl_orch.cli.views.text import counted, outcome_cells, seeds_text
 from rl_orch.core.runs import curves
-from rl_orch.core.runs.comparison import Effect, caveat, effects
+from rl_orch.core.runs.comparison import Compared, caveat, effects, gathered, unlike_tasks
 from rl_orch.core.runs.curves import Curve
 from rl_orch.core.runs.groups import RunOrGroup, final_returns
 from rl_orch.errors import BadInput
 from rl_orch.records import Group, GroupEvaluation
-from rl_orch.spec.difference import differences
+from rl_orch.spec.difference import differences, task_differences
 from rl_orch.spec.model import Spec
 from rl_orch.stats.text import figure
 
@@ -58,6 +58,7 @@ def command(
 
     Each may be a run or a group of seeds. Two groups also get the difference of their mean returns
     with its 95 % interval over training runs; with more than two, each is held against the first.
+    Of those that play different tasks nothing is said but in which options these differ.
 
     Examples:
 
@@ -69,7 +70,8 @@ def command(
         picture.check_name(path)
     connected = target.connect(reading=True)
     compared = [subjects.find(connected, reference) for reference in runs]
-    specs = [connected.show(subject.runs[0].id, checkpoints=False).spec for subject in compared]
+    measured = gathered(connected, compared)
+    specs = [each.spec for each in measured]
     difference = differences(specs)
     if any(subject.group for subject in compared):
         difference.pop("env.seed", None)
@@ -79,38 +81,35 @@ def command(
     if smooth > 1:
         drawn = [curves.smoothed(curve, smooth) for curve in drawn]
     _save(files or [], compared, drawn, _shared_gate(specs), smooth)
-    apart = effects(compared)
     if as_json:
-        print_json(_document(compared, difference, apart, files or []))
+        print_json(_document(measured, difference, files or []))
         return
     console = wide()
     print_chart(console, drawn, target=_shared_gate(specs))
-    _print(console, compared, difference, apart)
+    _print(console, measured, difference)
     for path in files or ():
         console.print(f"wrote {safe(path)}")
 
 
 def _document(
-    compared: Sequence[RunOrGroup],
-    difference: dict[str, list[Any]],
-    apart: Sequence[Effect],
-    files: Sequence[Path],
+    measured: Sequence[Compared], difference: dict[str, list[Any]], files: Sequence[Path]
 ) -> dict[str, Any]:
+    compared = [each.subject for each in measured]
+    tasks = task_differences([each.spec for each in measured])
     return {
         "runs": [subjects.document(subject) for subject in compared],
         "difference": [{"path": path, "values": values} for path, values in difference.items()],
-        "effects": [effect.document() for effect in apart],
-        "note": caveat(compared),
+        "task_difference": [{"path": path, "values": values} for path, values in tasks.items()],
+        "effects": [effect.document() for effect in effects(measured)],
+        "note": " ".join([*unlike_tasks(measured), caveat(compared)]),
         "pictures": [str(path) for path in files],
     }
 
 
 def _print(
-    console: Console,
-    compared: Sequence[RunOrGroup],
-    difference: dict[str, list[Any]],
-    apart: Sequence[Effect],
+    console: Console, measured: Sequence[Compared], difference: dict[str, list[Any]]
 ) -> None:
+    compared = [each.subject for each in measured]
     console.print(_results(compared))
     console.print()
     if difference:
@@ -118,8 +117,9 @@ def _print(
     else:
         console.print("The specs are the same.")
     console.print()
-    for effect in apart:
-        console.print(safe(effect.sentence))
+    apart = effects(measured)
+    for sentence in [effect.sentence for effect in apart] or unlike_tasks(measured):
+        console.print(safe(sentence))
     console.print(caveat(compared), style="dim")
 
 

@@ -3,11 +3,15 @@
 It says which is better, as far as the runs can tell.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rl_orch.core.runs.groups import RunOrGroup, final_returns
+from rl_orch.records import Evaluation, RunView
+from rl_orch.spec.difference import task_differences
+from rl_orch.spec.model import Spec
 from rl_orch.stats import Difference, difference
 from rl_orch.stats.text import bounds_text, figure
 
@@ -25,14 +29,53 @@ OF_BOTH = (
 )
 
 
+class ShowsRuns(Protocol):
+    """Lookup of runs: the verbs, here or over HTTP."""
+
+    def show(self, reference: str, *, checkpoints: bool = True) -> RunView:
+        """A run with its spec and its final report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A run or a group with its spec, the number of each run that counts, and their summary."""
+
+    subject: RunOrGroup
+    spec: Spec
+    values: tuple[float, ...]
+    eval: Evaluation | None
+
+    @property
+    def id(self) -> str:
+        """The id of the group, or of the one run."""
+        return self.subject.id
+
+
+def gathered(here: ShowsRuns, subjects: Sequence[RunOrGroup]) -> list[Compared]:
+    """Runs and groups with what is compared of them: the mean returns of final evaluations."""
+    return [
+        Compared(
+            subject,
+            here.show(subject.runs[0].id, checkpoints=False).spec,
+            tuple(final_returns(subject.runs)),
+            subject.whole.eval,
+        )
+        for subject in subjects
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Difference of two specs: the first one's mean return minus the second one's."""
+    """Difference of two specs: the first one's mean return minus the second one's.
+
+    There is none where the two play different tasks, for the `reason` that is given.
+    """
 
     first: str
     second: str
     found: Difference | None
     left_out: str = ""
+    reason: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -42,10 +85,10 @@ class Effect:
     @property
     def _said(self) -> str:
         first, second, measured = self.first, self.second, self.found
-        if measured is not None and measured.ci95[1] < 0:
-            return Effect(second, first, measured.turned)._said
         if measured is None:
-            return f"{first} and {second} learn in different environments: nothing to compare."
+            return str(self.reason)
+        if measured.ci95[1] < 0:
+            return Effect(second, first, measured.turned)._said
         n = f"{measured.n[0]} and {measured.n[1]} training runs"
         by = f"{figure(measured.mean)} {bounds_text(measured.ci95)}"
         if min(measured.n) < 2:
@@ -71,14 +114,21 @@ class Effect:
             "n": None if measured is None else list(measured.n),
             "unit": "training runs",
             "sentence": self.sentence,
+            "reason": self.reason,
         }
 
 
-def effects(subjects: Sequence[RunOrGroup]) -> list[Effect]:
-    """Each subject against the first; none where no group is among them."""
-    if not any(subject.group for subject in subjects):
+def effects(compared: Sequence[Compared]) -> list[Effect]:
+    """Each of them against the first; none where no group is among them."""
+    if not any(each.subject.group for each in compared):
         return []
-    return [_effect(subjects[0], other) for other in subjects[1:]]
+    return [_effect(compared[0], other) for other in compared[1:]]
+
+
+def unlike_tasks(compared: Sequence[Compared]) -> list[str]:
+    """Sentences on those that play another task than the first: their returns do not compare."""
+    reasons = (_unlike(compared[0], other) for other in compared[1:])
+    return [reason for reason in reasons if reason is not None]
 
 
 def caveat(subjects: Sequence[RunOrGroup]) -> str:
@@ -89,15 +139,35 @@ def caveat(subjects: Sequence[RunOrGroup]) -> str:
     return OF_BOTH if any(grouped) else OF_RUNS
 
 
-def _effect(first: RunOrGroup, second: RunOrGroup) -> Effect:
-    if first.whole.env != second.whole.env:
-        return Effect(first.id, second.id, None)
-    measured = difference(final_returns(first.runs), final_returns(second.runs))
+def _effect(first: Compared, second: Compared) -> Effect:
+    reason = _unlike(first, second)
+    if reason is not None:
+        return Effect(first.id, second.id, None, reason=reason)
+    measured = difference(first.values, second.values)
     return Effect(first.id, second.id, measured, _left_out(first, second))
 
 
-def _left_out(*subjects: RunOrGroup) -> str:
+def _unlike(first: Compared, second: Compared) -> str | None:
+    """Why the returns of two do not compare, if they do not: by the rule that `promote` has."""
+    differing = task_differences([first.spec, second.spec])
+    names = f"{first.id} and {second.id}"
+    if "env.id" in differing:
+        return f"{names} learn in different environments: nothing to compare."
+    if not differing:
+        return None
+    options = "; ".join(
+        f"{path} is {_written(ours)} for the one and {_written(theirs)} for the other"
+        for path, (ours, theirs) in differing.items()
+    )
+    return f"{names} play different tasks, whose returns do not compare: {options}."
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def _left_out(*compared: Compared) -> str:
     """Sentence on runs left out, since they have no final evaluation: those that failed, too."""
-    counts = [(len(s.runs) - len(final_returns(s.runs)), len(s.runs), s.id) for s in subjects]
-    parts = [f"{missing} of {n} runs of {name}" for missing, n, name in counts if missing]
+    counts = [(len(each.subject.runs), len(each.values), each.id) for each in compared]
+    parts = [f"{n - known} of {n} runs of {name}" for n, known, name in counts if n > known]
     return f"Without {' and '.join(parts)}, which have no final evaluation." if parts else ""
