@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from rl_orch import orchestrator
@@ -23,6 +27,7 @@ from rl_orch.core.ports import Task
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import Event, EventKind, Run, State
+from rl_orch.stats.text import bounds_text
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec
 from tests.conftest import Ran
 from tests.waiting import PATIENCE_S
@@ -333,6 +338,52 @@ def test_a_picture_of_runs_has_no_band_and_no_gate_that_they_do_not_share(
     words = texts(svg)
     assert {"evaluated", homes.alone, f"{homes.good}-s1"} <= set(words)
     assert not any("interval" in word or "gate" in word for word in words)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved from here on."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_kw: figures.append(figure))
+    return figures
+
+
+def uprights(axes: Axes) -> list[tuple[float, float]]:
+    """The intervals that are drawn as upright lines, from the left."""
+    lines = [line.get_xydata() for line in axes.lines]
+    pairs = [[(float(x), float(y)) for x, y in np.asarray(line)] for line in lines]
+    return [(p[0][1], p[1][1]) for p in pairs if len(p) == 2 and p[0][0] == p[1][0]]
+
+
+def test_a_picture_has_the_intervals_of_the_table(
+    here: Rlctl, homes: Homes, drawn: list[Figure], tmp_path: Path
+) -> None:
+    ran = here("compare", "good", "mixed", "--out", str(tmp_path / "curves.png"))
+    shown = documents(here("compare", "good", "mixed", "--json"))["runs"]
+    (scores,) = (axes for axes in drawn[0].axes if "final" in axes.get_title("left"))
+    (curves,) = (axes for axes in drawn[0].axes if axes is not scores)
+    intervals = uprights(scores)
+    assert intervals == [tuple(group["eval"]["iqm_ci95"]) for group in shown]
+    cells = [row[4] for row in rows(ran.out, "run")]
+    for (low, high), cell in zip(intervals, cells, strict=True):
+        assert bounds_text((low, high)) in cell
+    low, high = scores.get_ylim()
+    assert all(low <= end <= high for interval in intervals for end in interval)
+    for bars in (part for part in curves.containers if isinstance(part, ErrorbarContainer)):
+        ends = [float(y) for lines in bars[2] for part in lines.get_segments() for _, y in part]
+        low, high = curves.get_ylim()
+        assert len(ends) == 2
+        assert low <= min(ends) < max(ends) <= high
+
+
+def test_a_group_of_one_has_a_score_without_an_interval(
+    faked: Callable[[Script], Rlctl], drawn: list[Figure], tmp_path: Path
+) -> None:
+    rlctl = faked(learns(450.0))
+    for name in ("a", "b"):
+        assert rlctl("launch", "--env", "x", "--seeds", "[1]", "--name", name).code == 0
+    assert rlctl("compare", "a", "b", "--out", str(tmp_path / "curves.png")).code == 0
+    assert not any(uprights(axes) for axes in drawn[0].axes)
 
 
 def texts(svg: Path) -> list[str]:

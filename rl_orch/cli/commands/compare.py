@@ -153,8 +153,7 @@ def _scores(subject: RunOrGroup) -> picture.FinalScores:
     whole = subject.whole.eval
     if not isinstance(whole, GroupEvaluation) or not returns:
         return picture.FinalScores(subject.id, returns)
-    low, high = (min(max(end, min(returns)), max(returns)) for end in whole.iqm_ci95)
-    return picture.FinalScores(subject.id, returns, whole.iqm, (low, high))
+    return picture.FinalScores(subject.id, returns, whole.iqm, whole.iqm_ci95)
 
 
 def _shared_gate(specs: Sequence[Spec]) -> float | None:

@@ -1,5 +1,6 @@
 """Curves as PNG or SVG: the one place that touches matplotlib, loaded when a picture is drawn."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,8 @@ def check_name(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FinalScores:
-    """Final returns of the runs of a group; their interquartile mean, and its interval within what
-    the runs have returned."""
+    """Final returns of the runs of a group; their interquartile mean and its interval, which for a
+    single run has no bounds."""
 
     label: str
     returns: tuple[float, ...]
@@ -105,8 +106,9 @@ def _draw_scores(axes: "Axes", scores: Sequence[FinalScores], target: float | No
         colour, n = COLOURS[index % len(COLOURS)], len(each.returns)
         spread = [index + 0.3 * ((place + 0.5) / n - 0.5) for place in range(n)]
         axes.plot(spread, each.returns, "o", color=colour, markersize=4, alpha=0.5)
-        if each.iqm is not None and each.bounds is not None:
+        if each.iqm is not None:
             axes.plot([index - 0.3, index + 0.3], [each.iqm] * 2, color=colour, linewidth=2)
+        if each.bounds is not None and all(map(math.isfinite, each.bounds)):
             axes.plot([index] * 2, each.bounds, color=colour, linewidth=1)
     if target is not None:
         axes.axhline(target, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
@@ -146,8 +148,9 @@ def _whiskers(line: Line) -> list[list[float]] | None:
 
 
 def _frame(axes: "Axes", curves: Sequence[Curve], target: float | None) -> None:
-    """Axes with their units; a band that is wider than all runs together is cut by the edge."""
-    returns = [value for curve in curves for value in curve.drawn]
+    """Axes with their units and room for markers with their intervals; a shaded band that is wider
+    than that leaves the picture."""
+    returns = [value for curve in curves for value in (*curve.drawn, *curve.whiskers)]
     returns += [] if target is None else [target]
     if returns:
         margin = 0.05 * (max(returns) - min(returns)) or 1.0
