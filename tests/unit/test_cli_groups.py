@@ -195,6 +195,41 @@ def test_ls_lists_every_run_where_that_is_asked(here: Rlctl, homes: Homes) -> No
     assert [row[0] for row in only] == [f"{homes.mixed}-s5"]
 
 
+def test_ls_folds_groups_under_filters(here: Rlctl, homes: Homes) -> None:
+    whole = [homes.mixed, homes.better, homes.alone, homes.good]
+    for words, found in (
+        (["--env", "CartPole-v1"], whole),
+        (["--algo", "ppo", "--since", "1d"], whole),
+        (["--name", "good"], [homes.good]),
+        (["--name", "alone"], [homes.alone]),
+        (["--parent", homes.good], [f"{homes.good}-s{seed}" for seed in (3, 2, 1)]),
+    ):
+        assert [row[0] for row in rows(here("ls", *words).out, "run")] == found
+    assert "no run matches" in here("ls", "--env", "Nowhere-v0").out
+    assert len(documents(here("ls", "--name", "good", "--json"))["runs"]) == 3
+
+
+def test_of_a_group_that_matches_in_part_each_run_that_does_is_a_row(
+    rlctl: Rlctl, tmp_path: Path
+) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(1.0)))
+    parted, whole = (made.launch_group(a_spec("seeds=3", f"name={n}")).group for n in "ab")
+    alone = made.launch(a_spec("name=alone")).run.id
+    for run in (*parted.runs[:2], *whole.runs, alone):
+        rlctl("tag", run, "kept=yes")
+    expected = [alone, whole.id, parted.runs[1], parted.runs[0]]
+    assert [row[0] for row in rows(rlctl("ls", "--tag", "kept=yes").out, "run")] == expected
+    seen, words = [], ["ls", "-n", "1", "--tag", "kept=yes"]
+    while True:
+        out = rlctl(*words).out
+        seen += [row[0] for row in rows(out, "run") if not row[0].startswith("more:")]
+        more = re.search(r"^more: rlctl ls --tag kept=yes --after (\S+)$", out, re.MULTILINE)
+        if more is None:
+            break
+        words = ["ls", "-n", "1", "--tag", "kept=yes", "--after", more[1]]
+    assert seen == expected
+
+
 def test_ls_as_json_keeps_all_runs_and_adds_their_groups(here: Rlctl, homes: Homes) -> None:
     found = documents(here("ls", "--json"))
     assert len(found["runs"]) == 10
