@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.runs.comparison import Compared, effects, gathered
+from rl_orch.core.runs.comparison import RETURN, Compared, effects, gathered
 from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.errors import BadInput
 from rl_orch.interactive.frames import FrameKind, framed
 from rl_orch.interactive.results import TrainingResult, result_of
 from rl_orch.orchestrator import connect
-from rl_orch.records import Group
+from rl_orch.records import Evaluation, Group
 from rl_orch.records.queries import Query
 from rl_orch.spec.difference import differences
 
@@ -37,17 +37,19 @@ class Runs:
         found = self._connected().ls(Query(limit=limit, **filters)).runs
         return framed(_table([RunOrGroup((run,)) for run in found]), frame)
 
-    def compare(self, *references: str, frame: FrameKind = "auto") -> Any:
+    def compare(self, *references: str, metric: str = RETURN, frame: FrameKind = "auto") -> Any:
         """Runs or groups side by side, a row each: final returns with their 95 % interval, and
         every option in which their specs differ. Where there are groups, `difference` is the mean
         return less that of the first, with its interval over training runs; None where the two
-        play different tasks."""
+        play different tasks. `metric` is another number of the final evaluation that all of these
+        are of, such as `success_rate`."""
         if len(references) < 2:
             raise BadInput("compare needs two runs or more", hint="runs.compare('first', 'second')")
         here = self._connected()
         subjects = [self.get(reference).subject for reference in references]
-        compared = gathered(here, subjects)
-        columns = _table(subjects) | _differences(compared) | _options(compared)
+        compared = gathered(here, subjects, metric)
+        columns = _table(subjects) | _summaries([each.eval for each in compared])
+        columns |= _differences(compared) | _options(compared)
         return framed(columns, frame)
 
     def _connected(self) -> Orchestrator:
@@ -59,8 +61,7 @@ runs = Runs()
 
 def _table(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
     wholes = [subject.whole for subject in subjects]
-    evals = [whole.eval for whole in wholes]
-    return {
+    columns: dict[str, list[Any]] = {
         "run": [subject.id for subject in subjects],
         "name": [whole.name for whole in wholes],
         "algo": [whole.algo for whole in wholes],
@@ -68,6 +69,12 @@ def _table(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
         "state": [str(whole.state) for whole in wholes],
         "seeds": [len(w.seeds) if isinstance(w, Group) else 1 for w in wholes],
         "steps": [whole.env_steps for whole in wholes],
+    }
+    return columns | _summaries([whole.eval for whole in wholes])
+
+
+def _summaries(evals: Sequence[Evaluation | None]) -> dict[str, list[Any]]:
+    return {
         "mean": [None if seen is None else seen.mean for seen in evals],
         "low": [None if seen is None else seen.ci95[0] for seen in evals],
         "high": [None if seen is None else seen.ci95[1] for seen in evals],

@@ -494,6 +494,88 @@ def test_groups_of_one_task_have_no_difference_of_tasks(here: Rlctl) -> None:
     assert (found["task_difference"], found["effects"][0]["reason"]) == ([], None)
 
 
+def succeeds(rate: float, *, charted: bool = False) -> Script:
+    """A training whose final evaluation has two metrics, which differ a little by seed."""
+    plain = learns(450.0)
+
+    def script(directory: RunDir, task: Task) -> int:
+        code = plain(directory, task)
+        if task.checkpoint is None:
+            if charted:
+                with EventWriter(directory.events, run=directory.path.name, attempt=1) as writer:
+                    writer.emit(EventKind.METRIC, "eval/success_rate", rate, step=4_000)
+            return code
+        report = a_report([450.0] * 20, checkpoint=task.checkpoint)
+        good = round(20 * rate) + directory.spec().env.seed % 2
+        metrics = {
+            "success_rate": (1.0,) * good + (0.0,) * (20 - good),
+            "reward_fuel": (-1.0,) * 20,
+        }
+        directory.write_report("final", report.model_copy(update={"metrics": metrics}))
+        return code
+
+    return script
+
+
+@pytest.fixture
+def solving(rlctl: Rlctl, tmp_path: Path) -> Rlctl:
+    """The command in a home with two groups that succeed more or less often."""
+    for name, rate in (("seldom", 0.2), ("often", 0.8)):
+        launched(tmp_path / "rlruns", succeeds(rate), f"name={name}", "seeds=[1,2,3]", GATE)
+    return rlctl
+
+
+def test_groups_are_compared_by_another_metric(solving: Rlctl) -> None:
+    found = documents(solving("compare", "seldom", "often", "--metric", "success_rate", "--json"))
+    (effect,) = found["effects"]
+    assert (found["metric"], effect["metric"]) == ("success_rate", "success_rate")
+    assert effect["mean"] == pytest.approx(-0.6)
+    assert [each["n"] for each in found["evals"]] == [3, 3]
+    assert found["evals"][0]["mean"] == pytest.approx((0.25 + 0.2 + 0.25) / 3)
+    ran = solving("compare", "seldom", "often", "--metric", "success_rate")
+    assert re.search(
+        r"success_rate of often-\w+ is higher than that of seldom-\w+ by 0\.6", ran.out
+    )
+    assert "is better" not in ran.out
+    assert "success_rate [95 %]" in ran.out
+    same = solving("compare", "seldom", "often", "--metric", "reward_fuel")
+    assert "the difference of their mean reward_fuel is 0.0 [0.0, 0.0]" in same.out
+
+
+def test_runs_are_compared_by_another_metric_over_their_episodes(solving: Rlctl) -> None:
+    groups = documents(solving("compare", "seldom", "often", "--json"))["runs"]
+    first, second = (group["runs"][0]["id"] for group in groups)
+    found = documents(solving("compare", first, second, "--metric", "success_rate", "--json"))
+    assert [(each["mean"], each["n"], each["unit"]) for each in found["evals"]] == [
+        (0.25, 20, "episodes"),
+        (0.85, 20, "episodes"),
+    ]
+    assert found["effects"] == []
+
+
+def test_a_metric_that_no_evaluation_has_is_refused_with_those_that_are_there(
+    solving: Rlctl,
+) -> None:
+    ran = solving("compare", "seldom", "often", "--metric", "sucess")
+    assert ran.code == 2
+    assert "have: return, success_rate, reward_fuel" in ran.err
+
+
+@pytest.mark.parametrize("charted", [False, True])
+def test_a_picture_by_a_metric_has_its_curves_where_there_are_any(
+    rlctl: Rlctl, tmp_path: Path, drawn: list[Figure], *, charted: bool
+) -> None:
+    script = succeeds(0.5, charted=charted)
+    for name in "ab":
+        launched(tmp_path / "rlruns", script, f"name={name}", "seeds=[1,2]", GATE)
+    words = ("compare", "a", "b", "--metric", "success_rate", "--out", str(tmp_path / "a.png"))
+    assert rlctl(*words).code == 0
+    (scores,) = (axes for axes in drawn[0].axes if "final" in axes.get_title("left"))
+    assert scores.get_title("left").startswith("final success_rate of each run")
+    labels = [axes.get_ylabel() for axes in drawn[0].axes if axes is not scores]
+    assert labels == (["episode success_rate"] if charted else [])
+
+
 def test_wait_ends_with_the_code_and_the_document_of_the_group(here: Rlctl, homes: Homes) -> None:
     assert here("wait", "good").code == 0
     ran = here("wait", homes.mixed, "--json")

@@ -173,6 +173,13 @@ def test_groups_of_different_tasks_have_no_difference() -> None:
     assert [row["env.max_episode_steps"] for row in rows] == [None, 100]
 
 
+def test_a_metric_that_is_not_there_is_refused() -> None:
+    for name in ("a", "b"):
+        rl_orch.train("CartPole-v1", name=name)
+    with pytest.raises(BadInput, match="metric is 'speed'; the final evaluations have: return"):
+        rl_orch.runs.compare("a", "b", metric="speed")
+
+
 def test_a_run_that_fails_raises_with_the_reason_and_the_next_step() -> None:
     with pytest.raises(RunFailed) as failed:
         rl_orch.train("CartPole-v1", name="broken")
