@@ -91,7 +91,7 @@ def _draw_curves(axes: "Axes", curves: Sequence[Curve], target: float | None, me
     if target is not None:
         _draw_gate(axes, target)
     _frame(axes, curves, target)
-    axes.set_ylabel(f"episode {metric}")
+    axes.set_ylabel(_text(f"episode {metric}"))
     _explain(axes, curves)
 
 
@@ -129,7 +129,9 @@ def _draw_scores(
         axes.axhline(target, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xticks(range(len(scores)), [_text(each.label) for each in scores], rotation=20)
     axes.set_xlim(-0.6, len(scores) - 0.4)
-    axes.set_title(f"final {metric} of each run; IQM, 95 % interval", loc="left", fontsize=9)
+    middle = "IQM, " if any(len(each.returns) > 1 for each in scores) else ""
+    title = f"final {metric} of each run; {middle}95 % interval"
+    axes.set_title(_text(title), loc="left", fontsize=9)
     axes.grid(alpha=0.25, linewidth=0.6, axis="y")
     axes.spines[["top", "right"]].set_visible(False)
 
