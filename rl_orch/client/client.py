@@ -39,7 +39,7 @@ from rl_orch.records import (
     RunView,
     Submission,
 )
-from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
+from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
@@ -190,10 +190,21 @@ class Client:
         answer = self._link.get("/runs", asked)
         return Page(_runs(answer["runs"]), answer["next"])
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
-        """Groups, each with all of its runs, and runs that are in none, newest first."""
-        answer = self._link.get("/rows", {"limit": limit, "after": after})
-        return QueryRows(tuple(_runs(row["runs"]) for row in answer["rows"]), answer["next"])
+    def rows(
+        self, *, limit: int = 50, after: str | None = None, where: Query = NEWEST
+    ) -> QueryRows:
+        """Groups, each with all of its runs, and runs that are in none, newest first; only those
+        that `where` asks for."""
+        asked = {name: getattr(where, name) for name in ("env", "algo", "name", "since", "until")}
+        asked |= {"tag": where.tags, "limit": limit, "after": after}
+        answer = self._link.get("/rows", asked)
+        rows = tuple(_runs(row["runs"]) for row in answer["rows"])
+        single = (
+            each.id
+            for row, (each, *_) in zip(answer["rows"], rows, strict=True)
+            if row["group"] is None and each.group is not None
+        )
+        return QueryRows(rows, answer["next"], frozenset(single))
 
     def get(self, reference: str) -> Run:
         """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""

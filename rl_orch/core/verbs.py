@@ -66,7 +66,7 @@ from rl_orch.records import (
     State,
     Submission,
 )
-from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
+from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import runner_traits
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
@@ -159,12 +159,14 @@ class Verbs(Home):
         page = self.store.page(query)
         return replace(page, runs=self._explained(page.runs))
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
-        """Runs, newest first, those of a group in one row."""
+    def rows(
+        self, *, limit: int = 50, after: str | None = None, where: Query = NEWEST
+    ) -> QueryRows:
+        """Runs, newest first, those of a group in one row; only those that `where` asks for."""
         if not self.exists:
             return QueryRows((), None)
         self.orphans.look_after()
-        page = self.store.rows(limit=limit, after=after)
+        page = self.store.rows(limit=limit, after=after, where=where)
         runs = iter(self._explained([run for row in page.rows for run in row]))
         return replace(page, rows=tuple(tuple(next(runs) for _ in row) for row in page.rows))
 

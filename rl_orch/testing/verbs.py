@@ -88,6 +88,10 @@ class OrchestratorContract(ABC):
             runs = verbs.group_runs(group.id)
             assert [run.seed for run in runs] == [1, 2, 3]
             assert verbs.rows().rows == (runs,)
+            verbs.tag(runs[0].id, {"kept": "yes"})
+            some = verbs.rows(where=Query(tags=("kept=yes",)))
+            assert [run.id for (run,) in some.rows] == [*some.single] == [runs[0].id]
+            assert verbs.rows(where=Query(name=runs[0].name)).single == frozenset()
             assert verbs.group_runs("nobody") == ()
 
     def test_a_key_makes_one_experiment_however_often_it_is_used(self, tmp_path: Path) -> None:

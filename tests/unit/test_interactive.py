@@ -250,6 +250,21 @@ def test_groups_are_compared_by_their_difference() -> None:
     assert [row["seeds"] for row in rows] == [2, 2]
 
 
+def test_groups_of_different_tasks_have_no_difference() -> None:
+    rl_orch.train("CartPole-v1", name="a", seeds=[1, 2])
+    rl_orch.train("CartPole-v1", name="b", seeds=[1, 2], env_max_episode_steps=100)
+    rows = rl_orch.runs.compare("a", "b", frame="plain")
+    assert [row["difference"] for row in rows] == [None, None]
+    assert [row["env.max_episode_steps"] for row in rows] == [None, 100]
+
+
+def test_a_metric_that_is_not_there_is_refused() -> None:
+    for name in ("a", "b"):
+        rl_orch.train("CartPole-v1", name=name)
+    with pytest.raises(BadInput, match="metric is 'speed'; the final evaluations have: return"):
+        rl_orch.runs.compare("a", "b", metric="speed")
+
+
 def test_a_run_that_fails_raises_with_the_reason_and_the_next_step() -> None:
     with pytest.raises(RunFailed) as failed:
         rl_orch.train("CartPole-v1", name="broken")

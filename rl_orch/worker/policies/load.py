@@ -18,7 +18,7 @@ from rl_orch.rl.envs import space_json, vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
-from rl_orch.spec.checks import value_at
+from rl_orch.spec.difference import task_differences
 from rl_orch.spec.model import Spec
 from rl_orch.worker.external.served_policy import serving
 
@@ -116,13 +116,10 @@ def refuse_unless_alike(one: Spec, other: Spec) -> None:
 
     So no episode of one is the other's.
     """
-    paths = [f"env.{name}" for name in ("id", "kwargs", "wrappers", "max_episode_steps")]
-    for path in (*paths, "eval.max_episode_steps"):
-        ours, theirs = value_at(one, path), value_at(other, path)
-        if ours != theirs:
-            raise BadInput(
-                f"the two policies cannot be compared: {path} is {ours!r} for one and "
-                f"{theirs!r} for the other",
-                path=path,
-                hint="Compare policies of one environment.",
-            )
+    for path, (ours, theirs) in task_differences([one, other]).items():
+        raise BadInput(
+            f"the two policies cannot be compared: {path} is {ours!r} for one and "
+            f"{theirs!r} for the other",
+            path=path,
+            hint="Compare policies of one environment.",
+        )
