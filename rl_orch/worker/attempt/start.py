@@ -135,7 +135,7 @@ def exactness(
         return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
     proof = Proof(**meta["resume"])
-    doubts = manifest.differences(meta["fingerprint"], fingerprint)
+    doubts = manifest.differences(sources.rekeyed(meta["fingerprint"], fingerprint), fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
     doubts += beginning.doubts
