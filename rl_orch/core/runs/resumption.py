@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from rl_orch.core.runs.creation import asked_of
+from rl_orch.core.runs.early_end import EarlyEnd, early_end
 from rl_orch.core.runs.state import advance
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
@@ -140,17 +141,19 @@ def requeued(
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
     final = run.state in FINAL or (PRODUCT in changes and trained(directory))
-    reasons = refuse_inexact(run, spec, approximate=approximate) if final else []
+    early = early_end(run, spec) if final else None
+    reasons = refuse_inexact(run, spec, early, approximate=approximate) if final else []
     begun = False
     if spec.runner.goes_on:
         # There is one to go on from, or the error says why not.
         newest = newest_checkpoint(directory, without_replay=final and approximate)
         begun = newest.path is not None
-    if changes:
+    if changes or reasons:
         # A run that has begun needs what it began with no more, which may be gone.
         there = spec.changed({"start.from": None}) if begun else spec
         check(there, directory.module_path())
-        note = {"approximate": reasons, "step": run.env_steps} if reasons else {}
+        note: dict[str, Any] = {"approximate": reasons, "step": run.env_steps} if reasons else {}
+        note |= {} if early is None else {"past_end": True}
         _note(directory, spec, changes, attempt=run.attempt + 1, more=note)
     if final:
         keep_final_report(store, run)
@@ -254,7 +257,7 @@ def obstacles(run: Run, spec: Spec) -> list[str]:
     return found
 
 
-def refuse_inexact(run: Run, spec: Spec, *, approximate: bool) -> list[str]:
+def refuse_inexact(run: Run, spec: Spec, early: EarlyEnd | None, *, approximate: bool) -> list[str]:
     """What stands in the way of going on exactly, if that is accepted; raises if it is not."""
     if run.verdict == "passed" and spec.gates.stop_when_solved:
         raise BadInput(
@@ -262,7 +265,9 @@ def refuse_inexact(run: Run, spec: Spec, *, approximate: bool) -> list[str]:
             path="gates.stop_when_solved",
             hint="Add gates.stop_when_solved=false.",
         )
-    reasons = obstacles(run, spec)
+    if early is not None and not approximate:
+        raise early.refusal
+    reasons = [*([] if early is None else [early.reason]), *obstacles(run, spec)]
     if reasons and not approximate:
         raise Conflict(
             f"run {run.id} cannot be extended exactly: {'; '.join(reasons)}",
