@@ -36,6 +36,7 @@ from rl_orch.core.runs.resumption import (
     spec_of,
     stop_grace_s,
 )
+from rl_orch.core.runs.state import resumable_states
 from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
 from rl_orch.errors import (
     BadInput,
@@ -183,6 +184,18 @@ class Verbs(Home):
         meant = groups.only(reference, named, active=active)
         return self._get(reference if meant is None else meant.id)
 
+    def resumed_id(self, reference: str, overrides: Sequence[str] = ()) -> str:
+        """The id of the only run or group of a name that can go on under these overrides, and none
+        by a guess; any other reference as it is."""
+        if not self.exists or reference in self.store:
+            return reference
+        if self.store.find_group(reference) == reference:
+            return reference
+        named = groups.rows(self.ls(Query(limit=LARGEST_PAGE, name=reference)).runs)
+        states = resumable_states(overrides)
+        meant = groups.only(reference, [row.whole for row in named], states=states)
+        return reference if meant is None else meant.id
+
     def group(self, reference: str) -> Group | None:
         """The group meant by a reference, if one is: an id, a beginning of one or a name, as it
         really is."""
@@ -275,6 +288,7 @@ class Verbs(Home):
         With a larger budget, one that has come to a final end, too: exactly, or, where that is
         accepted, approximately.
         """
+        reference = self.resumed_id(reference, overrides)
         group = self.group(reference)
         if group is None:
             run = self.get(reference)

@@ -79,6 +79,28 @@ def test_only_a_run_that_has_yet_to_end_is_meant_to_be_stopped(
     assert home.ls().runs == ()
 
 
+def test_only_a_run_that_can_go_on_is_meant_to_be_resumed(
+    rlctl: Rlctl, home: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (queued(home, "name=twin") for _ in range(2))
+    for run in (first, second):
+        home.stop(run.id)
+    home.launch(a_spec("name=twin"))
+    before = home.ls().runs
+    for more in ((), ("--detach",)):
+        error = json.loads(rlctl("resume", "twin", "--json", *more).out)["error"]
+        assert error["code"] == "ambiguous"
+        assert all(run.id in error["message"] for run in (first, second))
+    assert home.ls().runs == before
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdin.isatty", lambda: True)
+        patch.setattr("rl_orch.cli.views.subjects.typer.prompt", lambda *_, **__: 2)
+        assert rlctl("resume", "twin").code == 0
+    assert (home.get(first.id).attempt, home.get(second.id).attempt) == (1, 0)
+    assert rlctl("resume", "twin", "--json").code == 0
+    assert home.get(second.id).attempt == 1
+
+
 def test_a_path_of_another_machine_is_shown_as_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from rl_orch.api.schemas import Experiment
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.registry import integrity
-from rl_orch.core.runs.resumption import asks_for_more
+from rl_orch.core.runs.state import asks_for_more
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.run.directory import RunDir

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from rl_orch.core.runs.creation import asked_of
 from rl_orch.core.runs.early_end import EarlyEnd, early_end
-from rl_orch.core.runs.state import advance
+from rl_orch.core.runs.state import FINAL, RESUMABLE, advance, asks_for_more
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
 from rl_orch.core.store.tables import VERDICTS
@@ -25,16 +25,13 @@ from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir, write_text
 from rl_orch.records import Group, Run, State
 from rl_orch.spec.algorithms import BUILT_IN
-from rl_orch.spec.aliases import FACTORS, PRODUCT, canonical
+from rl_orch.spec.aliases import PRODUCT
 from rl_orch.spec.checks import refuse_pending, value_at
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
 from rl_orch.spec.options import table
 from rl_orch.spec.resolve import resolve
-
-RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
-FINAL = (State.SUCCEEDED, State.REJECTED)
 
 FOLLOW_PROGRESS = {
     "train.lr_schedule": "constant",
@@ -220,12 +217,6 @@ def _note(
     note = {"attempt": attempt, "at": time.time(), "set": changes, "config_hash": spec.config_hash}
     directory.note_changes([*directory.changes(), note | more])
     directory.write_spec(spec)
-
-
-def asks_for_more(overrides: Sequence[str]) -> bool:
-    """Whether overrides name the budget."""
-    paths = (canonical(text.lstrip("+~").partition("=")[0]) for text in overrides)
-    return any(path in (PRODUCT, *FACTORS) for path in paths)
 
 
 def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
