@@ -12,13 +12,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from rl_orch.core.runs.creation import asked_of
-from rl_orch.core.runs.early_end import EarlyEnd, early_end
 from rl_orch.core.runs.state import FINAL, RESUMABLE, advance, asks_for_more
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
 from rl_orch.core.store.tables import VERDICTS
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RunLocked
 from rl_orch.io.checkpoints import catalog
+from rl_orch.io.checkpoints.early_end import EarlyEnd, early_end
 from rl_orch.io.checkpoints.resumable import newest_checkpoint, trained
 from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
