@@ -19,6 +19,7 @@ from rl_orch import plugins
 from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
 from rl_orch.core.runs import groups
+from rl_orch.core.runs.state import resumable_states
 from rl_orch.errors import Damaged, NotFound, Problem, RlctlError, Unavailable, Warn, unheard
 from rl_orch.io import service_note
 from rl_orch.io.metrics.recent import TrainingStep
@@ -273,6 +274,11 @@ class Client:
         """Queue a stopped, failed or lost run again, or those of a group; with a larger budget, one
         that has come to a final end."""
         body = {"overrides": list(overrides), "approximate": approximate}
+        if "/" in reference:  # Which the service is not told of; else it says which is meant.
+            named = groups.rows(self.ls(Query(limit=LARGEST_PAGE, name=reference)).runs)
+            states = resumable_states(overrides)
+            meant = groups.only(reference, [row.whole for row in named], states=states)
+            reference = reference if meant is None else meant.id
         path = f"/runs/{self._segment(reference, or_group=True)}/resume"
         return Submission.model_validate(self._link.post(path, body, timeout_s=CHECK_TIMEOUT_S))
 

@@ -37,6 +37,7 @@ def importable(spec: Spec) -> list[NamedPlugin]:
 
 
 def modules_of(spec: Spec) -> list[str]:
-    """The modules that a spec names: of its environment and of its plugins."""
-    named = [spec.env.id, *(each.name for each in importable(spec))]
+    """The modules that a spec names: of its environment, of its wrappers and of its plugins."""
+    wrapped = [choice.name for choice in spec.env.chosen_wrappers]
+    named = [spec.env.id, *wrapped, *(each.name for each in importable(spec))]
     return list(dict.fromkeys(name.rpartition(":")[0] for name in named if ":" in name))

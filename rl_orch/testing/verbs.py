@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -295,6 +296,22 @@ class OrchestratorContract(ABC):
             assert isinstance(alike(local, verbs, lambda known: known.remove("a/twin")), Ambiguous)
             verbs.remove(runs[0].id)
             assert verbs.remove("a/twin").id == runs[1].id
+
+    def test_of_several_of_a_name_the_one_that_can_go_on_is_resumed(self, tmp_path: Path) -> None:
+        """Where more than one can, all of those are named, and none is resumed."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            for name in ("twin", "a/twin"):
+                runs = [verbs.submit(a_spec(f"name={name!r}")).runs[0] for _ in range(3)]
+                for run in runs[:2]:
+                    verbs.stop(run.id)
+                before = [verbs.get(run.id) for run in runs]
+                refusal = alike(local, verbs, methodcaller("requeue", name))
+                assert isinstance(refusal, Ambiguous)
+                assert [run.id in refusal.message for run in runs] == [True, True, False]
+                assert [verbs.get(run.id) for run in runs] == before
+                verbs.requeue(runs[0].id)
+                assert [run.id for run in verbs.requeue(name).runs] == [runs[1].id]
 
     def test_no_run_of_a_group_is_taken_for_the_group(self, tmp_path: Path) -> None:
         """Its name names all of its runs."""

@@ -609,7 +609,10 @@ def test_rm_deletes_a_group_whole_or_not_at_all(rlctl: Rlctl, tmp_path: Path) ->
     assert "rlctl stop g-abc" in ran.err
     assert len(made.store.group_runs("g-abc")) == 3
     rlctl("stop", "g")
-    ran = rlctl("rm", "g", "g-abc-s2", "--yes", "--json")
+    ran = rlctl("rm", "g", "--yes")
+    assert (ran.code, "rlctl rm g-abc --yes" in ran.err) == (2, True)
+    assert len(made.store.group_runs("g-abc")) == 3
+    ran = rlctl("rm", "g-abc", "g-abc-s2", "--yes", "--json")
     assert documents(ran) == {"removed": ["g-abc-s1", "g-abc-s2", "g-abc-s3"]}
     assert made.store.group_runs("g-abc") == []
 

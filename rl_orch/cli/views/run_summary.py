@@ -22,7 +22,7 @@ from rl_orch.cli.views.text import (
 )
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
-from rl_orch.core.runs.resumption import RESUMABLE
+from rl_orch.core.runs.state import RESUMABLE
 from rl_orch.errors import shortened
 from rl_orch.records import (
     Certificate,
