@@ -28,15 +28,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
+LONGEST = 2000
+KEPT = 1900
+"""Characters of a message: how many it may have, and how many are kept of a longer one."""
+
+
+def shortened(text: str) -> str:
+    """A text that others may have written, short enough to show and to store."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:KEPT]}… and {len(text) - KEPT:,} characters more"
+
 
 class RlctlError(Exception):
-    """Something failed; the message says what, and the hint what to do next."""
+    """Something failed; the message says what, and the hint what to do next.
+
+    A message that repeats those of other programs is shortened; their logs have all of it.
+    """
 
     code: ClassVar[str] = "failed"
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
 
     def __init__(self, message: str, *, path: str | None = None, hint: str | None = None) -> None:
+        message = shortened(message)
         super().__init__(message)
         if hint:
             self.add_note(hint)  # Which a traceback shows below the message.
@@ -75,6 +90,9 @@ class Problem:
     value: Any
     message: str
     hint: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", shortened(self.message))
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}" if self.hint else self.message

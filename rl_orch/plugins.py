@@ -29,11 +29,14 @@ KINDS = {
     "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
     "engines": "rl_orch.rl.learn.engine.Engine",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
-    "observers": "a callable (spec) -> rl_orch.rl.observe.Observer",
+    "observers": "a callable (spec, **arguments) -> rl_orch.rl.observe.Observer",
     "runners": "rl_orch.core.ports.Runner",
     "trackers": "rl_orch.io.trackers.pump.Tracker",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
 }
+
+OBSERVER_HOOKS = ("before", "collected", "updated", "evaluated", "saved")
+"""What an observer may have, and must have one of."""
 
 PARTS = {
     "client": "rl_orch.client",
@@ -121,10 +124,11 @@ def load(kind: str, name: str) -> Any:
     raise _unknown(kind, name, names(kind))
 
 
-def refuse_unknown(kind: str, chosen: Sequence[str], *, path: str) -> None:
-    """Raise if a name at that path of a spec is of no plugin; none is loaded for it."""
+def refuse_unknown(kind: str, chosen: Sequence[str | Mapping[str, Any]], *, path: str) -> None:
+    """Raise if a name at that path of a spec, or the `name` of a map, is of no plugin; none is
+    loaded for it."""
     known = names(kind) if chosen else []
-    for name in chosen:
+    for name in (each if isinstance(each, str) else each["name"] for each in chosen):
         if name not in known and not is_importable(name):
             raise _unknown(kind, name, known, path=path)
 
@@ -153,11 +157,11 @@ def _imported(name: str) -> Any:
         near = difflib.get_close_matches(attribute, known, n=1)
         hint = f"Did you mean '{module}:{near[0]}'?" if near else None
         raise BadInput(f"{name!r}: {module} has no {attribute!r}", hint=hint) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(name, error) from error
 
 
-def _broken(name: str, error: Exception) -> BadInput:
+def _broken(name: str, error: BaseException) -> BadInput:
     return BadInput(f"{name!r} cannot be imported: {type(error).__name__}: {error}")
 
 

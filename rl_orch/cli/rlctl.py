@@ -5,8 +5,9 @@ A command's module is imported only when that command is asked for, so that help
 
 import difflib
 import gc
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -101,6 +102,14 @@ BOTH = {"ls": "list", "list": "ls"}
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended."""
 
+SUGGESTED = 3
+"""Flags that are named in the place of one that there is not."""
+
+PYDANTIC = "Value error, "
+"""The beginning of what the parser says of a value, which is of no use to people."""
+
+NOT_A_CHOICE = re.compile("'([^']*)' is not one of (.*)")
+
 Function = Callable[..., Any]
 COMMANDS = {name: row for commands in PANELS.values() for name, row in commands.items()}
 
@@ -153,7 +162,10 @@ def build(asked: str | None) -> typer.Typer:
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         add_completion=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "token_normalize_func": _with_dashes,
+        },
     )
     app.callback()(_root)
     for panel, commands in PANELS.items():
@@ -167,6 +179,11 @@ def build(asked: str | None) -> typer.Typer:
             else:
                 app.add_typer(_group(help, functions), name=name, rich_help_panel=panel)
     return app
+
+
+def _with_dashes(name: str) -> str:
+    """The name of a flag or of a command, where somebody has written it as Python would."""
+    return name.replace("_", "-")
 
 
 def load(module: str) -> Function | Mapping[str, Function]:
@@ -216,12 +233,37 @@ def _unknown_command(word: str) -> BadInput:
 
 def _usage_error(error: typer.TyperException) -> BadInput:
     """What the parser says, as an error of ours."""
-    near = getattr(error, "possibilities", None)
     context = getattr(error, "ctx", None)
     hint = f"`{context.command_path} --help` lists what it takes." if context else ""
+    message = error.format_message().replace(PYDANTIC, "")
+    near = _near_choices(message)
+    if (typed := getattr(error, "option_name", None)) is not None and context is not None:
+        message, near = error.message, near_options(typed, _flags(context))
     if near:
-        return BadInput(error.message, hint=f"Did you mean {' or '.join(near)}? {hint}".strip())
-    return BadInput(error.format_message(), hint=hint or None)
+        hint = f"Did you mean {' or '.join(near)}? {hint}".strip()
+    return BadInput(message, hint=hint or None)
+
+
+def near_options(typed: str, flags: Iterable[str]) -> list[str]:
+    """The flags that a wrong one may mean: those that end in all its words, or are most like it."""
+    known = [flag for flag in dict.fromkeys(flags) if flag.startswith("--")]
+    ends = [flag for flag in known if flag.endswith(f"-{typed.removeprefix('--')}")]
+    if ends:
+        return sorted(ends, key=lambda flag: flag.count("-"))[:SUGGESTED]
+    return difflib.get_close_matches(typed, known, n=SUGGESTED, cutoff=0.7)
+
+
+def _flags(context: typer.Context) -> Iterator[str]:
+    for parameter in context.command.get_params(context):
+        yield from (*parameter.opts, *parameter.secondary_opts)
+
+
+def _near_choices(message: str) -> list[str]:
+    """The choice that a wrong value is most like, from what the parser says of it."""
+    match = NOT_A_CHOICE.search(message)
+    if match is None:
+        return []
+    return difflib.get_close_matches(match[1].lower(), re.findall("'([^']*)'", match[2]), n=1)
 
 
 def _show_version(wanted: bool) -> None:

@@ -19,6 +19,7 @@ from rl_orch import plugins
 from rl_orch.client.link import HttpLink, refusal_from
 from rl_orch.client.models import RemoteModels
 from rl_orch.core.runs import groups
+from rl_orch.core.runs.state import resumable_states
 from rl_orch.errors import Damaged, NotFound, Problem, RlctlError, Unavailable, Warn, unheard
 from rl_orch.io import service_note
 from rl_orch.io.metrics.recent import TrainingStep
@@ -39,7 +40,7 @@ from rl_orch.records import (
     RunView,
     Submission,
 )
-from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
+from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
@@ -190,10 +191,21 @@ class Client:
         answer = self._link.get("/runs", asked)
         return Page(_runs(answer["runs"]), answer["next"])
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
-        """Groups, each with all of its runs, and runs that are in none, newest first."""
-        answer = self._link.get("/rows", {"limit": limit, "after": after})
-        return QueryRows(tuple(_runs(row["runs"]) for row in answer["rows"]), answer["next"])
+    def rows(
+        self, *, limit: int = 50, after: str | None = None, where: Query = NEWEST
+    ) -> QueryRows:
+        """Groups, each with all of its runs, and runs that are in none, newest first; only those
+        that `where` asks for."""
+        asked = {name: getattr(where, name) for name in ("env", "algo", "name", "since", "until")}
+        asked |= {"tag": where.tags, "limit": limit, "after": after}
+        answer = self._link.get("/rows", asked)
+        rows = tuple(_runs(row["runs"]) for row in answer["rows"])
+        single = (
+            each.id
+            for row, (each, *_) in zip(answer["rows"], rows, strict=True)
+            if row["group"] is None and each.group is not None
+        )
+        return QueryRows(rows, answer["next"], frozenset(single))
 
     def get(self, reference: str) -> Run:
         """The run meant by an id, a beginning of one, a name, or `last`, as it really is."""
@@ -262,6 +274,11 @@ class Client:
         """Queue a stopped, failed or lost run again, or those of a group; with a larger budget, one
         that has come to a final end."""
         body = {"overrides": list(overrides), "approximate": approximate}
+        if "/" in reference:  # Which the service is not told of; else it says which is meant.
+            named = groups.rows(self.ls(Query(limit=LARGEST_PAGE, name=reference)).runs)
+            states = resumable_states(overrides)
+            meant = groups.only(reference, [row.whole for row in named], states=states)
+            reference = reference if meant is None else meant.id
         path = f"/runs/{self._segment(reference, or_group=True)}/resume"
         return Submission.model_validate(self._link.post(path, body, timeout_s=CHECK_TIMEOUT_S))
 

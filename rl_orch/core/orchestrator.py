@@ -123,7 +123,7 @@ class Orchestrator(Verbs):
         It is carried out to its end. A run whose supervisor died while its process lives is taken
         over as it is.
         """
-        run = self.get(reference)
+        run = self.get(self.resumed_id(reference, overrides))
         refuse_final(run, overrides)
         refuse_another_experiment(run, overrides)
         supervisor = self._resumed(run, overrides, approximate=approximate)

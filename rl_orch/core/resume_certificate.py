@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from rl_orch.core.orchestrator import Orchestrator, RunResult
 from rl_orch.core.runs.foreground import RunObserver, StopRequests, never, no_observer
-from rl_orch.core.runs.resumption import RESUMABLE
+from rl_orch.core.runs.state import RESUMABLE
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints import catalog, hash_chain
 from rl_orch.io.metrics import series

@@ -36,6 +36,7 @@ from rl_orch.core.runs.resumption import (
     spec_of,
     stop_grace_s,
 )
+from rl_orch.core.runs.state import resumable_states
 from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
 from rl_orch.errors import (
     BadInput,
@@ -66,7 +67,7 @@ from rl_orch.records import (
     State,
     Submission,
 )
-from rl_orch.records.queries import LARGEST_PAGE, Page, Query, QueryRows
+from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import runner_traits
 from rl_orch.spec.checks import refuse_pending
 from rl_orch.spec.model import Spec
@@ -117,7 +118,8 @@ class Verbs(Home):
     def check(self, spec: Spec, module_path: Sequence[str] = (), warn: Warn = unheard) -> Spec:
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
-        return self._checked(self._started(spec)[0], module_path, warn)
+        spec, started = self._started(spec)
+        return self._checked(spec, self._joined(module_path, spec, started), warn)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
@@ -159,12 +161,14 @@ class Verbs(Home):
         page = self.store.page(query)
         return replace(page, runs=self._explained(page.runs))
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
-        """Runs, newest first, those of a group in one row."""
+    def rows(
+        self, *, limit: int = 50, after: str | None = None, where: Query = NEWEST
+    ) -> QueryRows:
+        """Runs, newest first, those of a group in one row; only those that `where` asks for."""
         if not self.exists:
             return QueryRows((), None)
         self.orphans.look_after()
-        page = self.store.rows(limit=limit, after=after)
+        page = self.store.rows(limit=limit, after=after, where=where)
         runs = iter(self._explained([run for row in page.rows for run in row]))
         return replace(page, rows=tuple(tuple(next(runs) for _ in row) for row in page.rows))
 
@@ -182,6 +186,18 @@ class Verbs(Home):
             named = self.store.page(Query(limit=LARGEST_PAGE, name=reference)).runs
         meant = groups.only(reference, named, active=active)
         return self._get(reference if meant is None else meant.id)
+
+    def resumed_id(self, reference: str, overrides: Sequence[str] = ()) -> str:
+        """The id of the only run or group of a name that can go on under these overrides, and none
+        by a guess; any other reference as it is."""
+        if not self.exists or reference in self.store:
+            return reference
+        if self.store.find_group(reference) == reference:
+            return reference
+        named = groups.rows(self.ls(Query(limit=LARGEST_PAGE, name=reference)).runs)
+        states = resumable_states(overrides)
+        meant = groups.only(reference, [row.whole for row in named], states=states)
+        return reference if meant is None else meant.id
 
     def group(self, reference: str) -> Group | None:
         """The group meant by a reference, if one is: an id, a beginning of one or a name, as it
@@ -275,6 +291,7 @@ class Verbs(Home):
         With a larger budget, one that has come to a final end, too: exactly, or, where that is
         accepted, approximately.
         """
+        reference = self.resumed_id(reference, overrides)
         group = self.group(reference)
         if group is None:
             run = self.get(reference)
@@ -408,8 +425,8 @@ class Verbs(Home):
         with that key before. The manifest notes `changes` that are to come."""
         after = [self._awaited(reference) for reference in spec.schedule.after]
         parent = None if spec.parent is None else self._awaited(spec.parent)
-        folders = creation.kept_folders(spec, module_path)
         spec, started = self._started(spec)
+        folders = self._joined(creation.kept_folders(spec, module_path), spec, started)
         spec = self._checked(spec, folders, warn)
         facts = {"start": started, "changes": list(changes)}
         drafted = creation.draft(
@@ -444,6 +461,21 @@ class Verbs(Home):
         source = self._weights(spec.start.source)
         spec = ancestry.located(spec, source)
         return spec, ancestry.lineage(spec, source)
+
+    def _joined(
+        self, folders: Sequence[str], spec: Spec, started: Mapping[str, Any] | None
+    ) -> list[str]:
+        """The folders, and those of the run whose weights a spec begins with, if it is known here:
+        a spec that was taken over from it names its modules."""
+        run_id = None if started is None else started["run"]
+        if started is None or run_id is None or run_id not in self.store:
+            return [*folders]
+        source = RunDir.of(self.store.get(run_id))
+        path = started["path"]
+        if path is not None and Path(path).parents[1].resolve() != source.path.resolve():
+            return [*folders]
+        own = source.module_path() if creation.names_module(spec) else []
+        return list(dict.fromkeys([*folders, *own]))
 
     def _weights(self, word: str) -> PolicySource:
         """The source of weights that a word means."""

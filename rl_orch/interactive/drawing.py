@@ -1,6 +1,7 @@
 """Curves drawn small: as a picture in HTML, which needs no library, and as a line of text."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from html import escape
 
 from rl_orch.core.runs.curves import Curve, Line
@@ -10,6 +11,24 @@ WIDTH, HEIGHT, MARGIN = 420, 130, 6
 BARS = "▁▂▃▄▅▆▇█"
 LONGEST = 32
 """Characters of a curve as text."""
+
+
+class DrawnCurve(Curve):
+    """A curve that a notebook shows as a picture, and a console as a line."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, curve: Curve) -> "DrawnCurve":
+        """The same curve."""
+        return cls(**{each.name: getattr(curve, each.name) for each in fields(Curve)})
+
+    def __repr__(self) -> str:
+        bars = sparkline(self.training.returns) or "no returns yet"
+        return f"<the curve of {self.label}, {self.last_step:,} steps: {bars}>"
+
+    def _repr_html_(self) -> str:
+        return svg(self) or f"<p>{escape(repr(self)[1:-1])}</p>"
 
 
 def svg(curve: Curve) -> str:

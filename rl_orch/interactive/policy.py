@@ -14,14 +14,21 @@ from numpy.typing import ArrayLike, NDArray
 from rl_orch.core.jobs.kinds import Workplace
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import stacked
+from rl_orch.export.observed import ranges_of
 from rl_orch.io.policies.nested import flattened
+from rl_orch.io.policies.observed import (
+    NUMBERS,
+    exactly,
+    form_of,
+    labelled,
+    refuse_unknown_parts,
+)
 from rl_orch.io.processes.task_worker import unwatched
 from rl_orch.orchestrator import connect
 from rl_orch.records import Run
-from rl_orch.rl.data.batch import mapped
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.masks import KEY, masks_in
-from rl_orch.rl.envs.observations import flat_space
+from rl_orch.rl.envs.observations import flat_space, leaf_keys
 from rl_orch.rl.policies.policy import PolicyInput
 from rl_orch.worker.policies import sources
 from rl_orch.worker.policies.load import LoadedPolicy
@@ -56,6 +63,8 @@ class ActingPolicy:
         flat = flat_space(loaded.policy.observation_space)
         self._parts = dict(flat.spaces) if isinstance(flat, spaces.Dict) else {"": flat}
         self._frames = loaded.spec.obs.stack_frames
+        self._keys = leaf_keys(loaded.policy.observation_space)
+        self._ranges = ranges_of(loaded.policy.observation_space, self._frames)
         self._choices = sum(choices_of(loaded.policy.action_space))
         self._state: PolicyState | None = None
 
@@ -124,6 +133,7 @@ class ActingPolicy:
             given = {"": observation}
         elif (parts := flattened(observation, [*self._parts])) is not None:
             given = parts
+            refuse_unknown_parts(observation, [*self._parts])
         else:
             raise BadInput(
                 f"the observation lacks a part: {observation!r:.200}; must have, as the "
@@ -133,18 +143,35 @@ class ActingPolicy:
         kinds = {_is_single(name, array, self._shape(name)) for name, array in arrays.items()}
         if len(kinds) > 1:
             raise BadInput("some parts of the observation are a batch and others are not")
-        single = kinds == {True}
-        column: Any = arrays.get("", arrays)
-        return mapped(column, lambda array: array[None]) if single else column, single
+        (single,) = kinds
+        rows = {name: self._row_array(name, each, single) for name, each in arrays.items()}
+        return rows.get("", rows), single
 
     def _array(self, name: str, given: Any) -> NDArray[Any]:
         try:
-            return np.asarray(given, self._parts[name].dtype)
+            array = np.asarray(given)
+            if array.dtype.kind not in NUMBERS:
+                raise TypeError(f"it is of type {array.dtype}")
+            return array
         except (TypeError, ValueError) as error:
             raise BadInput(
                 f"{_called(name)} is {given!r:.200}, which is no array: {error}; must be numbers "
                 f"of shape {self._shape(name)}"
             ) from None
+
+    def _row_array(self, name: str, array: NDArray[Any], single: bool) -> NDArray[Any]:
+        """An array (B, *shape) of the part's type, if the part can have these values."""
+        kind = self._parts[name].dtype
+        assert kind is not None
+        cast, wrong = exactly(array, kind)
+        if wrong is not None:
+            at = tuple(np.argwhere(wrong)[0].tolist())
+            place = labelled(labelled("observation", self._keys[name]), at)
+            raise BadInput(f"{place} = {array[at]}; must be {form_of(kind)}")
+        rows = cast[None] if single else cast
+        if name in self._ranges:
+            self._ranges[name].refuse_outside(rows, single=single)
+        return rows
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """The shape of one observation, or of a part of it, without a stack's frames."""

@@ -1,6 +1,7 @@
 """`TrainingResult`: a run, or a group of seeds, with its numbers, its curve and its policy."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,7 +12,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.groups import RunOrGroup, of_runs
 from rl_orch.errors import BadInput, RunFailed
-from rl_orch.interactive.drawing import sparkline, svg
+from rl_orch.interactive.drawing import DrawnCurve, sparkline, svg
 from rl_orch.interactive.frames import FrameKind, framed
 from rl_orch.io.metrics import series
 from rl_orch.records import EvalReport, Evaluation, Run, RunView, State, Verdict
@@ -78,12 +79,14 @@ class TrainingResult:
         """Every number that was reported, or those of some keys, such as `charts/episodic_return`.
 
         A row for each: run, seed, step, metric, value. With `points`, each curve is thinned to so
-        many, peaks kept.
+        many, peaks kept. A key that no run has reported raises, with the nearest that is there.
         """
+        counts = [_counts(Path(run.path)) for run in self.runs]
+        _refuse_unknown(keys, {key for each in counts for key in each})
         names = ("run", "seed", "step", "metric", "value")
         columns: dict[str, list[Any]] = {name: [] for name in names}
-        for run in self.runs:
-            for curve in _curves(Path(run.path), keys, points):
+        for run, reported in zip(self.runs, counts, strict=True):
+            for curve in _curves(Path(run.path), keys, points, reported):
                 count = len(curve.steps)
                 columns["run"] += [run.id] * count
                 columns["seed"] += [run.seed] * count
@@ -111,11 +114,12 @@ class TrainingResult:
             "one. `raise_on_failure=False` returns the result instead.",
         )
 
-    def curve(self) -> curves.Curve:
-        """Returns over steps; of several seeds, their mean with its 95 % interval."""
+    def curve(self) -> DrawnCurve:
+        """Returns over steps; of several seeds, their mean with its 95 % interval. A notebook shows
+        it as a picture."""
         if self.subject.group is None:
-            return curves.of_run(self.home.history(self.id), self.id)
-        return curves.of_group(self.runs, self.home.history, self.id)
+            return DrawnCurve.of(curves.of_run(self.home.history(self.id), self.id))
+        return DrawnCurve.of(curves.of_group(self.runs, self.home.history, self.id))
 
     def __repr__(self) -> str:
         bars = sparkline(self._drawn_returns())
@@ -158,12 +162,30 @@ def result_of(home: Orchestrator, runs: Sequence[Run]) -> TrainingResult:
     return TrainingResult(home, of_runs(tuple(sorted(runs, key=lambda run: run.seed))))
 
 
-def _curves(path: Path, keys: Sequence[str], points: int | None) -> Iterator[series.Series]:
+def _counts(path: Path) -> dict[str, int]:
+    """How often each key was reported by a run."""
+    return {each.key: each.count for each in series.keys_of_run(path)}
+
+
+def _curves(
+    path: Path, keys: Sequence[str], points: int | None, counts: Mapping[str, int]
+) -> Iterator[series.Series]:
     """The curves of a run, whole or thinned; one at a time, since an answer has its limits."""
-    counts = {each.key: each.count for each in series.keys_of_run(path)}
     for key in keys or counts:
         if key in counts:
             yield from series.of_run(path, [key], points or max(counts[key], LEAST_POINTS))
+
+
+def _refuse_unknown(keys: Sequence[str], known: Collection[str]) -> None:
+    """Raise if a key was not reported, though others were."""
+    unknown = [key for key in keys if key not in known]
+    if not unknown or not known:
+        return
+    near = difflib.get_close_matches(str(unknown[0]), known, n=3, cutoff=0.5)
+    hint = (
+        f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(sorted(known))}."
+    )
+    raise BadInput(f"no metric {unknown[0]!r:.100} was reported", hint=hint)
 
 
 def _said(evaluation: Evaluation | None, state: State) -> str:

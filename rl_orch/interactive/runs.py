@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rl_orch.core.orchestrator import Orchestrator
-from rl_orch.core.runs.comparison import effects
+from rl_orch.core.runs.comparison import RETURN, Compared, effects, gathered
 from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.errors import BadInput
+from rl_orch.interactive.filters import RunFilters, query_of
 from rl_orch.interactive.frames import FrameKind, framed
 from rl_orch.interactive.results import TrainingResult, result_of
 from rl_orch.orchestrator import connect
-from rl_orch.records import Group
-from rl_orch.records.queries import Query
+from rl_orch.records import Evaluation, Group
 from rl_orch.spec.difference import differences
 
 
@@ -32,20 +32,31 @@ class Runs:
         members = (here.get(reference),) if group is None else here.group_runs(group.id)
         return result_of(here, members)
 
-    def list(self, limit: int = 50, *, frame: FrameKind = "auto", **filters: Any) -> Any:
-        """The newest runs, a row each; `filters` are those of `Query`: env, algo, name, tags, …"""
-        found = self._connected().ls(Query(limit=limit, **filters)).runs
+    def list(
+        self, limit: int = 50, *, frame: FrameKind = "auto", **filters: Unpack[RunFilters]
+    ) -> Any:
+        """The newest runs, a row each, of those that match every filter, as `rlctl ls` has them.
+
+        `env`, `algo`, `name`, `parent`, `role` and `group` are text; `state` is one or several;
+        `tag` is `"name=value"`, several of them or a mapping; `since` and `until` are `"12h"` (so
+        long ago), a date and a time, a datetime, a timedelta or seconds since the epoch.
+        """
+        found = self._connected().ls(query_of(limit, filters)).runs
         return framed(_table([RunOrGroup((run,)) for run in found]), frame)
 
-    def compare(self, *references: str, frame: FrameKind = "auto") -> Any:
+    def compare(self, *references: str, metric: str = RETURN, frame: FrameKind = "auto") -> Any:
         """Runs or groups side by side, a row each: final returns with their 95 % interval, and
         every option in which their specs differ. Where there are groups, `difference` is the mean
-        return less that of the first, with its interval over training runs."""
+        return less that of the first, with its interval over training runs; None where the two
+        play different tasks. `metric` is another number of the final evaluation that all of these
+        are of, such as `success_rate`."""
         if len(references) < 2:
             raise BadInput("compare needs two runs or more", hint="runs.compare('first', 'second')")
         here = self._connected()
         subjects = [self.get(reference).subject for reference in references]
-        columns = _table(subjects) | _differences(subjects) | _options(here, subjects)
+        compared = gathered(here, subjects, metric)
+        columns = _table(subjects) | _summaries([each.eval for each in compared])
+        columns |= _differences(compared) | _options(compared)
         return framed(columns, frame)
 
     def _connected(self) -> Orchestrator:
@@ -57,8 +68,7 @@ runs = Runs()
 
 def _table(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
     wholes = [subject.whole for subject in subjects]
-    evals = [whole.eval for whole in wholes]
-    return {
+    columns: dict[str, list[Any]] = {
         "run": [subject.id for subject in subjects],
         "name": [whole.name for whole in wholes],
         "algo": [whole.algo for whole in wholes],
@@ -66,6 +76,12 @@ def _table(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
         "state": [str(whole.state) for whole in wholes],
         "seeds": [len(w.seeds) if isinstance(w, Group) else 1 for w in wholes],
         "steps": [whole.env_steps for whole in wholes],
+    }
+    return columns | _summaries([whole.eval for whole in wholes])
+
+
+def _summaries(evals: Sequence[Evaluation | None]) -> dict[str, list[Any]]:
+    return {
         "mean": [None if seen is None else seen.mean for seen in evals],
         "low": [None if seen is None else seen.ci95[0] for seen in evals],
         "high": [None if seen is None else seen.ci95[1] for seen in evals],
@@ -74,9 +90,9 @@ def _table(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
     }
 
 
-def _differences(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
+def _differences(compared: Sequence[Compared]) -> dict[str, list[Any]]:
     """Mean returns less that of the first, which has none; nothing where all are single runs."""
-    apart = effects(subjects)
+    apart = effects(compared)
     if not apart:
         return {}
     found = [None, *(effect.found and effect.found.turned for effect in apart)]
@@ -87,9 +103,8 @@ def _differences(subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
     }
 
 
-def _options(here: Orchestrator, subjects: Sequence[RunOrGroup]) -> dict[str, list[Any]]:
-    specs = [here.show(subject.runs[0].id, checkpoints=False).spec for subject in subjects]
-    found = differences(specs)
-    if any(subject.group for subject in subjects):
+def _options(compared: Sequence[Compared]) -> dict[str, list[Any]]:
+    found = differences([each.spec for each in compared])
+    if any(each.subject.group for each in compared):
         found.pop("env.seed", None)
     return found

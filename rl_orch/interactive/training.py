@@ -5,23 +5,24 @@ Options go by any name that the spec knows for them; what they mean is in the op
 
 import difflib
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.interactive import progress as showing
 from rl_orch.interactive.results import TrainingResult, result_of
 from rl_orch.orchestrator import connect, to_spec
-from rl_orch.spec.aliases import ALIASES, canonical
-from rl_orch.spec.options import is_group, table
+from rl_orch.spec.options import is_group, path_of, short_names, table
+
+NamedCallback: TypeAlias = str | type | Mapping[str, Any] | tuple[str | type, Mapping[str, Any]]
+"""A callback: its name or class; with arguments, in a map with `name`, or a pair."""
 
 
 def train(
     env: str,
     algo: str | None = None,
     *,
-    callbacks: Sequence[str | type] = (),
+    callbacks: Sequence[NamedCallback] = (),
     home: str | Path | None = None,
     raise_on_failure: bool = True,
     progress: bool | None = None,
@@ -33,7 +34,8 @@ def train(
     `options` are those of a spec: `total_timesteps=50_000, lr=3e-4, seeds=3, gamma=0.98`, by any of
     their names, Stable-Baselines3's among them; whole paths as `**{"eval.episodes": 20}`, groups as
     `obs={"normalize": "running"}`. `seeds` makes it a group of runs. `callbacks` are names of
-    plugins, `module:Class`, or classes of a module that the process of a run can import.
+    plugins, `module:Class`, or classes of a module that the process of a run can import; or pairs
+    of one of these and its arguments, `("my_callbacks:Mine", {"threshold": 5})`.
 
     A run that fails raises `RunFailed` unless `raise_on_failure` is false; one that its gate
     rejects, or that is stopped, does not: `result.state` says so. `progress` is shown in notebooks
@@ -41,7 +43,7 @@ def train(
     """
     document = _document(env, algo, options)
     if callbacks:
-        document["train.observers"] = [*map(_name_of, callbacks)]
+        document["train.observers"] = [*map(_entry_of, callbacks)]
     spec = to_spec(document)
     here = connect(home, database=spec.registry.db_path, runner="inline" if in_process else None)
     watch = showing.observer(progress)
@@ -62,43 +64,33 @@ def _document(env: Any, algo: str | None, options: Mapping[str, Any]) -> dict[st
             path="env.id",
             hint="An id such as 'CartPole-v1', or 'my_module:MyEnv-v0' for one of your own.",
         )
-    given = {"env.id": env} | ({} if algo is None else {"agent.algorithm": algo})
-    named = {name: _path_of(name) for name in options}
-    unknown = [name for name, path in named.items() if path is None]
+    given: dict[str, Any] = {"env.id": env} | ({} if algo is None else {"agent.algorithm": algo})
+    unknown = [name for name in options if not _is_known(name)]
     if unknown:
         raise SpecInvalid([_unknown(name, options[name]) for name in unknown])
-    return given | {str(path): options[name] for name, path in named.items()}
+    return given | dict(options)
 
 
-def _path_of(name: str) -> str | None:
-    """The path of an option or a group that goes by a name: a path, or a flag without dashes."""
-    path = canonical(name)
-    if path in table() or is_group(path):
-        return name
-    return _short_names().get(name)
-
-
-@cache
-def _short_names() -> dict[str, str]:
-    """Paths by the names of their flags, in snake_case, and by the last word of their own and of
-    their aliases, where it is that of no other option."""
-    words: dict[str, set[str]] = {}
-    for path in (*table(), *ALIASES):
-        words.setdefault(path.rpartition(".")[2], set()).add(canonical(path))
-    own = {word: paths.pop() for word, paths in words.items() if len(paths) == 1}
-    flags = {
-        flag.removeprefix("--").replace("-", "_"): option.path
-        for option in table().values()
-        for flag in option.flags
-    }
-    return own | flags
+def _is_known(name: str) -> bool:
+    path = path_of(name)
+    return path in table() or is_group(path)
 
 
 def _unknown(name: str, value: Any) -> Problem:
-    known = {**_short_names(), **dict.fromkeys(table(), "")}
+    known = {**short_names(), **dict.fromkeys(table(), "")}
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {near[0]}?" if near else "`rlctl options` lists all of them."
     return Problem(name, value, f"{name} is unknown: no option goes by that name", hint)
+
+
+def _entry_of(callback: Any) -> Any:
+    """A callback as a spec names it, with its arguments where there are some."""
+    match callback:
+        case (named, Mapping() as arguments):
+            return {**arguments, "name": _name_of(named)}
+        case {"name": named}:
+            return {**callback, "name": _name_of(named)}
+    return _name_of(callback)
 
 
 def _name_of(callback: Any) -> str:

@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,11 +92,17 @@ class Page:
 class QueryRows:
     """Some rows of a listing, newest first, and the cursor that continues after them.
 
-    The runs of a group are one row, by seed; any other run is a row by itself.
+    The runs of a group are one row, by seed; any other run is a row by itself. So is each of
+    `single`, by their ids: runs of a group of which others do not match.
     """
 
     rows: tuple[tuple[Run, ...], ...]
     next: str | None
+    single: frozenset[str] = frozenset()
+
+    def is_group(self, row: Sequence[Run]) -> bool:
+        """Whether a row is a group."""
+        return row[0].group is not None and row[0].id not in self.single
 
 
 def refuse(query: Query) -> None:

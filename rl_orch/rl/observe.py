@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from rl_orch import plugins
 from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
-from rl_orch.rl.data.batch import Batch, mapped, on_host, rows_of
+from rl_orch.rl.data.batch import ARRAY_FIELDS, Batch, mapped, on_host, rows_of
 from rl_orch.rl.snapshot import TrainingSnapshot
+from rl_orch.spec.groups import ObserverChoice
 from rl_orch.spec.model import Spec
 
 Phase: TypeAlias = Literal["collect", "update", "evaluate", "save"]
@@ -54,7 +55,8 @@ class Callback(Observer):
 
     Each may call `log` and `stop`. What a callback remembers is `state()`, plain data as JSON has
     it, which `load_state` takes back: without them, a run with one that remembers is resumed as
-    `approximate`, and says so.
+    `approximate`, and says so. Arguments that a spec gives are keywords besides the spec:
+    `def __init__(self, spec, threshold=0.5)`, which begins with `super().__init__(spec)`.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -74,10 +76,22 @@ class Callback(Observer):
 
     def log(self, name: str, value: float) -> None:
         """Report a metric at the present step, as losses are; it is on every screen and tracker."""
-        requests_of(self).metrics.append((name, float(value)))
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+            raise _refusal(
+                self,
+                f"logs a metric by the name {name!r:.80}; must be printable text of at most "
+                f"{LONGEST_NAME} characters",
+            )
+        try:
+            number = float(value if not isinstance(value, str | bytes) else "")
+        except (TypeError, ValueError, RuntimeError):
+            raise _refusal(self, f"logs {name!r} as {value!r:.80}; must be a number") from None
+        requests_of(self).metrics.append((name, number))
 
     def stop(self, why: str) -> None:
         """End the training as if its budget ended here: it is evaluated, judged and registered."""
+        if not isinstance(why, str) or (not why.isascii() and any(map(_is_surrogate, why))):
+            raise _refusal(self, f"ends the training with {why!r:.80}; must be text")
         requests_of(self).stop = why
 
     def collected(self, batch: Batch, step: int) -> None:
@@ -131,13 +145,18 @@ class Observers:
 
     def state(self) -> dict[str, Any]:
         """What each remembers that can say it, by its name."""
-        return {each.name: each.state() for each in self.named if each.has_state}
+        states, room = {}, MOST_STATE_BYTES
+        for each in self.named:
+            if each.has_state:
+                states[each.key], size = each.state(room)
+                room -= size
+        return states
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Let each remember what it once said."""
         for each in self.named:
-            if each.has_state and each.name in states:
-                each.made.load_state(states[each.name])
+            if each.has_state and each.key in states:
+                _telling(each.name, "load_state", each.made.load_state)(states[each.key])
 
     def forgetful(self) -> list[str]:
         """The names of those that remember something by now, and cannot say what."""
@@ -146,7 +165,10 @@ class Observers:
 
 def observers_of(spec: Spec) -> list[Observer]:
     """The finite checks, and the observers that a spec names."""
-    named = [_Named(name, spec) for name in spec.train.observers]
+    named: list[_Named] = []
+    for chosen in spec.train.chosen_observers:
+        same = sum(each.name == chosen.name for each in named)
+        named.append(_Named(chosen, spec, f"{chosen.name}#{same + 1}" if same else chosen.name))
     return [FiniteNumbers(spec.rollout.steps), *named]
 
 
@@ -208,28 +230,44 @@ class FiniteNumbers(Observer):
 
 
 class _Named(Observer):
-    """A plugin's observer, whose failures name it."""
+    """A plugin's observer, whose failures name it. `key` is what its state is kept by."""
 
-    def __init__(self, name: str, spec: Spec) -> None:
-        made = plugins.load("observers", name)(spec)
-        self.name, self.made = name, made
+    def __init__(self, chosen: ObserverChoice, spec: Spec, key: str) -> None:
+        name, make = chosen.name, plugins.load("observers", chosen.name)
+        made = _telling(name, "__init__", make)(spec, **chosen.kwargs)
+        self.name, self.made, self.key = name, made, key
         for hook in HOOKS:
             if _hears(made, hook):
-                setattr(self, hook, _telling(name, hook, getattr(made, hook)))
+                heard = _protected(hook, getattr(made, hook))
+                setattr(self, hook, _telling(name, hook, heard))
         self.has_state = all(callable(getattr(made, f, None)) for f in ("state", "load_state"))
         self._before = None if self.has_state else _attributes(made)
 
-    def state(self) -> Any:
-        """What it remembers, as JSON has it."""
+    def state(self, room: int) -> tuple[Any, int]:
+        """What it remembers, as JSON has it, and its size, of which there is room for so much."""
         told = _telling(self.name, "state", self.made.state)()
         try:
-            return json.loads(json.dumps(told, allow_nan=False))
+            text = json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
+            state = json.loads(text)
+        except RecursionError:
+            raise self._unkept(f"is nested deeper than {DEEPEST_STATE} levels") from None
         except (TypeError, ValueError) as error:
-            raise RlctlError(
-                f"the observer {self.name!r} has a state that JSON cannot hold: {error}",
-                path="train.observers",
-                hint="Give plain numbers, text, lists and dicts; an array as a list.",
-            ) from error
+            raise self._unkept(f"JSON cannot hold: {error}") from error
+        if len(text) > room:
+            raise self._unkept(
+                f"has {len(text):,} bytes as JSON; those of all observers may have "
+                f"{MOST_STATE_BYTES:,} together"
+            )
+        if _is_deep(state):
+            raise self._unkept(f"is nested deeper than {DEEPEST_STATE} levels")
+        return state, len(text)
+
+    def _unkept(self, why: str) -> RlctlError:
+        return RlctlError(
+            f"the observer {self.name!r} has a state that {why}",
+            path="train.observers",
+            hint="Give plain numbers, text, lists and dicts; an array as a list.",
+        )
 
     @property
     def is_forgetful(self) -> bool:
@@ -242,7 +280,15 @@ class _Named(Observer):
             return True
 
 
-HOOKS = ("before", "collected", "updated", "evaluated", "saved")
+HOOKS = plugins.OBSERVER_HOOKS
+
+LONGEST_NAME = 200
+"""Characters in the name of a metric."""
+
+MOST_STATE_BYTES = 32 << 20
+"""Of all observers' states together, as JSON: checkpoints hold them in their document."""
+
+DEEPEST_STATE = 100
 
 
 def _hooks(observers: Sequence[Any], name: str) -> tuple[Callable[..., None], ...]:
@@ -266,10 +312,10 @@ def _attributes(made: Any) -> dict[str, Any] | None:
 
 
 def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def call(*given: Any) -> Any:
+    @wraps(function, updated=())
+    def call(*given: Any, **named: Any) -> Any:
         try:
-            return function(*given)
+            return function(*given, **named)
         except RlctlError:
             raise
         except Exception as error:
@@ -281,6 +327,58 @@ def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[...
             ) from error
 
     return call
+
+
+def _protected(hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook, which hears what it cannot write to: views of arrays, a copy of metrics."""
+    protect: Mapping[str, Callable[[Any], Any]]
+    protect = {"collected": _read_only_batch, "updated": dict, "saved": _read_only_snapshot}
+    if hook not in protect:
+        return function
+
+    def hear(given: Any, step: int) -> Any:
+        return function(protect[hook](given), step)
+
+    return hear
+
+
+def _read_only_batch(batch: Batch) -> Batch:
+    columns = {name: getattr(batch, name) for name in (*ARRAY_FIELDS, "extras")}
+    held = {name: mapped(c, _read_only) for name, c in columns.items() if c is not None}
+    return replace(batch, **held)
+
+
+def _read_only_snapshot(snapshot: TrainingSnapshot) -> TrainingSnapshot:
+    return replace(snapshot, tensors=mapped(snapshot.tensors, _read_only))
+
+
+def _read_only(array: Any) -> Any:
+    """A view that cannot be written to; tensors have none such."""
+    if not isinstance(array, np.ndarray):
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _is_deep(tree: Any) -> bool:
+    level = [tree] if isinstance(tree, dict | list) else []
+    for _ in range(DEEPEST_STATE):
+        nodes = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [part for node in nodes for part in node if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _is_surrogate(letter: str) -> bool:
+    return "\ud800" <= letter <= "\udfff"
+
+
+def _refusal(callback: Callback, why: str) -> RlctlError:
+    kind = type(callback)
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    return RlctlError(f"the callback {name} {why}", path="train.observers")
 
 
 def _parts(what: str, column: Any) -> Iterator[tuple[str, NDArray[Any]]]:

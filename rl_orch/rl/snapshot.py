@@ -97,10 +97,14 @@ def _no_segments(name: str) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments; without
-    `replay` that buffer is gone, and begins empty."""
+    """A point to go on from: a snapshot, its evaluation, if any, and a reader of segments.
+
+    Without `replay` that buffer is gone, and begins empty. One that goes on `past_end` forgets what
+    ended it: a callback's word, or evaluations that failed.
+    """
 
     snapshot: TrainingSnapshot
     report: EvalReport | None
     segments: Callable[[str], Mapping[str, NDArray[Any]]] = field(default=_no_segments)
     replay: bool = True
+    past_end: bool = False

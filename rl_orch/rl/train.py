@@ -249,7 +249,9 @@ class Training(Trainer):
         set_rng_state(parts["rng"])
         if begun_anew:
             self._recorder.mark_inexact("episodes could not be gone on with", step=self.step)
-        if resumption.report is not None:
+        if resumption.past_end:
+            self._failures, self._called_off = 0, None
+        elif resumption.report is not None:
             self._judge(resumption.report)
         elif self._called_off is not None:
             self._ending = self._outcome("callback", self._called_off)

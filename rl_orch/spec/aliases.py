@@ -10,16 +10,20 @@ from typing import Any
 GROUPS = {"policy": "agent", "ckpt": "checkpoint"}
 """Other names for whole groups."""
 
-WORDS = {"runner": "runner.name"}
-"""Groups that may be given as one word, and the option that is meant."""
-
 ALIASES = {
     "seed": "env.seed",
     "env.env_id": "env.id",
     "env.n_envs": "env.num_envs",
     "env.info_keywords": "env.info_metrics",
+    "env.env_wrapper": "env.wrappers",
+    "obs.frame_stack": "obs.stack_frames",
     "agent.algo": "agent.algorithm",
     "agent.net_arch": "agent.network.hidden_sizes",
+    "policy_kwargs.net_arch": "agent.network.hidden_sizes",
+    "policy_kwargs.activation_fn": "agent.network.activation",
+    "policy_kwargs.ortho_init": "agent.network.ortho_init",
+    "policy_kwargs.log_std_init": "agent.network.log_std_init",
+    "policy_kwargs.n_critics": "agent.network.n_critics",
     "train.learning_rate": "train.lr",
     "train.n_epochs": "train.update_epochs",
     "train.callbacks": "train.observers",
@@ -46,8 +50,10 @@ FLAGS = {
     "start.from": ("--trained-agent",),
     "resources.threads": ("--num-threads",),
     "gates.min_return": ("--min-reward",),
+    "gates.min_success_rate": ("--min-success-rate",),
+    "agent.policy_type": ("--policy",),
 }
-"""Flags by the words of Stable-Baselines3 and of its zoo."""
+"""Flags besides those of a path, most of them by the words of Stable-Baselines3 and of its zoo."""
 
 ALGORITHMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "maskableppo": ("ppo", {"agent.action_masks": True}),

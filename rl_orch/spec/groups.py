@@ -4,9 +4,9 @@ Other groups are in `operations.py`; what options mean together is in `checks.py
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -25,10 +25,12 @@ from rl_orch.spec.spelling import (
     entries,
     limits,
     lower,
+    nonlinearity,
     number,
     pair,
     plain_map,
     seeds,
+    sizes,
     strategy,
     switch,
     whole,
@@ -231,15 +233,17 @@ class FeatureGroup(OptionGroup):
 class NetworkGroup(OptionGroup):
     """The layers behind the policy and the value function."""
 
-    hidden_sizes: tuple[Annotated[Whole, Field(ge=1, le=16384)], ...] = option(
+    hidden_sizes: Annotated[
+        tuple[Annotated[Whole, Field(ge=1, le=16384)], ...], BeforeValidator(sizes)
+    ] = option(
         (64, 64),
         "Width of each hidden layer.",
         allowed="a list of up to 32 whole numbers in [1, 16384], e.g. [64, 64]",
         max_length=32,
     )
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu"] = option(
-        "tanh", "Non-linearity between layers."
-    )
+    activation: Annotated[
+        Literal["tanh", "relu", "elu", "gelu", "silu"], BeforeValidator(nonlinearity)
+    ] = option("tanh", "Non-linearity between layers.")
     shared: Switch = option(False, "One trunk for policy and value instead of two networks.")
     ortho_init: Switch = option(True, "Orthogonal initialisation with the usual gains.")
     log_std_init: Number = option(
@@ -282,6 +286,20 @@ class AgentGroup(OptionGroup):
         "`action_masks()`.",
     )
     options: PlainMap = option({}, "Options of an algorithm that is a plugin.")
+
+
+class ObserverChoice(NamedTuple):
+    """An observer that a spec names, and its keyword arguments."""
+
+    name: str
+    kwargs: Mapping[str, Any]
+
+
+def _observer(entry: Any) -> Any:
+    """A name, or a map of a name and arguments; a map of a name alone is that name."""
+    if isinstance(entry, dict) and not isinstance(entry.get("name"), str):
+        raise ValueError("an observer without a name")
+    return entry["name"] if isinstance(entry, dict) and len(entry) == 1 else entry
 
 
 class TrainGroup(OptionGroup):
@@ -407,15 +425,24 @@ class TrainGroup(OptionGroup):
     report_every: Whole = option(
         1, "Environment steps between reports of losses, which are then means.", ge=1, le=STEPS
     )
-    observers: Annotated[tuple[Word, ...], BeforeValidator(words)] = option(
+    observers: Annotated[
+        tuple[Annotated[Word | PlainMap, AfterValidator(_observer)], ...], BeforeValidator(entries)
+    ] = option(
         (),
-        "Callbacks: plugins (`rl_orch.observers`) that hear what the training does, in this order.",
-        allowed="a list of up to 100 names of installed observer plugins",
+        "Callbacks: plugins (`rl_orch.observers`) that hear what the training does, in this order; "
+        "names, or maps of `name` and arguments.",
+        allowed="a list of up to 100 names, of an installed observer plugin or as `module:Class`, "
+        "or of maps with `name` and its arguments",
         max_length=100,
     )
     off_policy: Switch | None = option(
         None, "Your expectation that the algorithm is off-policy; checked against it."
     )
+
+    @property
+    def chosen_observers(self) -> tuple[ObserverChoice, ...]:
+        """The observers, each with its arguments."""
+        return tuple(ObserverChoice(each.name, each.kwargs) for each in map(choice, self.observers))
 
 
 class RolloutGroup(OptionGroup):

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_orch.errors import BadInput, Problem
-from rl_orch.spec import mistakes, reader, spelling
-from rl_orch.spec.aliases import ENABLE, WORDS, WRAPPER, canonical
+from rl_orch.spec import mistakes, reader, spelling, zoo
+from rl_orch.spec.aliases import ENABLE, WRAPPER, snake
 from rl_orch.spec.mistakes import Given
-from rl_orch.spec.options import Option, is_group, names_in, table
+from rl_orch.spec.options import Option, is_group, names_in, path_of, short_names, table
 from rl_orch.spec.overrides import RESET, parse_override
 
 
@@ -48,8 +48,12 @@ class SpecLayer:
 
 
 def from_document(document: Mapping[str, Any]) -> SpecLayer:
-    """A file: nested maps or dotted keys, snake_case or camelCase, with aliases."""
+    """A file: nested maps or dotted keys, snake_case or camelCase, with aliases and short names."""
     layer = SpecLayer()
+    if (problem := zoo.keyed_by_environment(document)) is not None:
+        layer.problems.append(problem)
+        layer.meant.add("env")
+        return layer
     _flatten(document, "", layer)
     return layer
 
@@ -86,7 +90,7 @@ def from_overrides(overrides: Sequence[str]) -> SpecLayer:
         except BadInput as error:
             layer.problems.append(Problem(text, text, error.message, error.hint))
             continue
-        option = table().get(canonical(override.path))
+        option = table().get(path_of(override.path))
         literal = option is not None and (option.textual or option.listing)
         value = override.text if literal and override.text is not None else override.value
         _flatten({override.path: value}, "", single)
@@ -101,7 +105,7 @@ def from_overrides(overrides: Sequence[str]) -> SpecLayer:
 def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
     for key, value in node.items():
         typed = f"{prefix}{key}"
-        path = canonical(typed)
+        path = path_of(typed)
         if path in table():
             layer.put(path, Given(value, typed))
         elif (entry := _map_entry(typed, value)) is not None:
@@ -115,19 +119,26 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
             layer.meant.add(near)
         elif isinstance(value, Mapping):
             _flatten(value, f"{typed}.", layer)
-        elif path in WORDS and isinstance(value, str):
-            layer.put(WORDS[path], Given(value, typed))
+        elif path == zoo.POLICY and (arguments := zoo.keywords(value)) is not None:
+            _flatten(arguments, f"{typed}.", layer)
         elif value is RESET:
             _flatten(dict.fromkeys(names_in(path), RESET), f"{path}.", layer)
+        elif isinstance(value, str | bool) and (meant := _meant_by_group(typed)) is not None:
+            layer.put(meant, Given(value, typed))
         elif value is not None:
             layer.problems.append(mistakes.not_a_group(path, Given(value, typed)))
+
+
+def _meant_by_group(typed: str) -> str | None:
+    """The option that a plain value for a group means: that of the flag of its name."""
+    return short_names().get(snake(typed).removeprefix(f"{WRAPPER}."))
 
 
 def _map_entry(typed: str, value: Any) -> MapEntry | None:
     """The entry of a map that a path names, beyond the path of the map itself."""
     words = typed.split(".")
     for length in range(1, len(words)):
-        option = table().get(canonical(".".join(words[:length])))
+        option = table().get(path_of(".".join(words[:length])))
         if option is not None and option.mapping:
             return MapEntry(option.path, tuple(words[length:]), Given(value, typed))
     return None

@@ -11,11 +11,10 @@ from typing import Any
 
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.spec.algorithms import BUILT_IN
-from rl_orch.spec.aliases import canonical
 from rl_orch.spec.checks import is_learners
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
-from rl_orch.spec.options import table
+from rl_orch.spec.options import path_of, table
 from rl_orch.spec.resolve import resolve
 
 
@@ -34,7 +33,7 @@ def change(
         changed = resolve(spec.model_dump(mode="json"), overrides=overrides)
     except SpecInvalid:
         # That other options go with a new value is no advice about one that stays.
-        named = (canonical(text.lstrip("+~").partition("=")[0]) for text in overrides)
+        named = (path_of(text.lstrip("+~").partition("=")[0]) for text in overrides)
         for path in named:
             if path in table() and path not in may:
                 why = _fixed(path, reads)

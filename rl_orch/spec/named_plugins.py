@@ -1,18 +1,19 @@
 """The plugins that a spec names, by the option that names them."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from rl_orch import plugins
 from rl_orch.spec.model import Spec
 
 
 class NamedPlugin(NamedTuple):
-    """A name of a plugin, its kind, and the option that it is the value of."""
+    """A name of a plugin, its kind, the option that it is the value of, and what it is given."""
 
     path: str
     kind: str
     name: str
+    options: Mapping[str, Any] = {}
 
 
 def named_plugins(spec: Spec) -> Iterator[NamedPlugin]:
@@ -22,12 +23,12 @@ def named_plugins(spec: Spec) -> Iterator[NamedPlugin]:
     yield NamedPlugin("train.engine", "engines", spec.train.engine)
     yield NamedPlugin("rollout.collector", "collectors", spec.rollout.collector)
     yield NamedPlugin("env.backend", "vector_envs", spec.env.backend)
-    for name in spec.train.observers:
-        yield NamedPlugin("train.observers", "observers", name)
+    for chosen in spec.train.chosen_observers:
+        yield NamedPlugin("train.observers", "observers", chosen.name, chosen.kwargs)
     for name in spec.eval.metrics:
         yield NamedPlugin("eval.metrics", "metrics", name)
     for choice in spec.store.chosen_trackers:
-        yield NamedPlugin("store.trackers", "trackers", choice.name)
+        yield NamedPlugin("store.trackers", "trackers", choice.name, choice.options)
 
 
 def importable(spec: Spec) -> list[NamedPlugin]:
@@ -36,6 +37,7 @@ def importable(spec: Spec) -> list[NamedPlugin]:
 
 
 def modules_of(spec: Spec) -> list[str]:
-    """The modules that a spec names: of its environment and of its plugins."""
-    named = [spec.env.id, *(each.name for each in importable(spec))]
+    """The modules that a spec names: of its environment, of its wrappers and of its plugins."""
+    wrapped = [choice.name for choice in spec.env.chosen_wrappers]
+    named = [spec.env.id, *wrapped, *(each.name for each in importable(spec))]
     return list(dict.fromkeys(name.rpartition(":")[0] for name in named if ":" in name))

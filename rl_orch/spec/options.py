@@ -15,7 +15,16 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rl_orch.spec.aliases import ALIASES, FACTORS, FLAGS, GROUPS, PRODUCT, SHORT, VARIABLE_PREFIXES
+from rl_orch.spec.aliases import (
+    ALIASES,
+    FACTORS,
+    FLAGS,
+    GROUPS,
+    PRODUCT,
+    SHORT,
+    VARIABLE_PREFIXES,
+    canonical,
+)
 from rl_orch.spec.model import Spec
 
 KINDS: dict[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
@@ -118,16 +127,43 @@ def groups() -> dict[str, str]:
     return {name: _about(name) for name in names}
 
 
+@cache
+def short_names() -> dict[str, str]:
+    """Paths by the names of their flags, in snake_case, and by the last word of their own and of
+    their aliases, where it is that of no other option."""
+    words: dict[str, set[str]] = {}
+    for path in (*table(), *ALIASES):
+        words.setdefault(path.rpartition(".")[2], set()).add(canonical(path))
+    own = {word: paths.pop() for word, paths in words.items() if len(paths) == 1}
+    flags = {
+        flag.removeprefix("--").replace("-", "_"): option.path
+        for option in table().values()
+        for flag in option.flags
+        if flag.startswith("--")
+    }
+    return own | flags
+
+
+def path_of(name: str) -> str:
+    """The canonical path behind a path in any spelling or a short name, whether or not it is known.
+
+    A name that is also that of a group stands for the group.
+    """
+    path = canonical(name)
+    return path if path in table() or is_group(path) else short_names().get(path, path)
+
+
 def is_group(path: str) -> bool:
-    """Whether a path is that of a group, or of a group in a group."""
-    return any(name.startswith(f"{path}.") for name in table())
+    """Whether a path is that of a group, of a group in a group, or of one of aliases alone."""
+    return any(name.startswith(f"{path}.") for name in (*table(), *ALIASES))
 
 
 def names_in(group: str) -> list[str]:
     """The options and groups that stand in a group; the empty path is the whole spec."""
     prefix = f"{group}." if group else ""
-    inside = (path[len(prefix) :] for path in table() if path.startswith(prefix))
-    return list(dict.fromkeys(name.split(".")[0] for name in inside))
+    known = [path for path in table() if path.startswith(prefix)]
+    known = known or [path for path in ALIASES if path.startswith(prefix)]
+    return list(dict.fromkeys(path[len(prefix) :].split(".")[0] for path in known))
 
 
 def aliases_of(path: str) -> list[str]:

@@ -22,6 +22,13 @@ RESET: Final = _Reset()
 HINT = "Write group.option=value, e.g. train.lr=1e-3 or 'env.kwargs={gravity:9.8}'."
 
 
+WRAPPERS = (
+    "As an override, a wrapper with arguments is a map with its name: "
+    "'env.wrappers=[{name: module:Class, factor: 2}]'."
+)
+ZOO_WRAPPER = re.compile(r"wrappers?=.*\{\s*[\w.]+:\w+\s*:")
+"""The zoo's spelling of a wrapper and its arguments, which files may have and Hydra does not."""
+
 READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "int": int,
     "float": float,
@@ -70,7 +77,7 @@ def _by_grammar(typed: str) -> Override:
             raise BadInput(f"{typed!r} is not an override", hint=f"A file: -f {typed}") from None
         raise BadInput(
             f"override {typed!r} is not understood: {str(error).splitlines()[0]}",
-            hint=HINT,
+            hint=WRAPPERS if ZOO_WRAPPER.search(typed) else HINT,
         ) from None
     if not override.key_or_group:
         raise BadInput(f"override {typed!r} names no option", hint=HINT)

@@ -15,6 +15,10 @@ from rl_orch.spec.spelling import MAX_DEPTH
 
 MAX_BYTES = 100_000
 MAX_VALUES = 2_000
+SUFFIXES = (".yaml", ".yml", ".json")
+SHOWN = 5
+"""Files that a hint names."""
+
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 TOO_MANY = f"more than {MAX_VALUES:,} values, with every alias written out"
 CORE = "tag:yaml.org,2002:"
@@ -210,7 +214,8 @@ def _at(mark: Any) -> str:
 
 def _neighbours(path: Path) -> str:
     folder = path.parent if path.parent.is_dir() else Path()
-    names = sorted(p.name for p in folder.glob("*.y*ml"))[:5]
+    names = sorted(p.name for p in folder.iterdir() if p.suffix in SUFFIXES)
     if not names:
         return "Give the path of a YAML or JSON file, or start without one: --env CartPole-v1."
-    return f"In {str(folder)!r} there are: {', '.join(names)}."
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"In {str(folder)!r} there are: {', '.join(names[:SHOWN])}{more}."

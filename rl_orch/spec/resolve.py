@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rl_orch.errors import Problem, SpecInvalid
-from rl_orch.spec import checks, layers, mistakes
+from rl_orch.spec import checks, layers, mistakes, spelling
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT, spelled_out
 from rl_orch.spec.layers import SpecLayer
@@ -163,7 +163,7 @@ def _lone_factor(merged: Mapping[str, Given]) -> list[Problem]:
 
 def _whole(value: Any) -> int | None:
     try:
-        number = float(value)
+        number = float(spelling.whole(value))
     except (TypeError, ValueError, OverflowError):
         return None
     fits = not isinstance(value, bool) and number.is_integer() and 1 <= number <= 1e13

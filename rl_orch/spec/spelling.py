@@ -7,6 +7,7 @@ import json
 import math
 import re
 from contextlib import suppress
+from fractions import Fraction
 from typing import Any
 
 MAX_DEPTH = 30
@@ -16,12 +17,18 @@ SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True)
 SWITCHES |= dict.fromkeys(("0", "false", "no", "off"), False)
 
 
+COUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s?([kKmM])")
+THOUSANDS = {"k": 3, "m": 6}
+
+
 def whole(value: Any) -> Any:
-    """An int from `1e6`, `"100_000"` or `8.0`; a boolean or `8.5` is not a whole number."""
+    """An int from `1e6`, `"100_000"`, `"45k"`, `"1.5M"` or `8.0`; a boolean or `8.5` is not a whole
+    number."""
     if isinstance(value, bool):
         raise ValueError("a boolean is not a whole number")
     if isinstance(value, str):
-        value = _parsed(value)
+        count = COUNT.fullmatch(value.strip())
+        value = _parsed(value) if count is None else _scaled(count[1], THOUSANDS[count[2].lower()])
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -142,6 +149,22 @@ def strategy(value: Any) -> Any:
     return lower(value)
 
 
+def nonlinearity(value: Any) -> Any:
+    """The name of a non-linearity from that of torch's class, `nn.ReLU`, or from the class."""
+    name = value.__name__ if isinstance(value, type) else value
+    return name.rpartition(".")[2].strip().lower() if isinstance(name, str) else value
+
+
+def sizes(value: Any) -> Any:
+    """The widths of layers, also from `{"pi": […], "vf": […]}` where both say the same."""
+    if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], dict):
+        value = value[0]
+    if not isinstance(value, dict) or not value or not {*value} <= {"pi", "vf", "qf"}:
+        return value
+    first, *others = value.values()
+    return first if all(other == first for other in others) else value
+
+
 def lower(value: Any) -> Any:
     """A name in any case, with or without hyphens: `QR-DQN` is `qrdqn`."""
     return value.strip().lower().replace("-", "") if isinstance(value, str) else value
@@ -169,6 +192,11 @@ def _refuse_odd(value: Any, levels: int) -> None:
             raise ValueError("a number that is not finite")
     elif not isinstance(value, str | int | bool | None):
         raise ValueError(f"a {type(value).__name__}")
+
+
+def _scaled(digits: str, power: int) -> Any:
+    number = Fraction(digits) * 10**power
+    return int(number) if number.denominator == 1 else float(number)
 
 
 def _parsed(text: str) -> Any:

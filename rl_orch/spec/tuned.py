@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import Problem, SpecInvalid
+from rl_orch.spec.env_ids import newest_version
 from rl_orch.spec.mistakes import closest
 from rl_orch.spec.model import UNTUNED, Spec
 from rl_orch.spec.reader import read_spec
@@ -37,6 +38,11 @@ def resolve_tuned(
     is what `resolve` takes besides a document; `say` is told what was taken or left, and why.
     Where `start.from` is given and no environment, `inherit` gives the document to begin with.
     """
+    asked = given("env.id", document, **typed)
+    newest = None if given("runner.command", document, **typed) else newest_version(asked)
+    if newest is not None:
+        say(f"{asked} is {newest}, its newest version")
+        typed = typed | {"overrides": [*typed.get("overrides", ()), f"env.id='{newest}'"]}
     source = given("start.from", document, **typed)
     if inherit is not None and source and given("env.id", document, **typed) is None:
         return resolve(document, base=inherit(str(source)), **typed)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -88,6 +89,10 @@ class OrchestratorContract(ABC):
             runs = verbs.group_runs(group.id)
             assert [run.seed for run in runs] == [1, 2, 3]
             assert verbs.rows().rows == (runs,)
+            verbs.tag(runs[0].id, {"kept": "yes"})
+            some = verbs.rows(where=Query(tags=("kept=yes",)))
+            assert [run.id for (run,) in some.rows] == [*some.single] == [runs[0].id]
+            assert verbs.rows(where=Query(name=runs[0].name)).single == frozenset()
             assert verbs.group_runs("nobody") == ()
 
     def test_a_key_makes_one_experiment_however_often_it_is_used(self, tmp_path: Path) -> None:
@@ -291,6 +296,22 @@ class OrchestratorContract(ABC):
             assert isinstance(alike(local, verbs, lambda known: known.remove("a/twin")), Ambiguous)
             verbs.remove(runs[0].id)
             assert verbs.remove("a/twin").id == runs[1].id
+
+    def test_of_several_of_a_name_the_one_that_can_go_on_is_resumed(self, tmp_path: Path) -> None:
+        """Where more than one can, all of those are named, and none is resumed."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            for name in ("twin", "a/twin"):
+                runs = [verbs.submit(a_spec(f"name={name!r}")).runs[0] for _ in range(3)]
+                for run in runs[:2]:
+                    verbs.stop(run.id)
+                before = [verbs.get(run.id) for run in runs]
+                refusal = alike(local, verbs, methodcaller("requeue", name))
+                assert isinstance(refusal, Ambiguous)
+                assert [run.id in refusal.message for run in runs] == [True, True, False]
+                assert [verbs.get(run.id) for run in runs] == before
+                verbs.requeue(runs[0].id)
+                assert [run.id for run in verbs.requeue(name).runs] == [runs[1].id]
 
     def test_no_run_of_a_group_is_taken_for_the_group(self, tmp_path: Path) -> None:
         """Its name names all of its runs."""

@@ -56,7 +56,8 @@ def test_what_changes_runs_waits_for_a_halted_service_and_changes_nothing_withou
 ) -> None:
     shell = Shell(halted.service.home, halted.folder)
     before = [halted.store.find(name) for name in ("ended", "works")]
-    for words in (("rm", "ended", "--yes"), ("stop", "works", "--force"), ("rollback", "best")):
+    ended = before[0].id
+    for words in (("rm", ended, "--yes"), ("stop", "works", "--force"), ("rollback", "best")):
         done = shell.run(*words)
         assert (done.returncode, done.stdout) == (1, "")
         assert "nothing was changed" in done.stderr
@@ -68,7 +69,7 @@ def test_what_changes_runs_waits_for_a_halted_service_and_changes_nothing_withou
 
 def test_a_change_that_waits_goes_on_once_the_service_answers(halted: Lab) -> None:
     shell = Shell(halted.service.home, halted.folder)
-    removing = shell.start("rm", "ended", "--yes")
+    removing = shell.start("rm", halted.store.find("ended").id, "--yes")
     assert removing.stderr is not None
     assert "so this waits" in removing.stderr.readline()
     halted.service.go_on()

@@ -187,6 +187,6 @@ def test_an_alias_goes_to_who_is_shown_to_be_better_and_back(
     assert refused.returncode == 3, refused.stderr
     assert "does not take the place of" in refused.stderr
     assert home.json("rollback", "production")["model_id"] == weak["model_id"]
-    kept = home.run("rm", "weak", "--yes")
+    kept = home.run("rm", weak["id"], "--yes")
     assert kept.returncode != 0
     assert "production" in kept.stderr

@@ -210,6 +210,33 @@ def test_a_checkpoint_that_is_named_by_its_path_does_not_say_where_modules_are(
     assert mark.read_text() == before
 
 
+def test_a_module_that_a_checkpoint_needs_is_told_of_with_the_folders_that_hold_it(
+    elsewhere: Path, launched: tuple[Path, dict[str, str]]
+) -> None:
+    home, run = launched
+    (checkpoint, *_) = sorted((Path(run["path"]) / "checkpoints").glob("step_*"))
+    done = rlctl(home, elsewhere, "eval", str(checkpoint), "--episodes", "2", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"], error["path"]) == (2, "bad_input", "env.id")
+    for word in (str(elsewhere), run["id"], RunDir(Path(run["path"])).module_path()[0]):
+        assert word in error["hint"]
+
+
+def test_a_run_that_begins_with_another_finds_its_modules_from_any_folder(
+    elsewhere: Path, launched: tuple[Path, dict[str, str]]
+) -> None:
+    """The folder that it is typed in comes first."""
+    home, run = launched
+    words = ("--from", run["id"], "--total-timesteps", "64", "--json")
+    checked = rlctl(home, elsewhere, "check", "--from", run["id"])
+    assert checked.returncode == 0, checked.stderr
+    done = rlctl(home, elsewhere, "launch", *words)
+    assert done.returncode == 0, done.stderr
+    folders = RunDir(Path(json.loads(done.stdout)["path"])).module_path()
+    assert folders[0] == str(elsewhere)
+    assert RunDir(Path(run["path"])).module_path()[0] in folders
+
+
 def test_an_empty_entry_of_the_path_does_not_mean_the_folder_of_a_process(
     here: Path, spec: Spec, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rl_orch import stats
+from rl_orch.cli.views.run_summary import metric_sentences
 from rl_orch.core.policies import evaluation
 from rl_orch.core.policies.evaluation import LOOKS
 from rl_orch.core.policies.player_pool import EvalResult
@@ -107,3 +108,14 @@ def test_of_two_policies_the_numbers_of_both_are_told(rlctl: Rlctl) -> None:
     ours, theirs = document["eval"]["mean"], document["against"]["eval"]["mean"]
     assert ours > theirs
     assert (mean[1], mean[4]) == (figure(ours), figure(theirs))
+
+
+def test_of_many_metrics_some_are_shown_and_the_others_counted() -> None:
+    names = [*(f"reward_{n}" for n in range(2000)), "success_rate"]
+    report = a_report(1.0, env_id="CartPole-v1", checkpoint="c").model_copy(
+        update={"metrics": dict.fromkeys(names, (1.0,) * 12), "missing": {"x": "not in info"}}
+    )
+    sentences = metric_sentences(report)
+    assert sentences[0].startswith("success_rate ")
+    assert sentences[-2:] == ["and 1,981 more; --json has all of them", "x: not in info"]
+    assert len(sentences) == 22

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from rl_orch import orchestrator
@@ -23,6 +27,7 @@ from rl_orch.core.ports import Task
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import Event, EventKind, Run, State
+from rl_orch.stats.text import bounds_text
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec
 from tests.conftest import Ran
 from tests.waiting import PATIENCE_S
@@ -190,6 +195,41 @@ def test_ls_lists_every_run_where_that_is_asked(here: Rlctl, homes: Homes) -> No
     assert [row[0] for row in only] == [f"{homes.mixed}-s5"]
 
 
+def test_ls_folds_groups_under_filters(here: Rlctl, homes: Homes) -> None:
+    whole = [homes.mixed, homes.better, homes.alone, homes.good]
+    for words, found in (
+        (["--env", "CartPole-v1"], whole),
+        (["--algo", "ppo", "--since", "1d"], whole),
+        (["--name", "good"], [homes.good]),
+        (["--name", "alone"], [homes.alone]),
+        (["--parent", homes.good], [f"{homes.good}-s{seed}" for seed in (3, 2, 1)]),
+    ):
+        assert [row[0] for row in rows(here("ls", *words).out, "run")] == found
+    assert "no run matches" in here("ls", "--env", "Nowhere-v0").out
+    assert len(documents(here("ls", "--name", "good", "--json"))["runs"]) == 3
+
+
+def test_of_a_group_that_matches_in_part_each_run_that_does_is_a_row(
+    rlctl: Rlctl, tmp_path: Path
+) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(1.0)))
+    parted, whole = (made.launch_group(a_spec("seeds=3", f"name={n}")).group for n in "ab")
+    alone = made.launch(a_spec("name=alone")).run.id
+    for run in (*parted.runs[:2], *whole.runs, alone):
+        rlctl("tag", run, "kept=yes")
+    expected = [alone, whole.id, parted.runs[1], parted.runs[0]]
+    assert [row[0] for row in rows(rlctl("ls", "--tag", "kept=yes").out, "run")] == expected
+    seen, words = [], ["ls", "-n", "1", "--tag", "kept=yes"]
+    while True:
+        out = rlctl(*words).out
+        seen += [row[0] for row in rows(out, "run") if not row[0].startswith("more:")]
+        more = re.search(r"^more: rlctl ls --tag kept=yes --after (\S+)$", out, re.MULTILINE)
+        if more is None:
+            break
+        words = ["ls", "-n", "1", "--tag", "kept=yes", "--after", more[1]]
+    assert seen == expected
+
+
 def test_ls_as_json_keeps_all_runs_and_adds_their_groups(here: Rlctl, homes: Homes) -> None:
     found = documents(here("ls", "--json"))
     assert len(found["runs"]) == 10
@@ -335,6 +375,52 @@ def test_a_picture_of_runs_has_no_band_and_no_gate_that_they_do_not_share(
     assert not any("interval" in word or "gate" in word for word in words)
 
 
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved from here on."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_args, **_kw: figures.append(figure))
+    return figures
+
+
+def uprights(axes: Axes) -> list[tuple[float, float]]:
+    """The intervals that are drawn as upright lines, from the left."""
+    lines = [line.get_xydata() for line in axes.lines]
+    pairs = [[(float(x), float(y)) for x, y in np.asarray(line)] for line in lines]
+    return [(p[0][1], p[1][1]) for p in pairs if len(p) == 2 and p[0][0] == p[1][0]]
+
+
+def test_a_picture_has_the_intervals_of_the_table(
+    here: Rlctl, homes: Homes, drawn: list[Figure], tmp_path: Path
+) -> None:
+    ran = here("compare", "good", "mixed", "--out", str(tmp_path / "curves.png"))
+    shown = documents(here("compare", "good", "mixed", "--json"))["runs"]
+    (scores,) = (axes for axes in drawn[0].axes if "final" in axes.get_title("left"))
+    (curves,) = (axes for axes in drawn[0].axes if axes is not scores)
+    intervals = uprights(scores)
+    assert intervals == [tuple(group["eval"]["iqm_ci95"]) for group in shown]
+    cells = [row[4] for row in rows(ran.out, "run")]
+    for (low, high), cell in zip(intervals, cells, strict=True):
+        assert bounds_text((low, high)) in cell
+    low, high = scores.get_ylim()
+    assert all(low <= end <= high for interval in intervals for end in interval)
+    for bars in (part for part in curves.containers if isinstance(part, ErrorbarContainer)):
+        ends = [float(y) for lines in bars[2] for part in lines.get_segments() for _, y in part]
+        low, high = curves.get_ylim()
+        assert len(ends) == 2
+        assert low <= min(ends) < max(ends) <= high
+
+
+def test_a_group_of_one_has_a_score_without_an_interval(
+    faked: Callable[[Script], Rlctl], drawn: list[Figure], tmp_path: Path
+) -> None:
+    rlctl = faked(learns(450.0))
+    for name in ("a", "b"):
+        assert rlctl("launch", "--env", "x", "--seeds", "[1]", "--name", name).code == 0
+    assert rlctl("compare", "a", "b", "--out", str(tmp_path / "curves.png")).code == 0
+    assert not any(uprights(axes) for axes in drawn[0].axes)
+
+
 def texts(svg: Path) -> list[str]:
     """Every text in a picture."""
     found = ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")
@@ -373,6 +459,123 @@ def test_groups_of_different_environments_are_not_compared(rlctl: Rlctl, tmp_pat
     assert found["effects"][0]["mean"] is None
 
 
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("env.wrappers=[{name:TransformReward,scale:2}]", "env.wrappers"),
+        ("env.kwargs={sutton_barto_reward:true}", "env.kwargs"),
+        ("env.max_episode_steps=100", "env.max_episode_steps"),
+        ("eval.max_episode_steps=100", "eval.max_episode_steps"),
+    ],
+)
+def test_groups_of_different_tasks_get_no_verdict(
+    rlctl: Rlctl, tmp_path: Path, option: str, path: str
+) -> None:
+    made = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(1.0)))
+    plain = made.launch_group(a_spec("seeds=2")).group.id
+    doubled = Orchestrator(tmp_path / "rlruns", FakeRunner(learns(900.0)))
+    other = doubled.launch_group(a_spec("seeds=2", option)).group
+    found = documents(rlctl("compare", plain, other.id, "--json"))
+    (effect,) = found["effects"]
+    assert (effect["mean"], effect["ci95"], effect["n"]) == (None, None, None)
+    assert path in effect["reason"]
+    assert effect["reason"] == effect["sentence"]
+    assert [row["path"] for row in found["task_difference"]] == [path]
+    ran = rlctl("compare", plain, other.id)
+    assert "is better" not in ran.out
+    assert f"play different tasks, whose returns do not compare: {path} is " in ran.out
+    assert "return [95 %]" in ran.out
+    runs = rlctl("compare", f"{plain}-s42", other.runs[0])
+    assert "play different tasks" in runs.out
+
+
+def test_groups_of_one_task_have_no_difference_of_tasks(here: Rlctl) -> None:
+    found = documents(here("compare", "good", "better", "--json"))
+    assert (found["task_difference"], found["effects"][0]["reason"]) == ([], None)
+
+
+def succeeds(rate: float, *, charted: bool = False) -> Script:
+    """A training whose final evaluation has two metrics, which differ a little by seed."""
+    plain = learns(450.0)
+
+    def script(directory: RunDir, task: Task) -> int:
+        code = plain(directory, task)
+        if task.checkpoint is None:
+            if charted:
+                with EventWriter(directory.events, run=directory.path.name, attempt=1) as writer:
+                    writer.emit(EventKind.METRIC, "eval/success_rate", rate, step=4_000)
+            return code
+        report = a_report([450.0] * 20, checkpoint=task.checkpoint)
+        good = round(20 * rate) + directory.spec().env.seed % 2
+        metrics = {
+            "success_rate": (1.0,) * good + (0.0,) * (20 - good),
+            "reward_fuel": (-1.0,) * 20,
+        }
+        directory.write_report("final", report.model_copy(update={"metrics": metrics}))
+        return code
+
+    return script
+
+
+@pytest.fixture
+def solving(rlctl: Rlctl, tmp_path: Path) -> Rlctl:
+    """The command in a home with two groups that succeed more or less often."""
+    for name, rate in (("seldom", 0.2), ("often", 0.8)):
+        launched(tmp_path / "rlruns", succeeds(rate), f"name={name}", "seeds=[1,2,3]", GATE)
+    return rlctl
+
+
+def test_groups_are_compared_by_another_metric(solving: Rlctl) -> None:
+    found = documents(solving("compare", "seldom", "often", "--metric", "success_rate", "--json"))
+    (effect,) = found["effects"]
+    assert (found["metric"], effect["metric"]) == ("success_rate", "success_rate")
+    assert effect["mean"] == pytest.approx(-0.6)
+    assert [each["n"] for each in found["evals"]] == [3, 3]
+    assert found["evals"][0]["mean"] == pytest.approx((0.25 + 0.2 + 0.25) / 3)
+    ran = solving("compare", "seldom", "often", "--metric", "success_rate")
+    assert re.search(
+        r"success_rate of often-\w+ is higher than that of seldom-\w+ by 0\.6", ran.out
+    )
+    assert "is better" not in ran.out
+    assert "success_rate [95 %]" in ran.out
+    same = solving("compare", "seldom", "often", "--metric", "reward_fuel")
+    assert "the difference of their mean reward_fuel is 0.0 [0.0, 0.0]" in same.out
+
+
+def test_runs_are_compared_by_another_metric_over_their_episodes(solving: Rlctl) -> None:
+    groups = documents(solving("compare", "seldom", "often", "--json"))["runs"]
+    first, second = (group["runs"][0]["id"] for group in groups)
+    found = documents(solving("compare", first, second, "--metric", "success_rate", "--json"))
+    assert [(each["mean"], each["n"], each["unit"]) for each in found["evals"]] == [
+        (0.25, 20, "episodes"),
+        (0.85, 20, "episodes"),
+    ]
+    assert found["effects"] == []
+
+
+def test_a_metric_that_no_evaluation_has_is_refused_with_those_that_are_there(
+    solving: Rlctl,
+) -> None:
+    ran = solving("compare", "seldom", "often", "--metric", "sucess")
+    assert ran.code == 2
+    assert "have: return, success_rate, reward_fuel" in ran.err
+
+
+@pytest.mark.parametrize("charted", [False, True])
+def test_a_picture_by_a_metric_has_its_curves_where_there_are_any(
+    rlctl: Rlctl, tmp_path: Path, drawn: list[Figure], *, charted: bool
+) -> None:
+    script = succeeds(0.5, charted=charted)
+    for name in "ab":
+        launched(tmp_path / "rlruns", script, f"name={name}", "seeds=[1,2]", GATE)
+    words = ("compare", "a", "b", "--metric", "success_rate", "--out", str(tmp_path / "a.png"))
+    assert rlctl(*words).code == 0
+    (scores,) = (axes for axes in drawn[0].axes if "final" in axes.get_title("left"))
+    assert scores.get_title("left").startswith("final success_rate of each run")
+    labels = [axes.get_ylabel() for axes in drawn[0].axes if axes is not scores]
+    assert labels == (["episode success_rate"] if charted else [])
+
+
 def test_wait_ends_with_the_code_and_the_document_of_the_group(here: Rlctl, homes: Homes) -> None:
     assert here("wait", "good").code == 0
     ran = here("wait", homes.mixed, "--json")
@@ -406,7 +609,10 @@ def test_rm_deletes_a_group_whole_or_not_at_all(rlctl: Rlctl, tmp_path: Path) ->
     assert "rlctl stop g-abc" in ran.err
     assert len(made.store.group_runs("g-abc")) == 3
     rlctl("stop", "g")
-    ran = rlctl("rm", "g", "g-abc-s2", "--yes", "--json")
+    ran = rlctl("rm", "g", "--yes")
+    assert (ran.code, "rlctl rm g-abc --yes" in ran.err) == (2, True)
+    assert len(made.store.group_runs("g-abc")) == 3
+    ran = rlctl("rm", "g-abc", "g-abc-s2", "--yes", "--json")
     assert documents(ran) == {"removed": ["g-abc-s1", "g-abc-s2", "g-abc-s3"]}
     assert made.store.group_runs("g-abc") == []
 

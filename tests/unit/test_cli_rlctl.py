@@ -116,6 +116,45 @@ def test_an_unknown_flag_is_answered_with_the_nearest(rlctl: Rlctl) -> None:
     assert "`rlctl ls --help` lists what it takes." in rlctl("ls", "--qqq").err
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("--her-strategy", "--buffer-her-strategy"), ("--wrappers", "--env-wrappers")],
+)
+def test_a_flag_without_its_group_is_answered_with_the_whole_one_alone(
+    rlctl: Rlctl, typed: str, meant: str
+) -> None:
+    assert f"Did you mean {meant}? " in rlctl("check", typed, "x").err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("ls", "--state", "succeded"), "succeeded"),
+        (("token", "create", "x", "--scope", "reed"), "read"),
+    ],
+)
+def test_a_wrong_choice_is_answered_with_the_nearest(
+    rlctl: Rlctl, words: tuple[str, ...], meant: str
+) -> None:
+    said = rlctl(*words).err
+    assert f"Did you mean {meant}? " in said
+    assert "Value error" not in said
+
+
+def test_a_flag_may_be_written_with_underscores(rlctl: Rlctl) -> None:
+    words = ("check", "--json", "--env=CartPole-v1", "--tuned=false")
+    dashed = rlctl(*words, "--learning-rate=1e-3", "--no-train-double-q")
+    scored = rlctl(*words, "--learning_rate=1e-3", "--no_train_double_q")
+    assert (scored.code, scored.out) == (dashed.code, dashed.out)
+    named = rlctl("check", "--json", "--env_id", "no_such_module:my_env-v0")
+    assert "no_such_module" in named.out
+
+
+def test_a_least_success_rate_is_a_flag_beside_a_least_return(rlctl: Rlctl) -> None:
+    wrong = rlctl("check", "--env", "CartPole-v1", "--min-success-rate", "2")
+    assert "gates.min_success_rate is 2" in wrong.err
+
+
 def test_a_flag_and_its_alias_may_agree(rlctl: Rlctl) -> None:
     ran = rlctl("check", "--lr", "7", "--train-lr", "7", "--gamma", "7")
     assert "train.gamma is 7 (from --gamma)" in ran.err

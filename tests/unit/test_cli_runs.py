@@ -72,11 +72,50 @@ def test_only_a_run_that_has_yet_to_end_is_meant_to_be_stopped(
     rlctl: Rlctl, home: Orchestrator
 ) -> None:
     waiting = queued(home, "name=twin")
-    home.launch(a_spec("name=twin"))
+    done = home.launch(a_spec("name=twin")).run
     assert json.loads(rlctl("stop", "twin", "--json").out)["id"] == waiting.id
     assert rlctl("rm", waiting.id, "--yes").code == 0
-    assert rlctl("rm", "twin", "--yes").code == 0
+    assert rlctl("rm", done.id, "--yes").code == 0
     assert home.ls().runs == ()
+
+
+def test_who_is_not_asked_names_what_is_deleted_by_its_id(
+    rlctl: Rlctl, home: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, run = (home.launch(a_spec(f"name={name}")).run for name in ("other", "one"))
+    for word in ("one", "last", run.id[:-2]):
+        ran = rlctl("rm", other.id, word, "--yes")
+        assert (ran.code, ran.out) == (2, "")
+        assert f"rlctl rm {run.id} --yes" in ran.err
+        error = json.loads(rlctl("rm", word, "-y", "--json").out)["error"]
+        assert (error["code"], run.id in error["message"]) == ("bad_input", True)
+    assert len(home.ls().runs) == 2
+    monkeypatch.setattr("rl_orch.cli.commands.rm.typer.confirm", lambda *_, **__: True)
+    assert rlctl("rm", "one").code == 0
+    assert rlctl("rm", other.id, "--yes").code == 0
+    assert home.ls().runs == ()
+
+
+def test_only_a_run_that_can_go_on_is_meant_to_be_resumed(
+    rlctl: Rlctl, home: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (queued(home, "name=twin") for _ in range(2))
+    for run in (first, second):
+        home.stop(run.id)
+    home.launch(a_spec("name=twin"))
+    before = home.ls().runs
+    for more in ((), ("--detach",)):
+        error = json.loads(rlctl("resume", "twin", "--json", *more).out)["error"]
+        assert error["code"] == "ambiguous"
+        assert all(run.id in error["message"] for run in (first, second))
+    assert home.ls().runs == before
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdin.isatty", lambda: True)
+        patch.setattr("rl_orch.cli.views.subjects.typer.prompt", lambda *_, **__: 2)
+        assert rlctl("resume", "twin").code == 0
+    assert (home.get(first.id).attempt, home.get(second.id).attempt) == (1, 0)
+    assert rlctl("resume", "twin", "--json").code == 0
+    assert home.get(second.id).attempt == 1
 
 
 def test_a_path_of_another_machine_is_shown_as_it_is_there(

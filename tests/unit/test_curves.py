@@ -164,3 +164,11 @@ def test_a_smoothed_curve_is_a_moving_mean_and_says_nothing_else_of_evaluations(
     curve = smoothed(Curve("a", line, evaluated=line), 3)
     assert list(curve.training.returns) == [1.5, 3.0, 6.0, 7.5]
     assert (list(curve.training.steps), curve.evaluated) == ([1, 2, 3, 4], line)
+
+
+def test_the_interval_of_evaluations_is_not_cut() -> None:
+    pasts = [a_past({1: 0.0, 2: 500.0}, {10: level}) for level in (0.0, 500.0, 500.0)]
+    curve = folded(pasts, "g")
+    (low,), (high,) = curve.evaluated.low, curve.evaluated.high
+    assert (low, high) == pytest.approx((-383.775, 1050.442), abs=1e-3)
+    assert curve.whiskers == [low, high]

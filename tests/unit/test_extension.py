@@ -1,6 +1,8 @@
 """Runs that came to a final end and are given a larger budget: as if they had had it all along, or
 with what stands in the way."""
 
+import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from rl_orch.api.schemas import Experiment
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.registry import integrity
-from rl_orch.core.runs.resumption import asks_for_more
+from rl_orch.core.runs.state import asks_for_more
 from rl_orch.errors import BadInput, Conflict, NotFound
 from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.run.directory import RunDir
@@ -176,3 +178,82 @@ def test_a_run_that_names_only_a_source_of_weights_takes_over_its_spec(
         to_spec({"start": {"from": "nobody"}}, home=here.home)
     other = to_spec(asked | {"env": {"id": "Pendulum-v1"}}, home=here.home)
     assert (other.env.id, other.name, other.tuned) == ("Pendulum-v1", None, "ppo-Pendulum-v1")
+
+
+CALLS_OFF = """
+from rl_orch.rl.observe import Callback
+
+
+class Enough(Callback):
+    def on_update(self, metrics, step):
+        if step == 64:
+            self.stop("it is enough")
+"""
+
+
+@pytest.fixture
+def called_off(
+    here: Orchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """A run that a callback ended at step 64."""
+    (tmp_path / "its_enough.py").write_text(CALLS_OFF)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield trained(here, SHORT, KEPT, "train.observers=[its_enough:Enough]")
+    sys.modules.pop("its_enough", None)
+
+
+def test_a_run_that_a_callback_ended_is_not_sent_to_end_again(
+    here: Orchestrator, called_off: Run
+) -> None:
+    assert (called_off.state, called_off.env_steps) == (State.SUCCEEDED, 64)
+    for budget in (LONG, SHORT):
+        with pytest.raises(Conflict, match="it is enough") as refused:
+            here.requeue(called_off.id, overrides=[budget])
+        assert "--approximate" in str(refused.value.hint)
+        assert "rlctl launch --from" in str(refused.value.hint)
+    assert here.get(called_off.id) == called_off
+
+
+@pytest.mark.parametrize("budget", [LONG, SHORT])
+def test_a_run_that_a_callback_ended_trains_on_where_that_is_accepted(
+    here: Orchestrator, called_off: Run, budget: str
+) -> None:
+    more = here.resume(called_off.id, overrides=[budget], approximate=True).run
+    steps = int(budget.partition("=")[2])
+    assert (more.state, more.env_steps, more.resume) == (State.SUCCEEDED, steps, "approximate")
+    exactness = here.show(more.id).exactness
+    assert exactness is not None
+    assert "it is enough" in str(exactness.reason)
+    again = here.resume(more.id, overrides=["train.total_timesteps=448"]).run
+    assert again.env_steps == 448
+
+
+HOPELESS = ("gates.min_return=1e9", "gates.stability=false", "gates.patience=2", "eval.every=64")
+
+
+def test_a_run_that_its_gate_ended_is_not_sent_to_end_again(here: Orchestrator) -> None:
+    run = trained(here, LONG, KEPT, *HOPELESS)
+    assert (run.state, run.env_steps) == (State.REJECTED, 128)
+    for options in ([LONG], [LONG, "gates.patience=1"]):
+        with pytest.raises(BadInput) as refused:
+            here.requeue(run.id, overrides=options)
+        assert refused.value.path == "gates.patience"
+        assert "gates.patience=null" in str(refused.value.hint)
+    assert here.get(run.id) == run
+
+
+@pytest.mark.parametrize(
+    ("options", "approximate", "steps", "level"),
+    [
+        (["gates.patience=null"], False, 384, "bitwise"),
+        (["gates.patience=3"], False, 192, "bitwise"),
+        (["gates.min_return=-1e9"], False, 384, "bitwise"),
+        ([], True, 256, "approximate"),
+    ],
+)
+def test_a_run_that_its_gate_ended_trains_on_by_another_gate_or_where_that_is_accepted(
+    here: Orchestrator, options: list[str], approximate: bool, steps: int, level: str
+) -> None:
+    run = trained(here, SHORT, KEPT, *HOPELESS)
+    more = here.resume(run.id, overrides=[LONG, *options], approximate=approximate).run
+    assert (more.env_steps, more.resume) == (steps, level)

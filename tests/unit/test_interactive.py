@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,11 @@ import pytest
 import rl_orch
 from rl_orch import plugins
 from rl_orch.core.ports import Task
+from rl_orch.core.runs.curves import Line
 from rl_orch.errors import BadInput, MissingExtra, NotFound, RunFailed, SpecInvalid
 from rl_orch.interactive import frames
 from rl_orch.interactive import progress as showing
-from rl_orch.interactive.drawing import sparkline, svg
+from rl_orch.interactive.drawing import DrawnCurve, sparkline, svg
 from rl_orch.interactive.progress import RunProgress
 from rl_orch.interactive.results import TrainingResult
 from rl_orch.interactive.runs import Runs
@@ -98,6 +100,11 @@ def test_callbacks_are_named_as_the_process_of_a_run_finds_them() -> None:
     result = rl_orch.train("CartPole-v1", callbacks=[FakeRunner, "my_callbacks:Mine"])
     named = (f"{FakeRunner.__module__}:FakeRunner", "my_callbacks:Mine")
     assert result.home.show(result.id).spec.train.observers == named
+    arguments = {"threshold": 5}
+    pairs: list[Any] = [(FakeRunner, arguments), {"name": "m:C", **arguments}, ("m:C", {})]
+    result = rl_orch.train("CartPole-v1", callbacks=pairs)
+    entries = ({"name": named[0], **arguments}, {"name": "m:C", **arguments}, "m:C")
+    assert result.home.show(result.id).spec.train.observers == entries
     with pytest.raises(BadInput) as refused:
         rl_orch.train("CartPole-v1", callbacks=[Local])
     assert refused.value.path == "train.observers"
@@ -125,10 +132,27 @@ def test_metrics_are_a_row_for_each_number(trained: TrainingResult) -> None:
     assert [*table.columns] == ["run", "seed", "step", "metric", "value"]
     episodes = table[table.metric == "charts/episodic_return"]
     assert [*zip(episodes.step, episodes.value, strict=True)] == [(20, 10.0), (60, 30.0)]
-    (row,) = trained.metrics("losses/policy", "nosuch", frame="plain")
+    (row,) = trained.metrics("losses/policy", frame="plain")
     seed = trained.run.seed
     metric = {"metric": "losses/policy", "value": 0.25}
     assert row == {"run": trained.id, "seed": seed, "step": 60} | metric
+
+
+def test_a_metric_that_nobody_reported_is_refused_with_the_nearest(trained: TrainingResult) -> None:
+    with pytest.raises(BadInput, match="'losses/polcy' was reported") as refused:
+        trained.metrics("losses/policy", "losses/polcy")
+    assert refused.value.hint == "Did you mean losses/policy?"
+    with pytest.raises(BadInput) as refused:
+        trained.metrics("nosuch")
+    assert "charts/episodic_return" in str(refused.value.hint)
+
+
+def test_a_notebook_shows_a_curve_as_a_picture(trained: TrainingResult) -> None:
+    curve = trained.curve()
+    assert curve._repr_html_() == svg(curve) != ""
+    assert repr(curve) == f"<the curve of {trained.id}, {curve.last_step:,} steps: ▁█>"
+    empty = DrawnCurve("<x>", Line())
+    assert "no returns yet" in ElementTree.fromstring(empty._repr_html_()).itertext().__next__()
 
 
 def test_several_seeds_are_one_result() -> None:
@@ -157,12 +181,88 @@ def test_runs_are_compared_in_a_table(trained: TrainingResult, home: Path) -> No
         rl_orch.runs.get("third")
 
 
+FILTERS: list[dict[str, Any]] = [
+    {"state": "succeeded"},
+    {"state": ["failed", State.SUCCEEDED]},
+    {"states": ("succeeded",)},
+    {"tag": "kind=a"},
+    {"tag": ["kind=a"]},
+    {"tags": {"kind": "a"}},
+    {"since": "1h"},
+    {"since": timedelta(hours=1)},
+    {"since": datetime.now() - timedelta(hours=1), "until": None},
+    {"since": 0, "env": "CartPole-v1", "algo": "ppo", "name": "tagged"},
+]
+
+
+@pytest.fixture(scope="module")
+def tagged_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with one run, which has a tag."""
+    home = tmp_path_factory.mktemp("tagged")
+    with plugins.provided("runners", "local", lambda: FakeRunner(script)):
+        rl_orch.train("CartPole-v1", name="tagged", tags={"kind": "a"}, home=home)
+    return home
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+def test_runs_are_listed_by_the_filters_of_the_command_line(
+    tagged_home: Path, filters: dict[str, Any]
+) -> None:
+    (row,) = Runs(tagged_home).list(frame="plain", **filters)
+    assert row["name"] == "tagged"
+
+
+@pytest.mark.parametrize(
+    "filters", [{"state": "failed"}, {"tag": "kind=b"}, {"until": "1h"}, {"parent": "none"}]
+)
+def test_runs_that_do_not_match_are_not_listed(tagged_home: Path, filters: dict[str, Any]) -> None:
+    assert Runs(tagged_home).list(frame="plain", **filters) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "hint"),
+    [
+        ({"stat": "failed"}, "state"),
+        ({"state": "suceeded"}, "succeeded"),
+        ({"state": 7}, ""),
+        ({"tag": "kind"}, ""),
+        ({"tag": {"kind": 1}}, ""),
+        ({"since": "soon"}, "12h"),
+        ({"since": float("nan")}, ""),
+        ({"since": [1]}, ""),
+        ({"env": 7}, ""),
+        ({"limit": "7"}, ""),
+    ],
+)
+def test_a_filter_that_cannot_be_read_is_refused(
+    tagged_home: Path, filters: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        Runs(tagged_home).list(**filters)
+    assert hint in str(refused.value.hint)
+
+
 def test_groups_are_compared_by_their_difference() -> None:
     for name in ("a", "b"):
         rl_orch.train("CartPole-v1", name=name, seeds=[1, 2])
     rows = rl_orch.runs.compare("a", "b", frame="plain")
     assert [row["difference"] for row in rows] == [None, 0.0]
     assert [row["seeds"] for row in rows] == [2, 2]
+
+
+def test_groups_of_different_tasks_have_no_difference() -> None:
+    rl_orch.train("CartPole-v1", name="a", seeds=[1, 2])
+    rl_orch.train("CartPole-v1", name="b", seeds=[1, 2], env_max_episode_steps=100)
+    rows = rl_orch.runs.compare("a", "b", frame="plain")
+    assert [row["difference"] for row in rows] == [None, None]
+    assert [row["env.max_episode_steps"] for row in rows] == [None, 100]
+
+
+def test_a_metric_that_is_not_there_is_refused() -> None:
+    for name in ("a", "b"):
+        rl_orch.train("CartPole-v1", name=name)
+    with pytest.raises(BadInput, match="metric is 'speed'; the final evaluations have: return"):
+        rl_orch.runs.compare("a", "b", metric="speed")
 
 
 def test_a_run_that_fails_raises_with_the_reason_and_the_next_step() -> None:

@@ -18,6 +18,7 @@ from rl_orch.interactive.policy import ActingPolicy
 from tests.exported import CASES, STAND_IN, Case, bundled, case, in_run, made
 from tests.unit.test_export_cards import KINDS, flat, rows_of_one, steps
 
+FROZEN_LAKE = case("FrozenLake-v1", "ppo")
 Load = Callable[[dict[str, Any]], tuple[Case, ActingPolicy]]
 
 
@@ -90,6 +91,58 @@ def test_observations_that_do_not_fit_are_refused_with_both_shapes(load: Load) -
         ours.act(np.zeros(3))
     with pytest.raises(BadInput, match="no array"):
         ours.act("up")
+
+
+CHOICES: dict[Any, str] = {
+    900: r"^observation = 900; must be in \[0, 15\]$",
+    -1: r"observation = -1; must be in \[0, 15\]",
+    5.5: r"observation = 5.5; must be whole numbers",
+    float("nan"): "observation = nan; must be whole numbers",
+    "5": "no array",
+    (1, 16): r"observation\[1\] = 16; must be in \[0, 15\]",
+    (1, 0.5): r"observation\[1\] = 0.5; must be whole",
+    10**30: "no array",
+    None: "no array",
+}
+
+
+@pytest.mark.parametrize("observation", CHOICES)
+def test_a_choice_that_there_is_not_is_refused(load: Load, observation: Any) -> None:
+    _, ours = load(FROZEN_LAKE)
+    with pytest.raises(BadInput, match=CHOICES[observation]):
+        ours.act(observation)
+    assert ours.act(15) in range(4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_numbers_that_are_not_finite_are_refused(load: Load, value: float) -> None:
+    _, ours = load(CASES["ppo"])
+    with pytest.raises(BadInput, match=r"observation\[2\] = .*; must be a finite number"):
+        ours.act([0.0, 0.0, value, 0.0])
+    with pytest.raises(BadInput, match=r"observation\[1\]\[2\] = "):
+        ours.predict([[0.0] * 4, [0.0, 0.0, value, 0.0]])
+    assert ours.act([1e9] * 4) in (0, 1)
+
+
+def test_parts_are_named_as_python_finds_them(load: Load) -> None:
+    _, ours = load(case("Blackjack-v1", "ppo"))
+    with pytest.raises(BadInput, match=r"observation\[0\] = 140; must be in \[0, 31\]"):
+        ours.act((140, 10, 0))
+    with pytest.raises(BadInput, match=r"observation\[1\]\[1\] = 11; must be in \[0, 10\]"):
+        ours.predict(([14, 14], [10, 11], [0, 0]))
+    with pytest.raises(BadInput, match=r"observation\[3\] is no part"):
+        ours.act((14, 10, 0, 1))
+    assert ours.act((14, 10, True)) in (0, 1)
+
+
+def test_unknown_parts_and_values_that_a_type_cannot_hold_are_refused(load: Load) -> None:
+    _, ours = load(KINDS["Dict"])
+    good = ours.observation_space.sample()
+    ours.act(good)
+    with pytest.raises(BadInput, match=r"observation\['side2'\] is no part"):
+        ours.act(good | {"side2": 1})
+    with pytest.raises(BadInput, match=r"observation\['picture'\]\[0\]\[0\] = 300; .* to 255"):
+        ours.act(good | {"picture": np.full((36, 36), 300)})
 
 
 def test_an_observation_without_all_of_its_parts_is_refused(load: Load) -> None:

@@ -2,6 +2,7 @@
 source mean for a run."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,3 +175,129 @@ def test_a_run_whose_source_has_changed_goes_on_approximately_and_names_the_file
     level = "bitwise" if file is None else "approximate"
     assert told[0].value == level
     assert file is None or f"source {file}" in str(told[0].tags)
+
+
+WRONG = """
+import sys
+from rl_orch.errors import BadInput
+from rl_orch.rl.observe import Callback
+
+NOTHING = None
+
+
+class NotCb:
+    pass
+
+
+class Deaf:
+    def __init__(self, spec):
+        pass
+
+
+class Threshold(Callback):
+    def __init__(self, spec, threshold, most=1):
+        super().__init__(spec)
+        if threshold < 0:
+            raise BadInput("threshold is negative")
+        self.threshold = threshold
+
+    def on_update(self, metrics, step):
+        self.log("own/threshold", self.threshold)
+
+
+class Broken(Deaf):
+    def __init__(self, spec):
+        raise OSError("no room")
+
+
+class Leaving(Deaf):
+    def __init__(self, spec):
+        sys.exit(0)
+
+
+class Half:
+    def value(self):
+        return 0.5
+
+
+class Unsure:
+    def __init__(self, run, spec, options):
+        pass
+
+    @staticmethod
+    def check(options):
+        if options:
+            raise BadInput("it has no options", hint="Leave them out.")
+
+
+class Unchecked:
+    def __init__(self, run, spec, options):
+        pass
+"""
+
+
+@pytest.fixture
+def wrong(folder: Path) -> Iterator[Path]:
+    """A folder with a module of classes that are not what they should be."""
+    (folder / "its_wrong.py").write_text(WRONG)
+    (folder / "its_exit.py").write_text("raise SystemExit(0)\n")
+    yield folder
+    for name in ("its_wrong", "its_exit"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("feature.encoder=its_wrong:NotCb", "called with (pipeline, feature, generator)"),
+        ("feature.encoder=its_wrong:NOTHING", "a NoneType, which cannot be called"),
+        ("train.callbacks=[its_wrong:NotCb]", "called with (spec)"),
+        ("train.observers=[os:_exit]", "built into Python"),
+        ("train.observers=[its_exit:Mine]", "cannot be imported: SystemExit"),
+        ("train.observers=[its_wrong:Deaf]", "makes a Deaf that has none of before,"),
+        ("train.observers=[its_wrong:Broken]", "OSError: no room"),
+        ("train.observers=[its_wrong:Leaving]", "SystemExit"),
+        ("train.observers=[its_wrong:Threshold]", "missing a required argument: 'threshold'"),
+        ("train.observers=[{name:'its_wrong:Threshold',threshold:-1}]", "threshold is negative"),
+        ("train.observers=[{name:'its_wrong:Threshold',threshold:1,x:1}]", "'x'"),
+        ("eval.metrics=[its_wrong:Half]", "has no step()"),
+        ("eval.metrics=[its_wrong:Deaf]", "missing a required argument: 'spec'"),
+        ("agent.algorithm=its_wrong:Deaf", "called with (policy, setup)"),
+        ("train.engine=its_wrong:Deaf", "called with ()"),
+        ("rollout.collector=its_wrong:Deaf", "called with (spec, method, traced)"),
+        ("env.backend=its_wrong:Deaf", "called with (spec, num_envs)"),
+        ("store.trackers=[its_wrong:Unchecked]", "has no check()"),
+        ("store.trackers=[{name:'its_wrong:Unsure',depth:1}]", "it has no options"),
+    ],
+)
+def test_a_class_that_is_not_what_its_option_needs_is_refused_by_check(
+    wrong: Path, override: str, said: str
+) -> None:
+    (problem,) = answer(a_spec("ppo", override)).problems
+    option = override.partition("=")[0].replace("callbacks", "observers")
+    assert problem.path == option
+    assert said in problem.message
+    assert problem.value in override
+
+
+def test_arguments_of_a_callback_are_keywords_besides_the_spec(wrong: Path, tmp_path: Path) -> None:
+    named = "train.callbacks=[{name:'its_wrong:Threshold',threshold:5}]"
+    assert answer(a_spec("ppo", named)).problems == ()
+    assert modules_of(a_spec("ppo", named)) == ["its_wrong"]
+    run = Orchestrator(tmp_path / "home", InlineRunner()).launch(a_spec("ppo", named)).run
+    assert run.state is State.SUCCEEDED, run.reason
+    logged = {event.value for event in read(RunDir.of(run).events) if event.key == "own/threshold"}
+    assert logged == {5.0}
+
+
+def test_an_observer_without_a_name_is_refused() -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        a_spec("ppo", "train.observers=[{threshold:5}]")
+    assert refused.value.path == "train.observers"
+
+
+def test_the_check_of_plugins_loads_no_torch() -> None:
+    program = (
+        "import sys; import rl_orch.worker.checks.own_plugins; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

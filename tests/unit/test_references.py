@@ -8,11 +8,11 @@ import pytest
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.references import kind_of, source
 from rl_orch.core.store.runs import Store
-from rl_orch.errors import BadInput, NotFound
+from rl_orch.errors import Ambiguous, BadInput, NotFound
 from rl_orch.io.checkpoints import external
 from rl_orch.io.files import sealed
 from rl_orch.records import State
-from tests.models import Shop
+from tests.models import GATED, Shop
 
 
 @pytest.fixture
@@ -153,3 +153,17 @@ def test_the_best_is_of_no_environment_among_several_however_many_models_there_a
     monkeypatch.setattr(Registry, "find", lambda self, query: find(self, query)[:1])
     with pytest.raises(BadInput, match="models of CartPole-v1, Pendulum-v1; returns"):
         source(shop.models(), shop, "best")
+
+
+def test_no_model_is_the_best_of_different_tasks(shop: Shop) -> None:
+    plain = shop.a_model("plain", 200.0)
+    assert source(shop.models(), shop, "best").model == plain
+    wrapped = "env.wrappers=[{name:TransformReward,scale:2}]"
+    doubled = shop.a_model("doubled", 400.0, gates=(*GATED, wrapped))
+    shop.a_model("lower", 300.0, gates=(*GATED, wrapped))
+    for word in ("best", "best@CartPole-v1"):
+        with pytest.raises(Ambiguous, match="play different tasks") as refused:
+            source(shop.models(), shop, word)
+        assert f"model {doubled.id}, with env.wrappers [" in str(refused.value)
+        assert f"model {plain.id}, with env.wrappers []" in str(refused.value)
+        assert str(doubled.id) in str(refused.value.hint)

@@ -11,8 +11,9 @@ import pytest
 from rl_orch import Callback, plugins
 from rl_orch.errors import RlctlError
 from rl_orch.records import EvalReport
+from rl_orch.rl import observe
 from rl_orch.rl.data.batch import Batch
-from rl_orch.rl.observe import Observer
+from rl_orch.rl.observe import Observer, Observers, observers_of
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
 from rl_orch.rl.train import Outcome, Training
@@ -144,3 +145,125 @@ def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_callback() -> No
     with named(Odd) as spec, pytest.raises(RlctlError, match="'mine' has a state") as refused:
         trained(spec)
     assert refused.value.path == "train.observers"
+
+
+def acting(**methods: Any) -> Any:
+    """A class of callbacks with these methods."""
+    return type("Mine", (Callback,), methods)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("own/\ud800", 1.0, "by the name 'own/\\\\ud800'"),
+        ("own\n", 1.0, "printable text of at most 200"),
+        ("", 1.0, "printable text"),
+        ("x" * 201, 1.0, "at most 200"),
+        (7, 1.0, "by the name 7"),
+        ("x", "a", "logs 'x' as 'a'; must be a number"),
+        ("x", "5", "must be a number"),
+        ("x", None, "must be a number"),
+        ("x", [1.0, 2.0], "must be a number"),
+    ],
+)
+def test_a_metric_that_cannot_be_reported_is_refused_in_the_name_of_the_callback(
+    name: Any, value: Any, said: str
+) -> None:
+    mine = acting(on_step=lambda self, batch, step: self.log(name, value))
+    with named(mine) as spec, pytest.raises(RlctlError, match=said) as refused:
+        trained(spec)
+    assert "Mine" in refused.value.message
+    assert refused.value.path == "train.observers"
+
+
+def test_a_metric_has_any_printable_name_and_any_number() -> None:
+    mine = acting(on_step=lambda self, batch, step: self.log("größe/x y", np.float32(2)))
+    with named(mine) as spec:
+        assert trained(spec)[1].metrics["größe/x y"] == 2.0
+
+
+def test_a_reason_that_is_no_text_is_refused() -> None:
+    mine = acting(on_step=lambda self, batch, step: self.stop("\udfff"))
+    with named(mine) as spec, pytest.raises(RlctlError, match="must be text"):
+        trained(spec)
+
+
+def nested(levels: int) -> Any:
+    return [nested(levels - 1)] if levels else 0
+
+
+def endless() -> Any:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (lambda: "x" * (observe.MOST_STATE_BYTES + 1), "together"),
+        (lambda: nested(101), "deeper than 100 levels"),
+        (endless, "deeper than 100 levels"),
+        (lambda: "\ud800", "JSON cannot hold"),
+    ],
+)
+def test_a_state_that_is_too_much_is_refused_with_the_limit(state: Any, said: str) -> None:
+    mine = acting(state=lambda self: state(), load_state=lambda self, state: None)
+    with named(mine) as spec, pytest.raises(RlctlError, match=said) as refused:
+        trained(spec)
+    assert "'mine'" in refused.value.message
+
+
+def test_states_share_the_room_and_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe, "MOST_STATE_BYTES", 100)
+    taken: list[Any] = []
+    mine = acting(
+        __init__=lambda self, spec: taken.append(self),
+        state=lambda self: f"{taken.index(self)}" * 40,
+        load_state=lambda self, state: taken.append(state),
+    )
+    with named(mine) as spec:
+        observers = Observers(observers_of(spec.changed({"train.observers": ("mine",) * 2})))
+        assert observers.state() == {"mine": "0" * 40, "mine#2": "1" * 40}
+        observers.load_state(observers.state())
+        assert taken[2:] == ["0" * 40, "1" * 40]
+        three = Observers(observers_of(spec.changed({"train.observers": ("mine",) * 3})))
+        with pytest.raises(RlctlError, match="100 together"):
+            three.state()
+
+
+@pytest.mark.parametrize("hook", ["__init__", "load_state"])
+def test_a_callback_that_cannot_be_made_or_go_on_is_named(hook: str) -> None:
+    def fail(*given: Any) -> None:
+        raise OSError("no room")
+
+    mine = acting(**{"state": lambda self: 1, "load_state": lambda self, state: 1, hook: fail})
+    with named(mine) as spec, pytest.raises(RlctlError, match="OSError: no room") as refused:
+        Observers(observers_of(spec)).load_state({"mine": 1})
+    assert f"'mine' failed in '{hook}'" in refused.value.message
+    assert refused.value.path == "train.observers"
+
+
+@pytest.mark.parametrize("part", ["rewards", "observations", "next_observations", "extras"])
+def test_a_callback_cannot_write_to_what_it_hears_of(part: str) -> None:
+    def write(self: Any, batch: Batch, step: int) -> None:
+        column = getattr(batch, part)
+        array: Any = column["valid"] if part == "extras" else column
+        array[:] = 1
+
+    with named(acting(on_step=write)) as spec, pytest.raises(RlctlError, match="read-only"):
+        trained(spec)
+
+
+def test_a_callback_that_changes_metrics_or_a_snapshot_changes_nothing() -> None:
+    def forget(self: Any, metrics: Any, step: int) -> None:
+        metrics.clear()
+
+    def write(self: Any, snapshot: Any, step: int) -> None:
+        next(iter(snapshot.tensors.values()))[:] = 0
+
+    with named(acting(on_update=forget)) as spec:
+        assert any(name.startswith("losses/") for name in trained(spec)[1].metrics)
+    with named(acting(saved=write)) as spec, pytest.raises(RlctlError, match="read-only"):
+        trained(spec)

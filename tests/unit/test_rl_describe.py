@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -21,6 +22,7 @@ from rl_orch.rl.envs.describe import (
 from rl_orch.rl.envs.leaves import Leaf
 from rl_orch.spec.algorithms import Traits
 from rl_orch.spec.model import Spec
+from rl_orch.spec.resolve import resolve
 from tests.learning import known_envs
 
 
@@ -169,6 +171,48 @@ def test_observations_that_no_policy_takes_are_refused_with_what_is_allowed() ->
         "env.id is 'Wordy-v0'; the observation is a Text of shape None; must be a Box, Discrete, "
         "MultiDiscrete or MultiBinary with something in it, or a Dict or Tuple of them"
     )
+    assert "env.wrappers=[module:Class]" in str(problem.hint)
+
+
+def test_parts_that_can_be_seen_are_taken_as_the_hint_says() -> None:
+    class Told(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Dict(
+            {
+                "image": spaces.Box(0, 255, (7, 7, 3), np.uint8),
+                "mission": spaces.Text(5),
+                "to-go": spaces.Tuple((spaces.Discrete(3), spaces.Discrete(4))),
+                "map": spaces.Tuple((spaces.Discrete(3), spaces.Graph(spaces.Discrete(2), None))),
+            }
+        )
+        action_space = spaces.Discrete(2)
+
+        def __init__(self, **_options: Any) -> None:
+            pass
+
+    gymnasium.register("Told-v0", Told)
+    gymnasium.register("MiniGrid-Told-v0", Told)
+    (problem,) = problems(a_spec("Told-v0"), describe(a_spec("Told-v0")))
+    typed = str(problem.hint).partition("'")[2].removesuffix("'.")
+    assert typed.endswith("filter_keys: [image, 'to-go']}]")
+    mended = resolve({"env": "Told-v0"}, overrides=[typed])
+    assert problems(mended, describe(mended)) == []
+    (problem,) = problems(a_spec("MiniGrid-Told-v0"), describe(a_spec("MiniGrid-Told-v0")))
+    assert "env.wrappers=[minigrid.wrappers:ImgObsWrapper]" in str(problem.hint)
+
+
+@pytest.mark.parametrize("length", [2_000, 100_000])
+def test_a_message_of_somebody_elses_is_shown_as_far_as_there_is_room(length: int) -> None:
+    class Loud(gymnasium.Env[Any, Any]):
+        def __init__(self, **_options: Any) -> None:
+            raise RuntimeError("x" * length)
+
+    gymnasium.register("Loud-v0", Loud)
+    with pytest.raises(SpecInvalid) as caught:
+        describe(a_spec("Loud-v0"))
+    assert caught.value.message.endswith("characters more")
+    assert all(len(text) <= 2_000 for text in (caught.value.message, str(caught.value)))
+    assert len(caught.value.findings()[0]["message"]) <= 2_000
+    assert str(caught.value.__cause__) == "x" * length
 
 
 @pytest.mark.parametrize(

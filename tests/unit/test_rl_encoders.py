@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rl_orch import plugins
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.policies.encoders import Unchanged, build_encoder, build_memory
 from rl_orch.rl.policies.nets import (
@@ -533,3 +533,10 @@ def test_a_plugin_must_say_how_many_features_it_makes(monkeypatch: pytest.Monkey
     a_plugin(monkeypatch, lambda *_: nn.Identity())
     with pytest.raises(BadInput, match="the encoder plugin 'halved' made a Identity; must be"):
         an_encoder(ARM, "halved")
+
+
+def test_a_plugin_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_plugin(monkeypatch, lambda: nn.Identity())
+    with pytest.raises(RlctlError, match="the encoder plugin 'halved' could not be made") as failed:
+        an_encoder(ARM, "halved")
+    assert failed.value.path == "feature.encoder"

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_orch.errors import BadInput
 from rl_orch.spec import overrides
 from rl_orch.spec.overrides import PLAIN, Override, parse_override
+from rl_orch.spec.reader import parse
+from rl_orch.spec.resolve import resolve
 
 
 @settings(max_examples=300, deadline=None)
@@ -51,3 +54,14 @@ def test_hydra_is_loaded_only_where_it_is_needed() -> None:
         "parse_override('env.kwargs={gravity:9.8}'); assert 'hydra' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_wrapper_in_the_spelling_of_the_zoo_is_answered_with_one_that_works() -> None:
+    with pytest.raises(BadInput) as raised:
+        parse_override("env.wrappers=[{mine:Scale: {factor: 2}}]")
+    typed = str(raised.value.hint).partition("'")[2].removesuffix("'.")
+    by_override = resolve({"env": "CartPole-v1"}, overrides=[typed])
+    document = parse(
+        b"{env: {id: CartPole-v1, wrappers: [{module:Class: {factor: 2}}]}}", source=""
+    )
+    assert resolve(document).env.wrappers == by_override.env.wrappers

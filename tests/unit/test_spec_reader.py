@@ -170,3 +170,11 @@ def test_no_text_at_all_is_met_with_anything_but_a_sentence(data: bytes) -> None
     for is_json in (False, True):
         with contextlib.suppress(BadInput):
             assert isinstance(parse(data, source="spec", is_json=is_json), dict)
+
+
+def test_a_hint_says_how_many_files_it_leaves_out(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yml", "c.json", "d.yaml", "e.yaml", "f.yaml", "g.yaml", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(NotFound) as raised:
+        read_spec(tmp_path / "none.yaml")
+    assert str(raised.value.hint).endswith("a.yaml, b.yml, c.json, d.yaml, e.yaml and 2 more.")

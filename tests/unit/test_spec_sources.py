@@ -17,15 +17,18 @@ from typer.main import get_command
 from rl_orch.cli.arguments import expanded
 from rl_orch.cli.commands import check, launch
 from rl_orch.cli.spec_flags import SpecArguments
-from rl_orch.spec import reader
+from rl_orch.errors import BadInput, SpecInvalid
+from rl_orch.interactive import training
+from rl_orch.spec import live, reader
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT
 from rl_orch.spec.checks import value_at
 from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
-from rl_orch.spec.options import Option, aliases_of, json_schema, table
+from rl_orch.spec.options import Option, aliases_of, json_schema, short_names, table
 from rl_orch.spec.part_traits import COLLECTORS, ENGINES
 from rl_orch.spec.resolve import resolve
+from rl_orch.spec.tuned import resolve_tuned
 from tests.unit.test_spec_values import camel
 
 BASE: dict[str, Any] = {
@@ -74,7 +77,7 @@ NAMED = {
     "feature.options": MAPS,
     "agent.algorithm": st.sampled_from([*BUILT_IN]),
     "feature.encoder": st.sampled_from(ENCODERS),
-    "train.observers": st.lists(WORDS, max_size=5),
+    "train.observers": st.lists(WORDS, max_size=5) | st.just([{"name": "m:C", "k": [1]}, "m:D"]),
     "train.engine": st.sampled_from([*ENGINES]),
     "rollout.collector": st.sampled_from([*COLLECTORS]),
     "train.clip_reward": st.none() | st.tuples(st.floats(-1e6, -1e-3), st.floats(0, 1e6)).map(list),
@@ -382,3 +385,143 @@ def test_a_map_may_be_typed_as_pairs(text: str, kwargs: dict[str, Any]) -> None:
     assert resolve(document, variables={"RL_ENV_KWARGS": text}).env.kwargs == kwargs
     tagged = resolve(document, flags={"tags": "a=1"})
     assert tagged.tags == {"a": "1"}
+
+
+FLAT: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "algo": "ppo",
+    "n_timesteps": "1e5",
+    "n_envs": 4,
+    "learning_rate": "1e-3",
+    "seed": 3,
+    "policy": "MlpPolicy",
+    "net_arch": [32, 32],
+    "n_steps": "32",
+}
+"""A spec in the words of Stable-Baselines3, without groups."""
+
+
+def test_short_names_mean_the_same_in_files_overrides_flags_and_python() -> None:
+    spec = resolve(
+        {
+            "env": {"id": "CartPole-v1", "num_envs": 4, "seed": 3},
+            "agent": {
+                "algorithm": "ppo",
+                "policy_type": "MlpPolicy",
+                "network": {"hidden_sizes": [32, 32]},
+            },
+            "train": {"total_timesteps": 100_000, "lr": 1e-3},
+            "rollout": {"steps": 32},
+        }
+    )
+    words = {name: json.dumps(value).replace('"', "") for name, value in FLAT.items()}
+    overrides = [f"{name}={word}" for name, word in words.items()]
+    given_flags = {short_names()[name]: word for name, word in words.items()}
+    assert resolve(FLAT) == spec
+    assert resolve({"rl": FLAT}) == spec
+    assert resolve(overrides=overrides) == spec
+    assert resolve(flags=given_flags) == spec
+    rest = {name: value for name, value in FLAT.items() if name not in ("env", "algo")}
+    assert resolve(training._document(FLAT["env"], FLAT["algo"], rest)) == spec
+
+
+def test_a_short_name_stands_for_one_option_alone() -> None:
+    last_words = [path.rpartition(".")[2] for path in table()]
+    for name, path in short_names().items():
+        assert path in table(), name
+        by_flag = f"--{name.replace('_', '-')}" in table()[path].flags
+        assert by_flag or last_words.count(name) <= 1, name
+
+
+@pytest.mark.parametrize("other", [{"train": {"lr": 1e-4}}, {"learning_rate": 1e-4}])
+def test_a_short_name_and_another_value_by_its_path_is_a_mistake(other: dict[str, Any]) -> None:
+    with pytest.raises(SpecInvalid, match=r"train\.lr is given twice"):
+        resolve({"env": "CartPole-v1", "lr": 1e-3} | other)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"net_arch": [32, 32], "activation_fn": "nn.ReLU"},
+        {"net_arch": {"pi": [32, 32], "vf": [32, 32]}, "activation_fn": "relu"},
+        {"net_arch": [{"pi": [32, 32], "vf": [32, 32]}], "activation_fn": "th.nn.ReLU"},
+        "dict(net_arch=[32, 32], activation_fn=nn.ReLU)",
+        "dict(net_arch=dict(pi=[32, 32], vf=[32, 32]), activation_fn=nn.ReLU)",
+    ],
+)
+def test_the_arguments_of_a_policy_are_options_of_its_network(arguments: Any) -> None:
+    network = resolve({"env": "CartPole-v1", "policy_kwargs": arguments}).agent.network
+    assert (network.hidden_sizes, network.activation) == ((32, 32), "relu")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"net_arc": [32]}, {"net_arch": {"pi": [32], "vf": [64]}}, 3),
+        *("dict(", "print()", "dict(**{})", "[" * 5000, "dict(net_arch=f())"),
+    ],
+)
+def test_arguments_of_a_policy_that_mean_nothing_here_are_refused(arguments: Any) -> None:
+    with pytest.raises(SpecInvalid) as raised:
+        resolve({"env": "CartPole-v1", "policy_kwargs": arguments})
+    assert "net_arch" in str(raised.value) or "hidden_sizes" in str(raised.value)
+
+
+def test_a_file_of_the_zoo_by_environment_is_told_how_to_write_it() -> None:
+    document: dict[str, dict[str, Any]] = {
+        "MountainCar-v0": {"n_envs": 16, "n_timesteps": 1e6, "policy": "MlpPolicy"},
+        "CartPole-v1": {"n_envs": 8},
+    }
+    with pytest.raises(SpecInvalid) as raised:
+        resolve(document)
+    (problem,) = raised.value.problems
+    assert "rl-zoo3" in problem.message
+    assert "env: MountainCar-v0" in str(problem.hint)
+    flat = {"env": "MountainCar-v0", **document["MountainCar-v0"]}
+    assert resolve(flat).train.total_timesteps == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("45k", 45_000), ("1M", 10**6), ("1.5M", 1_500_000), ("2 k", 2000)]
+)
+def test_thousands_and_millions_have_their_letters(text: str, steps: int) -> None:
+    quoted = f"'{text}'" if " " in text else text
+    for spec in (
+        resolve({"env": "CartPole-v1", "n_timesteps": text}),
+        resolve({"env": "CartPole-v1"}, flags={PRODUCT: text}),
+        resolve({"env": "CartPole-v1"}, overrides=[f"{PRODUCT}={quoted}"]),
+        resolve({"env": "CartPole-v1", "epochs": text, "steps_per_epoch": 1}),
+    ):
+        assert spec.train.total_timesteps == steps
+
+
+@pytest.mark.parametrize("text", ["1.0005k", "k", "1kM", "-1k", "1G"])
+def test_part_of_a_step_is_no_count(text: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"train\.total_timesteps"):
+        resolve({"env": "CartPole-v1", "n_timesteps": text})
+
+
+def test_a_run_that_goes_on_takes_short_names_too() -> None:
+    spec = resolve({"env": "CartPole-v1", "lr": 1e-3})
+    assert live.change(spec, ["lr=1e-4"]) == {"train.lr": [1e-3, 1e-4]}
+    with pytest.raises(BadInput, match=r"agent\.algorithm cannot change"):
+        live.change(spec, ["algo=nothing_like_it", "buffer_size=-1"])
+
+
+@pytest.mark.parametrize(("written", "whole"), [("Taxi", "Taxi-v4"), ("CartPole", "CartPole-v1")])
+def test_an_id_without_its_version_is_that_of_the_newest(written: str, whole: str) -> None:
+    told: list[str] = []
+    spec = resolve_tuned({"env": written}, say=told.append)
+    assert spec == resolve_tuned({"env": whole})
+    assert spec.config_hash == resolve_tuned(overrides=[f"env.id={whole}"]).config_hash
+    assert told[0] == f"{written} is {whole}, its newest version"
+
+
+@pytest.mark.parametrize("written", ["Taxi-v3", "NoSuchThing", "my_module:Mine", "Taxi-v99"])
+def test_an_id_that_is_whole_or_not_known_is_left_as_it_is(written: str) -> None:
+    assert resolve_tuned({"env": written}).env.id == written
+
+
+def test_a_stored_spec_keeps_the_id_that_it_was_trained_by() -> None:
+    stored = resolve({"env": "Taxi"})
+    assert resolve(stored.model_dump(mode="json"), overrides=["seed=1"]).env.id == "Taxi"

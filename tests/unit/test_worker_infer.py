@@ -77,6 +77,26 @@ def test_an_observation_with_parts_is_an_object(kept: Callable[..., Kept]) -> No
         policy.ask(observation={name: observation[name] for name in ("picture", "side")})
 
 
+def test_a_choice_that_there_is_not_is_refused(kept: Callable[..., Kept], tmp_path: Path) -> None:
+    policy = kept(case("FrozenLake-v1", "ppo"))
+    for sample in (False, True):
+        with pytest.raises(BadInput, match=r"^observation = 900; must be in \[0, 15\]"):
+            policy.ask(observation=900, sample=sample)
+    (tmp_path / "in.jsonl").write_text("1\n" * 1500 + "16\n")
+    with pytest.raises(BadInput, match=r"row 1501 of in.jsonl: observation = 16; must be in"):
+        policy.ask(input=str(tmp_path / "in.jsonl"))
+    assert policy.ask(observation=15).action in range(4)
+
+
+def test_parts_outside_their_space_are_refused(kept: Callable[..., Kept]) -> None:
+    policy = kept(case("Blackjack-v1", "ppo"))
+    assert policy.ask(observation=[14, 10, 0]).action in (0, 1)
+    with pytest.raises(BadInput, match=r"observation\[0\] = 140; must be in \[0, 31\]"):
+        policy.ask(observation=[140, 10, 0])
+    with pytest.raises(BadInput, match=r"observation\['3'\] is no part"):
+        policy.ask(observation={"0": 14, "1": 10, "2": 0, "3": 0})
+
+
 def test_masks_are_a_column(kept: Callable[..., Kept]) -> None:
     policy = kept(case("Masked", "ppo", agent={"action_masks": True}))
     port = next(port for port in policy.case.graph.inputs if port.name == "mask")

@@ -100,10 +100,22 @@ def list_runs(
 
 
 @routes.get("/rows", **operation("listRows", RowPage, "read"))
-def list_rows(here: Here, limit: Limit = 50, after: Cursor = None) -> Response:
-    """Runs, newest first, those of a group in one row."""
-    page = here.orchestrator.rows(limit=limit, after=after)
-    rows = [Row(group=fold(runs) if runs[0].group else None, runs=runs) for runs in page.rows]
+def list_rows(
+    here: Here,
+    limit: Limit = 50,
+    after: Cursor = None,
+    env: Word = None,
+    algo: Word = None,
+    name: Word = None,
+    tag: Tags = [],  # noqa: B006
+    since: Moment = None,
+    until: Moment = None,
+) -> Response:
+    """Runs that match all that is given, newest first, those of a group in one row if all of them
+    match."""
+    where = Query(env=env, algo=algo, name=name, tags=tuple(tag), since=since, until=until)
+    page = here.orchestrator.rows(limit=limit, after=after, where=where)
+    rows = [Row(group=fold(r) if page.is_group(r) else None, runs=r) for r in page.rows]
     return json_response(RowPage(rows=tuple(rows), next=page.next))
 
 

@@ -1,7 +1,8 @@
 """`rlctl compare`: runs and groups side by side, what their specs differ in, and their curves."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,15 +17,17 @@ from rl_orch.cli.views import figure as picture
 from rl_orch.cli.views import subjects
 from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.run_summary import print_chart
-from rl_orch.cli.views.text import counted, outcome_cells, seeds_text
+from rl_orch.cli.views.text import counted, outcome_cells, plain, seeds_text, summary_text
 from rl_orch.core.runs import curves
-from rl_orch.core.runs.comparison import Effect, caveat, effects
+from rl_orch.core.runs.comparison import RETURN, Compared, caveat, effects, gathered, unlike_tasks
 from rl_orch.core.runs.curves import Curve
-from rl_orch.core.runs.groups import RunOrGroup, final_returns
+from rl_orch.core.runs.groups import RunOrGroup
+from rl_orch.core.telemetry import Telemetry
 from rl_orch.errors import BadInput
-from rl_orch.records import Group, GroupEvaluation
-from rl_orch.spec.difference import differences
+from rl_orch.records import Group, GroupEvaluation, History
+from rl_orch.spec.difference import differences, task_differences
 from rl_orch.spec.model import Spec
+from rl_orch.stats import summarize
 from rl_orch.stats.text import figure
 
 COLUMNS = ("run", "state", "seed", "steps", "return [95 %]", "mean", "n", "gate")
@@ -50,6 +53,13 @@ def command(
             help="Average curves over so many points; the picture says so.",
         ),
     ] = 1,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Compare by another number of the final evaluation, such as success_rate.",
+        ),
+    ] = RETURN,
     *,
     target: ConnectionOptions,
     as_json: Json = False,
@@ -58,10 +68,13 @@ def command(
 
     Each may be a run or a group of seeds. Two groups also get the difference of their mean returns
     with its 95 % interval over training runs; with more than two, each is held against the first.
+    Of those that play different tasks nothing is said but in which options these differ.
 
     Examples:
 
       rlctl compare baseline-k3m9xq wider-p7d2ba --out curves.png --out curves.svg
+
+      rlctl compare baseline-k3m9xq wider-p7d2ba --metric success_rate
     """
     if len(runs) < 2:
         raise BadInput("compare needs two runs or more", hint="rlctl compare RUN RUN")
@@ -69,92 +82,106 @@ def command(
         picture.check_name(path)
     connected = target.connect(reading=True)
     compared = [subjects.find(connected, reference) for reference in runs]
-    specs = [connected.show(subject.runs[0].id, checkpoints=False).spec for subject in compared]
+    measured = gathered(connected, compared, metric)
+    specs = [each.spec for each in measured]
     difference = differences(specs)
     if any(subject.group for subject in compared):
         difference.pop("env.seed", None)
     longest = max(run.env_steps for subject in compared for run in subject.runs)
     wanted = compared if files or not as_json else []
-    drawn = [_curve(connected, subject, longest) for subject in wanted]
+    past = connected.history if metric == RETURN else partial(_metric_history, connected, metric)
+    drawn = [_curve(past, subject, longest) for subject in wanted]
     if smooth > 1:
         drawn = [curves.smoothed(curve, smooth) for curve in drawn]
-    _save(files or [], compared, drawn, _shared_gate(specs), smooth)
-    apart = effects(compared)
+    gate = _shared_gate(specs) if metric == RETURN else None
+    _save(files or [], measured, drawn, gate, smooth)
     if as_json:
-        print_json(_document(compared, difference, apart, files or []))
+        print_json(_document(measured, difference, files or []))
         return
     console = wide()
-    print_chart(console, drawn, target=_shared_gate(specs))
-    _print(console, compared, difference, apart)
+    print_chart(console, drawn, target=gate)
+    _print(console, measured, difference)
     for path in files or ():
         console.print(f"wrote {safe(path)}")
 
 
 def _document(
-    compared: Sequence[RunOrGroup],
-    difference: dict[str, list[Any]],
-    apart: Sequence[Effect],
-    files: Sequence[Path],
+    measured: Sequence[Compared], difference: dict[str, list[Any]], files: Sequence[Path]
 ) -> dict[str, Any]:
+    compared = [each.subject for each in measured]
+    tasks = task_differences([each.spec for each in measured])
     return {
         "runs": [subjects.document(subject) for subject in compared],
+        "metric": measured[0].metric,
+        "evals": [each.eval and plain(each.eval) for each in measured],
         "difference": [{"path": path, "values": values} for path, values in difference.items()],
-        "effects": [effect.document() for effect in apart],
-        "note": caveat(compared),
+        "task_difference": [{"path": path, "values": values} for path, values in tasks.items()],
+        "effects": [effect.document() for effect in effects(measured)],
+        "note": " ".join([*unlike_tasks(measured), caveat(compared)]),
         "pictures": [str(path) for path in files],
     }
 
 
 def _print(
-    console: Console,
-    compared: Sequence[RunOrGroup],
-    difference: dict[str, list[Any]],
-    apart: Sequence[Effect],
+    console: Console, measured: Sequence[Compared], difference: dict[str, list[Any]]
 ) -> None:
-    console.print(_results(compared))
+    compared = [each.subject for each in measured]
+    console.print(_results(measured))
     console.print()
     if difference:
         console.print(_difference_table(compared, difference))
     else:
         console.print("The specs are the same.")
     console.print()
-    for effect in apart:
-        console.print(safe(effect.sentence))
+    apart = effects(measured)
+    for sentence in [effect.sentence for effect in apart] or unlike_tasks(measured):
+        console.print(safe(sentence))
     console.print(caveat(compared), style="dim")
 
 
-def _curve(connected: Connected, subject: RunOrGroup, longest: int) -> Curve:
+def _curve(past: Callable[[str], History], subject: RunOrGroup, longest: int) -> Curve:
     if subject.group is None:
-        return curves.of_run(connected.history(subject.id), subject.id, until=longest)
-    return curves.of_group(subject.runs, connected.history, subject.id)
+        return curves.of_run(past(subject.id), subject.id, until=longest)
+    return curves.of_group(subject.runs, past, subject.id)
+
+
+def _metric_history(connected: Connected, metric: str, run_id: str) -> History:
+    """A metric of a run in its evaluations during training."""
+    series = connected.series if connected.serves else Telemetry(connected).series
+    charts = series(run_id, [f"eval/{metric}"])
+    pairs = [pair for chart in charts for pair in zip(chart.steps, chart.values, strict=True)]
+    return History(evaluations=tuple((step, summarize([value])) for step, value in pairs))
 
 
 def _save(
     files: Sequence[Path],
-    compared: Sequence[RunOrGroup],
+    measured: Sequence[Compared],
     drawn: Sequence[Curve],
     gate: float | None,
     smooth: int,
 ) -> None:
-    if files and not any(curve.drawn for curve in drawn):
+    compared, metric = [each.subject for each in measured], measured[0].metric
+    grouped = [each for each in measured if each.subject.group is not None]
+    shown = grouped if grouped or metric == RETURN else measured
+    scores = [_scores(each) for each in shown]
+    if files and not any(curve.drawn for curve in drawn) and not any(s.returns for s in scores):
         names = " and ".join(subject.id for subject in compared)
         raise BadInput(f"there is nothing to draw of {names} yet: no episode has ended")
     title = ", ".join(dict.fromkeys(subject.whole.env for subject in compared))
     if smooth > 1:
         title += f"; curves averaged over {smooth} of {curves.POINTS} points"
-    scores = [_scores(subject) for subject in compared if subject.group is not None]
     for path in files:
-        picture.save(path, drawn, title=title, target=gate, scores=scores)
+        picture.save(path, drawn, title=title, target=gate, scores=scores, metric=metric)
 
 
-def _scores(subject: RunOrGroup) -> picture.FinalScores:
-    """The final evaluation of each run of a group, and what they come to."""
-    returns = tuple(final_returns(subject.runs))
-    whole = subject.whole.eval
-    if not isinstance(whole, GroupEvaluation) or not returns:
-        return picture.FinalScores(subject.id, returns)
-    low, high = (min(max(end, min(returns)), max(returns)) for end in whole.iqm_ci95)
-    return picture.FinalScores(subject.id, returns, whole.iqm, (low, high))
+def _scores(each: Compared) -> picture.FinalScores:
+    """The final evaluation of each run of a group, and what they come to; or that of one run."""
+    whole = each.eval
+    if whole is None or not each.values:
+        return picture.FinalScores(each.id, each.values)
+    if isinstance(whole, GroupEvaluation):
+        return picture.FinalScores(each.id, each.values, whole.iqm, whole.iqm_ci95)
+    return picture.FinalScores(each.id, each.values, whole.mean, whole.ci95)
 
 
 def _shared_gate(specs: Sequence[Spec]) -> float | None:
@@ -163,16 +190,20 @@ def _shared_gate(specs: Sequence[Spec]) -> float | None:
     return limits.pop() if len(limits) == 1 else None
 
 
-def _results(compared: Sequence[RunOrGroup]) -> Table:
-    grid = grid_of(COLUMNS, fixed=("run", "state"))
-    for subject in compared:
-        grid.add_row(safe(subject.id), *_cells(subject))
+def _results(measured: Sequence[Compared]) -> Table:
+    metric = f"{measured[0].metric} [95 %]"
+    columns = [metric if name == COLUMNS[4] else name for name in COLUMNS]
+    grid = grid_of(columns, fixed=("run", "state"))
+    for each in measured:
+        grid.add_row(safe(each.id), *_cells(each))
     return grid
 
 
-def _cells(subject: RunOrGroup) -> tuple[str, ...]:
-    whole, seen = subject.whole, subject.whole.eval
+def _cells(each: Compared) -> tuple[str, ...]:
+    whole, seen = each.subject.whole, each.eval
     state, evaluation, gate = outcome_cells(whole)
+    if each.metric != RETURN:
+        evaluation = summary_text(seen)
     return (
         state,
         seeds_text(whole.seeds if isinstance(whole, Group) else (whole.seed,)),

@@ -10,7 +10,7 @@ from rl_orch.cli.connection import ConnectionOptions, local_orchestrator
 from rl_orch.cli.live.bar import watching
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.text import short, state_text
-from rl_orch.core.runs.resumption import RESUMABLE
+from rl_orch.core.runs.state import RESUMABLE
 from rl_orch.errors import BadInput
 from rl_orch.records.jobs import ImportRunJob
 

@@ -1,15 +1,14 @@
 """`rlctl ls`: the runs of a home, a group in one row."""
 
+import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import Connected, ConnectionOptions
-from rl_orch.cli.moments import moment
 from rl_orch.cli.output import out, print_json, safe
 from rl_orch.cli.views.grid import grid_of, wide
 from rl_orch.cli.views.text import age_text, outcome_cells, seeds_text, short, tags_text
@@ -17,7 +16,8 @@ from rl_orch.cli.views.unlisted import warn_of_unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.errors import BadInput
 from rl_orch.records import Group, Run, State
-from rl_orch.records.queries import NEWEST, Page, Query
+from rl_orch.records.moments import moment
+from rl_orch.records.queries import Page, Query
 
 Cell = Callable[[Run | Group], str]
 CELLS: dict[str, Cell] = {
@@ -89,8 +89,9 @@ def command(
 ) -> None:
     """List runs, newest first, a group in one row.
 
-    With a filter, every run that matches is a row. With --json: every run, and the groups that
-    those on the page belong to.
+    Of a group of which only some runs match, each that does is a row; so is every run with --runs,
+    --state, --parent and --role. With --json: every run, and the groups that those on the page
+    belong to.
 
     Examples:
 
@@ -110,7 +111,7 @@ def command(
         since=None if since is None else moment(since, flag="--since"),
         until=None if until is None else moment(until, flag="--until"),
     )
-    filtered = replace(query, limit=NEWEST.limit, after=None) != NEWEST
+    single = every_run or bool(state or parent or role)
     connected = target.connect(reading=True)
     if json:
         page = connected.ls(query)
@@ -119,14 +120,20 @@ def command(
             warn_of_unlisted(connected, target)
         return
     rows: tuple[Run | Group, ...]
-    if every_run or filtered:
+    if single:
         page = connected.ls(query)
-        rows, cursor, flags = page.runs, page.next, " --runs" if every_run else ""
+        rows, cursor = page.runs, page.next
     else:
-        folded = connected.rows(limit=limit, after=after)
-        rows, cursor, flags = tuple(map(_whole, folded.rows)), folded.next, ""
+        folded = connected.rows(limit=limit, after=after, where=query)
+        rows = tuple(fold(row) if folded.is_group(row) else row[0] for row in folded.rows)
+        cursor = folded.next
     if rows:
-        _print(rows, cursor, chosen, flags)
+        given = {
+            "--state": state, "--tag": tag, "--parent": parent, "--role": role, "--env": env,
+            "--algo": algo, "--name": name, "--since": since, "--until": until,
+            "--columns": columns,
+        }  # fmt: skip
+        _print(rows, cursor, chosen, f"{' --runs' * every_run}{_flags(given)}")
         return
     if warn_of_unlisted(connected, target):
         return
@@ -144,8 +151,13 @@ def _document(connected: Connected, page: Page) -> dict[str, Any]:
     return {"runs": page.runs, "next": page.next, "groups": groups}
 
 
-def _whole(runs: Sequence[Run]) -> Run | Group:
-    return runs[0] if runs[0].group is None else fold(runs)
+def _flags(given: Mapping[str, str | Sequence[str] | None]) -> str:
+    """The flags that were typed, as the command for the next page needs them."""
+    words = []
+    for flag, value in given.items():
+        values = [value] if isinstance(value, str) else value or []
+        words += [f" {flag} {shlex.quote(str(each))}" for each in values]
+    return "".join(words)
 
 
 def _columns(typed: str | None) -> tuple[str, ...]:
@@ -173,7 +185,8 @@ def _print(
     console = wide()
     console.print(grid)
     if cursor is not None:
-        console.print(f"more: rlctl ls{flags} --after {safe(cursor)}", style="dim")
+        more = f"more: rlctl ls{flags} --after {cursor}"
+        console.print(safe(more), style="dim", soft_wrap=True)
 
 
 def _of_run(row: Run | Group, text: Callable[[Run], str]) -> str:

@@ -10,7 +10,8 @@ from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground, run_in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.spec_flags import ChangedOptions
-from rl_orch.cli.views.subjects import SubjectArgument
+from rl_orch.cli.views.subjects import SubjectArgument, find_only
+from rl_orch.core.runs.state import resumable_states
 from rl_orch.spec.aliases import PRODUCT
 
 Changes = Annotated[
@@ -77,14 +78,16 @@ def command(
     how: Any = {"overrides": overrides, "approximate": approximate}
     line = target.retrying()
     options = OutputOptions(target.flags, json=json, quiet=quiet)
+    states = resumable_states(overrides)
+    meant = line.ask(lambda known: find_only(known, run, states=states, ask=not json))
     if not line.connected.serves and not detach:
-        here, group = line.connected, line.connected.group(run)
-        if group is None:
-            resume = partial(here.resume, run, **how)
+        here = line.connected
+        if meant.group is None:
+            resume = partial(here.resume, meant.id, **how)
             return run_in_foreground(here, resume, options)
-        resume_group = partial(here.resume_group, group.id, **how)
+        resume_group = partial(here.resume_group, meant.id, **how)
         return group_in_foreground(here, resume_group, options)
-    submission = line.ask(lambda connected: connected.requeue(run, **how))
+    submission = line.ask(lambda connected: connected.requeue(meant.id, **how))
     if detach:
         return announce(submission, flags=options.flags, json=json, served=line.connected.serves)
     return attached(line, submission, options)

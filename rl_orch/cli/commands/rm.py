@@ -17,7 +17,7 @@ def command(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN...", help="The runs or groups to delete.")
     ],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask; needs ids.")] = False,
     *,
     target: ConnectionOptions,
     json: Json = False,
@@ -32,7 +32,9 @@ def command(
     ]
     doomed = {run.id: run for subject in targets for run in subject.runs}
     _refuse_active(targets)
-    if not yes:
+    if yes:
+        _refuse_unless_ids(runs, targets)
+    else:
         if json:
             raise BadInput("rm deletes for good", hint="With --json, say --yes as well.")
         for run in doomed.values():
@@ -44,6 +46,18 @@ def command(
     else:
         for run_id in removed:
             out().print(f"removed {safe(run_id)}")
+
+
+def _refuse_unless_ids(references: list[str], targets: list[RunOrGroup]) -> None:
+    """Raise if nobody is asked, and a word may mean something else than whoever typed it thinks."""
+    for reference, subject in zip(references, targets, strict=True):
+        if reference != subject.id:
+            noun = "run" if subject.group is None else "group"
+            raise BadInput(
+                f"--yes needs an id, and {reference!r} is none; it means {noun} {subject.id} now",
+                path="runs",
+                hint=f"rlctl rm {subject.id} --yes",
+            )
 
 
 def _refuse_active(targets: list[RunOrGroup]) -> None:

@@ -12,6 +12,8 @@ from rl_orch.records.jobs import EvaluatedPolicy, PairedComparison, PolicyEvalua
 from rl_orch.stats.text import bounds_text, figure
 
 NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
+NUMBERS_SHOWN = 30
+REWARD_TERM = "reward_"
 DECISIONS = {"superior": "it is better", "not": "it is not shown to be better"}
 
 
@@ -89,10 +91,14 @@ def print_evaluation(evaluated: PolicyEvaluation, word: str, against: str | None
         sides = [(word, result), (against, evaluated.against)]
     table = number_table("return", *(cell for name, _ in sides for cell in (safe(name), "95 %")))
     columns = [_column(each) for _, each in sides]
-    for name in columns[0]:
+    names = sorted(columns[0], key=lambda name: name.startswith(REWARD_TERM))
+    for name in names[:NUMBERS_SHOWN]:
         cells = (column.get(name, ("", "")) for column in columns)
         table.add_row(safe(name), *(cell for pair in cells for cell in pair))
     console.print(table)
+    if len(names) > NUMBERS_SHOWN:
+        rest = len(names) - NUMBERS_SHOWN
+        console.print(f"and {rest:,} more; --json has all of them", style="dim")
     for name, each in sides:
         if each.cut is not None:
             who = "" if len(sides) == 1 else f"{name}: "

@@ -1,5 +1,6 @@
 """Curves as PNG or SVG: the one place that touches matplotlib, loaded when a picture is drawn."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,8 @@ def check_name(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FinalScores:
-    """Final returns of the runs of a group; their interquartile mean, and its interval within what
-    the runs have returned."""
+    """Final returns of the runs of a group; their interquartile mean and its interval, which for a
+    single run has no bounds."""
 
     label: str
     returns: tuple[float, ...]
@@ -48,27 +49,30 @@ def save(
     title: str,
     target: float | None = None,
     scores: Sequence[FinalScores] = (),
+    metric: str = "return",
 ) -> None:
     """Write the curves into a file, whose name says in which format; `scores` are a panel beside
-    them."""
+    them, or all of it where there is no curve."""
     # Matplotlib takes a second to load and is needed only here. No pyplot: no display is asked for.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "rlctl", "font.size": 10}):
         shown = [each for each in scores if each.returns]
-        figure = Figure(figsize=(11.0 if shown else 8.0, 5.0), dpi=150, layout="constrained")
-        axes = figure.add_subplot(1, 3, (1, 2)) if shown else figure.subplots()
+        drawn = any(curve.drawn for curve in curves)
+        figure = Figure(
+            figsize=(11.0 if shown and drawn else 8.0, 5.0), dpi=150, layout="constrained"
+        )
         if shown:
-            _draw_scores(figure.add_subplot(1, 3, 3), shown, target)
-        for index, curve in enumerate(curves):
-            _draw(axes, curve, index)
-        if target is not None:
-            _draw_gate(axes, target)
-        _frame(axes, curves, target)
-        _explain(axes, curves)
-        axes.set_title(title, loc="left")
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+            panel = figure.add_subplot(1, 3, 3) if drawn else figure.subplots()
+            _draw_scores(panel, shown, target, metric)
+        if drawn:
+            axes = figure.add_subplot(1, 3, (1, 2)) if shown else figure.subplots()
+            _draw_curves(axes, curves, target, metric)
+            axes.set_title(title, loc="left")
+            figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        else:
+            figure.suptitle(title)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
         try:
             private.inner_folder(path.parent)
@@ -79,6 +83,16 @@ def save(
                 f"picture {str(path)!r} cannot be written: {error.strerror}",
                 hint="Name a file in a folder that can be written to.",
             ) from None
+
+
+def _draw_curves(axes: "Axes", curves: Sequence[Curve], target: float | None, metric: str) -> None:
+    for index, curve in enumerate(curves):
+        _draw(axes, curve, index)
+    if target is not None:
+        _draw_gate(axes, target)
+    _frame(axes, curves, target)
+    axes.set_ylabel(_text(f"episode {metric}"))
+    _explain(axes, curves)
 
 
 def _draw(axes: "Axes", curve: Curve, index: int) -> None:
@@ -99,20 +113,25 @@ def _draw(axes: "Axes", curve: Curve, index: int) -> None:
         )  # fmt: skip
 
 
-def _draw_scores(axes: "Axes", scores: Sequence[FinalScores], target: float | None) -> None:
+def _draw_scores(
+    axes: "Axes", scores: Sequence[FinalScores], target: float | None, metric: str
+) -> None:
     """A dot for each run, and the interquartile mean of each group with its interval."""
     for index, each in enumerate(scores):
         colour, n = COLOURS[index % len(COLOURS)], len(each.returns)
         spread = [index + 0.3 * ((place + 0.5) / n - 0.5) for place in range(n)]
         axes.plot(spread, each.returns, "o", color=colour, markersize=4, alpha=0.5)
-        if each.iqm is not None and each.bounds is not None:
+        if each.iqm is not None:
             axes.plot([index - 0.3, index + 0.3], [each.iqm] * 2, color=colour, linewidth=2)
+        if each.bounds is not None and all(map(math.isfinite, each.bounds)):
             axes.plot([index] * 2, each.bounds, color=colour, linewidth=1)
     if target is not None:
         axes.axhline(target, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xticks(range(len(scores)), [_text(each.label) for each in scores], rotation=20)
     axes.set_xlim(-0.6, len(scores) - 0.4)
-    axes.set_title("final return of each run; IQM, 95 % interval", loc="left", fontsize=9)
+    middle = "IQM, " if any(len(each.returns) > 1 for each in scores) else ""
+    title = f"final {metric} of each run; {middle}95 % interval"
+    axes.set_title(_text(title), loc="left", fontsize=9)
     axes.grid(alpha=0.25, linewidth=0.6, axis="y")
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -146,15 +165,15 @@ def _whiskers(line: Line) -> list[list[float]] | None:
 
 
 def _frame(axes: "Axes", curves: Sequence[Curve], target: float | None) -> None:
-    """Axes with their units; a band that is wider than all runs together is cut by the edge."""
-    returns = [value for curve in curves for value in curve.drawn]
+    """Axes with their units and room for markers with their intervals; a shaded band that is wider
+    than that leaves the picture."""
+    returns = [value for curve in curves for value in (*curve.drawn, *curve.whiskers)]
     returns += [] if target is None else [target]
     if returns:
         margin = 0.05 * (max(returns) - min(returns)) or 1.0
         axes.set_ylim(min(returns) - margin, max(returns) + margin)
     axes.set_xlim(left=0)
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("episode return")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -22,7 +22,8 @@ from rl_orch.cli.views.text import (
 )
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.curves import Curve
-from rl_orch.core.runs.resumption import RESUMABLE
+from rl_orch.core.runs.state import RESUMABLE
+from rl_orch.errors import shortened
 from rl_orch.records import (
     Certificate,
     EvalReport,
@@ -36,6 +37,8 @@ from rl_orch.records import (
 from rl_orch.stats.text import bounds_text, figure
 
 ATTEMPTS_SHOWN = 5
+METRICS_SHOWN = 20
+REWARD_TERM = "reward_"
 
 
 def print_summary(
@@ -48,7 +51,9 @@ def print_summary(
     run = shown.run
     console.print()
     print_chart(console, [curves.of_run(past, "return")], target=shown.spec.gates.min_return)
-    row(console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(run.reason)}")
+    row(
+        console, "run", f"[bold]{safe(run.id)}[/]  {state_text(run)}: {safe(shortened(run.reason))}"
+    )
     if run.group is not None:
         row(console, "group", safe(f"{run.group}: rlctl show {run.group}{flags}"))
     if run.parent not in (None, run.group):
@@ -98,13 +103,20 @@ def evaluation_sentence(evaluation: Evaluation) -> str:
 
 
 def metric_sentences(report: EvalReport) -> list[str]:
-    """The metrics of a report with their intervals, and why others are missing."""
-    estimates = stats.metric_estimates(report.metrics, shares=report.shares, seed=report.seed)
+    """The metrics of a report with their intervals, and why others are missing.
+
+    Of many, some are shown, terms of the reward last.
+    """
+    names = sorted(report.metrics, key=lambda name: name.startswith(REWARD_TERM))
+    shown = {name: report.metrics[name] for name in names[:METRICS_SHOWN]}
+    estimates = stats.metric_estimates(shown, shares=report.shares, seed=report.seed)
     n = counted(len(report.returns), "episode")
     sentences = [
         f"{name} {figure(each.value)}, 95 % interval {bounds_text(each.ci95)}, n = {n}"
         for name, each in estimates.items()
     ]
+    if len(names) > len(shown):
+        sentences.append(f"and {len(names) - len(shown):,} more; --json has all of them")
     return [*sentences, *(f"{name}: {why}" for name, why in report.missing.items())]
 
 
@@ -121,7 +133,7 @@ def _history_rows(shown: RunView) -> Iterator[tuple[str, str]]:
     """What came of the attempts, what they changed, and how exactly they go on from each other."""
     ended = [attempt for attempt in shown.attempts[:-1] if attempt.reason]
     for attempt in ended[-ATTEMPTS_SHOWN:]:
-        yield "attempt", f"{attempt.number}: {attempt.reason}"
+        yield "attempt", f"{attempt.number}: {shortened(attempt.reason)}"
     for problem in shown.passed_over:
         yield "damaged", f"{problem}; the one before it was used"
     if shown.start is not None:

@@ -1,7 +1,7 @@
 """What a word on the command line means: a run, or a group with all of its runs."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +12,7 @@ from rl_orch.cli.views.text import age_text, plain, state_counts, state_text
 from rl_orch.core.runs import groups
 from rl_orch.core.runs.groups import RunOrGroup, of_runs
 from rl_orch.errors import Ambiguous
+from rl_orch.records import State
 from rl_orch.records.queries import LARGEST_PAGE, Query
 
 SubjectArgument = Annotated[
@@ -49,20 +50,30 @@ def find(connected: Connected, reference: str) -> RunOrGroup:
 
 
 def find_only(
-    connected: Connected, reference: str, *, active: bool = False, ask: bool = True
+    connected: Connected,
+    reference: str,
+    *,
+    active: bool = False,
+    states: Collection[State] = (),
+    ask: bool = True,
 ) -> RunOrGroup:
     """The run or the group that is meant, and none by a guess: of several that have the name, a
-    person at a terminal chooses one. To `stop`, say, only what is `active` can be meant."""
+    person at a terminal chooses one. To `stop`, say, only what is `active` can be meant; to
+    `resume`, what is in one of these states."""
     meant = find(connected, reference)
     if meant.id == reference:
         return meant
     named = groups.rows(connected.ls(Query(limit=LARGEST_PAGE, name=reference)).runs)
     try:
-        one = groups.only(reference, [row.whole for row in named], active=active)
+        one = groups.only(reference, [row.whole for row in named], active=active, states=states)
     except Ambiguous:
         if not ask or not sys.stdin.isatty():
             raise
-        one = _chosen(reference, [row for row in named if row.whole.active or not active]).whole
+        meant_ids = {
+            each.id
+            for each in groups.candidates([r.whole for r in named], active=active, states=states)
+        }
+        one = _chosen(reference, [row for row in named if row.id in meant_ids]).whole
     return meant if one is None else find(connected, one.id)
 
 

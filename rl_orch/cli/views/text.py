@@ -107,10 +107,16 @@ def interval_text(evaluation: Evaluation) -> str:
 
 def _group_evaluation_text(group: Group) -> str:
     """The interquartile mean over training runs with its interval and n."""
-    if group.eval is None:
+    return summary_text(group.eval)
+
+
+def summary_text(summary: Evaluation | None) -> str:
+    """Numbers with their interval: of a group the interquartile mean, of a run the mean."""
+    if summary is None:
         return "–"
-    bounds = bounds_text(group.eval.iqm_ci95)
-    return f"IQM {figure(group.eval.iqm)} {bounds} n={group.eval.n}"
+    if not isinstance(summary, GroupEvaluation):
+        return f"{figure(summary.mean)} {interval_text(summary)}"
+    return f"IQM {figure(summary.iqm)} {bounds_text(summary.iqm_ci95)} n={summary.n}"
 
 
 def group_sentence(evaluation: GroupEvaluation) -> str:

@@ -3,6 +3,7 @@ path. Resolved alike by every command, here and through a service.
 """
 
 import difflib
+import json
 import math
 import os
 import shlex
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from rl_orch.errors import Ambiguous, BadInput, Conflict, NotFound, RlctlError
 from rl_orch.io.checkpoints import catalog, external
@@ -20,10 +21,17 @@ from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.records import Alias, Group, ModelVersion, Run
 from rl_orch.records.queries import ModelQuery
+from rl_orch.spec.difference import TASK, task_in
 from rl_orch.spec.groups import ALIAS_FORM, ALIAS_NAME, BEST, RESERVED
 
 Kind = Literal["artefact", "checkpoint", "bundle", "deposit"]
 MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
+MOST_RANKED = 1000
+"""So many validated models of an environment, the best ones, are looked at for their tasks."""
+
+NAMED = 5
+"""How many models of different tasks an error names."""
+
 FORMS = f"{MODEL_FORMS}; or the path of a checkpoint or bundle"
 
 
@@ -185,12 +193,15 @@ def names_model(models: KnowsModels, word: str) -> bool:
 def best(models: KnowsModels, env: str | None) -> ModelVersion:
     """The validated model of an environment with the highest mean reward.
 
-    Without an environment, it is that of the only one that has any.
+    Without an environment, it is that of the only one that has any. Raises where validated models
+    of it play different tasks, whose returns do not compare.
     """
     if env is not None:
-        validated = models.list(ModelQuery(validated=True, top_n=1, env=env))
-        if validated:
-            return validated[0]
+        leading = best_of_tasks(models, env)
+        if len(leading) > 1:
+            raise _unlike_tasks(env, leading)
+        if leading:
+            return leading[0]
     environments = models.environments()
     if env is None and len(environments) == 1:
         return best(models, environments[0])
@@ -205,6 +216,37 @@ def best(models: KnowsModels, env: str | None) -> ModelVersion:
     raise NotFound(
         f"no validated model{of_it}; there are {others}",
         hint="A gate that its run passes validates one, or `rlctl registry validate`.",
+    )
+
+
+def best_of_tasks(models: KnowsModels, env: str) -> list[ModelVersion]:
+    """The validated model with the highest mean reward of each task that an environment is played
+    as, the highest first. One whose spec is not known counts as of the first task."""
+    leading: list[ModelVersion] = []
+    for each in models.list(ModelQuery(validated=True, top_n=MOST_RANKED, env=env)):
+        tasks = [_task(one) for one in leading]
+        if not leading or (_task(each) is not None and _task(each) not in tasks):
+            leading.append(each)
+    return leading
+
+
+def _task(model: ModelVersion) -> dict[str, Any] | None:
+    return None if model.hyperparams is None else task_in(model.hyperparams)
+
+
+def _unlike_tasks(env: str, leading: Sequence[ModelVersion]) -> Ambiguous:
+    """The error that no model is the best of an environment, with the best of each task."""
+    tasks = {model.id: _task(model) or {} for model in leading}
+    differing = [path for path in TASK if len({str(task.get(path)) for task in tasks.values()}) > 1]
+    named = "; ".join(
+        f"model {number}, with "
+        + ", ".join(f"{path} {json.dumps(task.get(path))}" for path in differing)
+        for number, task in list(tasks.items())[:NAMED]
+    )
+    return Ambiguous(
+        f"validated models of {env} play different tasks, whose returns do not compare. The best "
+        f"of each: {named}",
+        hint=f"Name the model that is meant: {leading[0].id}, or an alias of it.",
     )
 
 
@@ -305,9 +347,10 @@ def refuse_other_env(
     model of the one, and the other."""
     if env is None or env == (learned := env_of(policy)):
         return
-    there = models.list(ModelQuery(validated=True, top_n=1, env=env))
+    there = best_of_tasks(models, env)
+    each = ", of one of its tasks," if len(there) > 1 else ""
     instead = (
-        f"The best of {env} is model {there[0].id}: `{again(str(there[0].id), env)}`."
+        f"The best of {env}{each} is model {there[0].id}: `{again(str(there[0].id), env)}`."
         if there
         else f"There is no validated model of {env} yet."
     )

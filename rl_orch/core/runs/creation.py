@@ -159,7 +159,12 @@ def draft(
 def kept_folders(spec: Spec, given: Sequence[str] | None) -> list[str]:
     """The folders that a new run keeps: those it was submitted with, and those of this process; a
     run that names no module needs none."""
-    if not any(named.module for named in code.named_by(spec)):
+    if not names_module(spec):
         return []
     own = import_path.typed_in() if given is None else given
     return list(dict.fromkeys([*own, *import_path.searched()]))
+
+
+def names_module(spec: Spec) -> bool:
+    """Whether a spec names any module, for which folders are searched."""
+    return any(named.module for named in code.named_by(spec))

@@ -57,6 +57,11 @@ class Curve:
         return [*(value for line in lines for value in line.returns), *(self.extent or ())]
 
     @property
+    def whiskers(self) -> list[float]:
+        """Bounds of the intervals of evaluations."""
+        return [*self.evaluated.low, *self.evaluated.high]
+
+    @property
     def last_step(self) -> int:
         """Last step of the curve."""
         lines = (self.training, self.evaluated, *self.tails)
@@ -108,9 +113,8 @@ def folded(histories: Sequence[History], label: str) -> Curve:
     extent = (float(everything.min()), float(everything.max()))
     training = _mean_line(np.array(common), _ends(start, end, width)) if end > start else Line()
     returns = [value for episodes in trained for value in episodes.rets]
-    returns += evaluated.returns
-    seen = (min(returns), max(returns))
-    return Curve(label, _within(training, seen), _within(evaluated, seen), tails, extent)
+    training = _within(training, (min(returns), max(returns)))
+    return Curve(label, training, evaluated, tails, extent)
 
 
 def smoothed(curve: Curve, points: int) -> Curve:
@@ -128,7 +132,7 @@ def _moving_mean(values: Sequence[float], points: int) -> list[float]:
 
 
 def _within(line: Line, seen: tuple[float, float]) -> Line:
-    """The line, its band cut off where no episode has ever been: a mean cannot be there either."""
+    """The line with its band cut to the range of the returns of single episodes."""
     if not line.low:
         return line
     low, high = np.clip(line.low, *seen).tolist(), np.clip(line.high, *seen).tolist()

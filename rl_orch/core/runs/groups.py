@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rl_orch import stats
@@ -78,16 +78,17 @@ def rows(runs: Sequence[Run]) -> list[RunOrGroup]:
 
 
 def only(
-    reference: str, namesakes: Sequence[Run | Group], *, active: bool = False
+    reference: str,
+    namesakes: Sequence[Run | Group],
+    *,
+    active: bool = False,
+    states: Collection[State] = (),
 ) -> Run | Group | None:
-    """The only one of those that have a name, None if nobody has. Raises if several could be meant.
-
-    They are given newest first. Where something `active` is meant, what has ended is not.
-    """
+    """The only one of those that have a name, None if nobody has. Raises if several `candidates`
+    could be meant."""
     if reference == LAST:
         return None
-    if active:
-        namesakes = [each for each in namesakes if each.active] or namesakes[:1]
+    namesakes = candidates(namesakes, active=active, states=states)
     if len(namesakes) > 1:
         named = ", ".join(f"{each.id} ({each.state})" for each in namesakes[:NAMED])
         more = f" and {len(namesakes) - NAMED} more" if len(namesakes) > NAMED else ""
@@ -96,6 +97,28 @@ def only(
             hint="Name the one that is meant by its id.",
         )
     return namesakes[0] if namesakes else None
+
+
+def candidates(
+    namesakes: Sequence[Run | Group], *, active: bool = False, states: Collection[State] = ()
+) -> Sequence[Run | Group]:
+    """Those of one name that can be meant, given newest first, as they are.
+
+    Where something `active` is meant, what has ended is not. Where something in one of these
+    states is, nothing else is; without any, what is active. The newest, if there is none of them.
+    """
+    at_work = [each for each in namesakes if each.active]
+    if active:
+        return at_work or namesakes[:1]
+    if states:
+        found = [each for each in namesakes if not states_of(each).isdisjoint(states)]
+        return found or at_work or namesakes[:1]
+    return namesakes
+
+
+def states_of(subject: Run | Group) -> set[State]:
+    """The state of a run, or those of a group's runs."""
+    return {subject.state} if isinstance(subject, Run) else {*subject.counts}
 
 
 def shortfall(group: Group, runs: Sequence[Run]) -> str | None:

@@ -12,28 +12,26 @@ from typing import Any
 import sqlalchemy as sa
 
 from rl_orch.core.runs.creation import asked_of
-from rl_orch.core.runs.state import advance
+from rl_orch.core.runs.state import FINAL, RESUMABLE, advance, asks_for_more
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
 from rl_orch.core.store.tables import VERDICTS
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RunLocked
 from rl_orch.io.checkpoints import catalog
+from rl_orch.io.checkpoints.early_end import EarlyEnd, early_end
 from rl_orch.io.checkpoints.resumable import newest_checkpoint, trained
 from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir, write_text
 from rl_orch.records import Group, Run, State
 from rl_orch.spec.algorithms import BUILT_IN
-from rl_orch.spec.aliases import FACTORS, PRODUCT, canonical
+from rl_orch.spec.aliases import PRODUCT
 from rl_orch.spec.checks import refuse_pending, value_at
 from rl_orch.spec.difference import differences
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import RunnerGroup
 from rl_orch.spec.options import table
 from rl_orch.spec.resolve import resolve
-
-RESUMABLE = (State.FAILED, State.STOPPED, State.LOST)
-FINAL = (State.SUCCEEDED, State.REJECTED)
 
 FOLLOW_PROGRESS = {
     "train.lr_schedule": "constant",
@@ -140,17 +138,19 @@ def requeued(
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
     final = run.state in FINAL or (PRODUCT in changes and trained(directory))
-    reasons = refuse_inexact(run, spec, approximate=approximate) if final else []
+    early = early_end(run, spec) if final else None
+    reasons = refuse_inexact(run, spec, early, approximate=approximate) if final else []
     begun = False
     if spec.runner.goes_on:
         # There is one to go on from, or the error says why not.
         newest = newest_checkpoint(directory, without_replay=final and approximate)
         begun = newest.path is not None
-    if changes:
+    if changes or reasons:
         # A run that has begun needs what it began with no more, which may be gone.
         there = spec.changed({"start.from": None}) if begun else spec
         check(there, directory.module_path())
-        note = {"approximate": reasons, "step": run.env_steps} if reasons else {}
+        note: dict[str, Any] = {"approximate": reasons, "step": run.env_steps} if reasons else {}
+        note |= {} if early is None else {"past_end": True}
         _note(directory, spec, changes, attempt=run.attempt + 1, more=note)
     if final:
         keep_final_report(store, run)
@@ -219,12 +219,6 @@ def _note(
     directory.write_spec(spec)
 
 
-def asks_for_more(overrides: Sequence[str]) -> bool:
-    """Whether overrides name the budget."""
-    paths = (canonical(text.lstrip("+~").partition("=")[0]) for text in overrides)
-    return any(path in (PRODUCT, *FACTORS) for path in paths)
-
-
 def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
     """Raise if the run has come to an end that is final, and no larger budget is asked for."""
     if run.state not in FINAL or asks_for_more(overrides):
@@ -254,7 +248,7 @@ def obstacles(run: Run, spec: Spec) -> list[str]:
     return found
 
 
-def refuse_inexact(run: Run, spec: Spec, *, approximate: bool) -> list[str]:
+def refuse_inexact(run: Run, spec: Spec, early: EarlyEnd | None, *, approximate: bool) -> list[str]:
     """What stands in the way of going on exactly, if that is accepted; raises if it is not."""
     if run.verdict == "passed" and spec.gates.stop_when_solved:
         raise BadInput(
@@ -262,7 +256,9 @@ def refuse_inexact(run: Run, spec: Spec, *, approximate: bool) -> list[str]:
             path="gates.stop_when_solved",
             hint="Add gates.stop_when_solved=false.",
         )
-    reasons = obstacles(run, spec)
+    if early is not None and not approximate:
+        raise early.refusal
+    reasons = [*([] if early is None else [early.reason]), *obstacles(run, spec)]
     if reasons and not approximate:
         raise Conflict(
             f"run {run.id} cannot be extended exactly: {'; '.join(reasons)}",

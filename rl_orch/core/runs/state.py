@@ -1,7 +1,10 @@
 """Transitions between states of a run. Pure: a run goes in, a run in its next state comes out."""
 
+from collections.abc import Sequence
+
 from rl_orch.errors import IllegalTransition
 from rl_orch.records import Run, State
+from rl_orch.spec.aliases import FACTORS, PRODUCT, canonical
 
 S = State
 
@@ -17,6 +20,10 @@ NEXT: dict[State, frozenset[State]] = {
     S.LOST: frozenset({S.QUEUED}),
 }
 
+RESUMABLE = (S.FAILED, S.STOPPED, S.LOST)
+FINAL = (S.SUCCEEDED, S.REJECTED)
+"""Ends after which a run goes on only with a larger budget."""
+
 EXIT_CODES = {S.SUCCEEDED: 0, S.FAILED: 1, S.LOST: 1, S.REJECTED: 3, S.STOPPED: 4}
 """What a command that waits for a run exits with."""
 
@@ -29,3 +36,14 @@ def advance(run: Run, to: State, why: str) -> Run:
             f"run {run.id} is {run.state} and cannot become {to}; allowed: {allowed}"
         )
     return run.model_copy(update={"state": to, "reason": why})
+
+
+def asks_for_more(overrides: Sequence[str]) -> bool:
+    """Whether overrides name the budget."""
+    paths = (canonical(text.lstrip("+~").partition("=")[0]) for text in overrides)
+    return any(path in (PRODUCT, *FACTORS) for path in paths)
+
+
+def resumable_states(overrides: Sequence[str]) -> tuple[State, ...]:
+    """The states from which a run goes on under these overrides."""
+    return (*RESUMABLE, *FINAL) if asks_for_more(overrides) else RESUMABLE

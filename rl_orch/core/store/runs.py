@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,29 +154,39 @@ class Store(Database):
         # Sorted here: asked to sort, SQLite would rather walk through all runs in that order.
         return sorted(pairs, key=lambda row: (row[0].arrival, row[0].id))
 
-    def rows(self, *, limit: int = 50, after: str | None = None) -> QueryRows:
+    def rows(
+        self, *, limit: int = 50, after: str | None = None, where: Query = NEWEST
+    ) -> QueryRows:
         """Groups with all of their runs, and runs in none, from a cursor on.
 
-        A group is as old as the first of its runs.
+        A group is as old as the first of its runs. `where` says which runs, not in which order; of
+        a group that it does not hold all runs of, each that it does hold is a row.
         """
         queries.refuse_limit(limit)
-        key = sa.func.coalesce(RUNS.c.group, RUNS.c.id)
-        made = sa.func.min(RUNS.c.created_at)
+        wanted = _conditions(replace(where, after=None))
+        keyed = sa.select(RUNS.c.id, RUNS.c.created_at, _row_key(wanted).label("row_key"))
+        placed = keyed.where(*wanted).subquery()
+        key, made = placed.c.row_key, sa.func.min(placed.c.created_at)
         keys = sa.select(key, made).group_by(key).order_by(made.desc(), key.desc())
         if after is not None:
             keys = keys.having(sa.tuple_(made, key) < _position(after, NEWEST.sort))
         with self.reading() as connection:
             page = connection.execute(keys.limit(limit + 1)).all()
             rows: dict[str, list[Run]] = {name: [] for name, _ in page[:limit]}
-            query = sa.select(RUNS).where(key.in_(rows)).order_by(RUNS.c.seed, RUNS.c.id)
+            query = sa.select(RUNS).join(placed, placed.c.id == RUNS.c.id).where(key.in_(rows))
+            query = query.order_by(RUNS.c.seed, RUNS.c.id)
+            single = set()
             for row in connection.execute(query):
                 run = _run(row)
-                rows[run.group or run.id].append(run)
+                if run.group is not None and run.group not in rows:
+                    single.add(run.id)
+                rows[run.id if run.id in single else run.group or run.id].append(run)
         whole = tuple(tuple(members) for members in rows.values())
         if len(page) <= limit:
-            return QueryRows(whole, None)
+            return QueryRows(whole, None, frozenset(single))
         key_of_last, made_of_last = page[limit - 1]
-        return QueryRows(whole, queries.cursor(NEWEST.sort, made_of_last, key_of_last))
+        last = queries.cursor(NEWEST.sort, made_of_last, key_of_last)
+        return QueryRows(whole, last, frozenset(single))
 
     def group_runs(self, group: str) -> list[Run]:
         """The runs of a group, by seed."""
@@ -370,6 +381,16 @@ def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
         key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
         conditions.append(key < here if query.descending else key > here)
     return conditions
+
+
+def _row_key(wanted: Sequence[sa.ColumnElement[bool]]) -> sa.ColumnElement[str]:
+    """The row that a run is in: that of its group if all runs of it are wanted, or its own."""
+    if not wanted:
+        return sa.func.coalesce(RUNS.c.group, RUNS.c.id)
+    unwanted = sa.and_(*wanted).is_not(sa.true())
+    parted = sa.select(RUNS.c.group).where(RUNS.c.group.is_not(None), unwanted)
+    own = sa.or_(RUNS.c.group.is_(None), RUNS.c.group.in_(parted.correlate(None)))
+    return sa.case((own, RUNS.c.id), else_=RUNS.c.group)
 
 
 def _position(after: str, sort: str) -> sa.Tuple:

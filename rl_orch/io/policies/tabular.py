@@ -22,6 +22,7 @@ from rl_orch.io.files import regular
 from rl_orch.io.files.sealed import advice
 from rl_orch.io.policies.bundles import Port
 from rl_orch.io.policies.nested import flattened
+from rl_orch.io.policies.observed import NUMBERS, exactly, form_of, refuse_unknown_parts
 
 Table = dict[str, NDArray[Any]]
 KINDS = (".npy", ".npz", ".parquet", ".jsonl")
@@ -106,10 +107,13 @@ def from_json(value: Any, ports: Sequence[Port]) -> dict[str, Any]:
     parts = [port.name.removeprefix(PREFIX) for port in ports if port.name.startswith(PREFIX)]
     if (flat := flattened(value, parts)) is not None:
         beside = value if isinstance(value, dict) else {}
-        return _row(flat, {name: beside[name] for name in (MASK, FIRST) if name in beside})
+        beside = {name: beside[name] for name in (MASK, FIRST) if name in beside}
+        refuse_unknown_parts(value, [*parts, *beside])
+        return _row(flat, beside)
     if not isinstance(value, dict):
         return {OBSERVATION: [value]}
     if (flat := flattened(value.get(OBSERVATION), parts)) is not None:
+        refuse_unknown_parts(value[OBSERVATION], parts)
         return _row(flat, {name: part for name, part in value.items() if name != OBSERVATION})
     return _row({}, value)
 
@@ -176,21 +180,18 @@ def _column(values: Any, port: Port, *, source: str, row: int) -> NDArray[Any]:
     kind = np.dtype(port.dtype)
     try:
         array = np.asarray(values)
-        if array.shape[1:] != port.shape or array.dtype == object or array.dtype.kind in "USV":
+        if array.shape[1:] != port.shape or array.dtype.kind not in NUMBERS:
             raise ValueError
-        with np.errstate(over="ignore"):
-            cast = array.astype(kind)
     except (ValueError, TypeError, OverflowError):
         raise _misfit(values, port, source, row) from None
-    if array.dtype.kind == "f":
-        wrong = ~np.isfinite(cast) if kind.kind == "f" else cast != array
-        if wrong.any():
-            at = row + int(np.argwhere(wrong)[0][0])
-            raise BadInput(
-                f"row {at + 1} of {source} has {array[wrong][0]} in {port.name!r}; must be "
-                f"{'a finite number' if kind.kind == 'f' else 'whole numbers'}"
-            )
-    return cast
+    cast, wrong = exactly(array, kind)
+    if wrong is not None:
+        at = row + int(np.argwhere(wrong)[0][0])
+        raise BadInput(
+            f"row {at + 1} of {source} has {array[wrong][0]} in {port.name!r}; must be "
+            f"{form_of(kind)}"
+        )
+    return cast if cast.flags.writeable else cast.copy()  # Torch takes no others.
 
 
 def _misfit(values: Any, port: Port, source: str, row: int) -> BadInput:
@@ -198,7 +199,7 @@ def _misfit(values: Any, port: Port, source: str, row: int) -> BadInput:
     for at, value in enumerate(values):
         try:
             array = np.asarray(value)
-            shape, number = array.shape, array.dtype.kind in "biuf"
+            shape, number = array.shape, array.dtype.kind in NUMBERS
         except ValueError:
             shape, number = (), False
         if shape != port.shape or not number:

@@ -17,7 +17,7 @@ from rl_orch import plugins
 from rl_orch.errors import BadInput, Problem, SpecInvalid
 from rl_orch.rl.envs import refusals, vector
 from rl_orch.rl.envs.goals import why_no_goals
-from rl_orch.rl.envs.leaves import Leaf, leaves_of
+from rl_orch.rl.envs.leaves import Leaf, leaves_of, seeable_keys
 from rl_orch.rl.envs.leaves import problems as encoder_problems
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.spec import checks
@@ -48,7 +48,8 @@ class SpaceDescription:
 class EnvDescription:
     """One copy of an environment as a policy sees it, after the spec's wrappers.
 
-    `leaves` are the parts of its observations by name, or `unseeable` says why there are none;
+    `leaves` are the parts of its observations by name, or `unseeable` says why there are none, and
+    `seeable` has the keys of those that could be;
     `unstackable` is a kind of part whose frames are stacked, but cannot be; `goalless` says why
     its episodes cannot be told with other goals, if they are to be.
     """
@@ -62,6 +63,7 @@ class EnvDescription:
     goalless: str | None = None
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
+    seeable: tuple[str, ...] = ()
 
 
 def describe(spec: Spec) -> EnvDescription:
@@ -144,12 +146,14 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
     registered = gymnasium.registry.get(envs.spec.id) if envs.spec else None
     limit = registered.max_episode_steps if registered else None
     leaves: Mapping[str, Leaf] = {}
-    unseeable = None
+    unseeable: str | None = None
+    seeable: tuple[str, ...] = ()
+    stacked = spec.obs.stack_frames is not None
     try:
-        stacked = spec.obs.stack_frames is not None
         leaves = leaves_of(envs.single_observation_space, stacked=stacked)
     except BadInput as error:
         unseeable = error.message
+        seeable = seeable_keys(envs.single_observation_space, stacked=stacked)
     return EnvDescription(
         id=spec.env.id,
         observation=_space(envs.single_observation_space),
@@ -160,6 +164,7 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
         goalless=why_no_goals(envs) if spec.buffer.her_strategy else None,
         max_episode_steps=spec.env.max_episode_steps or limit,
         reward_threshold=registered.reward_threshold if registered else None,
+        seeable=seeable,
     )
 
 
@@ -203,7 +208,7 @@ def _observation_kind(spec: Spec, env: EnvDescription) -> Problem | None:
             "env.id",
             spec.env.id,
             f"env.id is {spec.env.id!r}; {env.unseeable}",
-            "Change them in an environment of your own, registered as `module:Name-v0`.",
+            refusals.how_to_see(spec.env.id, env.seeable),
         )
     if env.unstackable is not None:
         return Problem(

@@ -61,6 +61,20 @@ def leaves_of(space: Space[Any], *, stacked: bool) -> dict[str, Leaf]:
     return {name: _leaf(name, part, stacked) for name, part in parts.items()}
 
 
+def seeable_keys(space: Space[Any], *, stacked: bool) -> tuple[str, ...]:
+    """The keys of a Dict whose parts networks can see; none of another space."""
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    return tuple(key for key, part in parts.items() if _is_seeable(part, stacked))
+
+
+def _is_seeable(space: Space[Any], stacked: bool) -> bool:
+    try:
+        leaves_of(space, stacked=stacked)
+    except BadInput:
+        return False
+    return True
+
+
 def problems(encoder: str, leaves: Mapping[str, Leaf]) -> list[str]:
     """The reasons why an encoder cannot take these observations, in sentences; none if it can.
 

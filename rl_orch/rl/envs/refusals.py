@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 
 import gymnasium
@@ -44,6 +44,24 @@ def explain(spec: Spec, error: Exception) -> Problem:
         return Problem("env.kwargs", spec.env.kwargs, message)
     what = f"making it failed: {type(error).__name__}: {_first_line(error)}"
     return _about_id(env_id, what, _newer(module, name))
+
+
+def how_to_see(env_id: str, parts: Sequence[str]) -> str:
+    """What to do about observations that networks cannot see, but for these parts of them."""
+    module, _, name = full_id(env_id).rpartition(":")
+    package = package_with(module) or package_of(name)
+    if package is not None and package.module == "minigrid":
+        return "Take its images alone, with env.wrappers=[minigrid.wrappers:ImgObsWrapper]."
+    if parts:
+        keys = ", ".join(key if key.isidentifier() else f"'{key}'" for key in parts)
+        return (
+            "Take what can be learned from with a wrapper: "
+            f"'env.wrappers=[{{name: FilterObservation, filter_keys: [{keys}]}}]'."
+        )
+    return (
+        "Make numbers of them in a wrapper of your own, env.wrappers=[module:Class]; "
+        "see docs/custom-environments.md."
+    )
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_orch import plugins
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.rl.envs.leaves import SMALLEST_FOR_CNN, Leaf, problems
 from rl_orch.rl.policies.nets import (
     MLP,
@@ -180,7 +180,18 @@ def _from_plugin(
     # Layers made in torch's usual way draw from its global generator; here they may.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        encoder: Any = make(pipeline, feature, generator)
+        try:
+            encoder: Any = make(pipeline, feature, generator)
+        except RlctlError:
+            raise
+        except Exception as error:  # It is somebody's code.
+            raise RlctlError(
+                f"the encoder plugin {feature.encoder!r} could not be made: "
+                f"{type(error).__name__}: {error}",
+                path="feature.encoder",
+                hint="It is called with the observations' pipeline, the options of feature, and a "
+                "generator.",
+            ) from error
     if isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "size", None), int):
         return encoder  # type: ignore[return-value]
     raise BadInput(

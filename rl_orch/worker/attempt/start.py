@@ -26,7 +26,8 @@ class ResumePoint:
     """The checkpoint that an attempt goes on from, if any.
 
     `passed_over` is what it passed over to get there, `doubts` why what follows is not what a
-    larger budget from the start would have led to.
+    larger budget from the start would have led to. With `past_end` it goes on from an end that a
+    callback or the gate had brought about.
     """
 
     checkpoint: CheckpointContents | None = None
@@ -34,6 +35,7 @@ class ResumePoint:
     passed_over: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     without_replay: bool = False
+    past_end: bool = False
 
     @property
     def step(self) -> int:
@@ -91,7 +93,9 @@ class ResumePoint:
             checkpoint.tensors, checkpoint.document, step=checkpoint.step, segments=names
         )
         read = segments.reader(catalog.replay_of(checkpoint.path), listed)
-        return Resumption(snapshot, self.report, read, replay=not self.without_replay)
+        return Resumption(
+            snapshot, self.report, read, replay=not self.without_replay, past_end=self.past_end
+        )
 
 
 def find(directory: RunDir, attempt: int) -> ResumePoint:
@@ -118,7 +122,10 @@ def find(directory: RunDir, attempt: int) -> ResumePoint:
     ended = [note for note in extended if checkpoint.step <= note["step"]]
     doubts = tuple(str(why) for note in ended for why in note["approximate"])
     gone = catalog.replay_let_go(newest.path)
-    return ResumePoint(checkpoint, report, newest.passed_over, doubts, without_replay=gone)
+    past_end = any(note.get("past_end") for note in ended)
+    return ResumePoint(
+        checkpoint, report, newest.passed_over, doubts, without_replay=gone, past_end=past_end
+    )
 
 
 def runtime_fingerprint(spec: Spec) -> dict[str, Any]:
@@ -135,7 +142,7 @@ def exactness(
         return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
     proof = Proof(**meta["resume"])
-    doubts = manifest.differences(meta["fingerprint"], fingerprint)
+    doubts = manifest.differences(sources.rekeyed(meta["fingerprint"], fingerprint), fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
     doubts += beginning.doubts

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 
 from rl_orch import plugins
-from rl_orch.errors import BadInput, Problem, SpecInvalid
+from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.policies.bundles import ONNX_PACKAGES
 from rl_orch.io.processes import import_path
 from rl_orch.records.tasks import CheckAnswer, CheckTask
@@ -19,7 +19,7 @@ from rl_orch.rl.envs.describe import describe, problems
 from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
-from rl_orch.spec.named_plugins import importable
+from rl_orch.worker.checks import own_plugins
 from rl_orch.worker.task import Tell, answer_lines
 from rl_orch.worker.warm.loaded import OUTDATED, LoadedModules
 
@@ -28,8 +28,8 @@ def answer(spec: Spec) -> CheckAnswer:
     """The problems that only the environment itself can tell of; and what the spec leaves open,
     settled."""
     settled, trial = {}, EnvTrial()
-    if unknown := unimportable(spec):
-        return CheckAnswer(settled={}, problems=tuple(unknown))
+    if unfit := own_plugins.problems(spec):
+        return CheckAnswer(settled={}, problems=tuple(unfit))
     try:
         env = describe(spec)
         found = problems(spec, env)
@@ -46,17 +46,6 @@ def answer(spec: Spec) -> CheckAnswer:
     except SpecInvalid as error:
         found = list(error.problems)
     return CheckAnswer(settled=settled, problems=tuple(found), warnings=tuple(trial.warnings))
-
-
-def unimportable(spec: Spec) -> list[Problem]:
-    """The plugins that are named as `module:Class` and cannot be imported."""
-    found = []
-    for path, kind, name in importable(spec):
-        try:
-            plugins.load(kind, name)
-        except BadInput as error:
-            found.append(Problem(path, name, f"{path} is {error.message}", error.hint))
-    return found
 
 
 def unexportable(spec: Spec) -> list[Problem]:

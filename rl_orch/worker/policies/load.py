@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_orch import plugins
 from rl_orch.errors import BadInput
 from rl_orch.io.checkpoints import checkpoint_files, external
 from rl_orch.io.policies import artefacts
@@ -18,8 +19,9 @@ from rl_orch.rl.envs import space_json, vector
 from rl_orch.rl.envs.observations import flat_space
 from rl_orch.rl.learn.learner import load_with_actor
 from rl_orch.rl.policies.policy import Actor, PolicyModule, Setup
-from rl_orch.spec.checks import value_at
+from rl_orch.spec.difference import task_differences
 from rl_orch.spec.model import Spec
+from rl_orch.spec.named_plugins import modules_of
 from rl_orch.worker.external.served_policy import serving
 
 
@@ -56,7 +58,9 @@ def opened(spec: Spec, directory: RunDir, path: Path) -> Iterator[tuple[Actor, i
         return
     checkpoint = external.load(path)
     payload = external.payload(path, checkpoint)
-    with serving(spec, directory, payload, setup_of(spec).action_space) as policy:
+    with naming_missing_modules(spec, directory):
+        actions = setup_of(spec).action_space
+    with serving(spec, directory, payload, actions) as policy:
         yield policy, checkpoint.step
 
 
@@ -66,7 +70,8 @@ def from_checkpoint(spec: Spec, path: Path, *, plays: bool = False) -> LoadedPol
     loaded = checkpoint_files.load(path)
     setup = _sealed_setup(spec, loaded.document)
     if setup is None or plays:
-        here = setup_of(spec)
+        with naming_missing_modules(spec, RunDir(path.parents[1])):
+            here = setup_of(spec)
         setup = setup or here
         refuse_other_spaces(f"model {path.name}", setup, here)
     policy, actor = load_with_actor(setup, loaded.tensors)
@@ -97,6 +102,25 @@ def _sealed_setup(spec: Spec, document: Mapping[str, Any]) -> Setup | None:
     return None
 
 
+@contextmanager
+def naming_missing_modules(spec: Spec, directory: RunDir | None = None) -> Iterator[None]:
+    """The time in which a module that a policy's spec names, and that is not there, is a `BadInput`
+    that says where it was looked for, and where its run has found it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        cause = error.__cause__ or error
+        missing = getattr(cause, "name", None) or ""
+        if not any(f"{name}.".startswith(f"{missing}.") for name in modules_of(spec)):
+            raise
+        looked = ", ".join(plugins.searched_folders()) or "no folder"
+        hint = f"Besides what is installed, these were searched: {looked}."
+        if directory is not None and (noted := directory.module_path()):
+            where, run = ", ".join(noted), directory.path.name
+            hint += f" Its run found it in: {where}. Type this there, or name the run, {run}."
+        raise BadInput(f"env.id is {spec.env.id!r}; {cause}", path="env.id", hint=hint) from None
+
+
 def setup_of(spec: Spec) -> Setup:
     """The spec with the spaces of its environment.
 
@@ -116,13 +140,10 @@ def refuse_unless_alike(one: Spec, other: Spec) -> None:
 
     So no episode of one is the other's.
     """
-    paths = [f"env.{name}" for name in ("id", "kwargs", "wrappers", "max_episode_steps")]
-    for path in (*paths, "eval.max_episode_steps"):
-        ours, theirs = value_at(one, path), value_at(other, path)
-        if ours != theirs:
-            raise BadInput(
-                f"the two policies cannot be compared: {path} is {ours!r} for one and "
-                f"{theirs!r} for the other",
-                path=path,
-                hint="Compare policies of one environment.",
-            )
+    for path, (ours, theirs) in task_differences([one, other]).items():
+        raise BadInput(
+            f"the two policies cannot be compared: {path} is {ours!r} for one and "
+            f"{theirs!r} for the other",
+            path=path,
+            hint="Compare policies of one environment.",
+        )

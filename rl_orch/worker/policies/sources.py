@@ -25,6 +25,7 @@ from rl_orch.spec.model import Spec
 from rl_orch.worker.policies.load import (
     LoadedPolicy,
     from_checkpoint,
+    naming_missing_modules,
     on_cpu,
     opened,
     refuse_other_spaces,
@@ -86,7 +87,9 @@ def _of_bundle(path: Path, means: str) -> Playable:
         bundle, data = requests.graph_of(path, means)
         policy = GraphActor(session_run(data), bundle.policy.inputs, bundle.spec)
     spec = on_cpu(bundle.spec)
-    refuse_other_spaces(f"bundle {path.name}", _setup(bundle), setup_of(spec))
+    with naming_missing_modules(spec):
+        here = setup_of(spec)
+    refuse_other_spaces(f"bundle {path.name}", _setup(bundle), here)
     lanes = 1 if means == "int8" else lanes_alone(spec)
     return Playable(policy, spec, bundle.report.step, path.name, lanes)
 

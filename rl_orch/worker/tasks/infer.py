@@ -1,10 +1,10 @@
 """`python -m rl_orch.worker.tasks.infer < question.json`: what a policy does with observations."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 from rl_orch.export.acting import GraphActing, PolicySession, SampledActing, greedy
 from rl_orch.export.formats import session_run
 from rl_orch.export.graph import FIRST, MASK, OBSERVATION, PolicyGraph
+from rl_orch.export.observed import ranges_of
 from rl_orch.io.policies import requests, tabular
 from rl_orch.io.policies.bundles import Port
+from rl_orch.io.policies.observed import PartRange
 from rl_orch.records.tasks import InferAnswer, InferTask
 from rl_orch.rl.data.batch import rows_of
+from rl_orch.rl.envs import space_json
 from rl_orch.worker.policies import sources
 from rl_orch.worker.task import Tell, answer_one
+
+Ranges: TypeAlias = Mapping[str, PartRange]
 
 
 def infer(task: InferTask, tell: Tell) -> InferAnswer:
@@ -26,12 +31,14 @@ def infer(task: InferTask, tell: Tell) -> InferAnswer:
     torch.set_num_threads(1)
     requests.refuse_inference(task)
     tell("loading", 0.0)
-    acting, ports = _acting(task)
+    acting, ports, ranges = _acting(task)
     if task.input is None:
         columns = tabular.from_json(task.observation, ports)
         table = tabular.fitted(columns, ports, source="--observation", row=0)
+        _refuse_outside(table, ranges, single=True)
         return InferAnswer(action=_act(acting, table, ports).tolist()[0], rows=1)
-    batches = _batches(acting, ports, Path(task.input), tell)
+    tables = _inside(tabular.read(Path(task.input), ports), ranges, Path(task.input).name)
+    batches = _batches(acting, ports, tables, tell)
     if task.output is None:
         actions = tuple(action for batch in batches for action in batch.tolist())
         return InferAnswer(actions=actions, rows=len(actions))
@@ -50,10 +57,29 @@ def _to_file(batches: Iterator[NDArray[Any]], path: Path) -> InferAnswer:
     return InferAnswer(path=str(path), rows=count)
 
 
+def _inside(
+    tables: Iterator[tuple[tabular.Table, float]], ranges: Ranges, source: str
+) -> Iterator[tuple[tabular.Table, float]]:
+    """The tables of a file, up to the first value that the policy's observations cannot have."""
+    row = 0
+    for table, share in tables:
+        _refuse_outside(table, ranges, file=source, row=row)
+        row += len(next(iter(table.values())))
+        yield table, share
+
+
+def _refuse_outside(table: tabular.Table, ranges: Ranges, **how: Any) -> None:
+    for name, part in ranges.items():
+        part.refuse_outside(table[f"{OBSERVATION}.{name}" if name else OBSERVATION], **how)
+
+
 def _batches(
-    acting: PolicySession, ports: Sequence[Port], path: Path, tell: Tell
+    acting: PolicySession,
+    ports: Sequence[Port],
+    tables: Iterator[tuple[tabular.Table, float]],
+    tell: Tell,
 ) -> Iterator[NDArray[Any]]:
-    for table, share in tabular.read(path, ports):
+    for table, share in tables:
         yield _act(acting, table, ports)
         tell("acting", share)
 
@@ -79,22 +105,24 @@ def _observations(table: tabular.Table) -> Any:
     return {name.removeprefix(prefix): t for name, t in table.items() if name.startswith(prefix)}
 
 
-def _acting(task: InferTask) -> tuple[PolicySession, tuple[Port, ...]]:
-    """The session that acts, and the ports of its inputs."""
+def _acting(task: InferTask) -> tuple[PolicySession, tuple[Port, ...], Ranges]:
+    """The session that acts, the ports of its inputs, and what observations may be."""
     source = Path(task.source)
     if task.using != requests.TORCH:
         return _with_graph(source, task.using)
     loaded = sources.load(source, task.module_path)
     graph = PolicyGraph(loaded.policy, loaded.spec)
+    ranges = ranges_of(loaded.policy.observation_space, loaded.spec.obs.stack_frames)
     if task.sample:
-        return SampledActing(loaded.actor, loaded.spec, task.seed), graph.inputs
-    return greedy(loaded.policy, loaded.spec), graph.inputs
+        return SampledActing(loaded.actor, loaded.spec, task.seed), graph.inputs, ranges
+    return greedy(loaded.policy, loaded.spec), graph.inputs, ranges
 
 
-def _with_graph(source: Path, means: str) -> tuple[PolicySession, tuple[Port, ...]]:
+def _with_graph(source: Path, means: str) -> tuple[PolicySession, tuple[Port, ...], Ranges]:
     bundle, data = requests.graph_of(source, means)
-    inputs = bundle.policy.inputs
-    return GraphActing(session_run(data), inputs), inputs
+    policy = bundle.policy
+    ranges = ranges_of(space_json.from_json(policy.observation_space), policy.stack_frames)
+    return GraphActing(session_run(data), policy.inputs), policy.inputs, ranges
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""Spellings of RL Zoo that are more than other names: what they mean, or how to write it."""
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rl_orch.errors import Problem
+
+POLICY = "policy_kwargs"
+"""The arguments of a policy, which the zoo writes as the text of a call of `dict`."""
+
+ENV_ID = re.compile(r"(?:[\w.:-]+/)?[\w.:-]+-v[0-9]+")
+
+
+def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:
+    """The problem with a file of hyperparameters by environment; None where it is no such file."""
+    ids = [
+        key
+        for key, value in document.items()
+        if isinstance(key, str) and isinstance(value, Mapping) and ENV_ID.fullmatch(key)
+    ]
+    if not ids:
+        return None
+    more = f", and of {len(ids) - 1} more" if len(ids) > 1 else ""
+    return Problem(
+        ids[0],
+        None,
+        f"{ids[0]} is the id of an environment{more}, with hyperparameters below it, as files of "
+        "rl-zoo3 have them; a spec is of one environment",
+        f"Write `env: {ids[0]}` and `algo: ppo`, or what it is for, and below them what stands "
+        f"under {ids[0]}, not indented.",
+    )
+
+
+def keywords(value: Any) -> dict[str, Any] | None:
+    """The arguments in a text such as `dict(net_arch=[64, 64], activation_fn=nn.ReLU)`."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return _arguments(ast.parse(value.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _arguments(node: ast.expr) -> dict[str, Any] | None:
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" and not node.args):
+        return None
+    return {str(each.arg): _argument(each.value) for each in node.keywords}
+
+
+def _argument(node: ast.expr) -> Any:
+    if isinstance(node, ast.Attribute | ast.Name):
+        return ast.unparse(node)
+    inner = _arguments(node)
+    return ast.literal_eval(node) if inner is None else inner
