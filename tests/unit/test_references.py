@@ -11,8 +11,9 @@ from rl_orch.core.store.runs import Store
 from rl_orch.errors import Ambiguous, BadInput, NotFound
 from rl_orch.io.checkpoints import external
 from rl_orch.io.files import sealed
+from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
-from tests.models import GATED, Shop
+from tests.models import GATED, Shop, a_report
 
 
 @pytest.fixture
@@ -167,3 +168,14 @@ def test_no_model_is_the_best_of_different_tasks(shop: Shop) -> None:
         assert f"model {doubled.id}, with env.wrappers [" in str(refused.value)
         assert f"model {plain.id}, with env.wrappers []" in str(refused.value)
         assert str(doubled.id) in str(refused.value.hint)
+
+
+def test_a_run_at_work_is_meant_by_its_best_checkpoint_so_far(shop: Shop) -> None:
+    model = shop.a_model("r-1", state=State.RUNNING, judged=False)
+    shop.registry.forget_run("r-1")
+    directory = RunDir.of(shop.get("r-1"))
+    name = Path(model.model_path).name
+    directory.write_report(name, a_report(1.0, env_id=model.env_id, checkpoint=name))
+    found = source(shop.models(), shop, "r-1")
+    assert (found.path, found.kind) == (directory.checkpoints / name, "checkpoint")
+    assert (found.model, found.run) == (None, shop.get("r-1"))

@@ -127,7 +127,7 @@ def test_a_resumed_run_counts_no_step_twice(cut: tuple[Orchestrator, RunDir]) ->
     assert result.run.attempt == 2
     models = connected.registry.of_run(result.run.id)
     assert len({model.model_path for model in models}) == len(models)
-    assert {model.total_timesteps for model in models} == {64, 128, 160}
+    assert {model.total_timesteps for model in models} == {64, 160}, "the best of each attempt"
 
 
 def test_a_spec_that_was_changed_by_hand_is_refused(cut: tuple[Orchestrator, RunDir]) -> None:

@@ -80,7 +80,7 @@ def test_a_run_that_succeeded_keeps_its_newest_and_its_best_checkpoint(home: Orc
     assert shown.let_go.bytes == pytest.approx(sum(map(bytes_in, gone)), abs=64)
     assert [(each.intact, each.replay_let_go) for each in shown.checkpoints] == [(True, True)] * 2
     assert checkpoint_files.load(directory.checkpoints / STAY[0]).tensors["learner/critic"].size
-    assert len(shown.models) == len(NAMES)
+    assert [model.id for model in shown.models] == [shown.run.model_id]
     assert home.models.verify().ok
 
 

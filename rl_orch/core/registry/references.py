@@ -105,8 +105,8 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
     try:
         chosen = model(models, runs, word)
     except NotFound as error:
-        if (unregistered := _checkpoint_of(runs, word)) is not None:
-            return unregistered
+        if (best := _best_so_far(runs, word)) is not None:
+            return best
         # Only whoever may look at the files of this machine asks here, and learns what is there.
         raise _nothing_there(word) if os.sep in word else error from None
     path = Path(chosen.model_path)
@@ -115,23 +115,23 @@ def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
     return PolicySource(path, kind, chosen, run_of(runs, chosen))
 
 
-def _checkpoint_of(runs: KnowsRuns, word: str) -> PolicySource | None:
-    """The best checkpoint so far, or else the newest, of a run that has no model: a run that is at
-    work, one that was never evaluated, and one whose models were removed."""
+def _best_so_far(runs: KnowsRuns, word: str) -> PolicySource | None:
+    """The best evaluated checkpoint of a run that is at work, and has no model until it ends."""
     try:
         run = runs.get(word)
     except NotFound:
         return None
     directory = RunDir.of(run)
-    names = catalog.all_names(directory.checkpoints) if directory.checkpoints.is_dir() else []
-    if not names:
+    if not run.active or not word or not directory.checkpoints.is_dir():
         return None
-    scores: dict[str, float] = {}
-    for name in names:
+    means: dict[str, float] = {}
+    for name in catalog.all_names(directory.checkpoints):
         with suppress(RlctlError):  # A report that is damaged says nothing.
             if (report := directory.read_report(name)) is not None:
-                scores[name] = report.summary.mean
-    best = max(scores, key=lambda name: (scores[name], name), default=names[-1])
+                means[name] = report.summary.mean
+    if not means:
+        return None
+    best = max(means, key=lambda name: (means[name], name))
     return PolicySource(directory.checkpoints / best, "checkpoint", run=run)
 
 
@@ -273,7 +273,7 @@ def of_run(
 def _without_model(run: Run) -> NotFound:
     """The error that a run has no model, or none any more; its hint names its newest checkpoint."""
     gone = "" if run.model_id is None else f" any more: model {run.model_id} was removed"
-    hint = "A run has one once a checkpoint was evaluated, with registry.enable=true."
+    hint = "A run has one when its training has ended and was evaluated, with registry.enable=true."
     folder = RunDir.of(run).checkpoints
     with suppress(OSError):
         if names := catalog.all_names(folder):

@@ -22,15 +22,18 @@ from rl_orch.spec.model import Spec
 def weights(
     models: KnowsModels, runs: KnowsRuns, word: str, *, home: Path | None = None
 ) -> PolicySource:
-    """The source of weights that a word means. With a home, no path is looked at but those in it,
-    and bundles may be uploads."""
+    """The source of weights that a word means: a policy, or the newest checkpoint of a run that has
+    no model. With a home, no path is looked at but those in it, and bundles may be uploads."""
     if home is not None and word.startswith(uploads.MARK):
         return _uploaded(word, home)
     if home is not None and references.is_path(word):
         word = _in_home(word, home)
     elif home is not None and os.sep in word:
         word = runs.get(word).id
-    return references.source(models, runs, word)
+    try:
+        return references.source(models, runs, word)
+    except NotFound as error:
+        return _newest(runs, word, error)
 
 
 def awaited(models: KnowsModels, runs: KnowsRuns, spec: Spec, after: Collection[str]) -> Run | None:
@@ -124,3 +127,14 @@ def _in_home(word: str, home: Path) -> str:
         f"{word!r} is no path in the home of the service, which looks at no others",
         hint=f"Name {references.MODEL_FORMS}; a bundle can be sent.",
     )
+
+
+def _newest(runs: KnowsRuns, word: str, error: NotFound) -> PolicySource:
+    try:
+        run = runs.get(word)
+    except NotFound:
+        raise error from None
+    newest = catalog.newest(RunDir.of(run).checkpoints).path
+    if newest is None:
+        raise error
+    return PolicySource(newest, "checkpoint", run=run)
