@@ -1,4 +1,4 @@
-"""What is known of engines and collectors without loading them; a plugin's engine declares its own
+"""Traits of engines and collectors, known without loading them; a plugin's engine declares its own
 as `traits`."""
 
 from collections.abc import Mapping

@@ -186,6 +186,17 @@ def test_a_resumed_run_takes_options_as_a_launched_one(rlctl: Rlctl, home: Orche
     assert (spec.name, home.get(run.id).state) == ("an 'other' one", State.QUEUED)
 
 
+def test_to_extend_a_run_is_to_give_it_more(rlctl: Rlctl, home: Orchestrator) -> None:
+    run = queued(home, "name=one", "train.total_timesteps=1000")
+    home.stop(run.id)
+    for steps in ("1000", "1k", "500"):
+        refused = json.loads(rlctl("resume", "one", "--extend", steps, "--json").out)["error"]
+        assert refused["path"] == "train.total_timesteps"
+    assert "--extend 1500" in refused["hint"]
+    assert rlctl("resume", "one", "--extend", "2k", "--detach").code == 0
+    assert home.show(run.id).spec.train.total_timesteps == 2000
+
+
 @pytest.mark.parametrize("name", ["last", "best", "Best", "best@CartPole-v1", "12"])
 def test_a_name_that_means_something_else_is_refused(rlctl: Rlctl, name: str) -> None:
     ran = rlctl("launch", "--env", "CartPole-v1", "--detach", "--name", name, "--json")

@@ -266,8 +266,6 @@ def wrong(folder: Path) -> Iterator[Path]:
         ("train.engine=its_wrong:Deaf", "called with ()"),
         ("rollout.collector=its_wrong:Deaf", "called with (spec, method, traced)"),
         ("env.backend=its_wrong:Deaf", "called with (spec, num_envs)"),
-        ("store.trackers=[its_wrong:Unchecked]", "has no check()"),
-        ("store.trackers=[{name:'its_wrong:Unsure',depth:1}]", "it has no options"),
     ],
 )
 def test_a_class_that_is_not_what_its_option_needs_is_refused_by_check(

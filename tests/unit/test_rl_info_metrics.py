@@ -21,6 +21,7 @@ from rl_orch.records.reports import table_of
 from rl_orch.rl.collect.collector import Episode
 from rl_orch.rl.collect.rollout import LocalCollector, local
 from rl_orch.rl.envs import vector
+from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
 from rl_orch.rl.envs.trial import try_out
 from rl_orch.rl.evaluate import evaluate
@@ -346,3 +347,11 @@ def test_a_check_warns_of_metrics_that_no_info_has() -> None:
         ("env.info_metrics", "y"),
         ("gates.metrics", "reward_fuel"),
     ]
+
+
+def test_keys_that_are_no_text_to_show_are_passed_over() -> None:
+    noted, every = InfoMetrics(2), np.ones(2, np.bool_)
+    odd: dict[Any, Any] = {1: np.ones(2), "reward_\ud800": np.ones(2), "reward_\n": np.ones(2)}
+    terms = {"reward_terms": {2: np.ones(2), "up": np.ones(2)}}
+    noted.note({**odd, **terms, "reward_" + 300 * "x": np.ones(2)}, ~every, every)
+    assert noted.names == ["reward_up"]

@@ -88,6 +88,7 @@ def test_an_environment_without_a_limit_is_warned_of() -> None:
     (warning,) = tried(lambda _: (np.zeros(4), 1.0), limit=None).warnings
     assert warning.path == "env.max_episode_steps"
     assert "ended after 5 steps" in warning.message
+    assert "has no time limit" not in warning.message
     endless = Spec.model_validate({"env": {"id": "CliffWalking-v1"}})
     (warning,) = try_out(endless).warnings
     assert "has no time limit" in warning.message

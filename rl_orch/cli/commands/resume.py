@@ -12,7 +12,9 @@ from rl_orch.cli.live.follow import announce
 from rl_orch.cli.spec_flags import ChangedOptions
 from rl_orch.cli.views.subjects import SubjectArgument, find_only
 from rl_orch.core.runs.state import resumable_states
+from rl_orch.errors import BadInput
 from rl_orch.spec.aliases import PRODUCT
+from rl_orch.spec.spelling import whole
 
 Changes = Annotated[
     list[str] | None,
@@ -23,7 +25,7 @@ Extend = Annotated[
     typer.Option(
         "--extend",
         metavar="STEPS",
-        help="Another budget than it had; a run that has succeeded or was rejected goes on, too.",
+        help="A larger budget in all; a run that has succeeded or was rejected goes on, too.",
     ),
 ]
 Approximate = Annotated[
@@ -80,6 +82,8 @@ def command(
     options = OutputOptions(target.flags, json=json, quiet=quiet)
     states = resumable_states(overrides)
     meant = line.ask(lambda known: find_only(known, run, states=states, ask=not json))
+    if extend is not None:
+        _refuse_no_more(max(run.total_timesteps for run in meant.runs), extend)
     if not line.connected.serves and not detach:
         here = line.connected
         if meant.group is None:
@@ -91,3 +95,16 @@ def command(
     if detach:
         return announce(submission, flags=options.flags, json=json, served=line.connected.serves)
     return attached(line, submission, options)
+
+
+def _refuse_no_more(budget: int, extend: str) -> None:
+    """Raise if what is asked for is no larger budget: some mean so many steps more by it."""
+    steps = whole(extend)
+    if isinstance(steps, int) and steps <= budget:
+        raise BadInput(
+            f"--extend is {steps:,}, which is the whole budget from then on; it is {budget:,} "
+            "already",
+            path=PRODUCT,
+            hint=f"For {steps:,} steps more: --extend {budget + steps}; for a smaller budget: "
+            f"{PRODUCT}={steps}",
+        )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rl_orch.records.reports import REWARD, SUCCESS, TERMS, info_metric, reward_term
 from rl_orch.rl.data.state import StateTree
 
+LONGEST_NAME = 200
 NUMBERS = "biuf"
 """Kinds of arrays whose entries count as numbers."""
 
@@ -78,13 +79,15 @@ class InfoMetrics:
                 continue
             if key == TERMS and isinstance(batch, Mapping):
                 for term, values in batch.items():
-                    if not term.startswith("_"):
+                    if _is_name(term) and not term.startswith("_"):
                         self._record(reward_term(term), values, batch.get(f"_{term}"), where)
             else:
                 self._record(name, batch, infos.get(f"_{key}"), where)
 
     def _name(self, key: str) -> str | None:
         """The name under which a key is noted, if it is."""
+        if not _is_name(key):
+            return None
         name = info_metric(key)
         is_noted = name == SUCCESS or key in self._asked or key == TERMS or key.startswith(REWARD)
         self._metric_names[key] = name if is_noted else None
@@ -147,3 +150,8 @@ def _is_number(entry: Any) -> bool:
         return False
     cell = np.asarray(entry)
     return cell.ndim == 0 and cell.dtype.kind in NUMBERS
+
+
+def _is_name(key: object) -> bool:
+    """Whether a key of an info can name a metric: events hold text that can be shown."""
+    return isinstance(key, str) and key.isprintable() and 0 < len(key) <= LONGEST_NAME

@@ -107,10 +107,13 @@ class _RandomEpisode:
         """The warning that episodes may last for ever, where nothing limits them."""
         if self._limited or (self._ended and not self._single):
             return []
-        seen = "ended" if self._ended else "had not ended"
+        env_id, steps = self._spec.env.id, f"{self._steps:,} steps"
         message = (
-            f"{self._spec.env.id} has no time limit, so a policy may play for ever; "
-            f"a random episode {seen} after {self._steps:,} steps"
+            f"no time limit of {env_id} is known; a random episode ended after {steps}, but one of "
+            "another policy may not"
+            if self._ended
+            else f"{env_id} has no time limit, so a policy may play for ever; a random episode had "
+            f"not ended after {steps}"
         )
         hint = "Set env.max_episode_steps; without it, only evaluations cut their episodes."
         return [Problem("env.max_episode_steps", None, message, hint)]
@@ -171,6 +174,7 @@ class _RandomEpisode:
         self._look_at_reward(reward)
         self._compare_reward(observation, reward)
         self._ended = bool(np.any(terminated) or np.any(truncated))
+        self._limited |= bool(np.any(truncated))
         self._note(info)
         return info
 

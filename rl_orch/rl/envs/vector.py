@@ -42,7 +42,7 @@ BACKENDS = (AUTO, NATIVE, *GYMNASIUM_BACKENDS)
 LIMITING = ("vector", "envpool")
 """Plugins of ours, which apply `env.max_episode_steps`."""
 
-ENDLESS = 10_000
+EVALUATION_LIMIT = 10_000
 """Steps after which evaluations cut episodes that nothing else limits."""
 
 PROVIDERS = {"forex-v0": "gym_anytrading", "stocks-v0": "gym_anytrading"}
@@ -183,7 +183,7 @@ def evaluated(spec: Spec) -> Spec:
 
 
 def evaluation_limit(spec: Spec) -> int | None:
-    """The steps after which evaluations cut episodes: `eval.max_episode_steps`, or `ENDLESS` where
+    """The steps after which evaluations cut episodes: `eval.max_episode_steps`, or `EVALUATION_LIMIT` where
     nothing else cuts them; None where the environment's own limit comes first. Other vector
     environments than ours limit themselves unless they are asked."""
     ours = spec.env.backend in BACKENDS
@@ -195,7 +195,7 @@ def evaluation_limit(spec: Spec) -> int | None:
         if each.name == TimeLimit.__name__ and "max_episode_steps" in each.kwargs
     ]
     own = min([*wrapped, *([] if own is None else [own])], default=None)
-    limit = spec.eval.max_episode_steps or (ENDLESS if ours and own is None else None)
+    limit = spec.eval.max_episode_steps or (EVALUATION_LIMIT if ours and own is None else None)
     return None if limit is None or (own is not None and own <= limit) else limit
 
 
@@ -213,8 +213,8 @@ def registered(env_id: str) -> EnvSpec:
 
 def declared_limit(spec: Spec, envs: Envs) -> int | None:
     """The steps after which episodes are cut, as far as the spec or the registration says."""
-    registered = envs.spec.max_episode_steps if envs.spec else None
-    return spec.env.max_episode_steps or registered
+    own_limit = envs.spec.max_episode_steps if envs.spec else None
+    return spec.env.max_episode_steps or own_limit
 
 
 def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> Envs:

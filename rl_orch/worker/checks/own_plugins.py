@@ -17,7 +17,6 @@ GIVEN = {
     "engines": (),
     "metrics": (),
     "observers": ("spec",),
-    "trackers": ("run", "spec", "options"),
     "vector_envs": ("spec", "num_envs"),
 }
 """The positional arguments that a plugin of each kind is called with."""
@@ -30,8 +29,12 @@ class _Unfit(Exception):
 
 
 def problems(spec: Spec) -> list[Problem]:
-    """The plugins that cannot be imported, or are not what their option needs."""
-    return [problem for named in importable(spec) for problem in _problems(named, spec)]
+    """The plugins that cannot be imported, or are not what their option needs.
+
+    Trackers are not the run's: a process of their own holds them to theirs (`tasks/track.py`).
+    """
+    asked = (named for named in importable(spec) if named.kind in GIVEN)
+    return [problem for named in asked for problem in _problems(named, spec)]
 
 
 def _problems(named: NamedPlugin, spec: Spec) -> Iterator[Problem]:
@@ -96,14 +99,8 @@ def _try_metric(_named: NamedPlugin, plugin: Any, _spec: Spec) -> None:
     _refuse_signature(made.step, STEP, {})
 
 
-def _try_tracker(named: NamedPlugin, plugin: Any, _spec: Spec) -> None:
-    _refuse_missing(plugin, "check")
-    plugin.check(named.options)
-
-
 _MADE: dict[str, Callable[[NamedPlugin, Any, Spec], None]] = {
     "metrics": _try_metric,
     "observers": _try_observer,
-    "trackers": _try_tracker,
 }
 """Kinds that are cheap to make."""
