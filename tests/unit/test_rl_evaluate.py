@@ -243,7 +243,7 @@ ENDLESS = {"kwargs": {"length": 10**9}}
 def test_every_episode_of_an_evaluation_ends_and_the_report_says_which_were_cut(
     groups: dict[str, Any], length: int, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector, "ENDLESS", 50)
+    monkeypatch.setattr(vector, "EVALUATION_LIMIT", 50)
     spec = a_spec("Ladder", **{"env": ENDLESS} | groups)
     found = evaluate(a_policy(spec), spec, episodes=2, seed=3, deterministic=True, step=0)
     assert (found.lengths, found.cut) == ((length,) * 2, cut)

@@ -183,9 +183,9 @@ def evaluated(spec: Spec) -> Spec:
 
 
 def evaluation_limit(spec: Spec) -> int | None:
-    """The steps after which evaluations cut episodes: `eval.max_episode_steps`, or `EVALUATION_LIMIT` where
-    nothing else cuts them; None where the environment's own limit comes first. Other vector
-    environments than ours limit themselves unless they are asked."""
+    """The steps after which evaluations cut episodes: `eval.max_episode_steps`, or
+    `EVALUATION_LIMIT` where nothing else cuts them; None where the environment's own limit comes
+    first. Other vector environments than ours limit themselves unless they are asked."""
     ours = spec.env.backend in BACKENDS
     own = spec.env.max_episode_steps
     own = own or (registered(spec.env.id).max_episode_steps if ours else None)
