@@ -5,7 +5,7 @@ from dataclasses import replace
 from rl_orch import stats
 from rl_orch.gate.evidence import Evidence, Rule, check, missing
 from rl_orch.records import Check
-from rl_orch.spec.checks import SETTLING as FEWEST
+from rl_orch.spec.gate_checks import SETTLING as FEWEST
 
 SETTLED_SHARE = 0.05
 """The largest change, as a share of all that training changed, that counts as none."""
