@@ -140,7 +140,7 @@ def position(text: str, sort: str) -> tuple[Any, str]:
     kind = SORTS[sort.removeprefix("-")]
     if known != sort or type(key) is not str or not _holds(value, kind):
         raise BadInput(
-            f"cursor {text!r} is not one of ours for runs by {sort}",
+            f"cursor {text[:100]!r} is not one of ours for runs by {sort}",
             path="after",
             hint="Use the `next` of the page before, with the same sort.",
         )

@@ -102,7 +102,7 @@ def test_tensorboard_shows_the_same_numbers(trained: tuple[Shell, dict[str, Any]
         assert drawn == pytest.approx(told, rel=1e-6)
 
 
-def test_kept_checkpoints_are_registered_and_the_judged_one_is_validated(
+def test_the_best_checkpoint_is_registered_judged_and_validated(
     trained: tuple[Shell, dict[str, Any]],
 ) -> None:
     shell, run = trained
@@ -111,9 +111,9 @@ def test_kept_checkpoints_are_registered_and_the_judged_one_is_validated(
             "SELECT id, model_path, algorithm, env_id, total_timesteps, mean_reward, std_reward,"
             " mean_episode_length, hyperparams, validated FROM models ORDER BY id"
         ).fetchall()
-    assert [(row[2], row[3]) for row in rows] == [("ppo", "CartPole-v1")] * 2
-    assert [row[0] for row in rows if row[9]] == [run["model_id"]]
-    best = next(row for row in rows if row[9])
+    (best,) = rows
+    assert (best[2], best[3]) == ("ppo", "CartPole-v1")
+    assert (best[0], best[9]) == (run["model_id"], 1)
     assert best[5:7] == (run["eval"]["mean"], run["eval"]["std"])
     assert json.loads(best[8])["env"]["seed"] == 7
     query = "SELECT model_path FROM models WHERE validated=1 ORDER BY mean_reward DESC LIMIT 1"
@@ -150,8 +150,8 @@ def test_the_same_spec_and_seed_give_the_same_bytes_again(
     assert again["eval"] == first["eval"]
     for name in (
         "checkpoints/step_000000002048/tensors.safetensors",
-        "models/step_000000001024/policy-default.safetensors",
-        "models/step_000000002048/policy-default.safetensors",
+        f"models/{Path(shell.json('show', first['id'])['models'][0]['model_path']).name}"
+        "/policy-default.safetensors",
     ):
         one, two = ((Path(run["path"]) / name).read_bytes() for run in (first, again))
         assert one == two

@@ -115,10 +115,10 @@ IN_FILES = [
         near="ppo",
     ),
     in_yaml(
-        "a name in the wrong case",
-        CARTPOLE + "agent: {network: {activation: ReLU}}",
+        "a misspelt name of a function",
+        CARTPOLE + "agent: {network: {activation: rellu}}",
         "agent.network.activation",
-        '"ReLU"',
+        '"rellu"',
         "one of tanh, relu",
         near="relu",
     ),

@@ -259,6 +259,7 @@ def test_a_pruned_checkpoint_leaves_the_registry(tmp_path: Path) -> None:
     def script(directory: RunDir, task: Task) -> int:
         code = trains_to([500.0])(directory, task)
         if task.checkpoint is None:
+            shutil.rmtree(directory.checkpoints / "step_000000000100", ignore_errors=True)
             with EventWriter(directory.events, run="r", attempt=1) as writer:
                 tags = {"best": False, "evaluated": False, "removed": ["step_000000000100"]}
                 writer.emit(EventKind.CHECKPOINT, "saved", "step_000000000200", step=200, tags=tags)

@@ -189,14 +189,16 @@ def test_parts_that_can_be_seen_are_taken_as_the_hint_says() -> None:
         def __init__(self, **_options: Any) -> None:
             pass
 
-    gymnasium.register("Told-v0", Told)
-    gymnasium.register("MiniGrid-Told-v0", Told)
-    (problem,) = problems(a_spec("Told-v0"), describe(a_spec("Told-v0")))
+    gymnasium.register("TextAndGraph-v0", Told)
+    gymnasium.register("MiniGrid-TextAndGraph-v0", Told)
+    (problem,) = problems(a_spec("TextAndGraph-v0"), describe(a_spec("TextAndGraph-v0")))
     typed = str(problem.hint).partition("'")[2].removesuffix("'.")
     assert typed.endswith("filter_keys: [image, 'to-go']}]")
-    mended = resolve({"env": "Told-v0"}, overrides=[typed])
+    mended = resolve({"env": "TextAndGraph-v0"}, overrides=[typed])
     assert problems(mended, describe(mended)) == []
-    (problem,) = problems(a_spec("MiniGrid-Told-v0"), describe(a_spec("MiniGrid-Told-v0")))
+    (problem,) = problems(
+        a_spec("MiniGrid-TextAndGraph-v0"), describe(a_spec("MiniGrid-TextAndGraph-v0"))
+    )
     assert "env.wrappers=[minigrid.wrappers:ImgObsWrapper]" in str(problem.hint)
 
 

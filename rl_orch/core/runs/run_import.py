@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,16 +208,25 @@ def attempts_in(directory: RunDir) -> list[Attempt]:
 
 
 def models_in(directory: RunDir) -> dict[str, EvalReport]:
-    """The reports on all intact checkpoints and artefacts that were evaluated, by name. Reads every
-    byte."""
+    """The reports on what was registered where the run comes from, by name: its intact artefacts,
+    or else the best of its intact checkpoints. Reads every byte."""
     if not directory.spec().registry.enable:
         return {}
-    listed = catalog.listing(directory.checkpoints)
-    names = {entry.path.name for entry in listed if entry.intact}
+    sealed: set[str] = set()
     for path in artefacts.listing(directory.models):
         with suppress(Damaged):
             artefacts.verify(path)
-            names.add(path.name)
+            sealed.add(path.name)
+    if sealed and (reports := _reports(directory, sealed)):
+        return reports
+    listed = catalog.listing(directory.checkpoints)
+    reports = _reports(directory, {entry.path.name for entry in listed if entry.intact})
+    best = max(reports, key=lambda name: (reports[name].summary.mean, name), default=None)
+    return {} if best is None else {best: reports[best]}
+
+
+def _reports(directory: RunDir, names: Collection[str]) -> dict[str, EvalReport]:
+    """The reports on those checkpoints that were evaluated, by name."""
     reports = {}
     for name in sorted(names):
         with suppress(Damaged):
