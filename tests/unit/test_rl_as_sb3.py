@@ -11,7 +11,7 @@ from torch import nn
 
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.learn.learner import build_learner
-from rl_orch.rl.policies import batch_renorm
+from rl_orch.rl.policies.batch_renorm import EPS, MOMENTUM, BatchRenorm
 from rl_orch.rl.replay.buffer import Sample
 from rl_orch.testing.algorithms import setup_of
 from tests.sb3_updates import CASES, Recorded, spec_of
@@ -54,7 +54,7 @@ def test_a_rollout_is_assessed_and_learned_from_as_by_sb3(
 def test_samples_are_learned_from_as_by_sb3(
     case: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_renorm, "CORRECTION", 1)
+    monkeypatch.setattr(BatchRenorm, "forward", normalized_as_sb3)
     recorded = Recorded(case)
     learner: Any = build_learner(setup_of(spec_of(case, engine)))
     load(learner.policy, recorded.weights("before", "policy"))
@@ -88,6 +88,16 @@ def test_networks_start_as_those_of_sb3_do(case: str) -> None:
         elif array.ndim == 2:  # Uniform within the same bounds.
             bound = 1.0 / np.sqrt(array.shape[1])
             assert all(0.7 * bound < np.abs(w).max() <= 1.001 * bound for w in (ours, array))
+
+
+def normalized_as_sb3(layer: BatchRenorm, x: torch.Tensor) -> torch.Tensor:
+    """As our layers do, but for variances: sb3-contrib divides by B - 1."""
+    variance, mean = layer.variance, layer.mean
+    if layer.by_batch:
+        variance, mean = torch.var_mean(x, 0, correction=1)
+        layer.mean.lerp_(mean.detach(), MOMENTUM)
+        layer.variance.lerp_(variance.detach(), MOMENTUM)
+    return (x - mean) / (variance + EPS).sqrt() * layer.weight + layer.bias
 
 
 def next_before_own(learner: Any, noise: Iterator[torch.Tensor]) -> torch.Tensor:

@@ -80,6 +80,26 @@ def test_after_the_warm_up_a_batch_is_corrected_towards_running_statistics() -> 
     assert far.mean().item() == pytest.approx(5.0, rel=1e-5)
 
 
+@pytest.mark.parametrize("batches", [0, WARM_UP])
+def test_gradients_pass_through_the_statistics_of_a_batch_but_not_through_r_and_d(
+    batches: int,
+) -> None:
+    layer, rows = BatchRenorm(3), torch.randn(8, 3) * 2.0 + 1.0
+    x, plain_x = rows.clone().requires_grad_(), rows.double().requires_grad_()
+    layer.batches.fill_(batches)
+    with by_batch(layer):
+        layer(x).square().mul(torch.arange(3)).sum().backward()
+    mean, spread = plain_x.mean(0), (plain_x.var(0, unbiased=False) + EPS).sqrt()
+    y = (plain_x - mean) / spread
+    if batches:
+        running = (1.0 + EPS) ** 0.5
+        y = y * (spread / running).clamp(1 / 3, 3).detach() + (mean / running).detach()
+    y.square().mul(torch.arange(3)).sum().backward()
+    assert x.grad is not None
+    assert plain_x.grad is not None
+    torch.testing.assert_close(x.grad.double(), plain_x.grad, rtol=1e-4, atol=1e-4)
+
+
 def test_a_perceptron_normalises_before_each_layer_and_behind_the_last_if_activated() -> None:
     assert len(NormalizedMLP([3, 4, 2], "relu", activate_last=False).norms) == 2
     assert len(NormalizedMLP([3, 4, 2], "relu", activate_last=True).norms) == 3

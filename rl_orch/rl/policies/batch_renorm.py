@@ -16,9 +16,6 @@ EPS = 1e-3
 R_MAX, D_MAX = 3.0, 5.0
 """How far statistics of a batch may be corrected towards the running ones."""
 
-CORRECTION = 0
-"""What B is lessened by where variances are worked out; sb3-contrib has 1."""
-
 WARM_UP = 100_000
 """Batches that are normalised by their own statistics alone."""
 
@@ -47,21 +44,23 @@ class BatchRenorm(nn.Module):
         x = x.float()
         if not self.by_batch:
             return (x - self.mean) * (self.weight / (self.variance + EPS).sqrt()) + self.bias
-        variance, mean = torch.var_mean(x, 0, correction=CORRECTION)
-        normalized = (x - mean) / (variance + EPS).sqrt()
-        if self.batches.item() >= WARM_UP:
-            r, d = self._correction(mean.detach(), variance.detach())
-            normalized = normalized * r + d
-        self.mean.lerp_(mean.detach(), MOMENTUM)
-        self.variance.lerp_(variance.detach(), MOMENTUM)
+        corrected = self.batches.item() >= WARM_UP
+        scale, shift = (None, None) if corrected else (self.weight, self.bias)
+        y, mean, inverse = torch.native_batch_norm(x, scale, shift, None, None, True, 0.0, EPS)
+        deviation = inverse.reciprocal()
+        if corrected:
+            r, d = self._correction(mean, deviation)
+            y = y * (r * self.weight) + (d * self.weight + self.bias)
+        self.mean.lerp_(mean, MOMENTUM)
+        self.variance.lerp_((deviation.square() - EPS).clamp_(min=0.0), MOMENTUM)
         self.batches.add_(1)
-        return normalized * self.weight + self.bias
+        return y
 
-    def _correction(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    def _correction(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
         """r and d of algorithm 1."""
-        deviation = (self.variance + EPS).sqrt()
-        r = ((variance + EPS).sqrt() / deviation).clamp(1.0 / R_MAX, R_MAX)
-        return r, ((mean - self.mean) / deviation).clamp(-D_MAX, D_MAX)
+        running = (self.variance + EPS).sqrt()
+        r = (deviation / running).clamp(1.0 / R_MAX, R_MAX)
+        return r, ((mean - self.mean) / running).clamp(-D_MAX, D_MAX)
 
 
 class NormalizedMLP(MLP):
