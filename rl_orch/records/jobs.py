@@ -27,6 +27,7 @@ JOB_TAG = "job"
 JobAnswer = TypeVar("JobAnswer", bound=Record)
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
+Rows = Annotated[int, Field(ge=1, le=1_000_000)]
 Margin = Annotated[float, Field(ge=0, le=1e300)]
 Using = Literal["torch", "onnx", "int8"]
 Overrides = tuple[str, ...]
@@ -208,7 +209,7 @@ class ExportJob(JobRequest[ExportAnswer]):
     policy: str
     format: Literal["onnx", "torchscript", "pt2", "bundle"] = "bundle"
     int8: bool = False
-    rows: Annotated[int, Field(ge=1)] | None = None
+    rows: Rows | None = None
     replace: bool = False
 
 

@@ -32,7 +32,8 @@ def validated(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 LONGEST_NOTE = 2000
-PRINTABLE = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
+PRINTABLE = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*")
+"""As `ONE_LINE`, with tabs and ends of lines."""
 
 
 def validated_note(text: str) -> str:

@@ -21,6 +21,7 @@ from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
 from rl_orch.errors import GateRefused, Problem, SpecInvalid, error_of
+from rl_orch.io.files import trees
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import RunDir
@@ -311,6 +312,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"kind": "evaluate", "arguments": {"policy": "x" * 1000}},
     {"kind": "evaluate", "arguments": {"policy": "last", "against": "/tmp"}},
     {"kind": "evaluate", "arguments": {"policy": "last", "episodes": 10**9}},
+    {"kind": "export", "arguments": {"policy": "last", "rows": 10**12}},
     {"kind": "evaluate", "arguments": {"policy": "last", "episodes": "many"}},
     {"kind": "validate", "arguments": {"model": "1", "episodes": -5}},
     {"kind": "promote", "arguments": {"model": "1", "to": "production", "margin": -3.5}},
@@ -411,6 +413,15 @@ def test_archives_that_lead_out_or_hold_more_than_files_leave_nothing(
     assert api.client().post("/uploads", content=ARCHIVES[name]).status_code == 400
     assert not list((tmp_path / "home" / "uploads").glob("*"))
     assert not list(tmp_path.rglob("evil"))
+
+
+def test_folders_that_names_imply_count_as_entries(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "MOST_ENTRIES", 10)
+    for name, status in (("a/b/c/d/e/f/g/h", 201), ("a/b/c/d/e/f/g/h/i/j/k", 400)):
+        answer = api.client().post("/uploads", content=packed({name: b"x"}))
+        assert answer.status_code == status
 
 
 def test_an_upload_that_is_too_large_is_refused_before_a_byte_is_written(

@@ -12,7 +12,7 @@ from rl_orch.errors import BadInput, RlctlError, SpecInvalid
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
 from rl_orch.spec.resolve import resolve
-from rl_orch.spec.tags import validated
+from rl_orch.spec.tags import validated, validated_note
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 from tests.conftest import Ran
 
@@ -105,3 +105,10 @@ def test_runs_are_tagged_found_and_shown_on_the_command_line(
     shown = rlctl("show", run.id).out
     assert f"{group.id}, as trial" in shown
     assert "note=good" in shown
+
+
+@pytest.mark.parametrize("text", ["\x1b[31m", "a\x9b31m", "turned\u202e", "x" * 2001])
+def test_a_note_is_printable_text(text: str) -> None:
+    assert validated_note(" two\nlines\tand ü ") == "two\nlines\tand ü"
+    with pytest.raises(BadInput, match="note has"):
+        validated_note(text)

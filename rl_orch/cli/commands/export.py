@@ -30,7 +30,10 @@ def command(
         bool, typer.Option("--int8", help="ONNX with weights of 8 bits, and what that costs.")
     ] = False,
     rows: Annotated[
-        int | None, typer.Option(help="Compare with torch on so many observations; 10,000.", min=1)
+        int | None,
+        typer.Option(
+            help="Compare with torch on so many observations; 10,000.", min=1, max=1_000_000
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace what an earlier export has written there.")

@@ -35,11 +35,15 @@ def pack(path: Path, target: IO[bytes]) -> None:
 def unpack(archive: Path, target: Path) -> None:
     """Write what an archive holds into a new folder; a BadInput at anything but files in it."""
     private.inner_folder(target, exist_ok=False)
+    entries: set[tuple[str, ...]] = set()
     with archive.open("rb") as file:
-        for count, head in enumerate(_heads(file)):
-            if count >= trees.MOST_ENTRIES:
-                raise BadInput(f"the archive holds more than {trees.MOST_ENTRIES:,} files")
-            path = target.joinpath(*_parts(head.name))
+        for head in _heads(file):
+            parts = _parts(head.name)
+            entries.update(parts[:depth] for depth in range(1, len(parts) + 1))
+            if len(entries) > trees.MOST_ENTRIES:
+                most = f"{trees.MOST_ENTRIES:,} files and folders"
+                raise BadInput(f"the archive holds more than {most}")
+            path = target.joinpath(*parts)
             try:
                 if head.type == tarfile.DIRTYPE:
                     private.inner_folder(path)
@@ -73,9 +77,9 @@ def _heads(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
         yield head
 
 
-def _parts(name: str) -> list[str]:
+def _parts(name: str) -> tuple[str, ...]:
     """The parts of a member's name, none of which leads out of the archive."""
-    parts = name.rstrip("/").split("/")
+    parts = tuple(name.rstrip("/").split("/"))
     odd = "\\" in name or any(part in ("", ".", "..") for part in parts)
     if odd or len(parts) > trees.DEEPEST or any(len(os.fsencode(part)) > 255 for part in parts):
         raise BadInput(f"the archive holds {name[:100]!r}, which is no path inside it")
