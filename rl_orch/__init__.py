@@ -5,12 +5,9 @@
 Nothing heavy is imported here, so that every part loads only what it needs.
 """
 
-from rl_orch.former_names import install
 from rl_orch.plugins import exports
 
 __version__ = "0.1.0"
-
-install()
 
 PLACES = {
     "interactive.policy": ["load_policy"],

@@ -6,7 +6,7 @@ must provide is the protocol named in `KINDS`. Without a package, `module:Class`
 a name does; such modules are found as those of environments are.
 
 Modules of ours are named by strings here alone, in `KINDS`, `PARTS`, `COMMANDS`, `PROGRAMS` and
-`PRELOADED`, and in `former_names.FORMER`; a test holds every other module to that.
+`PRELOADED`; a test holds every other module to that.
 """
 
 import difflib

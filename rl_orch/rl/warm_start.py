@@ -21,6 +21,7 @@ from rl_orch.rl.policies.policy import (
     module_state,
     not_finite,
 )
+from rl_orch.rl.replay.buffer import ReplayBuffer, segments_in
 from rl_orch.rl.snapshot import parts_of
 from rl_orch.spec.checks import value_at
 from rl_orch.spec.model import Spec
@@ -89,9 +90,7 @@ def fit(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
         dict.fromkeys(n for n in (*own, *theirs) if n.startswith(TENSOR_PREFIX)),
     )
     whole = not fitted.misfits
-    beside = [n for n in own if n.startswith(BESIDE_POLICY) and n != OWN]
-    _compare(fitted, own, theirs, [name for name in beside if name in theirs])
-    fitted.kept += [name for name in beside if name not in theirs]
+    _compare_beside(fitted, own, theirs)
     if "optimizer" in start.wanted:
         moments = [name for name in own if name.startswith("optimizer/")]
         if whole and _agree(fitted, start, spec, "optimizer"):
@@ -102,7 +101,7 @@ def fit(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
         buffer = parts_of(start.snapshot)["replay"]
         if not buffer.document.get("segments"):
             fitted.misfits.append("replay: the source has no replay buffer")
-        elif _agree(fitted, start, spec, "replay"):
+        elif _agree(fitted, start, spec, "replay") and _rows_fit(fitted, learner.replay, start):
             fitted.replay = buffer | StateTree({}, {"rng": learner.replay.state().document["rng"]})
         if fitted.replay is None:
             fitted.kept.append("replay")
@@ -120,16 +119,23 @@ def take(learner: Learner, start: WarmStart, spec: Spec) -> WarmStartFit:
     allowed. Its counters and generators stay its own."""
     fitted = fit(learner, start, spec)
     fitted.refuse(start)
-    policy = StateTree(_policy(learner).tensors | fitted.taken).under(TENSOR_PREFIX[:-1])
-    load_module(learner.policy, policy, what="policy")
-    if isinstance(learner, ReplayLearner):
-        learner.sync_targets()
-    state = learner.state()
-    beside = {name: fitted.taken.get(name, tensor) for name, tensor in state.tensors.items()}
-    learner.load_state(StateTree(beside, state.document))
+    # First, since files may be damaged, and then nothing has changed that acts.
     if fitted.replay is not None and learner.replay is not None and start.segments is not None:
         learner.replay.load(fitted.replay, start.segments)
+    policy = StateTree(_policy(learner).tensors | fitted.taken).under(TENSOR_PREFIX[:-1])
+    load_module(learner.policy, policy, what="policy")
+    _take_beside(learner, fitted.taken)
+    if isinstance(learner, ReplayLearner):
+        # Slow copies begin as copies, but for what of them was taken over.
+        learner.sync_targets()
+        _take_beside(learner, fitted.taken)
     return fitted
+
+
+def _take_beside(learner: Learner, taken: Mapping[str, NDArray[Any]]) -> None:
+    state = learner.state()
+    beside = {name: taken.get(name, tensor) for name, tensor in state.tensors.items()}
+    learner.load_state(StateTree(beside, state.document))
 
 
 def _policy(learner: Learner) -> StateTree:
@@ -150,6 +156,37 @@ def _compare(
             continue
         fitted.misfits.append(f"{name} is {here} here and {there} in the source")
         fitted.kept += [name] if name in own else []
+
+
+def _compare_beside(
+    fitted: WarmStartFit, own: Mapping[str, NDArray[Any]], theirs: Mapping[str, NDArray[Any]]
+) -> None:
+    """Sort what belongs to the policy: of a network that both have, all that either has."""
+    beside = [n for n in (*own, *theirs) if n.startswith(BESIDE_POLICY) and n != OWN]
+    both = {_network(name) for name in own} & {_network(name) for name in theirs}
+    _compare(fitted, own, theirs, dict.fromkeys(n for n in beside if _network(n) in both))
+    fitted.kept += [name for name in beside if name in own and _network(name) not in both]
+
+
+def _network(name: str) -> str:
+    """The network of a learner that a tensor is part of, as `learner/critics/first`."""
+    return name.partition(".")[0]
+
+
+def _rows_fit(fitted: WarmStartFit, replay: ReplayBuffer, start: WarmStart) -> bool:
+    """Whether the source's experience has the columns of the buffer; those that differ are
+    misfits."""
+    if start.segments is None:
+        return True
+    theirs = start.segments(segments_in(parts_of(start.snapshot)["replay"])[-1])
+    forms = {
+        name: (_form(row), _form(theirs[name][0] if name in theirs else None))
+        for name, row in replay.row.items()
+    }
+    differing = {name: pair for name, pair in forms.items() if pair[0] != pair[1]}
+    for name, (here, there) in differing.items():
+        fitted.misfits.append(f"replay: {name} is {here} here and {there} in the source")
+    return not differing
 
 
 def _agree(fitted: WarmStartFit, start: WarmStart, spec: Spec, part: str) -> bool:

@@ -14,6 +14,9 @@ TAIL = 0.025
 """The chance beyond each bound of a 95 % interval. Where all of n episodes succeed, the lower bound
 of the exact interval is `TAIL ** (1 / n)`."""
 
+SUCCESS_RATE = "success_rate"
+"""The metric of successes; records, which are not known here, have the same name."""
+
 SETTLING = 5
 """The fewest evaluations in the last third of training that say whether returns have settled."""
 
@@ -28,6 +31,7 @@ def problems(spec: Spec) -> Iterator[Problem]:
     yield from _evaluations_to_settle(spec)
     yield from _episodes_of_training(spec)
     yield from _own_word(spec)
+    yield from _own_success_rate(spec)
 
 
 def _rules_of_reports(spec: Spec) -> bool:
@@ -94,9 +98,9 @@ def _success_limits(spec: Spec) -> Iterator[tuple[str, float | str, float]]:
     least = spec.gates.min_success_rate
     if least is not None:
         yield "gates.min_success_rate", least, float(least)
-    sign, _, number = spec.gates.metrics.get("success_rate", "").partition(" ")
+    sign, _, number = spec.gates.metrics.get(SUCCESS_RATE, "").partition(" ")
     if sign.startswith(">"):
-        yield "gates.metrics.success_rate", f"{sign} {number}", float(number)
+        yield f"gates.metrics.{SUCCESS_RATE}", f"{sign} {number}", float(number)
 
 
 def _gates_without_rules(spec: Spec) -> Iterator[Problem]:
@@ -167,3 +171,14 @@ def _own_word(spec: Spec) -> Iterator[Problem]:
                 "reads its final evaluation"
             )
             yield Problem(path, True, message, "Set gates.min_return as well.")
+
+
+def _own_success_rate(spec: Spec) -> Iterator[Problem]:
+    """A share of successes that the environment reports, under the name that gates read."""
+    if SUCCESS_RATE in spec.env.info_metrics:
+        message = (
+            f"env.info_metrics lists {SUCCESS_RATE}, the name of what is worked out from "
+            "info['is_success']; an environment's own share of successes is not recorded"
+        )
+        hint = "Say in info['is_success'] whether the episode succeeded; it needs no listing."
+        yield Problem("env.info_metrics", SUCCESS_RATE, message, hint)

@@ -33,8 +33,12 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves zero out, so that the sign is not in doubt."""
-        return self.ci95[0] > 0.0 or self.ci95[1] < 0.0
+        """Whether the interval has a width and leaves zero out, so that the sign is not in doubt.
+
+        Samples without spread do not say how far further numbers would be from them.
+        """
+        low, high = self.ci95
+        return low < high and (low > 0.0 or high < 0.0)
 
     @property
     def turned(self) -> "Difference":

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from rl_orch import plugins
 from rl_orch.rl.collect.collector import Collector, Episode
@@ -23,15 +25,29 @@ from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
-from rl_orch.testing.algorithms import ENV_ID, EPISODE_STEPS, round_trip
+from rl_orch.testing.algorithms import ENV_ID, EPISODE_STEPS, Signal, round_trip
 
 COPIES, STEPS = 3, 12
+COUNTED = f"{__name__}:Counted-v0"
+
+
+class Counted(Signal):
+    """Shows how many steps of the episode are taken, beside the signal."""
+
+    observation_space = spaces.Box(0.0, float(EPISODE_STEPS), (2,))
+
+    def _shown(self) -> tuple[Any, dict[str, Any]]:
+        _, info = super()._shown()
+        return np.array([self._steps, self._signal], np.float32), info
+
+
+gymnasium.register(COUNTED.partition(":")[2], entry_point=f"{__name__}:Counted")
 
 
 class CollectorContract:
     """The contract of every collector. A subclass says how one is made."""
 
-    algorithms: tuple[str, ...] = ("ppo", "dqn", "sac", "td3", "tqc")
+    algorithms: tuple[str, ...] = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3", "tqc", "crossq")
     """Algorithms whose behaviour it can collect by."""
 
     lag = 0
@@ -56,6 +72,16 @@ class CollectorContract:
         goes_on = ~ended[:, :-1]
         assert np.array_equal(following[:, :-1][goes_on], shown[:, 1:][goes_on])
         assert goes_on.any()
+
+    def test_what_follows_the_last_row_of_an_episode_is_its_final_observation(self) -> None:
+        """And not the first one of the next episode."""
+        with self._collecting(env_id=COUNTED) as (_, collect):
+            batch = collect()
+        shown, following = (_by_copy(batch, n) for n in ("observations", "next_observations"))
+        valid = _by_copy(batch, "valid")
+        assert np.array_equal(following[..., 0][valid], shown[..., 0][valid] + 1)
+        ended = valid & (_by_copy(batch, "terminated") | _by_copy(batch, "truncated"))
+        assert {*following[..., 0][ended].tolist()} == {EPISODE_STEPS}
 
     def test_beginnings_and_mere_resets_are_marked(self) -> None:
         """An episode begins at first, and in the valid row that follows an end."""
@@ -114,18 +140,20 @@ class CollectorContract:
                 _assert_same(found, expected)
 
     @contextmanager
-    def _collecting(self, name: str = "ppo") -> Iterator[tuple[Collector, Callable[[], Batch]]]:
+    def _collecting(
+        self, name: str = "ppo", env_id: str = ENV_ID
+    ) -> Iterator[tuple[Collector, Callable[[], Batch]]]:
         """A collector, and a function that has it collect by a new policy."""
-        spec = _spec(name)
+        spec = _spec(name, env_id)
         with closing(self.make(spec)) as collector:
             learner = _learner(collector, spec)
             yield collector, lambda: _collect(collector, learner)
 
 
-def _spec(name: str) -> Spec:
+def _spec(name: str, env_id: str = ENV_ID) -> Spec:
     kind = "Box" if algorithm(name).traits.bounded_actions else "Discrete"
     document = {
-        "env": {"id": ENV_ID, "num_envs": COPIES, "seed": 5, "kwargs": {"actions": kind}},
+        "env": {"id": env_id, "num_envs": COPIES, "seed": 5, "kwargs": {"actions": kind}},
         "agent": {"algorithm": name, "network": {"hidden_sizes": [8]}},
         "rollout": {"steps": STEPS},
         "train": {"batch_size": STEPS, "total_timesteps": 1000, "learning_starts": 1},

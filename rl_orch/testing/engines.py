@@ -6,7 +6,7 @@
 Not among the names of `rl_orch.testing` itself, since it loads torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -78,16 +78,20 @@ class EngineContract:
     def test_its_updates_are_those_of_the_algorithm(self) -> None:
         """From the same experience follow the same metrics and the same policies."""
         for name in self.algorithms:
-            ours, theirs = self._pair(name)
-            for seed in range(3):
-                batch = _experience(name, seed)
-                found, expected = ours.update(batch), theirs.update(batch)
-                assert found.keys() == expected.keys()
-                for key, value in expected.items():
-                    np.testing.assert_allclose(found[key], value, err_msg=f"{name} {key}", **CLOSE)
-            after = policy_tensors(ours.policy)
-            for key, tensor in policy_tensors(theirs.policy).items():
-                np.testing.assert_allclose(after[key], tensor, err_msg=f"{name} {key}", **CLOSE)
+            _learn_alike(name, *self._pair(name), [_experience(name, seed) for seed in range(3)])
+
+    def test_its_updates_heed_weights_cut_episodes_and_normalised_observations(self) -> None:
+        """Where transitions are drawn by priority, their weights count as the algorithm says."""
+        for name in self.algorithms:
+            overrides = ["obs.normalize=running"]
+            if algorithm(name).traits.off_policy:
+                overrides += [
+                    "buffer.prioritized=true",
+                    "buffer.beta=1.0",
+                    "train.gradient_steps=4",
+                ]
+            batches = [_experience(name, seed, cut=0.2) for seed in range(3)]
+            _learn_alike(name, *self._pair(name, *overrides), batches)
 
     def test_its_rollouts_are_those_that_single_steps_give(self) -> None:
         """By a policy that does not explore, in an environment of ours."""
@@ -107,16 +111,31 @@ class EngineContract:
             found, expected = (on_host(batch.column(column)) for batch in batches)
             np.testing.assert_allclose(found, expected, **CLOSE)
 
-    def _pair(self, name: str) -> tuple[Learner, Learner]:
+    def _pair(self, name: str, *overrides: str) -> tuple[Learner, Learner]:
         """Learners of the same policy: by this engine, and by torch."""
         with plugins.provided("engines", NAME, type(self).make):
             ours, theirs = (
-                build_learner(setup_of(_spec(name, engine))) for engine in (NAME, "torch")
+                build_learner(setup_of(_spec(name, engine, *overrides)))
+                for engine in (NAME, "torch")
             )
         return ours, theirs
 
 
-def _spec(name: str, engine: str) -> Spec:
+def _learn_alike(name: str, ours: Learner, theirs: Learner, batches: Sequence[Batch]) -> None:
+    """From the same experience, the same metrics and the same policy in the end."""
+    for batch in batches:
+        for each in (ours, theirs):
+            each.policy.pipeline.update(host_column(batch.observations))
+        found, expected = ours.update(batch), theirs.update(batch)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, err_msg=f"{name} {key}", **CLOSE)
+    after = policy_tensors(ours.policy)
+    for key, tensor in policy_tensors(theirs.policy).items():
+        np.testing.assert_allclose(after[key], tensor, err_msg=f"{name} {key}", **CLOSE)
+
+
+def _spec(name: str, engine: str, *overrides: str) -> Spec:
     continuous = algorithm(name).traits.bounded_actions
     document = {
         "env": {"id": "Pendulum-v1" if continuous else "CartPole-v1", "num_envs": 1, "seed": 5},
@@ -125,22 +144,26 @@ def _spec(name: str, engine: str) -> Spec:
         "train": {"total_timesteps": 1000, "learning_starts": 1, "engine": engine},
         "buffer": {"size": 1000},
     }
-    return resolve(document, overrides=[f"train.batch_size={STEPS}"])
+    return resolve(document, overrides=[f"train.batch_size={STEPS}", *overrides])
 
 
-def _experience(name: str, seed: int = 0) -> Batch:
-    """Random rows, as if of one copy."""
+def _experience(name: str, seed: int = 0, cut: float = 0.0) -> Batch:
+    """Random rows, as if of one copy; that part of them, about, ends in a cut episode."""
     rng = np.random.default_rng(seed)
     continuous = algorithm(name).traits.bounded_actions
     shown = rng.normal(size=(STEPS + 1, 3 if continuous else 4)).astype(np.float32)
     moves = rng.uniform(-1.0, 1.0, (STEPS, 1)).astype(np.float32)
     terminated = rng.random(STEPS) < 0.1
+    truncated = (np.random.default_rng(seed + 1).random(STEPS) < cut) & ~terminated
     return Batch(
         observations=shown[:-1],
         actions=moves if continuous else rng.integers(0, 2, STEPS),
         rewards=rng.normal(size=STEPS),
         terminated=terminated,
-        truncated=np.zeros(STEPS, np.bool_),
+        truncated=truncated,
         next_observations=shown[1:],
-        extras={"valid": np.ones(STEPS, np.bool_), "first": np.append(True, terminated[:-1])},
+        extras={
+            "valid": np.ones(STEPS, np.bool_),
+            "first": np.append(True, (terminated | truncated)[:-1]),
+        },
     )

@@ -27,6 +27,7 @@ from rl_orch.core.ports import Task
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
 from rl_orch.records import Event, EventKind, Run, State
+from rl_orch.stats import share_ci95
 from rl_orch.stats.text import bounds_text
 from rl_orch.testing import FakeRunner, Script, a_report, a_spec
 from tests.conftest import Ran
@@ -510,8 +511,11 @@ def succeeds(rate: float, *, charted: bool = False) -> Script:
         metrics = {
             "success_rate": (1.0,) * good + (0.0,) * (20 - good),
             "reward_fuel": (-1.0,) * 20,
+            "on_time": (1.0,) * 20,
+            "speed": (rate,) * 20,
         }
-        directory.write_report("final", report.model_copy(update={"metrics": metrics}))
+        told = {"metrics": metrics, "shares": ("on_time",)}
+        directory.write_report("final", report.model_copy(update=told))
         return code
 
     return script
@@ -551,6 +555,14 @@ def test_runs_are_compared_by_another_metric_over_their_episodes(solving: Rlctl)
         (0.85, 20, "episodes"),
     ]
     assert found["effects"] == []
+    shares = documents(solving("compare", first, second, "--metric", "on_time", "--json"))
+    assert shares["evals"][0]["ci95"] == pytest.approx(list(share_ci95(20, 20)))
+
+
+def test_groups_of_which_each_has_one_and_the_same_number_cannot_be_told(solving: Rlctl) -> None:
+    ran = solving("compare", "seldom", "often", "--metric", "speed")
+    assert "cannot be told" in ran.out
+    assert "is higher than" not in ran.out
 
 
 def test_a_metric_that_no_evaluation_has_is_refused_with_those_that_are_there(

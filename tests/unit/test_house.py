@@ -22,8 +22,6 @@ LONG_LISTS = {"cli/commands", "spec"}
 TABLE = "rl_orch.plugins"
 """Where modules are named by strings."""
 
-FORMER = "rl_orch.former_names"
-
 IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {
     "rl_orch.io.trackers.tensorboard": (),
     "rl_orch.rl.collect.overlap": (),
@@ -97,7 +95,7 @@ def test_modules_are_named_by_strings_in_one_table_alone() -> None:
     named = [
         f"{name}:{node.lineno}"
         for name, tree in modules().items()
-        if name not in (TABLE, FORMER)
+        if name != TABLE
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)

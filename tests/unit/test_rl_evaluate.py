@@ -261,6 +261,25 @@ def test_an_environment_that_nobody_can_limit_is_given_up(
     assert caught.value.path == "env.backend"
 
 
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {
+            "env": {"wrappers": [{"name": "ClipReward", "max_reward": 1}]},
+            "eval": {"max_episode_steps": 60},
+        },
+        {"env": {"wrappers": [{"name": "TimeLimit", "max_episode_steps": 60}]}},
+    ],
+)
+def test_an_episode_that_a_wrapper_limits_may_be_as_long_as_that(
+    groups: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playing, "ENDLESS", 50)
+    spec = a_spec("Ladder", **groups | {"env": ENDLESS | groups["env"]})
+    found = evaluate(a_policy(spec), spec, episodes=2, seed=3, deterministic=True, step=0)
+    assert found.lengths == (60, 60)
+
+
 @pytest.mark.parametrize("options", [{}, {"seed": 5}])
 def test_the_final_evaluation_repeats_no_episode_of_those_during_training(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -1,5 +1,6 @@
 """Hindsight: which goals a transition is told with, what they pay, and exact resuming."""
 
+import gc
 import json
 from contextlib import closing
 from typing import Any
@@ -180,8 +181,38 @@ def test_episodes_that_are_overwritten_are_forgotten() -> None:
         going_on(buffer, seed)
     hindsight = buffer._hindsight
     assert hindsight is not None
-    kept = sum(len(rows) for rows in hindsight._rows.values())
+    kept = sum(len(rows.numbers) for rows in hindsight._rows.values())
     assert kept <= 60 + 2 * 13
+
+
+@pytest.mark.parametrize("strategy", ["future", "episode", "final"])
+def test_an_episode_without_end_takes_the_memory_of_the_rows_that_are_there(strategy: str) -> None:
+    buffer = a_buffer(f"buffer.her_strategy={strategy}")
+    hindsight = buffer._hindsight
+    assert hindsight is not None
+    for start in range(0, 4_000, 40):
+        buffer.add(a_batch(40, start=start))
+    (rows,) = hindsight._rows.values()
+    assert len(rows.numbers) <= 2 * 200
+    steps, told, _ = drawn(buffer)
+    assert told.max() > 3_900
+    if strategy == "future":
+        assert (told[told >= 0] >= steps[told >= 0] + 1).all()
+
+
+def test_the_environment_that_is_asked_for_rewards_is_closed_with_its_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gc.collect()
+    closed: list[Any] = []
+    monkeypatch.setattr(known_envs.Reach, "close", lambda env: closed.append(env))
+    buffer = a_buffer()
+    buffer.add(a_batch(10))
+    buffer.sample(8)
+    assert closed == []
+    del buffer
+    gc.collect()
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize(("path", "value"), [("buffer.n_step", "3"), ("obs.stack_frames", "2")])

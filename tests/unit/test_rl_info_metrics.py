@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_orch import gate, stats
 from rl_orch.core.policies.player_pool import merged
+from rl_orch.errors import SpecInvalid
 from rl_orch.io.policies.episode_tables import write_table
 from rl_orch.records import EventKind
 from rl_orch.records.reports import table_of
@@ -355,3 +356,55 @@ def test_keys_that_are_no_text_to_show_are_passed_over() -> None:
     terms = {"reward_terms": {2: np.ones(2), "up": np.ones(2)}}
     noted.note({**odd, **terms, "reward_" + 300 * "x": np.ones(2)}, ~every, every)
     assert noted.names == ["reward_up"]
+
+
+def test_a_share_of_successes_by_the_environment_itself_is_none_of_an_episode() -> None:
+    noted, every = InfoMetrics(2), np.ones(2, np.bool_)
+    noted.note({"success_rate": np.full(2, 0.95)}, ~every, every)
+    noted.note({"is_success": np.full(2, 0.95)}, ~every, every)
+    assert noted.finish(0) == {}
+    noted.note({"success": np.array([0.95, 1.0])}, ~every, every)
+    assert [noted.finish(copy) for copy in range(2)] == [
+        {"success_rate": 0.0},
+        {"success_rate": 1.0},
+    ]
+    listed = InfoMetrics(1, ["success_rate"])
+    listed.note({"success_rate": np.ones(1)}, np.zeros(1, np.bool_), np.ones(1, np.bool_))
+    assert listed.names == []
+    with pytest.raises(SpecInvalid, match="is_success"):
+        a_spec(env={"info_metrics": ["success_rate"]})
+
+
+def test_a_check_warns_of_success_between_yes_and_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Outspoken, "word", staticmethod(lambda won: 0.25))
+    spec = a_spec(env={"id": OUTSPOKEN}, gates={"min_success_rate": 0.5})
+    warnings = [(each.path, each.message) for each in try_out(spec).warnings]
+    assert {path for path, _ in warnings} >= {"env.id", "gates.min_success_rate"}
+    assert "info['is_success'] = 0.25" in dict(warnings)["env.id"]
+
+
+def test_a_term_that_is_told_twice_counts_once_for_each_copy() -> None:
+    noted, every = InfoMetrics(3), np.ones(3, np.bool_)
+    infos = {
+        "reward_ctrl": np.array([-1.0, -1.0, 0.0]),
+        "_reward_ctrl": np.array([True, True, False]),
+        "reward_terms": {
+            "ctrl": np.array([-1.0, 0.0, -2.0]),
+            "_ctrl": np.array([True, False, True]),
+            "reward_walk": np.ones(3),
+            "walk": np.ones(3),
+        },
+    }
+    for _ in range(2):
+        noted.note(infos, ~every, every)
+    expected = [-2.0, -2.0, -4.0]
+    found = [noted.finish(copy) for copy in range(3)]
+    assert found == [{"reward_ctrl": each, "reward_walk": 2.0} for each in expected]
+
+
+def test_what_gymnasium_says_of_all_rewards_is_no_term_of_one() -> None:
+    for asked, expected in ((), {}), (("reward_threshold",), {"reward_threshold": 200.0}):
+        noted, one = InfoMetrics(1, asked), np.ones(1, np.bool_)
+        for _ in range(2):
+            noted.note({"reward_threshold": np.full(1, 200.0)}, ~one, one)
+        assert noted.finish(0) == expected

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from rl_orch.errors import SpecInvalid
-from rl_orch.rl.algos.tqc import TQC, policy_loss, quantile_huber, truncated
+from rl_orch.rl.algos.tqc import TQC, quantile_huber, quantile_policy_loss, truncated
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.learn.learner import build_learner
 from rl_orch.rl.policies.policy import Setup
@@ -65,7 +65,7 @@ def test_the_loss_of_quantiles_by_hand() -> None:
 
 def test_the_policy_s_loss_takes_the_mean_of_all_quantiles() -> None:
     quantiles = torch.tensor([[[1.0, 3.0], [0.0, 0.0]], [[5.0, 7.0], [2.0, 2.0]]])
-    loss = policy_loss(quantiles, torch.tensor([-1.0, 2.0]), torch.tensor(0.5))
+    loss = quantile_policy_loss(quantiles, torch.tensor([-1.0, 2.0]), torch.tensor(0.5))
     assert loss.item() == pytest.approx(((-0.5 - 4.0) + (1.0 - 1.0)) / 2)
 
 

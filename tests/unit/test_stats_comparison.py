@@ -26,6 +26,8 @@ def test_a_difference_is_clear_where_its_interval_leaves_zero_out() -> None:
     assert (far.n, far.turned.n) == ((3, 2), (2, 3))
     assert difference([5.0, 5.0], [5.0, 5.0]).clear is False
     assert difference([5.0, 5.0], [4.0, 4.0, 4.0]).ci95 == (1.0, 1.0)
+    # Samples without spread say nothing of numbers to come.
+    assert difference([5.0, 5.0], [4.0, 4.0, 4.0]).clear is False
 
 
 def test_a_single_number_on_one_side_bounds_no_difference() -> None:

@@ -107,7 +107,10 @@ def _by_metric(
     if episodes and subject.group is not None:
         summary = summarize_runs(means)
     elif episodes:
-        estimate = metric_estimates({metric: episodes[0]}, seed=reports[0].seed)[metric]
+        report = reports[0]
+        (estimate,) = metric_estimates(
+            {metric: episodes[0]}, shares=report.shares, seed=report.seed
+        ).values()
         summary = summarize(episodes[0]).model_copy(update={"ci95": estimate.ci95})
     return Compared(subject, spec, means, summary, metric)
 
@@ -147,6 +150,12 @@ class Effect:
             return (
                 f"Which of {first} and {second} {superior} cannot be said: it takes two training "
                 f"runs with a final evaluation on each side, and there are {n}."
+            )
+        if measured.mean != 0.0 and measured.ci95[0] == measured.ci95[1]:
+            return (
+                f"Which of {first} and {second} {superior} cannot be told: all runs of each have "
+                "the same number, which does not say how far further ones would be from it; the "
+                f"difference is {figure(measured.mean)}, n = {n}."
             )
         if not measured.clear:
             return (

@@ -9,7 +9,9 @@ The details that the paper leaves open, as they are here:
  2. Batch renormalisation (Ioffe 2017) stands before every layer of policy and critics, the last one
     too: momentum 0.01, ε = 0.001; for 100,000 batches plain batch normalisation, then r within
     [1/3, 3] and d within ±5, without the gradual rise of the paper of 2017. Variances are those of
-    the batch, divided by B; by B - 1 in sb3-contrib, whose updates are the same but for that.
+    the batch, divided by B. In sb3-contrib they are divided by B - 1; until the correction begins,
+    updates are the same but for that. There it begins one batch later, and ε is added to the
+    corrected variance, σ²/r² + ε; here to σ² alone, as the paper of 2017 has it.
  3. Running statistics are used wherever a policy acts, is evaluated or exported, for a', and by the
     critics when they judge the policy. They move with the critics' joint batch, and with the
     policy's own batch when it moves. They are part of the policy and of checkpoints.

@@ -67,7 +67,7 @@ class TQC(SoftLearner[QuantileCritics]):
         with self.precision():
             actions, log_probs = self.choose(drawn.inputs, noise)
             chosen = self.judge(drawn.inputs, actions)
-        actor_loss = policy_loss(chosen, log_probs, alpha)
+        actor_loss = quantile_policy_loss(chosen, log_probs, alpha)
         self.optimizers["policy"].step(actor_loss, lr)
 
         alpha_loss = self.temperature.adjust(log_probs.detach())
@@ -113,7 +113,7 @@ def quantile_huber(errors: Tensor, kappa: float = KAPPA) -> Tensor:
     return (weights * losses).mean((0, 2, 3))
 
 
-def policy_loss(quantiles: Tensor, log_probs: Tensor, alpha: Tensor) -> Tensor:
+def quantile_policy_loss(quantiles: Tensor, log_probs: Tensor, alpha: Tensor) -> Tensor:
     """J_π = E[alpha log π(a | s) - E_ni θ_ni(s, a)], a ~ π, eq. 13: (n, B, N), (B,), () →
     scalar."""
     return (alpha * log_probs - quantiles.mean((0, 2))).mean()

@@ -3,6 +3,7 @@ be asked for any two of them."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
+from weakref import finalize
 
 import gymnasium
 import numpy as np
@@ -22,7 +23,8 @@ Rewards: TypeAlias = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
 
 
 def goal_rewards(spec: Spec) -> Rewards:
-    """The reward of the spec's environment for goals; asked of a copy that is never stepped."""
+    """The reward of the spec's environment for goals; asked of a copy that is never stepped, and
+    that is closed once nobody can ask any more."""
     envs = vector.make(spec, num_envs=1, backend="sync")
     if why := why_no_goals(envs):
         envs.close()
@@ -35,6 +37,8 @@ def goal_rewards(spec: Spec) -> Rewards:
         infos: list[dict[str, Any]] = [{} for _ in achieved]
         return np.asarray(compute_reward(achieved, desired, infos), np.float64)
 
+    # At the end of the process there is nothing left to close it for.
+    finalize(rewards, envs.close).atexit = False
     return rewards
 
 

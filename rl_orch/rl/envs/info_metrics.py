@@ -11,10 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.records.reports import REWARD, SUCCESS, TERMS, info_metric, reward_term
+from rl_orch.records.reports import (
+    REWARD,
+    SUCCESS,
+    SUCCESS_KEYS,
+    TERMS,
+    info_metric,
+    reward_term,
+)
 from rl_orch.rl.data.state import StateTree
 
 LONGEST_NAME = 200
+CONSTANTS = ("reward_threshold", "reward_range")
+"""Keys that begin as reward terms do, but by Gymnasium's word say what holds for every step."""
+
 NUMBERS = "biuf"
 """Kinds of arrays whose entries count as numbers."""
 
@@ -22,6 +32,8 @@ NUMBERS = "biuf"
 class InfoMetrics:
     """Sums of reward terms, success, and the last value of each key that was asked for.
 
+    Success is 0 or 1; another number says nothing of it, nor does a share of episodes that the
+    environment has worked out itself, under the name of the metric.
     `names` are those seen so far, `shares` the asked ones of which all values were booleans. An
     episode that says nothing of success has none, once any has said something; an asked key that
     an episode does not give is not among its numbers.
@@ -78,18 +90,30 @@ class InfoMetrics:
             if name is None:
                 continue
             if key == TERMS and isinstance(batch, Mapping):
-                for term, values in batch.items():
-                    if _is_name(term) and not term.startswith("_"):
-                        self._record(reward_term(term), values, batch.get(f"_{term}"), where)
+                self._add_terms(batch, infos, where)
             else:
                 self._record(name, batch, infos.get(f"_{key}"), where)
+
+    def _add_terms(
+        self, terms: Mapping[str, Any], infos: Mapping[str, Any], where: NDArray[np.bool_]
+    ) -> None:
+        """Note the terms of a dict, but for those that a key of the same name tells already."""
+        for term, values in terms.items():
+            if not _is_name(term) or term.startswith("_"):
+                continue
+            name, untold = reward_term(term), where
+            for told in (infos, terms if term != name else {}):
+                if name in told:
+                    untold = untold & ~np.asarray(told.get(f"_{name}", where), np.bool_)
+            self._record(name, values, terms.get(f"_{term}"), untold)
 
     def _name(self, key: str) -> str | None:
         """The name under which a key is noted, if it is."""
         if not _is_name(key):
             return None
         name = info_metric(key)
-        is_noted = name == SUCCESS or key in self._asked or key == TERMS or key.startswith(REWARD)
+        is_term = key.startswith(REWARD) and key not in CONSTANTS
+        is_noted = is_term or (key in self._asked and key != SUCCESS) or key in SUCCESS_KEYS
         self._metric_names[key] = name if is_noted else None
         return self._metric_names[key]
 
@@ -104,6 +128,10 @@ class InfoMetrics:
             values, where = _numbers_among(values, where)
         if values.dtype.kind not in NUMBERS:
             return
+        if name == SUCCESS:
+            where = where & ((values == 0) | (values == 1))
+            if not where.any():
+                return
         row = self._row(name)
         if values.dtype.kind != "b" and where.any():
             self.shares -= {name}

@@ -184,6 +184,7 @@ class _RandomEpisode:
         if self._single:
             self._info_types |= {key: type(info[key]).__name__ for key in info}
             infos = self._vector._add_info({}, info, 0)
+            self._look_at_success(info)
         copies = self._vector.num_envs
         self._info_metrics.note(infos, np.full(copies, self._ended), np.ones(copies, np.bool_))
 
@@ -207,6 +208,13 @@ class _RandomEpisode:
             raise self._refused(what, STEP)
         if not np.isfinite(number).all():
             self._warn("reward", f"{self._spec.env.id} gives a reward of {reward}")
+
+    def _look_at_success(self, info: Mapping[str, Any]) -> None:
+        for key in SUCCESS_KEYS:
+            number = np.asarray(info.get(key))
+            if number.ndim == 0 and number.dtype.kind in "iuf" and number not in (0, 1):
+                said = f"{self._spec.env.id} gives info[{key!r}] = {number}"
+                self._warn(key, f"{said}, which does not count: success is true or false, 1 or 0")
 
     def _compare_reward(self, observation: Any, reward: Any) -> None:
         """Refuse a reward that hindsight would not give for the goal of the step."""

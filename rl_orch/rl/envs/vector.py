@@ -189,12 +189,7 @@ def evaluation_limit(spec: Spec) -> int | None:
     ours = spec.env.backend in BACKENDS
     own = spec.env.max_episode_steps
     own = own or (registered(spec.env.id).max_episode_steps if ours else None)
-    wrapped = [
-        int(each.kwargs["max_episode_steps"])
-        for each in spec.env.chosen_wrappers
-        if each.name == TimeLimit.__name__ and "max_episode_steps" in each.kwargs
-    ]
-    own = min([*wrapped, *([] if own is None else [own])], default=None)
+    own = min([*_wrapped_limits(spec), *([] if own is None else [own])], default=None)
     limit = spec.eval.max_episode_steps or (EVALUATION_LIMIT if ours and own is None else None)
     return None if limit is None or (own is not None and own <= limit) else limit
 
@@ -212,9 +207,20 @@ def registered(env_id: str) -> EnvSpec:
 
 
 def declared_limit(spec: Spec, envs: Envs) -> int | None:
-    """The steps after which episodes are cut, as far as the spec or the registration says."""
+    """The steps after which episodes are cut, as far as the spec, its wrappers or the registration
+    say."""
     own_limit = envs.spec.max_episode_steps if envs.spec else None
-    return spec.env.max_episode_steps or own_limit
+    limit = spec.env.max_episode_steps or own_limit
+    return min([*_wrapped_limits(spec), *([] if limit is None else [limit])], default=None)
+
+
+def _wrapped_limits(spec: Spec) -> list[int]:
+    """The limits of the wrappers that the spec names."""
+    return [
+        int(each.kwargs["max_episode_steps"])
+        for each in spec.env.chosen_wrappers
+        if each.name == TimeLimit.__name__ and "max_episode_steps" in each.kwargs
+    ]
 
 
 def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> Envs:

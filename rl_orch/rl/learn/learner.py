@@ -19,9 +19,6 @@ from rl_orch.rl.replay.buffer import ReplayBuffer
 from rl_orch.spec.algorithms import Traits
 from rl_orch.spec.model import Spec
 
-LearnerState = StateTree
-"""Its former name, which the pages once printed."""
-
 
 class Learner(Protocol):
     """Improves its policy."""

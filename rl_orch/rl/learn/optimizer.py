@@ -6,12 +6,10 @@ bookkeeping takes longer than the arithmetic.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_orch.errors import Damaged
@@ -124,14 +122,6 @@ class Optimizer(ABC):
                 )
             target.copy_(saved)
         self.steps = int(state.tensors["steps"])
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """The tensors of `state` as the pages once printed them."""
-        return StateTree.joined({"optimizer": self.state()}).tensors
-
-    def load_tensors(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `tensors` returned."""
-        self.load_state(StateTree(dict(tensors)).under("optimizer"))
 
     @abstractmethod
     def _descend(self, learning_rate: float) -> None:

@@ -75,10 +75,6 @@ class PolicyInput:
     masks: NDArray[np.bool_] | None = None
 
 
-Seen = PolicyInput
-"""Its former name, which the pages once printed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Actions (N, *action_shape), and what is to be remembered (N, M)."""

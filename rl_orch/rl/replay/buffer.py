@@ -96,6 +96,11 @@ class ReplayBuffer:
         return self._log.row_bytes
 
     @property
+    def row(self) -> dict[str, NDArray[Any]]:
+        """One row by column: the form of those in segments."""
+        return {name: column[0] for name, column in self._log.columns.items()}
+
+    @property
     def unsealed_bytes(self) -> int:
         """The size of the next segment."""
         return self._log.unsealed * self._log.row_bytes

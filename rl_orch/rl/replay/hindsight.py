@@ -14,6 +14,7 @@ The details that the paper leaves open, as they are here:
 
 from array import array
 from bisect import bisect_left
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,23 +34,27 @@ class Hindsight:
         self._log = log
         self._rewards = goal_rewards(setup.spec)
         self._episode = setup.allocate("episodes", (log.capacity,), np.int64)
-        self._rows: dict[int, array[int]] = {}
+        self._rows: dict[int, _EpisodeRows] = {}
 
     def follow(self, numbers: Numbers) -> None:
-        """Count further rows of the log to the episodes they belong to. An episode has the number
-        of the first of its rows."""
-        before = self._log.before(numbers)
-        for number, previous in zip(numbers.tolist(), before.tolist(), strict=True):
-            known = previous >= self._log.oldest
-            episode = int(self._episode[previous % self._log.capacity]) if known else number
-            self._episode[number % self._log.capacity] = episode
-            self._rows.setdefault(episode, array("q")).append(number)
+        """Count further rows of the log, one after another, to the episodes they belong to. An
+        episode has the number of the first of its rows."""
+        if len(numbers) == 0:
+            return
+        episodes = self._episodes_of(numbers)
+        self._episode[self._log.at(numbers)] = episodes
+        order = np.argsort(episodes, kind="stable")
+        found, begins = np.unique(episodes[order], return_index=True)
+        for episode, rows in zip(found.tolist(), np.split(numbers[order], begins[1:]), strict=True):
+            self._rows.setdefault(episode, _EpisodeRows()).numbers.frombytes(rows.tobytes())
 
     def forget(self, gone: Numbers) -> None:
-        """Let go of episodes whose last rows these are."""
-        for number in gone.tolist():
-            episode = int(self._episode[number % self._log.capacity])
-            if self._rows[episode][-1] == number:
+        """Let go of these rows, the first of all that are there."""
+        found, counts = np.unique(self._episode[self._log.at(gone)], return_counts=True)
+        for episode, count in zip(found.tolist(), counts.tolist(), strict=True):
+            rows = self._rows[episode]
+            rows.forget(count)
+            if not rows.numbers:
                 del self._rows[episode]
 
     def clear(self) -> None:
@@ -87,9 +92,37 @@ class Hindsight:
     def _other(self, row: int, place: float) -> int:
         """A row of the same episode by the strategy."""
         rows = self._rows[int(self._episode[row % self._log.capacity])]
+        numbers = rows.numbers
         if self._strategy == "final":
-            return rows[-1]
+            return numbers[-1]
         # What was reached before the first step was reached by none.
-        first = row if self._strategy == "future" else max(self._log.oldest, rows[0])
-        start = bisect_left(rows, first) + 1
-        return rows[start + int(place * (len(rows) - start))]
+        first = rows.first
+        start = 1 + (bisect_left(numbers, row, first) if self._strategy == "future" else first)
+        return numbers[start + int(place * (len(numbers) - start))]
+
+    def _episodes_of(self, numbers: Numbers) -> Numbers:
+        """The episodes of new rows, of which those before them may be new as well."""
+        before, newest = self._log.before(numbers), numbers[0]
+        old = (before >= self._log.oldest) & (before < newest)
+        episodes = np.where(old, self._episode[self._log.at(before)], numbers)
+        # Which new row says the episode: the one before, the one before that, in ever longer leaps.
+        source = np.where(before >= newest, before, numbers) - newest
+        while not np.array_equal(leap := source[source], source):
+            source = leap
+        told: Numbers = episodes[source]
+        return told
+
+
+@dataclass(slots=True)
+class _EpisodeRows:
+    """The rows of an episode in their order; those before place `first` are gone."""
+
+    numbers: "array[int]" = field(default_factory=lambda: array("q"))
+    first: int = 0
+
+    def forget(self, count: int) -> None:
+        """Let go of the first ones; their memory is free once they are half of all."""
+        self.first += count
+        if 2 * self.first >= len(self.numbers):
+            del self.numbers[: self.first]
+            self.first = 0
