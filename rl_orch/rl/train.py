@@ -16,7 +16,7 @@ from rl_orch.errors import BadInput
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import Clock, EvalReport, EventKind, Verdict
 from rl_orch.records.reports import SUCCESS
-from rl_orch.rl.collect.collector import build_collector
+from rl_orch.rl.collect.collector import build_collector, settle
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.data.state import StateTree
@@ -374,6 +374,8 @@ class Training(Trainer):
                 name = change.spec.agent.algorithm
                 raise BadInput(f"{name} cannot change {unread[0]} as it learns", path=unread[0])
             self._emit(EventKind.STATE, "set", None, tags={"set": dict(change.options)})
+        if change.loads:
+            settle(self.collector)
         for load in change.loads:
             if (told := load(self.learner)) is not None:
                 self._emit(EventKind.STATE, "load", told["digest"], tags=told)
@@ -383,6 +385,8 @@ class Training(Trainer):
         return int(learner.updates)
 
     def _begin(self, phase: Phase) -> None:
+        if phase in ("evaluate", "save"):
+            settle(self.collector)
         for hear in self._observers.before:
             hear(phase, self.step)
 
