@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from rl_orch.core.ports import Task
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Clock
 from rl_orch.rl.algos.a2c import A2C
+from rl_orch.rl.algos.dqn import DQN
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import Training
+from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.runners.inline import InlineRunner
+from rl_orch.spec import algorithms
 from rl_orch.spec.algorithms import Traits
+from rl_orch.spec.checks import pairing
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeRunner, a_report
@@ -73,6 +77,43 @@ def test_budget_intervals_and_snapshots_count_what_the_algorithm_does(spec: Spec
     with closing(Training(spec, Recorder())) as resumed:
         resumed.resume(Resumption(*recorder.saved[0]))
         assert resumed.clock == Clock("updates", 3)
+
+
+COUNTING = replace(algorithms.DQN, clock="updates")
+
+
+class CountsReplayed(DQN):
+    traits = COUNTING
+
+
+def rates(algorithm: type, name: str, *options: str) -> list[float]:
+    """The learning rates of a training for 8 updates, which falls to nothing by then."""
+    with plugins.provided("algorithms", name, algorithm):
+        document = {"env": {"id": ENV_ID, "num_envs": 2}, "agent": {"algorithm": name}}
+        budget = ["train.total_timesteps=8", "train.lr=0.8", "train.lr_schedule=linear"]
+        every = ["rollout.steps=8", "train.report_every=1", "eval.every=8", "eval.episodes=1"]
+        spec = resolve(document, overrides=[*budget, *every, *options])
+        with closing(Training(spec, NullRecorder())) as training:
+            found = []
+            while training.step < 8:
+                found += (
+                    [rate] if (rate := training.train_step().get("charts/learning_rate")) else []
+                )
+    return found
+
+
+def test_schedules_follow_what_the_algorithm_counts() -> None:
+    falling = [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert rates(CountsUpdates, "counts") == pytest.approx(falling)
+    late = ("train.learning_starts=40", "train.batch_size=8", "buffer.size=200")
+    replayed = rates(CountsReplayed, "replayed", *late, "train.engine=torch")
+    assert replayed == pytest.approx(falling[1:])
+
+
+def test_a_budget_of_updates_may_be_smaller_than_the_steps_before_the_first(spec: Spec) -> None:
+    late = spec.changed({"train.learning_starts": spec.train.total_timesteps})
+    paths = [[each.path for each in pairing(late, traits)] for traits in (algorithms.DQN, COUNTING)]
+    assert paths == [["train.learning_starts"], []]
 
 
 def test_manifest_row_and_screens_name_the_unit(
