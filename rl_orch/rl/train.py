@@ -187,7 +187,8 @@ class Training(Trainer):
         self._ending: Outcome | None = None
         self._failures = 0
         self._called_off: str | None = None
-        self._saved_at: int | None = None
+        self._saved_at: tuple[int, int] | None = None
+        self._reported_at: int | None = None
         self._took, self._took_steps = 0.0, 0
 
     @property
@@ -244,7 +245,8 @@ class Training(Trainer):
         self._failures = int(parts["loop"].document["failed_evaluations"])
         self._observers.load_state(parts["loop"].document.get("observers", {}))
         self._called_off = parts["loop"].document.get("called_off")
-        self._saved_at = resumption.snapshot.step
+        self._saved_at = (resumption.snapshot.step, self.env_steps)
+        self._reported_at = None if resumption.report is None else resumption.snapshot.step
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
         if begun_anew:
@@ -450,8 +452,10 @@ class Training(Trainer):
         return every is not None and before // every < self.step // every
 
     def _save(self, report: EvalReport | None) -> None:
-        """Save once a step: a snapshot without a report never takes the place of one with it."""
-        if report is None and self._saved_at == self.step:
+        """Save what has come since the last save: a snapshot without a report never takes the place
+        of one with it, but may take that of another, where a clock of updates stands still."""
+        reading = (self.step, self.env_steps)
+        if report is None and (self._saved_at == reading or self._reported_at == self.step):
             return
         self._begin("save")
         snapshot = self.snapshot()
@@ -462,7 +466,8 @@ class Training(Trainer):
             why = f"the observer {name} remembers something, and has no state() and load_state()"
             self._recorder.mark_inexact(why, step=self.step)
         self._recorder.save(snapshot, report)
-        self._saved_at = self.step
+        self._saved_at = reading
+        self._reported_at = self._reported_at if report is None else self.step
         for hear in self._observers.saved:
             hear(snapshot, self.step)
 
