@@ -62,6 +62,10 @@ class Callback(Observer):
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
+    def reconfigure(self, spec: Spec) -> None:
+        """Go on by the options of that spec, some of which were changed as the run goes on."""
+        self.spec = spec
+
     def on_step(self, batch: Batch, step: int) -> None:
         """`rollout.steps` steps of every copy were taken; the batch has all of them."""
         return None
@@ -142,6 +146,11 @@ class Observers:
         for each in self.named:
             if isinstance(each.made, Callback) and (asked := vars(each.made).pop(REQUESTS, None)):
                 yield each.name, asked
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Let each go on by other options, as those of a resumed training would."""
+        for each in self.named:
+            each.reconfigure(spec)
 
     def state(self) -> dict[str, Any]:
         """What each remembers that can say it, by its name."""
@@ -242,6 +251,16 @@ class _Named(Observer):
                 setattr(self, hook, _telling(name, hook, heard))
         self.has_state = all(callable(getattr(made, f, None)) for f in ("state", "load_state"))
         self._before = None if self.has_state else _attributes(made)
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Give it another spec: by its `reconfigure`, or as its attribute of that name."""
+        forgetful = self.is_forgetful
+        if callable(hear := getattr(self.made, "reconfigure", None)):
+            _telling(self.name, "reconfigure", hear)(spec)
+        elif isinstance(getattr(self.made, "spec", None), Spec):
+            _telling(self.name, "reconfigure", setattr)(self.made, "spec", spec)
+        if not forgetful and not self.has_state:
+            self._before = _attributes(self.made)
 
     def state(self, room: int) -> tuple[Any, int]:
         """What it remembers, as JSON has it, and its size, of which there is room for so much."""

@@ -375,6 +375,7 @@ class Training(Trainer):
             elif unread := [path for path in change.options if is_learners(path)]:
                 name = change.spec.agent.algorithm
                 raise BadInput(f"{name} cannot change {unread[0]} as it learns", path=unread[0])
+            self._observers.reconfigure(change.spec)
             self._emit(EventKind.STATE, "set", None, tags={"set": dict(change.options)})
         if change.loads:
             settle(self.collector)

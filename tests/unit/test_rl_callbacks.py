@@ -16,9 +16,10 @@ from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.observe import Observer, Observers, observers_of
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import Outcome, Training
+from rl_orch.rl.train import LiveChange, Outcome, Training
 from rl_orch.spec.model import Spec
 from rl_orch.testing.observers import ObservedTraining, ObserverContract, _spec
+from tests.learning.recorder import MemoryOutlet
 
 
 class Counting(Callback):
@@ -135,6 +136,53 @@ def test_a_callback_that_remembers_and_cannot_say_so_makes_the_run_approximate()
 
 class _Deaf(Observer):
     """Hears nothing."""
+
+
+class Rate(Callback):
+    """Reports an option that may change, as it is, and as it was made of it."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.twice = 2 * spec.train.lr
+
+    def reconfigure(self, spec: Spec) -> None:
+        super().reconfigure(spec)
+        self.twice = 2 * spec.train.lr
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.log("own/lr", self.spec.train.lr)
+        self.log("own/twice", self.twice)
+
+
+class Simple:
+    """Is no subclass of anything, and keeps its spec."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec, self.noted = spec, REPORTED
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        REPORTED.append(self.spec.train.lr)
+
+
+REPORTED: list[float] = []
+
+
+@pytest.mark.parametrize("kind", [Rate, Simple])
+def test_an_observer_reads_the_options_that_are_in_force(kind: Any) -> None:
+    REPORTED.clear()
+    with named(kind) as spec:
+        changed = spec.changed({"train.lr": 0.5})
+        recorder = MemoryOutlet()
+        recorder.changes[64] = LiveChange(changed, {"train.lr": [spec.train.lr, 0.5]})
+        with closing(Training(spec, recorder)) as training:
+            training.run()
+    rates = [spec.train.lr] * 2 + [0.5] * 2
+    if kind is Simple:
+        assert rates == REPORTED
+        return
+    assert [e.value for e in recorder.events if e.key == "own/lr"] == rates
+    assert [e.value for e in recorder.events if e.key == "own/twice"] == [2 * r for r in rates]
+    assert recorder.doubts == []
 
 
 def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_callback() -> None:
