@@ -320,14 +320,22 @@ def _hears(observer: Any, name: str) -> bool:
 
 
 def _attributes(made: Any) -> dict[str, Any] | None:
-    """A copy of what an object has; None where something cannot be copied."""
+    """A copy of what an object has, in slots too; None where something cannot be copied."""
     try:
-        own = {name: value for name, value in vars(made).items() if name not in (REQUESTS, "spec")}
-        return deepcopy(own)
-    except TypeError:
-        return {} if not hasattr(made, "__dict__") else None
+        own = {name: getattr(made, name) for name in _slots(type(made)) if hasattr(made, name)}
+        own |= getattr(made, "__dict__", {})
+        return deepcopy({n: value for n, value in own.items() if n not in (REQUESTS, "spec")})
     except Exception:  # Copying is the objects' own code.
         return None
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """The attributes of a class for which its instances have no dictionary."""
+    for each in kind.__mro__:
+        slots = vars(each).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.endswith("__"):
+                yield f"_{each.__name__.lstrip('_')}{name}" if name.startswith("__") else name
 
 
 def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:

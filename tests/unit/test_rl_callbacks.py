@@ -3,6 +3,7 @@ exactly in a resumed one."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,40 @@ def test_an_observer_reads_the_options_that_are_in_force(kind: Any) -> None:
     assert [e.value for e in recorder.events if e.key == "own/lr"] == rates
     assert [e.value for e in recorder.events if e.key == "own/twice"] == [2 * r for r in rates]
     assert recorder.doubts == []
+
+
+@dataclass(slots=True)
+class _Counted:
+    updates: int = 0
+    __doubled: int = 0
+
+
+class Slotted(_Counted):
+    """Counts in attributes that are in no dictionary, one of them private."""
+
+    __slots__ = ()
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        counted: Any = self
+        counted._Counted__doubled += 2
+
+
+class Idle(Slotted):
+    """Has such attributes, and changes none."""
+
+    __slots__ = ()
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        assert self.updates == 0
+
+
+@pytest.mark.parametrize(("kind", "forgets"), [(Slotted, True), (Idle, False)])
+def test_what_is_remembered_in_slots_counts(kind: Any, forgets: bool) -> None:
+    with named(kind) as spec:
+        assert bool(trained(spec)[1].inexact) is forgets
 
 
 def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_callback() -> None:
