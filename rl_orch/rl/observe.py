@@ -301,6 +301,9 @@ class _Named(Observer):
 
 HOOKS = plugins.OBSERVER_HOOKS
 
+FIELD_HOOKS = {"collected": "on_step", "updated": "on_update", "evaluated": "on_evaluation"}
+"""The hooks of a callback, by those of an observer that call them."""
+
 LONGEST_NAME = 200
 """Characters in the name of a metric."""
 
@@ -315,8 +318,15 @@ def _hooks(observers: Sequence[Any], name: str) -> tuple[Callable[..., None], ..
 
 
 def _hears(observer: Any, name: str) -> bool:
+    own = _function(observer, name)
+    if name in FIELD_HOOKS and own is getattr(Callback, name):
+        return _function(observer, FIELD_HOOKS[name]) is not getattr(Callback, FIELD_HOOKS[name])
+    return own is not None and own is not getattr(Observer, name)
+
+
+def _function(observer: Any, name: str) -> Any:
     own = getattr(observer, name, None)
-    return own is not None and getattr(own, "__func__", own) is not getattr(Observer, name)
+    return getattr(own, "__func__", own)
 
 
 def _attributes(made: Any) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import pytest
 
 from rl_orch import Callback, plugins
 from rl_orch.errors import RlctlError
+from rl_orch.plugins import OBSERVER_HOOKS
 from rl_orch.records import EvalReport
 from rl_orch.rl import observe
 from rl_orch.rl.data.batch import Batch
@@ -94,6 +95,23 @@ def test_a_callback_hears_and_reports_metrics() -> None:
     assert outcome.reason == "budget"
     assert (recorder.metrics["own/rows"], recorder.metrics["own/updates"]) == (128.0, 4.0)
     assert recorder.inexact == []
+
+
+def test_a_callback_is_called_where_it_has_a_hook_of_its_own_alone() -> None:
+    def on_evaluation(self: Any, report: EvalReport, step: int) -> None:
+        self.log("own/step", step)
+
+    def collected(self: Any, batch: Batch, step: int) -> None:
+        self.log("own/rows", len(batch))
+
+    for methods, heard in (
+        ({"on_evaluation": on_evaluation}, {"evaluated"}),
+        ({"collected": collected}, {"collected"}),
+        ({}, set[str]()),
+    ):
+        with named(acting(**methods)) as spec:
+            observers = Observers(observers_of(spec)[1:])
+        assert {hook for hook in OBSERVER_HOOKS if getattr(observers, hook)} == heard
 
 
 def test_a_callback_ends_a_training_as_its_budget_would() -> None:
