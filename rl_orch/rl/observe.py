@@ -197,11 +197,11 @@ class FiniteNumbers(Observer):
             raise self._refusal(batch, ends, step)
 
     def updated(self, metrics: Mapping[str, float], step: int) -> None:
-        """Losses, and what else an update reports among them."""
+        """All that an update reports; but what is charted, rates and schedules, teaches nothing."""
         if all(map(math.isfinite, metrics.values())):
             return
         for name, value in metrics.items():
-            if name.startswith("losses/") and not math.isfinite(value):
+            if not name.startswith("charts/") and not math.isfinite(value):
                 raise Diverged(
                     f"{name} became {value} in the update at step {step}",
                     hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
