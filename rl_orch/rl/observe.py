@@ -46,7 +46,7 @@ class Observer(Protocol):
         return None
 
     def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
-        """A snapshot is with the recorder."""
+        """A snapshot is with the recorder; a callback that logs or stops here is refused."""
         return None
 
 
@@ -146,6 +146,16 @@ class Observers:
         for each in self.named:
             if isinstance(each.made, Callback) and (asked := vars(each.made).pop(REQUESTS, None)):
                 yield each.name, asked
+
+    def refuse_requests(self) -> None:
+        """Raise where a callback has asked for something that no snapshot would know of."""
+        for name, _ in self.requests():
+            raise RlctlError(
+                f"the observer {name!r} would log or stop while a snapshot is saved, which could "
+                "not know of it: a resumed run would go on otherwise",
+                path="train.observers",
+                hint="Do so in another hook; before('save', …) is the last that is in a snapshot.",
+            )
 
     def reconfigure(self, spec: Spec) -> None:
         """Let each go on by other options, as those of a resumed training would."""

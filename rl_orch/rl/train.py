@@ -255,8 +255,6 @@ class Training(Trainer):
             self._failures, self._called_off = 0, None
         elif resumption.report is not None:
             self._judge(resumption.report)
-        elif self._called_off is not None:
-            self._ending = self._outcome("callback", self._called_off)
 
     def warm_start(self, start: WarmStart) -> None:
         """Begin with the weights of another training, which is not needed any more after this."""
@@ -459,6 +457,7 @@ class Training(Trainer):
         if report is None and (self._saved_at == reading or self._reported_at == self.step):
             return
         self._begin("save")
+        self._heed()
         snapshot = self.snapshot()
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
@@ -471,6 +470,8 @@ class Training(Trainer):
         self._reported_at = self._reported_at if report is None else self.step
         for hear in self._observers.saved:
             hear(snapshot, self.step)
+        if self._observers.named:
+            self._observers.refuse_requests()
 
     def _emit(
         self,

@@ -136,6 +136,41 @@ def test_a_resumed_training_has_the_callback_where_it_was() -> None:
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
 
 
+class Archivist(Callback):
+    """Ends the training before something is saved."""
+
+    def before(self, phase: str, step: int) -> None:
+        if phase == "save":
+            self.log("own/saves", step)
+            self.stop("there is enough")
+
+
+def test_what_is_asked_for_before_a_save_is_in_the_snapshot() -> None:
+    with named(Archivist) as spec:
+        spec = spec.changed({"checkpoint.every": 32})
+        outcome, whole = trained(spec)
+        (first, report), *_ = whole.saved
+        assert (first.step, report) == (32, None)
+        assert "there is enough" in first.document["trainer_state"]["called_off"]
+        again, resumed = trained(spec, Resumption(first, report, whole.read))
+    assert outcome == again
+    assert (outcome.reason, outcome.clock.value) == ("callback", 64)
+    assert [s.step for s, _ in whole.saved] == [32, 64]
+    assert [s.step for s, _ in resumed.saved] == [64]
+    assert resumed.metrics["own/saves"] == whole.metrics["own/saves"] == 64
+
+
+@pytest.mark.parametrize("ask", [lambda self: self.log("x", 1), lambda self: self.stop("x")])
+def test_what_no_snapshot_could_know_of_is_refused(ask: Any) -> None:
+    late = acting(saved=lambda self, snapshot, step: ask(self))
+    with (
+        named(late) as spec,
+        pytest.raises(RlctlError, match="'mine' would log or stop") as refused,
+    ):
+        trained(spec)
+    assert refused.value.path == "train.observers"
+
+
 def test_a_training_that_was_ended_stays_so_when_it_is_resumed() -> None:
     with named(Impatient) as spec:
         outcome, whole = trained(spec)
