@@ -46,7 +46,7 @@ class Observer(Protocol):
         return None
 
     def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
-        """A snapshot is with the recorder."""
+        """A snapshot is with the recorder; a callback that logs or stops here is refused."""
         return None
 
 
@@ -60,6 +60,10 @@ class Callback(Observer):
     """
 
     def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Go on by the options of that spec, some of which were changed as the run goes on."""
         self.spec = spec
 
     def on_step(self, batch: Batch, step: int) -> None:
@@ -143,6 +147,21 @@ class Observers:
             if isinstance(each.made, Callback) and (asked := vars(each.made).pop(REQUESTS, None)):
                 yield each.name, asked
 
+    def refuse_requests(self) -> None:
+        """Raise where a callback has asked for something that no snapshot would know of."""
+        for name, _ in self.requests():
+            raise RlctlError(
+                f"the observer {name!r} would log or stop while a snapshot is saved, which could "
+                "not know of it: a resumed run would go on otherwise",
+                path="train.observers",
+                hint="Do so in another hook; before('save', …) is the last that is in a snapshot.",
+            )
+
+    def reconfigure(self, spec: Spec) -> None:
+        """Let each go on by other options, as those of a resumed training would."""
+        for each in self.named:
+            each.reconfigure(spec)
+
     def state(self) -> dict[str, Any]:
         """What each remembers that can say it, by its name."""
         states, room = {}, MOST_STATE_BYTES
@@ -188,11 +207,11 @@ class FiniteNumbers(Observer):
             raise self._refusal(batch, ends, step)
 
     def updated(self, metrics: Mapping[str, float], step: int) -> None:
-        """Losses, and what else an update reports among them."""
+        """All that an update reports; but what is charted, rates and schedules, teaches nothing."""
         if all(map(math.isfinite, metrics.values())):
             return
         for name, value in metrics.items():
-            if name.startswith("losses/") and not math.isfinite(value):
+            if not name.startswith("charts/") and not math.isfinite(value):
                 raise Diverged(
                     f"{name} became {value} in the update at step {step}",
                     hint="Lower train.lr, set train.max_grad_norm, or normalise observations.",
@@ -243,6 +262,16 @@ class _Named(Observer):
         self.has_state = all(callable(getattr(made, f, None)) for f in ("state", "load_state"))
         self._before = None if self.has_state else _attributes(made)
 
+    def reconfigure(self, spec: Spec) -> None:
+        """Give it another spec: by its `reconfigure`, or as its attribute of that name."""
+        forgetful = self.is_forgetful
+        if callable(hear := getattr(self.made, "reconfigure", None)):
+            _telling(self.name, "reconfigure", hear)(spec)
+        elif isinstance(getattr(self.made, "spec", None), Spec):
+            _telling(self.name, "reconfigure", setattr)(self.made, "spec", spec)
+        if not forgetful and not self.has_state:
+            self._before = _attributes(self.made)
+
     def state(self, room: int) -> tuple[Any, int]:
         """What it remembers, as JSON has it, and its size, of which there is room for so much."""
         told = _telling(self.name, "state", self.made.state)()
@@ -282,6 +311,9 @@ class _Named(Observer):
 
 HOOKS = plugins.OBSERVER_HOOKS
 
+FIELD_HOOKS = {"collected": "on_step", "updated": "on_update", "evaluated": "on_evaluation"}
+"""The hooks of a callback, by those of an observer that call them."""
+
 LONGEST_NAME = 200
 """Characters in the name of a metric."""
 
@@ -296,19 +328,34 @@ def _hooks(observers: Sequence[Any], name: str) -> tuple[Callable[..., None], ..
 
 
 def _hears(observer: Any, name: str) -> bool:
+    own = _function(observer, name)
+    if name in FIELD_HOOKS and own is getattr(Callback, name):
+        return _function(observer, FIELD_HOOKS[name]) is not getattr(Callback, FIELD_HOOKS[name])
+    return own is not None and own is not getattr(Observer, name)
+
+
+def _function(observer: Any, name: str) -> Any:
     own = getattr(observer, name, None)
-    return own is not None and getattr(own, "__func__", own) is not getattr(Observer, name)
+    return getattr(own, "__func__", own)
 
 
 def _attributes(made: Any) -> dict[str, Any] | None:
-    """A copy of what an object has; None where something cannot be copied."""
+    """A copy of what an object has, in slots too; None where something cannot be copied."""
     try:
-        own = {name: value for name, value in vars(made).items() if name not in (REQUESTS, "spec")}
-        return deepcopy(own)
-    except TypeError:
-        return {} if not hasattr(made, "__dict__") else None
+        own = {name: getattr(made, name) for name in _slots(type(made)) if hasattr(made, name)}
+        own |= getattr(made, "__dict__", {})
+        return deepcopy({n: value for n, value in own.items() if n not in (REQUESTS, "spec")})
     except Exception:  # Copying is the objects' own code.
         return None
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """The attributes of a class for which its instances have no dictionary."""
+    for each in kind.__mro__:
+        slots = vars(each).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.endswith("__"):
+                yield f"_{each.__name__.lstrip('_')}{name}" if name.startswith("__") else name
 
 
 def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from rl_orch.errors import BadInput
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import Clock, EvalReport, EventKind, Verdict
 from rl_orch.records.reports import SUCCESS
-from rl_orch.rl.collect.collector import build_collector
+from rl_orch.rl.collect.collector import build_collector, settle
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
 from rl_orch.rl.data.state import StateTree
@@ -187,7 +187,8 @@ class Training(Trainer):
         self._ending: Outcome | None = None
         self._failures = 0
         self._called_off: str | None = None
-        self._saved_at: int | None = None
+        self._saved_at: tuple[int, int] | None = None
+        self._reported_at: int | None = None
         self._took, self._took_steps = 0.0, 0
 
     @property
@@ -244,7 +245,8 @@ class Training(Trainer):
         self._failures = int(parts["loop"].document["failed_evaluations"])
         self._observers.load_state(parts["loop"].document.get("observers", {}))
         self._called_off = parts["loop"].document.get("called_off")
-        self._saved_at = resumption.snapshot.step
+        self._saved_at = (resumption.snapshot.step, self.env_steps)
+        self._reported_at = None if resumption.report is None else resumption.snapshot.step
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
         if begun_anew:
@@ -253,8 +255,6 @@ class Training(Trainer):
             self._failures, self._called_off = 0, None
         elif resumption.report is not None:
             self._judge(resumption.report)
-        elif self._called_off is not None:
-            self._ending = self._outcome("callback", self._called_off)
 
     def warm_start(self, start: WarmStart) -> None:
         """Begin with the weights of another training, which is not needed any more after this."""
@@ -373,7 +373,10 @@ class Training(Trainer):
             elif unread := [path for path in change.options if is_learners(path)]:
                 name = change.spec.agent.algorithm
                 raise BadInput(f"{name} cannot change {unread[0]} as it learns", path=unread[0])
+            self._observers.reconfigure(change.spec)
             self._emit(EventKind.STATE, "set", None, tags={"set": dict(change.options)})
+        if change.loads:
+            settle(self.collector)
         for load in change.loads:
             if (told := load(self.learner)) is not None:
                 self._emit(EventKind.STATE, "load", told["digest"], tags=told)
@@ -383,6 +386,8 @@ class Training(Trainer):
         return int(learner.updates)
 
     def _begin(self, phase: Phase) -> None:
+        if phase in ("evaluate", "save"):
+            settle(self.collector)
         for hear in self._observers.before:
             hear(phase, self.step)
 
@@ -446,10 +451,13 @@ class Training(Trainer):
         return every is not None and before // every < self.step // every
 
     def _save(self, report: EvalReport | None) -> None:
-        """Save once a step: a snapshot without a report never takes the place of one with it."""
-        if report is None and self._saved_at == self.step:
+        """Save what has come since the last save: a snapshot without a report never takes the place
+        of one with it, but may take that of another, where a clock of updates stands still."""
+        reading = (self.step, self.env_steps)
+        if report is None and (self._saved_at == reading or self._reported_at == self.step):
             return
         self._begin("save")
+        self._heed()
         snapshot = self.snapshot()
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
@@ -458,9 +466,12 @@ class Training(Trainer):
             why = f"the observer {name} remembers something, and has no state() and load_state()"
             self._recorder.mark_inexact(why, step=self.step)
         self._recorder.save(snapshot, report)
-        self._saved_at = self.step
+        self._saved_at = reading
+        self._reported_at = self._reported_at if report is None else self.step
         for hear in self._observers.saved:
             hear(snapshot, self.step)
+        if self._observers.named:
+            self._observers.refuse_requests()
 
     def _emit(
         self,

@@ -230,6 +230,8 @@ def pairing(spec: Spec, traits: Traits) -> Iterator[Problem]:
         yield Problem("rollout.overlap", True, message, "Leave one of them out.")
     if traits.off_policy:
         yield from _replay(spec)
+    if traits.off_policy and traits.clock == "env_steps":
+        yield from _warm_up(spec)
 
 
 def _those(trait: str) -> str:
@@ -359,6 +361,10 @@ def _replay(spec: Spec) -> Iterator[Problem]:
         yield Problem("buffer.size", size, message)
     if spec.buffer.her_strategy is not None:
         yield from _hindsight(spec)
+
+
+def _warm_up(spec: Spec) -> Iterator[Problem]:
+    """A budget of environment steps has to last beyond those at random; one of updates does."""
     starts, total = spec.train.learning_starts, spec.train.total_timesteps
     if starts >= total:
         message = (

@@ -3,6 +3,7 @@ exactly in a resumed one."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ import pytest
 
 from rl_orch import Callback, plugins
 from rl_orch.errors import RlctlError
+from rl_orch.plugins import OBSERVER_HOOKS
 from rl_orch.records import EvalReport
 from rl_orch.rl import observe
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.observe import Observer, Observers, observers_of
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import Outcome, Training
+from rl_orch.rl.train import LiveChange, Outcome, Training
 from rl_orch.spec.model import Spec
 from rl_orch.testing.observers import ObservedTraining, ObserverContract, _spec
+from tests.learning.recorder import MemoryOutlet
 
 
 class Counting(Callback):
@@ -94,6 +97,23 @@ def test_a_callback_hears_and_reports_metrics() -> None:
     assert recorder.inexact == []
 
 
+def test_a_callback_is_called_where_it_has_a_hook_of_its_own_alone() -> None:
+    def on_evaluation(self: Any, report: EvalReport, step: int) -> None:
+        self.log("own/step", step)
+
+    def collected(self: Any, batch: Batch, step: int) -> None:
+        self.log("own/rows", len(batch))
+
+    for methods, heard in (
+        ({"on_evaluation": on_evaluation}, {"evaluated"}),
+        ({"collected": collected}, {"collected"}),
+        ({}, set[str]()),
+    ):
+        with named(acting(**methods)) as spec:
+            observers = Observers(observers_of(spec)[1:])
+        assert {hook for hook in OBSERVER_HOOKS if getattr(observers, hook)} == heard
+
+
 def test_a_callback_ends_a_training_as_its_budget_would() -> None:
     with named(lambda spec: Counting(spec, most=1)) as spec:
         outcome, recorder = trained(spec)
@@ -116,6 +136,41 @@ def test_a_resumed_training_has_the_callback_where_it_was() -> None:
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
 
 
+class Archivist(Callback):
+    """Ends the training before something is saved."""
+
+    def before(self, phase: str, step: int) -> None:
+        if phase == "save":
+            self.log("own/saves", step)
+            self.stop("there is enough")
+
+
+def test_what_is_asked_for_before_a_save_is_in_the_snapshot() -> None:
+    with named(Archivist) as spec:
+        spec = spec.changed({"checkpoint.every": 32})
+        outcome, whole = trained(spec)
+        (first, report), *_ = whole.saved
+        assert (first.step, report) == (32, None)
+        assert "there is enough" in first.document["trainer_state"]["called_off"]
+        again, resumed = trained(spec, Resumption(first, report, whole.read))
+    assert outcome == again
+    assert (outcome.reason, outcome.clock.value) == ("callback", 64)
+    assert [s.step for s, _ in whole.saved] == [32, 64]
+    assert [s.step for s, _ in resumed.saved] == [64]
+    assert resumed.metrics["own/saves"] == whole.metrics["own/saves"] == 64
+
+
+@pytest.mark.parametrize("ask", [lambda self: self.log("x", 1), lambda self: self.stop("x")])
+def test_what_no_snapshot_could_know_of_is_refused(ask: Any) -> None:
+    late = acting(saved=lambda self, snapshot, step: ask(self))
+    with (
+        named(late) as spec,
+        pytest.raises(RlctlError, match="'mine' would log or stop") as refused,
+    ):
+        trained(spec)
+    assert refused.value.path == "train.observers"
+
+
 def test_a_training_that_was_ended_stays_so_when_it_is_resumed() -> None:
     with named(Impatient) as spec:
         outcome, whole = trained(spec)
@@ -135,6 +190,87 @@ def test_a_callback_that_remembers_and_cannot_say_so_makes_the_run_approximate()
 
 class _Deaf(Observer):
     """Hears nothing."""
+
+
+class Rate(Callback):
+    """Reports an option that may change, as it is, and as it was made of it."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.twice = 2 * spec.train.lr
+
+    def reconfigure(self, spec: Spec) -> None:
+        super().reconfigure(spec)
+        self.twice = 2 * spec.train.lr
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.log("own/lr", self.spec.train.lr)
+        self.log("own/twice", self.twice)
+
+
+class Simple:
+    """Is no subclass of anything, and keeps its spec."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec, self.noted = spec, REPORTED
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        REPORTED.append(self.spec.train.lr)
+
+
+REPORTED: list[float] = []
+
+
+@pytest.mark.parametrize("kind", [Rate, Simple])
+def test_an_observer_reads_the_options_that_are_in_force(kind: Any) -> None:
+    REPORTED.clear()
+    with named(kind) as spec:
+        changed = spec.changed({"train.lr": 0.5})
+        recorder = MemoryOutlet()
+        recorder.changes[64] = LiveChange(changed, {"train.lr": [spec.train.lr, 0.5]})
+        with closing(Training(spec, recorder)) as training:
+            training.run()
+    rates = [spec.train.lr] * 2 + [0.5] * 2
+    if kind is Simple:
+        assert rates == REPORTED
+        return
+    assert [e.value for e in recorder.events if e.key == "own/lr"] == rates
+    assert [e.value for e in recorder.events if e.key == "own/twice"] == [2 * r for r in rates]
+    assert recorder.doubts == []
+
+
+@dataclass(slots=True)
+class _Counted:
+    updates: int = 0
+    __doubled: int = 0
+
+
+class Slotted(_Counted):
+    """Counts in attributes that are in no dictionary, one of them private."""
+
+    __slots__ = ()
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        counted: Any = self
+        counted._Counted__doubled += 2
+
+
+class Idle(Slotted):
+    """Has such attributes, and changes none."""
+
+    __slots__ = ()
+
+    def updated(self, metrics: Mapping[str, float], step: int) -> None:
+        assert self.updates == 0
+
+
+@pytest.mark.parametrize(("kind", "forgets"), [(Slotted, True), (Idle, False)])
+def test_what_is_remembered_in_slots_counts(kind: Any, forgets: bool) -> None:
+    with named(kind) as spec:
+        assert bool(trained(spec)[1].inexact) is forgets
 
 
 def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_callback() -> None:

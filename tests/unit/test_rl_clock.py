@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,29 @@ import pytest
 from rl_orch import plugins
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
+from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Clock
 from rl_orch.rl.algos.a2c import A2C
+from rl_orch.rl.algos.dqn import DQN
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import Training
+from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.runners.inline import InlineRunner
+from rl_orch.spec import algorithms
 from rl_orch.spec.algorithms import Traits
+from rl_orch.spec.checks import pairing
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeRunner, a_report
 from rl_orch.testing.algorithms import ENV_ID, Recorder
+from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.live_changes import LiveChanges
 from rl_orch.worker.train import run_attempt
 from tests.conftest import Ran
 from tests.integration.conftest import until
+from tests.learning.recorder import MemoryOutlet
 from tests.waiting import PATIENCE_S
 
 
@@ -73,6 +80,96 @@ def test_budget_intervals_and_snapshots_count_what_the_algorithm_does(spec: Spec
     with closing(Training(spec, Recorder())) as resumed:
         resumed.resume(Resumption(*recorder.saved[0]))
         assert resumed.clock == Clock("updates", 3)
+
+
+COUNTING = replace(algorithms.DQN, clock="updates")
+
+
+class CountsReplayed(DQN):
+    traits = COUNTING
+
+
+def rates(algorithm: type, name: str, *options: str) -> list[float]:
+    """The learning rates of a training for 8 updates, which falls to nothing by then."""
+    with plugins.provided("algorithms", name, algorithm):
+        document = {"env": {"id": ENV_ID, "num_envs": 2}, "agent": {"algorithm": name}}
+        budget = ["train.total_timesteps=8", "train.lr=0.8", "train.lr_schedule=linear"]
+        every = ["rollout.steps=8", "train.report_every=1", "eval.every=8", "eval.episodes=1"]
+        spec = resolve(document, overrides=[*budget, *every, *options])
+        with closing(Training(spec, NullRecorder())) as training:
+            found = []
+            while training.step < 8:
+                found += (
+                    [rate] if (rate := training.train_step().get("charts/learning_rate")) else []
+                )
+    return found
+
+
+def test_schedules_follow_what_the_algorithm_counts() -> None:
+    falling = [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert rates(CountsUpdates, "counts") == pytest.approx(falling)
+    late = ("train.learning_starts=40", "train.batch_size=8", "buffer.size=200")
+    replayed = rates(CountsReplayed, "replayed", *late, "train.engine=torch")
+    assert replayed == pytest.approx(falling[1:])
+
+
+def test_a_budget_of_updates_may_be_smaller_than_the_steps_before_the_first(spec: Spec) -> None:
+    late = spec.changed({"train.learning_starts": spec.train.total_timesteps})
+    paths = [[each.path for each in pairing(late, traits)] for traits in (algorithms.DQN, COUNTING)]
+    assert paths == [["train.learning_starts"], []]
+
+
+@pytest.fixture
+def warming_up() -> Iterator[Spec]:
+    """A training that counts updates, of which there are none in its first 400 steps."""
+    with plugins.provided("algorithms", "replayed", CountsReplayed):
+        document = {"env": {"id": ENV_ID, "num_envs": 2}, "agent": {"algorithm": "replayed"}}
+        late = ["train.learning_starts=400", "train.batch_size=8", "buffer.size=1000"]
+        rest = ["train.total_timesteps=20", "rollout.steps=4", "train.engine=torch"]
+        yield resolve(document, overrides=[*late, *rest])
+
+
+def test_what_is_saved_before_the_first_update_is_all_that_there_is(warming_up: Spec) -> None:
+    recorder = MemoryOutlet([None, "checkpoint", None, None, "checkpoint", "checkpoint", "stop"])
+    with closing(Training(warming_up, recorder)) as training:
+        assert training.run().reason == "stopped"
+        assert (training.step, training.env_steps) == (0, 48)
+        expected = training.snapshot()
+    taken = [s.document["trainer_state"]["collector"]["env_steps"] for s, _ in recorder.saved]
+    assert taken == [8, 32, 40, 48]
+    last, report = recorder.saved[-1]
+    with closing(Training(warming_up, MemoryOutlet(["stop"]))) as resumed:
+        resumed.resume(Resumption(last, report, recorder.read))
+        resumed.run()
+        assert resumed.snapshot().document == expected.document
+
+
+def test_a_run_that_is_stopped_before_its_first_update_goes_on_from_there(
+    warming_up: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = RunDir(tmp_path / "run")
+    directory.create(warming_up, {"run_id": "run"})
+    taken = []
+    for attempt in (1, 2):
+        orders = iter([None, "checkpoint", None, "stop"])
+        monkeypatch.setattr(PendingCommands, "next", lambda self, orders=orders: next(orders))
+        assert run_attempt(directory, attempt) == 0
+        (name,) = catalog.all_names(directory.checkpoints)
+        catalog.verify(directory.checkpoints / name)
+        document = checkpoint_files.load(directory.checkpoints / name).document
+        taken.append(document["trainer_state"]["collector"]["env_steps"])
+    assert (name, taken) == ("step_000000000000", [24, 48])
+
+
+def test_no_snapshot_takes_the_place_of_one_with_a_report_where_the_clock_stands_still(
+    warming_up: Spec,
+) -> None:
+    recorder = MemoryOutlet(["checkpoint"])
+    with closing(Training(warming_up, recorder)) as training:
+        training.eval_step()
+        training.train_step()
+        training._save(None)
+    assert [(s.step, report is not None) for s, report in recorder.saved] == [(0, True)]
 
 
 def test_manifest_row_and_screens_name_the_unit(

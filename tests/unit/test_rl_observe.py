@@ -1,5 +1,6 @@
 """Observers hear what a training does, in order; and who is not there costs nothing."""
 
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import closing
@@ -8,10 +9,10 @@ from typing import Any
 import pytest
 
 from rl_orch import plugins
-from rl_orch.errors import RlctlError
+from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
 from rl_orch.rl.data.batch import Batch
-from rl_orch.rl.observe import Observer, Observers, Phase
+from rl_orch.rl.observe import FiniteNumbers, Observer, Observers, Phase
 from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
@@ -105,6 +106,14 @@ def test_a_failing_observer_ends_the_run_by_its_name() -> None:
     with provided, failing as raised:
         trained({"train.observers": ("mine",)})
     assert raised.value.path == "train.observers"
+
+
+@pytest.mark.parametrize("name", ["losses/value_loss", "mine/td_error", "entropy"])
+def test_a_metric_of_an_update_that_is_not_finite_ends_a_run_whatever_its_name(name: str) -> None:
+    checks = FiniteNumbers(16)
+    checks.updated({name: 1.0, "charts/clip_range": math.inf}, 32)
+    with pytest.raises(Diverged, match=f"{name} became nan in the update at step 32"):
+        checks.updated({"losses/policy_loss": 0.0, name: math.nan}, 32)
 
 
 def test_who_is_not_there_is_not_called() -> None:

@@ -1,9 +1,11 @@
 """Collecting while learning: who acts in which rollout, and that a resumed training is the same."""
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -17,7 +19,19 @@ from rl_orch.rl.train import Training
 from rl_orch.spec.checks import problems
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from tests.learning.known_envs import Dice, Step
 from tests.learning.recorder import MemoryOutlet
+
+
+class SlowDice(Dice):
+    """Draws from the process-wide generators, while others are at work."""
+
+    def step(self, action: Any) -> Step:
+        time.sleep(0.0005)
+        return super().step(action)
+
+
+gymnasium.register("SlowDice-v0", f"{__name__}:SlowDice")
 
 VARIANTS = {
     "kernels": (),
@@ -159,6 +173,32 @@ def test_what_goes_wrong_while_collecting_ends_the_training(
         training.train_step()
         with pytest.raises(ValueError, match="the environment broke"):
             training.train_step()
+
+
+def test_evaluations_do_not_move_the_dice_of_a_rollout_that_is_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    often = ("env.id=SlowDice-v0", "train.total_timesteps=512", "eval.every=128", "eval.episodes=2")
+    ends, collecting = [], list[bool]()
+
+    def noting(collector: Any, evaluate: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            collecting.append(not collector._next.done())
+            return evaluate(*given, **named)
+
+        return call
+
+    for _ in range(2):
+        with closing(made(spec_of(*often))) as training:
+            evaluator = training._evaluator
+            heard = noting(training.collector, evaluator.evaluate)
+            monkeypatch.setattr(evaluator, "evaluate", heard)
+            training.run()
+            ends.append(training.snapshot())
+    assert collecting == [False] * 8
+    assert ends[0].document == ends[1].document
+    for name, tensor in ends[0].tensors.items():
+        np.testing.assert_array_equal(ends[1].tensors[name], tensor, err_msg=name)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "dqn", "sac"])

@@ -36,7 +36,7 @@ class Episode:
 
 
 class Collector(Protocol):
-    """A source of experience, with environments of its own."""
+    """A source of experience, with environments of its own; one that works ahead can `settle`."""
 
     observation_space: Space[Any]
     """Of one copy, as the environment has it; what is handed out is flat."""
@@ -78,3 +78,14 @@ def build_collector(spec: Spec, method: Method, traced: Traced = untraced) -> Co
     name = OVERLAPPING if spec.rollout.overlap else spec.rollout.collector
     made: Collector = plugins.load("collectors", name)(spec, method, traced)
     return made
+
+
+def settle(collector: Collector) -> None:
+    """Return once nothing is being collected, until `collect` is called again.
+
+    Environments may draw from the process-wide generators: an evaluation, which seeds them and puts
+    them back, must not fall into the middle of it. One that steps environments of this process
+    while others are at work has a method of this name; all others are still anyway.
+    """
+    if callable(finish := getattr(collector, "settle", None)):
+        finish()

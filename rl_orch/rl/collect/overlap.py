@@ -1,6 +1,6 @@
 """`OverlappedCollector`: the next rollout is collected while the last one is learned from."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
@@ -65,6 +65,11 @@ class OverlappedCollector:
         self.env_steps += ahead.steps
         self._episodes += ahead.episodes
         return ahead.batch
+
+    def settle(self) -> None:
+        """See `collector.settle`; what went wrong in there is told by `collect`."""
+        if self._next is not None:
+            wait([self._next])
 
     def drain_episodes(self) -> list[Episode]:
         """The episodes that ended in what was handed out since the last call."""

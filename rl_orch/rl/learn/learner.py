@@ -96,6 +96,14 @@ def load_policy(setup: Setup, tensors: Mapping[str, NDArray[Any]]) -> PolicyModu
     return policy
 
 
+def progress_of(learner: Any, budget: int) -> float:
+    """The part of a budget that is used up, in [0, 1], in what the algorithm counts: the learner's
+    `env_steps`, or its `updates`."""
+    traits: Traits | None = getattr(learner, "traits", None)
+    unit = "env_steps" if traits is None else traits.clock
+    return min(int(getattr(learner, unit)) / budget, 1.0)
+
+
 def means(names: tuple[str, ...], rows: list[Tensor]) -> dict[str, float]:
     """The mean of each term of an update; a term that is not finite leaves no finite mean."""
     values = torch.stack(rows).cpu().mean(0) if len(rows) > 1 else rows[0].cpu()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.data.state import StateTree
-from rl_orch.rl.learn.learner import means
+from rl_orch.rl.learn.learner import means, progress_of
 from rl_orch.rl.learn.optimizer import Optimizer, Target
 from rl_orch.rl.learn.precision import precision
 from rl_orch.rl.learn.reward_scale import RewardScale
@@ -85,7 +85,7 @@ class ReplayLearner(ABC, Generic[P]):
     @property
     def progress(self) -> float:
         """The part of the budget that is used up."""
-        return min(self.env_steps / self.options.total_timesteps, 1.0)
+        return progress_of(self, self.options.total_timesteps)
 
     @property
     def learning_rate(self) -> float:

@@ -16,6 +16,7 @@ from rl_orch.rl.data.returns import explained_variance
 from rl_orch.rl.data.schedules import scheduled
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.engine import engine_for
+from rl_orch.rl.learn.learner import progress_of
 from rl_orch.rl.learn.on_policy import Rollout, Rollouts, standardized
 from rl_orch.rl.learn.optimizer import build_optimizer
 from rl_orch.rl.learn.optimizer_arrays import LossWeights
@@ -72,7 +73,7 @@ class PolicyLearner(ABC):
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Learn from a rollout, which is used once and not kept."""
-        progress = self.env_steps / self.options.total_timesteps
+        progress = progress_of(self, self.options.total_timesteps)
         learning_rate = scheduled(self.options.lr_schedule, self.options.lr, progress)
         self.env_steps += (steps := int(on_host(batch.column("valid")).sum()))
         if steps == 0:
