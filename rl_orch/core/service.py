@@ -311,6 +311,7 @@ class RunService:
         except LeaseLost:
             LOG.warning("run has another supervisor now: %s", run_id)
             del self._held[run_id]
+            self._pumps.drop(run_id)
 
     def _try(self, what: str, act: Callable[[], object]) -> None:
         """Act, and go on whatever comes of it: trouble with one thing must not stop the others.

@@ -131,6 +131,28 @@ def test_whoever_finds_that_a_run_has_ended_unwatched_delivers_the_rest(tmp_path
     assert not local.show(run.id).trackers[0].is_behind
 
 
+def test_whoever_has_taken_a_run_over_tells_its_trackers_of_the_end(tmp_path: Path) -> None:
+    runner = FakeRunner(TRAINS, at_once=False)
+    verbs = Orchestrator(tmp_path, runner, resident=True)
+    (run,) = verbs.submit(a_spec()).runs
+    first, second = (RunService(verbs, Capacity(cpus=2, memory_mb=4096), "x") for _ in range(2))
+    first.tick()
+    first.beat()
+    until(lambda: position.noted_trackers(Path(run.path)) == ["tensorboard"])
+    assert verbs.store.take_lease(run.id, held_by=first.id, lease=second.id)
+
+    def has_ended() -> bool:
+        runner.finish()
+        for service in (first, second):
+            service.tick()
+        return not verbs.store.get(run.id).active
+
+    until(has_ended)
+    until(lambda: not position.status(Path(run.path), "tensorboard").is_behind)
+    second._pumps.close()
+    assert numbers(run) == CURVES
+
+
 @pytest.mark.usefixtures("jsonlines")
 def test_who_looks_at_a_run_leaves_trackers_of_others_to_a_service(tmp_path: Path) -> None:
     local, run = ended_unwatched(tmp_path, CHOSEN)

@@ -83,6 +83,12 @@ class Pumps:
             if self._also is not None:
                 self._open[run.id].append(Pump(Path(run.path), None, partial(self._also, run)))
 
+    def drop(self, run_id: str) -> None:
+        """Leave a run to whoever has it now: what is there is delivered, and no end told."""
+        for pump in self._open.pop(run_id, []):
+            pump.finish()
+            self._ending.append((run_id, pump))
+
     def catch_up(self, runs: Iterable[Run]) -> None:
         """Go on with ended runs whose notes say that a tracker is yet to get something."""
         for run in runs:
@@ -92,11 +98,8 @@ class Pumps:
 
     def close(self) -> None:
         """Deliver what is left, as far as that goes in a moment."""
-        for run_id, pumps in self._open.items():
-            for pump in pumps:
-                pump.finish()
-                self._ending.append((run_id, pump))
-        self._open.clear()
+        for run_id in list(self._open):
+            self.drop(run_id)
         deadline = time.monotonic() + LAST_EFFORT_S
         for run_id, pump in self._ending:
             _tell(run_id, pump, max(0.0, deadline - time.monotonic()))
@@ -104,7 +107,7 @@ class Pumps:
 
     def _finish(self, run: Run, spec: Spec | None) -> None:
         pumps = self._open.pop(run.id, [])
-        if not pumps and all(run_id != run.id for run_id, _ in self._ending):
+        if not pumps and not any(run_id == run.id and pump.ends for run_id, pump in self._ending):
             pumps = self._pumps(run, spec, behind=True)
         for pump in pumps:
             pump.finish(run)

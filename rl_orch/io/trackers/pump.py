@@ -125,6 +125,11 @@ class Pump:
         """Whether all was delivered or given up."""
         return not self._thread.is_alive()
 
+    @property
+    def ends(self) -> bool:
+        """Whether it was told how the run has ended."""
+        return self._end is not None
+
     def finish(self, end: Run | None = None) -> None:
         """Deliver what is left and close the sink, however long that takes; returns at once.
 
