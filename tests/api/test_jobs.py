@@ -25,9 +25,10 @@ from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
-from rl_orch.records.jobs import DoctorJob, InferJob, JobDone, JobState, JobTask
+from rl_orch.records.jobs import DoctorJob, InferJob, Job, JobDone, JobState, JobTask
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 from tests.api.conftest import GENEROUS, OWN, OWNER, Api, InProcess
+from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
 DOCTOR = {"kind": "doctor", "arguments": {}}
@@ -238,6 +239,53 @@ def test_runs_that_a_lost_job_has_launched_end_with_it(here: Orchestrator) -> No
     JobQueue(here, Steered, at_once=0).tend()
     assert Jobs(here.store).get(job.id).job.state is JobState.LOST
     assert (here.get(theirs.id).state, here.get(others.id).active) == (State.STOPPED, True)
+
+
+def test_a_job_ends_though_a_run_of_it_cannot_be_ended(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def breaks(run_id: str, **_: object) -> None:
+        asked.append(run_id)
+        raise PermissionError("its directory is somebody else's")
+
+    process = Steered()
+    process.error = GateRefused("no")
+    monkeypatch.setattr(here, "ask_to_stop", breaks)
+    with serving(here, process) as client:
+        job = client.post("/jobs", json=DOCTOR).json()["id"]
+        for _ in range(2):
+            here.create(a_spec(f"tags={{job: {job}}}"))
+        process.told.set()
+        assert ended(client, job)["state"] == "failed"
+        assert len(set(asked)) == 2
+
+
+def test_a_job_whose_answer_cannot_be_kept_has_failed(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Jobs.save
+
+    def refuses(self: Jobs, job: Job, *, lease: str, was: JobState) -> bool:
+        if job.answer is not None:
+            raise ValueError("no row can hold it")
+        return save(self, job, lease=lease, was=was)
+
+    monkeypatch.setattr(Jobs, "save", refuses)
+    monkeypatch.setattr("rl_orch.core.jobs.queue.SAVE_EVERY_S", 0.0)
+    process = Steered()
+    process.told.set()
+    with serving(here, process) as client:
+        found = ended(client, client.post("/jobs", json=DOCTOR).json()["id"])
+        assert (found["state"], found["answer"]) == ("failed", None)
+        assert "ValueError" in found["error"]["message"]
+
+
+def ended(client: httpx.Client, job: str) -> Any:
+    """A job once it has ended, if it ever does."""
+    until(lambda: client.get(f"/jobs/{job}").json()["state"] not in ("queued", "running"))
+    return client.get(f"/jobs/{job}").json()
 
 
 def test_a_command_says_which_job_it_waits_for_and_that_an_interrupt_has_cancelled_it(
