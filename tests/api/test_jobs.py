@@ -20,7 +20,7 @@ from rl_orch.client.jobs import RemoteJobs
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
-from rl_orch.errors import GateRefused, Problem, SpecInvalid, error_of
+from rl_orch.errors import GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import RunDir
@@ -239,6 +239,72 @@ def test_runs_that_a_lost_job_has_launched_end_with_it(here: Orchestrator) -> No
     JobQueue(here, Steered, at_once=0).tend()
     assert Jobs(here.store).get(job.id).job.state is JobState.LOST
     assert (here.get(theirs.id).state, here.get(others.id).active) == (State.STOPPED, True)
+
+
+def a_dead_one(here: Orchestrator) -> Job:
+    """A job that is carried out by a service that has died."""
+    dead = JobQueue(here, Steered, at_once=0)
+    job, _ = dead.submit(DoctorJob(), who="ann")
+    running = job.model_copy(update={"state": JobState.RUNNING})
+    assert Jobs(here.store).save(running, lease=dead.lease, was=JobState.QUEUED)
+    pids.let_go(dead.lease)
+    return running
+
+
+def test_runs_of_a_dead_services_job_end_before_it_is_lost(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, stop = a_dead_one(here), here.ask_to_stop
+    run = here.create(a_spec(f"tags={{job: {job.id}}}"))
+    seen: list[JobState] = []
+
+    def stops(run_id: str, *, force: bool) -> object:
+        seen.append(Jobs(here.store).get(job.id).job.state)
+        if len(seen) == 1:
+            raise KeyboardInterrupt  # The death of who looks.
+        return stop(run_id, force=force)
+
+    monkeypatch.setattr(here, "ask_to_stop", stops)
+    first = JobQueue(here, Steered, at_once=0)
+    with pytest.raises(KeyboardInterrupt):
+        first.tend()
+    pids.let_go(first.lease)
+    JobQueue(here, Steered, at_once=0).tend()
+    assert seen == [JobState.RUNNING] * 2
+    assert (here.get(run.id).state, Jobs(here.store).get(job.id).job.state) == (
+        State.STOPPED,
+        JobState.LOST,
+    )
+
+
+def test_a_service_that_failed_to_tell_that_a_job_is_lost_does_so_later(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, looks = a_dead_one(here), JobQueue(here, Steered, at_once=0)
+
+    def away(*_: object, **__: object) -> bool:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(Jobs, "save", away)
+    with pytest.raises(Unavailable):
+        looks.tend()
+    monkeypatch.undo()
+    looks.tend()
+    assert looks.get(job.id).state is JobState.LOST
+
+
+def test_a_look_that_comes_too_late_ends_no_runs(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = a_dead_one(here)
+    late, stale = JobQueue(here, Steered, at_once=0), Jobs(here.store).active()
+    first = JobQueue(here, Steered, at_once=0)
+    first.tend()
+    first.retry(job.id, who="ann")
+    run = here.create(a_spec(f"tags={{job: {job.id}}}"))
+    monkeypatch.setattr(Jobs, "active", lambda _self: stale)
+    late.look()
+    assert here.get(run.id).active
 
 
 def test_a_job_ends_though_a_run_of_it_cannot_be_ended(

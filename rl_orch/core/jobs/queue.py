@@ -165,12 +165,13 @@ class JobQueue:
             return
         for stored in self._jobs.active():
             job, lease = stored.job, stored.lease
-            if lease == self.lease or self.verbs.services.alive(lease):
+            if job.id in self._at_work or (
+                lease != self.lease and self.verbs.services.alive(lease)
+            ):
                 continue
             if job.state is JobState.RUNNING:
-                self._jobs.save(_ended(job, JobState.LOST, LOST), lease=lease, was=job.state)
-                self._end_runs(job.id)
-            elif stored.home == str(self.verbs.home):
+                self._lose(stored)
+            elif lease != self.lease and stored.home == str(self.verbs.home):
                 self._jobs.take(job, was=stored, lease=self.lease)
                 self._begin()
 
@@ -208,6 +209,33 @@ class JobQueue:
         for run, _ in self.verbs.store.active():
             with suppress(RlctlError):  # A run without a manifest begins with nothing.
                 yield RunDir.of(run).start()
+
+    def _lose(self, stored: StoredJob) -> None:
+        """End a job that is carried out no more, after the runs that it has launched.
+
+        It is ours meanwhile: whoever looks next has it to end if we die, and until it has ended it
+        cannot be asked for again, with runs that would end too.
+        """
+        job = stored.job
+        with self._changed:
+            if job.id in self._at_work or not self._reclaimed(stored):
+                return
+            self._at_work[job.id] = AtWork(job)
+        try:
+            self._end_runs(job.id)
+            lost = _ended(job, JobState.LOST, LOST)
+            self._jobs.save(lost, lease=self.lease, was=JobState.RUNNING)
+        finally:
+            with self._changed:
+                del self._at_work[job.id]
+
+    def _reclaimed(self, stored: StoredJob) -> bool:
+        """Whether a job that was being carried out is ours now, and still is where it was."""
+        if stored.lease != self.lease:
+            return self._jobs.take(stored.job, was=stored, lease=self.lease)
+        # An earlier look has not brought it to its end; or it has ended while we looked.
+        now = self._jobs.get(stored.job.id)
+        return now.lease == self.lease and now.job.state is JobState.RUNNING
 
     @property
     def _jobs(self) -> Jobs:
