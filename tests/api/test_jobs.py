@@ -20,7 +20,7 @@ from rl_orch.client.jobs import RemoteJobs
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
-from rl_orch.errors import GateRefused, Problem, SpecInvalid, Unavailable, error_of
+from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import RunDir
@@ -239,6 +239,20 @@ def test_runs_that_a_lost_job_has_launched_end_with_it(here: Orchestrator) -> No
     JobQueue(here, Steered, at_once=0).tend()
     assert Jobs(here.store).get(job.id).job.state is JobState.LOST
     assert (here.get(theirs.id).state, here.get(others.id).active) == (State.STOPPED, True)
+
+
+def test_a_job_that_was_asked_for_again_meanwhile_keeps_its_files(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, queue = a_dead_one(here), JobQueue(here, Steered, at_once=0)
+    queue.look()
+    lost = queue.get(job.id)
+    queue.retry(job.id, who="ann")
+    queue.folder(job.id).mkdir(parents=True)
+    monkeypatch.setattr(JobQueue, "get", lambda *_: lost)
+    with pytest.raises(Conflict):
+        queue.remove(job.id)
+    assert queue.folder(job.id).is_dir()
 
 
 def a_dead_one(here: Orchestrator) -> Job:

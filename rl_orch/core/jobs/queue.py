@@ -151,7 +151,8 @@ class JobQueue:
         job = self.get(job_id)
         if job.active:
             raise Conflict(f"job {job_id} is {job.state}; cancel it first")
-        self._jobs.remove(job_id)
+        if not self._jobs.remove(job_id):
+            raise Conflict(f"job {job_id} was asked for again, or removed, by somebody else")
         shutil.rmtree(self.folder(job_id), ignore_errors=True)
         return job
 
@@ -188,7 +189,8 @@ class JobQueue:
         if not self.verbs.exists:
             return
         for job_id in self._jobs.ended_before(time.time() - KEPT_S, str(self.verbs.home)):
-            self.remove(job_id)
+            with suppress(Conflict, NotFound):  # It is not old any more, or gone.
+                self.remove(job_id)
         waiting = [stored.job.arguments for stored in self._jobs.active()]
         wanted = uploads.named_in([*waiting, *self._starts()])
         uploads.sweep(self.verbs.home, wanted=wanted)

@@ -87,10 +87,10 @@ class Jobs:
         )
         return self._store.write(taken.values(**_row(job), lease=lease)) == 1
 
-    def remove(self, job_id: str) -> None:
-        """Forget a job that has ended."""
+    def remove(self, job_id: str) -> bool:
+        """Forget a job, if it has ended and is there."""
         gone = JOBS.delete().where(JOBS.c.id == job_id, JOBS.c.state.not_in(ACTIVE))
-        self._store.write(gone)
+        return self._store.write(gone) == 1
 
 
 def _row(job: Job) -> dict[str, Any]:
