@@ -163,8 +163,8 @@ def test_a_job_is_taken_once_however_many_ask_for_it_again(here: Orchestrator) -
     lost = job.model_copy(update={"state": JobState.LOST})
     assert jobs.save(lost, lease=queue.lease, was=JobState.QUEUED)
     stored = jobs.get(job.id)
-    assert jobs.take(job, was=stored, lease=queue.lease)
-    assert not jobs.take(job, was=stored, lease=queue.lease)
+    assert jobs.take(job, was=stored, lease=queue.lease, home=stored.home)
+    assert not jobs.take(job, was=stored, lease=queue.lease, home=stored.home)
     queue.close()
     assert pids.holds(queue.lease)
 
@@ -253,6 +253,16 @@ def test_a_job_that_was_asked_for_again_meanwhile_keeps_its_files(
     with pytest.raises(Conflict):
         queue.remove(job.id)
     assert queue.folder(job.id).is_dir()
+
+
+def test_a_job_is_of_the_home_whose_service_repeats_it(here: Orchestrator, tmp_path: Path) -> None:
+    job = a_dead_one(here)
+    other = Orchestrator(tmp_path / "other", FakeRunner(trains_to([])), database=here.location)
+    queue = JobQueue(other, Steered, at_once=0)
+    queue.look()
+    assert Jobs(here.store).get(job.id).home == str(here.home)
+    queue.retry(job.id, who="ann")
+    assert Jobs(here.store).get(job.id).home == str(other.home)
 
 
 def a_dead_one(here: Orchestrator) -> Job:

@@ -131,7 +131,8 @@ class JobQueue:
     def retry(self, job_id: str, *, who: str) -> Job:
         """Queue a job again that was lost, failed or was cancelled, for whoever asks now.
 
-        Where somebody else was first with that, it is as they have left it.
+        Where somebody else was first with that, it is as they have left it. It is of our home then:
+        its files are made there.
         """
         stored = self._stored(job_id)
         job = self._live(stored.job)
@@ -142,7 +143,7 @@ class JobQueue:
             who=who,
             reason="asked for again",
         )
-        self._jobs.take(again, was=stored, lease=self.lease)
+        self._jobs.take(again, was=stored, lease=self.lease, home=str(self.verbs.home))
         self._begin()
         return self.get(job_id)
 
@@ -173,7 +174,7 @@ class JobQueue:
             if job.state is JobState.RUNNING:
                 self._lose(stored)
             elif lease != self.lease and stored.home == str(self.verbs.home):
-                self._jobs.take(job, was=stored, lease=self.lease)
+                self._jobs.take(job, was=stored, lease=self.lease, home=stored.home)
                 self._begin()
 
     def tend(self) -> None:
@@ -234,7 +235,7 @@ class JobQueue:
     def _reclaimed(self, stored: StoredJob) -> bool:
         """Whether a job that was being carried out is ours now, and still is where it was."""
         if stored.lease != self.lease:
-            return self._jobs.take(stored.job, was=stored, lease=self.lease)
+            return self._jobs.take(stored.job, was=stored, lease=self.lease, home=stored.home)
         # An earlier look has not brought it to its end; or it has ended while we looked.
         now = self._jobs.get(stored.job.id)
         return now.lease == self.lease and now.job.state is JobState.RUNNING
