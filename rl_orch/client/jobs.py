@@ -1,6 +1,7 @@
 """Jobs over HTTP: what is local is sent, the job followed to its end, what it made brought here."""
 
 import os
+import shutil
 import tempfile
 import time
 import uuid
@@ -62,7 +63,7 @@ class RemoteJobs:
             raise _failure(job)
         document: Any = job.answer
         if request.out is not None:
-            name = job.arguments[OUT]
+            name = Path(job.arguments[OUT]).name
             with _beside(Path(os.path.abspath(request.out)), name) as (made, out):
                 self.fetch(job.id, made.parent)
                 document = _moved(job.answer, f"/{job.id}/{name}", str(out))
@@ -181,10 +182,27 @@ def _beside(out: Path, name: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _swap(made: Path, out: Path) -> None:
-    """Put what was made in the place of what is there, which goes only then."""
-    if out.is_dir():
-        out.rename(made.with_name("before"))
-    made.replace(out)
+    """Put what was made in the place of what is there, which goes only then.
+
+    A folder that is replaced waits outside of what is gone in the end: whatever fails or is
+    interrupted, it is either back or still there.
+    """
+    if not made.exists():
+        raise RlctlError(f"the job has made nothing for {str(out)!r}")
+    if not out.is_dir():
+        made.replace(out)
+        return
+    before = made.parent.with_name(f"{made.parent.name}-before")
+    out.rename(before)
+    try:
+        made.replace(out)
+    except BaseException:
+        before.rename(out)
+        raise
+    if before.is_symlink():
+        before.unlink()
+    else:
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def _merged(made: Path, out: Path, files: dict[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import http.server
 import json
 import re
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from rl_orch import errors
 from rl_orch.client import Client
+from rl_orch.client.jobs import _swap
 from rl_orch.client.link import checked, is_loopback
 from rl_orch.client.models import ASSESS_TIMEOUT_S
 from rl_orch.client.probe import answers
@@ -349,3 +351,30 @@ def test_what_is_to_be_replaced_goes_only_once_its_replacement_is_here(tmp_path:
     with pytest.raises(NotFound):
         jobs.collect(ExportJob(policy="1", out=str(before), replace=True), "job-1")
     assert [path.name for path in tmp_path.rglob("*")] == ["it.bundle", "kept"]
+
+
+@pytest.mark.parametrize("fails", [OSError("the disk is full"), KeyboardInterrupt()])
+def test_a_folder_whose_replacement_fails_is_there_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: BaseException
+) -> None:
+    out, made = tmp_path / "policy", tmp_path / "scratch" / "out"
+    for folder in (out, made):
+        folder.mkdir(parents=True)
+    (out / "mine").write_text("kept")
+
+    def refuses(*_: object) -> None:
+        raise fails
+
+    monkeypatch.setattr(Path, "replace", refuses)
+    with pytest.raises(type(fails)):
+        _swap(made, out)
+    monkeypatch.undo()
+    assert (out / "mine").read_text() == "kept"
+    shutil.rmtree(made)
+    with pytest.raises(RlctlError, match="made nothing"):
+        _swap(made, out)
+    assert (out / "mine").read_text() == "kept"
+    made.mkdir()
+    _swap(made, out)
+    assert list(out.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "scratch"]
