@@ -1,9 +1,11 @@
 """Trackers of runs: each has its own position, and misses nothing of what happened without it."""
 
+import fcntl
 import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -151,6 +153,76 @@ def test_whoever_has_taken_a_run_over_tells_its_trackers_of_the_end(tmp_path: Pa
     until(lambda: not position.status(Path(run.path), "tensorboard").is_behind)
     second._pumps.close()
     assert numbers(run) == CURVES
+
+
+def test_trackers_of_ended_runs_are_caught_up_one_at_a_time_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    runs = [local.launch(a_spec()).run for _ in range(3)]
+    monkeypatch.undo()
+    for run in runs:  # Its own pump has given up, and let go of its lock.
+        until(lambda run=run: lock_is_free(Path(run.path)))
+    pumps: list[Pump] = []
+    at_once: list[int] = []
+
+    class Counted(Pump):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            at_once.append(sum(not pump.done for pump in pumps))
+            pumps.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(tracking, "Pump", Counted)
+    backlog = tracking.Backlog(threading.Event())
+    backlog.deliver(runs)
+    assert at_once == [0] * 3
+    assert all(local.show(run.id).trackers[0].is_behind for run in runs)
+    for run in runs:
+        RunDir.of(run).tensorboard.unlink()
+    backlog.deliver(runs)
+    assert [numbers(run) for run in runs] == [CURVES] * 3
+    backlog.deliver(runs)
+    assert len(pumps) == 6
+
+
+def test_a_tracker_that_hangs_is_passed_over_until_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    runs = [local.launch(a_spec()).run for _ in range(3)]
+    monkeypatch.undo()
+    for run in runs:
+        until(lambda run=run: lock_is_free(Path(run.path)))
+    asked: list[str] = []
+    returns = threading.Event()
+
+    def hangs(run: Run, *_: object) -> Sink:
+        asked.append(run.id)
+        returns.wait()
+        raise OSError("it did not answer")
+
+    monkeypatch.setattr(tracking, "_opened", hangs)
+    monkeypatch.setattr(tracking, "HANGS_AFTER_S", 0.3)
+    backlog = tracking.Backlog(threading.Event())
+    for _ in range(2):
+        backlog.deliver(runs)
+    assert asked == [runs[0].id]
+    returns.set()
+    until(lambda: not any(pump.done is False for pump in backlog._hanging))
+    backlog.deliver(runs)
+    assert asked[1:] == [run.id for run in runs]
+
+
+def lock_is_free(run_dir: Path) -> bool:
+    """Whether no pump delivers there."""
+    with (run_dir / "sinks" / "tensorboard.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 @pytest.mark.usefixtures("jsonlines")
