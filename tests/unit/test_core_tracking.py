@@ -162,8 +162,7 @@ def test_trackers_of_ended_runs_are_caught_up_one_at_a_time_and_tried_again_late
     local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
     runs = [local.launch(a_spec()).run for _ in range(3)]
     monkeypatch.undo()
-    for run in runs:  # Its own pump has given up, and let go of its lock.
-        until(lambda run=run: lock_is_free(Path(run.path)))
+    until(lambda: all(map(lock_is_free, runs)))  # Their own pumps have given up.
     pumps: list[Pump] = []
     at_once: list[int] = []
 
@@ -193,8 +192,7 @@ def test_a_tracker_that_hangs_is_passed_over_until_it_returns(
     local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
     runs = [local.launch(a_spec()).run for _ in range(3)]
     monkeypatch.undo()
-    for run in runs:
-        until(lambda run=run: lock_is_free(Path(run.path)))
+    until(lambda: all(map(lock_is_free, runs)))
     asked: list[str] = []
     returns = threading.Event()
 
@@ -215,9 +213,9 @@ def test_a_tracker_that_hangs_is_passed_over_until_it_returns(
     assert asked[1:] == [run.id for run in runs]
 
 
-def lock_is_free(run_dir: Path) -> bool:
-    """Whether no pump delivers there."""
-    with (run_dir / "sinks" / "tensorboard.lock").open("a") as file:
+def lock_is_free(run: Run) -> bool:
+    """Whether no pump delivers what a run tells."""
+    with (Path(run.path) / "sinks" / "tensorboard.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
