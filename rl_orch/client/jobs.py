@@ -1,6 +1,7 @@
 """Jobs over HTTP: what is local is sent, the job followed to its end, what it made brought here."""
 
 import os
+import shutil
 import tempfile
 import time
 import uuid
@@ -13,7 +14,7 @@ from urllib.parse import quote
 from rl_orch.client.link import HttpLink
 from rl_orch.core.policies import evaluation
 from rl_orch.core.registry import references
-from rl_orch.errors import BadInput, RlctlError, Unavailable, error_of
+from rl_orch.errors import BadInput, RlctlError, TooMany, Unavailable, error_of
 from rl_orch.io.files import archives, sealed
 from rl_orch.io.policies import bundles
 from rl_orch.io.policies.requests import refuse_in_the_way
@@ -49,7 +50,8 @@ class RemoteJobs:
             with suppress(RlctlError):
                 job = self.cancel(job.id)
                 ending = {"state": JobState.CANCELLED} if job.active else {}
-                self._tell(job.model_copy(update=ending))
+                job = job.model_copy(update=ending)
+            self._tell(job)  # That it goes on, if it could not be cancelled.
             raise
 
     def collect(
@@ -62,16 +64,23 @@ class RemoteJobs:
             raise _failure(job)
         document: Any = job.answer
         if request.out is not None:
-            name = job.arguments[OUT]
-            with _beside(Path(os.path.abspath(request.out)), name) as (made, out):
-                self.fetch(job.id, made.parent)
-                document = _moved(job.answer, f"/{job.id}/{name}", str(out))
-                if isinstance(request, jobs.EvaluateJob):
-                    document |= {"files": _merged(made, out, document["files"])}
-                else:
-                    _swap(made, out)
+            document = self._brought(request, request.out, job)
         answer: Any = request.answers.model_validate(document)
         return answer  # type: ignore[no-any-return]
+
+    def _brought(self, request: JobRequest[Any], path: str, job: Job) -> Any:
+        """The answer of a job whose files are here now, at a path."""
+        hint = (
+            f"Job {job.id} has succeeded: `rlctl jobs show {job.id} --out FOLDER` brings its files."
+        )
+        name, target = Path(job.arguments[OUT]).name, Path(os.path.abspath(path))
+        with _saying(hint), _beside(target, name) as (made, out):
+            self.fetch(job.id, made.parent)
+            document: Any = _moved(job.answer, f"/{job.id}/{name}", str(out))
+            if isinstance(request, jobs.EvaluateJob):
+                return document | {"files": _merged(made, out, document["files"])}
+            _swap(made, out)
+            return document
 
     def ask(self, kind: str, *, model: int, **arguments: Any) -> Any:
         """The answer to a job about a model."""
@@ -81,6 +90,8 @@ class RemoteJobs:
         """Queue a request as a job, after what it names of this machine was sent."""
         if isinstance(request, jobs.ExportJob) and request.out is not None:
             refuse_in_the_way(Path(request.out), request.format, replace=request.replace)
+        if request.out is not None:
+            _refuse_unwritable(request, Path(os.path.abspath(request.out)))
         changes: dict[str, Any] = {}
         document: dict[str, Any] = getattr(request, "spec", None) or {}
         if _is_local((document.get("start") or {}).get("from")):
@@ -93,7 +104,12 @@ class RemoteJobs:
             changes[OUT] = f"{OUT}{Path(request.out).suffix}"
         arguments = request.model_copy(update=changes).model_dump(mode="json", exclude_none=True)
         body = {"kind": request.kind, "arguments": arguments}
-        return Job.model_validate(self._link.post("/jobs", body, key=key or str(uuid.uuid4())))
+        try:
+            answer = self._link.post("/jobs", body, key=key or str(uuid.uuid4()))
+        except Unavailable as error:
+            with _saying("If the job was queued all the same, `rlctl jobs ls` lists it."):
+                raise error from None
+        return Job.model_validate(answer)
 
     def ls(self, *, limit: int = 50, state: JobState | None = None) -> tuple[Job, ...]:
         """Jobs, the newest first, without their answers."""
@@ -115,21 +131,28 @@ class RemoteJobs:
     def follow(self, job_id: str, watch: ProgressCallback = unwatched) -> Job:
         """A job at its end; `watch` is told how far it is until then.
 
-        It goes on though the service cannot be reached for a while.
+        It goes on though the service cannot be reached for a while, which begins when it first is
+        not: how long a job has had no news before that says nothing.
         """
-        heard_at = time.monotonic()
-        while True:
-            try:
-                for job in self._told(job_id):
-                    heard_at = time.monotonic()
-                    if not job.active:
-                        return job
-                    watch(job.doing or "waiting", job.done)
-            except Unavailable as error:
-                if time.monotonic() - heard_at > GONE_FOR_S:
-                    hint = f"The job may go on; later, `rlctl jobs wait {job_id}` finds it again."
-                    raise Unavailable(error.message, hint=hint) from None
-            time.sleep(TRY_EVERY_S)
+        gone_at: float | None = None
+        with _saying(
+            f"Job {job_id} may go on: `rlctl jobs wait {job_id}` follows it, "
+            f"`rlctl jobs cancel {job_id}` ends it."
+        ):
+            while True:
+                try:
+                    for job in self._told(job_id):
+                        gone_at = None
+                        if not job.active:
+                            return job
+                        watch(job.doing or "waiting", job.done)
+                    gone_at = None
+                except (Unavailable, TooMany):
+                    now = time.monotonic()
+                    gone_at = now if gone_at is None else gone_at
+                    if now - gone_at > GONE_FOR_S:
+                        raise
+                time.sleep(TRY_EVERY_S)
 
     def upload(self, path: Path) -> str:
         """Send a file or folder, and return the word that names it."""
@@ -170,6 +193,28 @@ class RemoteJobs:
 
 
 @contextmanager
+def _saying(hint: str) -> Iterator[None]:
+    """Whatever goes wrong says this besides."""
+    try:
+        yield
+    except RlctlError as error:
+        error.hint = hint if error.hint is None else f"{error.hint} {hint}"
+        error.add_note(hint)
+        raise
+
+
+def _refuse_unwritable(request: JobRequest[Any], out: Path) -> None:
+    """Raise if what a job makes could not be put at a path, before there is a job."""
+    if isinstance(request, jobs.EvaluateJob):
+        if out.exists() and not out.is_dir():
+            raise BadInput(f"{str(out)!r} is a file; must be a folder", path=OUT)
+    elif not isinstance(request, jobs.ExportJob) and out.is_dir():
+        raise BadInput(f"{str(out)!r} is a folder; must be a file", path=OUT)
+    with _beside(out, OUT):
+        pass
+
+
+@contextmanager
 def _beside(out: Path, name: str) -> Iterator[tuple[Path, Path]]:
     """A place beside a path for what is to be there, which is gone in the end; and the path."""
     try:
@@ -181,10 +226,27 @@ def _beside(out: Path, name: str) -> Iterator[tuple[Path, Path]]:
 
 
 def _swap(made: Path, out: Path) -> None:
-    """Put what was made in the place of what is there, which goes only then."""
-    if out.is_dir():
-        out.rename(made.with_name("before"))
-    made.replace(out)
+    """Put what was made in the place of what is there, which goes only then.
+
+    A folder that is replaced waits outside of what is gone in the end: whatever fails or is
+    interrupted, it is either back or still there.
+    """
+    if not made.exists():
+        raise RlctlError(f"the job has made nothing for {str(out)!r}")
+    if not out.is_dir():
+        made.replace(out)
+        return
+    before = made.parent.with_name(f"{made.parent.name}-before")
+    out.rename(before)
+    try:
+        made.replace(out)
+    except BaseException:
+        before.rename(out)
+        raise
+    if before.is_symlink():
+        before.unlink()
+    else:
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def _merged(made: Path, out: Path, files: dict[str, str]) -> dict[str, str]:

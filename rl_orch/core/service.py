@@ -19,7 +19,7 @@ from rl_orch.core.queue import dependencies, scheduler
 from rl_orch.core.queue.scheduler import Capacity, Claim
 from rl_orch.core.runs.state import EXIT_CODES, advance
 from rl_orch.core.runs.supervisor import Supervisor
-from rl_orch.core.runs.tracking import Pumps
+from rl_orch.core.runs.tracking import Backlog, Pumps
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import BadInput, LeaseLost, RlctlError
 from rl_orch.io.files import workspaces
@@ -49,7 +49,10 @@ FOREIGN_S = 30.0
 """How long a run process on another host must have been silent before its run is taken over."""
 
 CAUGHT_UP = 200
-"""Of how many runs that ended last trackers are brought up to date when a service starts."""
+"""Of how many runs that ended last trackers are brought up to date."""
+
+CATCH_UP_S = 60.0
+LONGEST_CATCH_UP_S = 1800.0
 
 LEFT_BEHIND = (".new-*", ".removing-*")
 STALE_S = 3600.0
@@ -88,8 +91,11 @@ class RunService:
         """Tick until told to end. The runs go on: whoever comes next takes them over."""
         _sweep_leftovers(self.verbs.home / "runs")
         beating = threading.Thread(target=self._keep_beating, args=(until,), name="beat")
+        catching_up = threading.Thread(
+            target=self._keep_catching_up, args=(until,), name="trackers"
+        )
         beating.start()
-        self._try("trackers", self._catch_up)
+        catching_up.start()
         try:
             while not until.is_set():
                 self.tick()
@@ -97,6 +103,7 @@ class RunService:
         finally:
             until.set()
             beating.join()
+            catching_up.join()
             self._pumps.close()
             self._leave()
 
@@ -163,10 +170,18 @@ class RunService:
             self._try("heartbeat", self.beat)
             until.wait(BEAT_S)
 
-    def _catch_up(self) -> None:
-        """Deliver what trackers have not got of runs that ended while no service was up."""
+    def _keep_catching_up(self, until: threading.Event) -> None:
+        """Deliver what trackers have not got of ended runs, at the start and ever less often."""
+        backlog, pause_s = Backlog(until), CATCH_UP_S
+        while not until.is_set():
+            self._try("trackers", partial(self._catch_up, backlog))
+            until.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_CATCH_UP_S)
+
+    def _catch_up(self, backlog: Backlog) -> None:
         query = Query(limit=CAUGHT_UP, states=tuple(EXIT_CODES), sort="-updated_at")
-        self._pumps.catch_up(self.verbs.store.page(query).runs)
+        runs = self.verbs.store.page(query).runs
+        backlog.deliver(run for run in runs if not self._pumps.carries(run.id))
 
     def _leave(self) -> None:
         """Let go of what is held.
@@ -311,6 +326,7 @@ class RunService:
         except LeaseLost:
             LOG.warning("run has another supervisor now: %s", run_id)
             del self._held[run_id]
+            self._pumps.drop(run_id)
 
     def _try(self, what: str, act: Callable[[], object]) -> None:
         """Act, and go on whatever comes of it: trouble with one thing must not stop the others.

@@ -20,15 +20,16 @@ from rl_orch.client.jobs import RemoteJobs
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
-from rl_orch.errors import GateRefused, Problem, SpecInvalid, error_of
+from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.files import trees
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
-from rl_orch.records.jobs import DoctorJob, InferJob, JobDone, JobState, JobTask
+from rl_orch.records.jobs import DoctorJob, InferJob, Job, JobDone, JobState, JobTask
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 from tests.api.conftest import GENEROUS, OWN, OWNER, Api, InProcess
+from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
 DOCTOR = {"kind": "doctor", "arguments": {}}
@@ -163,8 +164,8 @@ def test_a_job_is_taken_once_however_many_ask_for_it_again(here: Orchestrator) -
     lost = job.model_copy(update={"state": JobState.LOST})
     assert jobs.save(lost, lease=queue.lease, was=JobState.QUEUED)
     stored = jobs.get(job.id)
-    assert jobs.take(job, was=stored, lease=queue.lease)
-    assert not jobs.take(job, was=stored, lease=queue.lease)
+    assert jobs.take(job, was=stored, lease=queue.lease, home=stored.home)
+    assert not jobs.take(job, was=stored, lease=queue.lease, home=stored.home)
     queue.close()
     assert pids.holds(queue.lease)
 
@@ -239,6 +240,143 @@ def test_runs_that_a_lost_job_has_launched_end_with_it(here: Orchestrator) -> No
     JobQueue(here, Steered, at_once=0).tend()
     assert Jobs(here.store).get(job.id).job.state is JobState.LOST
     assert (here.get(theirs.id).state, here.get(others.id).active) == (State.STOPPED, True)
+
+
+def test_a_job_that_was_asked_for_again_meanwhile_keeps_its_files(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, queue = a_dead_one(here), JobQueue(here, Steered, at_once=0)
+    queue.look()
+    lost = queue.get(job.id)
+    queue.retry(job.id, who="ann")
+    queue.folder(job.id).mkdir(parents=True)
+    monkeypatch.setattr(JobQueue, "get", lambda *_: lost)
+    with pytest.raises(Conflict):
+        queue.remove(job.id)
+    assert queue.folder(job.id).is_dir()
+
+
+def test_a_job_is_of_the_home_whose_service_repeats_it(here: Orchestrator, tmp_path: Path) -> None:
+    job = a_dead_one(here)
+    other = Orchestrator(tmp_path / "other", FakeRunner(trains_to([])), database=here.location)
+    queue = JobQueue(other, Steered, at_once=0)
+    queue.look()
+    assert Jobs(here.store).get(job.id).home == str(here.home)
+    queue.retry(job.id, who="ann")
+    assert Jobs(here.store).get(job.id).home == str(other.home)
+
+
+def a_dead_one(here: Orchestrator) -> Job:
+    """A job that is carried out by a service that has died."""
+    dead = JobQueue(here, Steered, at_once=0)
+    job, _ = dead.submit(DoctorJob(), who="ann")
+    running = job.model_copy(update={"state": JobState.RUNNING})
+    assert Jobs(here.store).save(running, lease=dead.lease, was=JobState.QUEUED)
+    pids.let_go(dead.lease)
+    return running
+
+
+def test_runs_of_a_dead_services_job_end_before_it_is_lost(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, stop = a_dead_one(here), here.ask_to_stop
+    run = here.create(a_spec(f"tags={{job: {job.id}}}"))
+    seen: list[JobState] = []
+
+    def stops(run_id: str, *, force: bool) -> object:
+        seen.append(Jobs(here.store).get(job.id).job.state)
+        if len(seen) == 1:
+            raise KeyboardInterrupt  # The death of who looks.
+        return stop(run_id, force=force)
+
+    monkeypatch.setattr(here, "ask_to_stop", stops)
+    first = JobQueue(here, Steered, at_once=0)
+    with pytest.raises(KeyboardInterrupt):
+        first.tend()
+    pids.let_go(first.lease)
+    JobQueue(here, Steered, at_once=0).tend()
+    assert seen == [JobState.RUNNING] * 2
+    assert (here.get(run.id).state, Jobs(here.store).get(job.id).job.state) == (
+        State.STOPPED,
+        JobState.LOST,
+    )
+
+
+def test_a_service_that_failed_to_tell_that_a_job_is_lost_does_so_later(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, looks = a_dead_one(here), JobQueue(here, Steered, at_once=0)
+
+    def away(*_: object, **__: object) -> bool:
+        raise Unavailable("the database does not answer")
+
+    monkeypatch.setattr(Jobs, "save", away)
+    with pytest.raises(Unavailable):
+        looks.tend()
+    monkeypatch.undo()
+    looks.tend()
+    assert looks.get(job.id).state is JobState.LOST
+
+
+def test_a_look_that_comes_too_late_ends_no_runs(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = a_dead_one(here)
+    late, stale = JobQueue(here, Steered, at_once=0), Jobs(here.store).active()
+    first = JobQueue(here, Steered, at_once=0)
+    first.tend()
+    first.retry(job.id, who="ann")
+    run = here.create(a_spec(f"tags={{job: {job.id}}}"))
+    monkeypatch.setattr(Jobs, "active", lambda _self: stale)
+    late.look()
+    assert here.get(run.id).active
+
+
+def test_a_job_ends_though_a_run_of_it_cannot_be_ended(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def breaks(run_id: str, **_: object) -> None:
+        asked.append(run_id)
+        raise PermissionError("its directory is somebody else's")
+
+    process = Steered()
+    process.error = GateRefused("no")
+    monkeypatch.setattr(here, "ask_to_stop", breaks)
+    with serving(here, process) as client:
+        job = client.post("/jobs", json=DOCTOR).json()["id"]
+        for _ in range(2):
+            here.create(a_spec(f"tags={{job: {job}}}"))
+        process.told.set()
+        assert ended(client, job)["state"] == "failed"
+        assert len(set(asked)) == 2
+
+
+def test_a_job_whose_answer_cannot_be_kept_has_failed(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Jobs.save
+
+    def refuses(self: Jobs, job: Job, *, lease: str, was: JobState) -> bool:
+        if job.answer is not None:
+            raise ValueError("no row can hold it")
+        return save(self, job, lease=lease, was=was)
+
+    monkeypatch.setattr(Jobs, "save", refuses)
+    monkeypatch.setattr("rl_orch.core.jobs.queue.SAVE_EVERY_S", 0.0)
+    process = Steered()
+    process.told.set()
+    with serving(here, process) as client:
+        found = ended(client, client.post("/jobs", json=DOCTOR).json()["id"])
+        assert (found["state"], found["answer"]) == ("failed", None)
+        assert "ValueError" in found["error"]["message"]
+
+
+def ended(client: httpx.Client, job: str) -> Any:
+    """A job once it has ended, if it ever does."""
+    until(lambda: client.get(f"/jobs/{job}").json()["state"] not in ("queued", "running"))
+    return client.get(f"/jobs/{job}").json()
 
 
 def test_a_command_says_which_job_it_waits_for_and_that_an_interrupt_has_cancelled_it(

@@ -3,6 +3,7 @@
 import http.server
 import json
 import re
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from rl_orch import errors
 from rl_orch.client import Client
+from rl_orch.client.jobs import _swap
 from rl_orch.client.link import checked, is_loopback
 from rl_orch.client.models import ASSESS_TIMEOUT_S
 from rl_orch.client.probe import answers
@@ -32,7 +34,7 @@ from rl_orch.errors import (
 from rl_orch.http.problems import respond
 from rl_orch.io.processes.pids import somebody
 from rl_orch.records import Run, RunView, State, Submission
-from rl_orch.records.jobs import ExportJob
+from rl_orch.records.jobs import EvaluateJob, ExportJob, InferJob
 from rl_orch.testing import a_spec
 
 URL = "http://127.0.0.1:7311"
@@ -349,3 +351,94 @@ def test_what_is_to_be_replaced_goes_only_once_its_replacement_is_here(tmp_path:
     with pytest.raises(NotFound):
         jobs.collect(ExportJob(policy="1", out=str(before), replace=True), "job-1")
     assert [path.name for path in tmp_path.rglob("*")] == ["it.bundle", "kept"]
+
+
+@pytest.mark.parametrize("fails", [OSError("the disk is full"), KeyboardInterrupt()])
+def test_a_folder_whose_replacement_fails_is_there_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: BaseException
+) -> None:
+    out, made = tmp_path / "policy", tmp_path / "scratch" / "out"
+    for folder in (out, made):
+        folder.mkdir(parents=True)
+    (out / "mine").write_text("kept")
+
+    def refuses(*_: object) -> None:
+        raise fails
+
+    monkeypatch.setattr(Path, "replace", refuses)
+    with pytest.raises(type(fails)):
+        _swap(made, out)
+    monkeypatch.undo()
+    assert (out / "mine").read_text() == "kept"
+    shutil.rmtree(made)
+    with pytest.raises(RlctlError, match="made nothing"):
+        _swap(made, out)
+    assert (out / "mine").read_text() == "kept"
+    made.mkdir()
+    _swap(made, out)
+    assert list(out.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "scratch"]
+
+
+def told(event: str, state: str, **more: object) -> httpx.Response:
+    """What a service tells of job-1."""
+    job = {"id": "job-1", "kind": "export", "arguments": {"out": "out"}, "created_at": 0.0}
+    document = json.dumps(job | {"state": state} | more)
+    return httpx.Response(200, text=f"event: {event}\ndata: {document}\n\n")
+
+
+class Minutes:
+    """A clock of which each look takes a minute, and no pause any time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 61.0
+        return self.now
+
+    def sleep(self, _: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), TooMany("too many")])
+def test_a_job_is_followed_though_it_fails_once_after_a_quiet_hour(
+    monkeypatch: pytest.MonkeyPatch, error: RlctlError
+) -> None:
+    monkeypatch.setattr("rl_orch.client.jobs.time", Minutes())
+    script = Script(told("progress", "running"), problem(error), told("end", "succeeded"))
+    assert script.client(patience_s=0.0).jobs.follow("job-1").state == "succeeded"
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), TooMany("too many"), NotFound("gone")])
+def test_whatever_goes_wrong_with_following_a_job_says_how_to_find_it_again(
+    monkeypatch: pytest.MonkeyPatch, error: RlctlError
+) -> None:
+    monkeypatch.setattr("rl_orch.client.jobs.time", Minutes())
+    with pytest.raises(type(error)) as raised:
+        Script(problem(error)).client(patience_s=0.0).jobs.follow("job-1")
+    assert "rlctl jobs wait job-1" in str(raised.value.hint)
+    assert "rlctl jobs cancel job-1" in str(raised.value.hint)
+
+
+def test_files_that_cannot_be_brought_can_be_brought_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    asked = InferJob(policy="1", out=str(tmp_path / "file" / "out.npy"))
+    with pytest.raises(RlctlError) as raised:
+        Script(told("end", "succeeded", answer={})).client().jobs.collect(asked, "job-1")
+    assert "rlctl jobs show job-1 --out" in str(raised.value.hint)
+
+
+def test_what_could_not_be_written_here_is_refused_before_there_is_a_job(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    script = Script(answer({}))
+    below, folder = str(tmp_path / "file" / "out.npy"), str(tmp_path)
+    for asked in (
+        InferJob(policy="1", out=below),
+        InferJob(policy="1", out=folder),
+        EvaluateJob(policy="1", out=str(tmp_path / "file")),
+    ):
+        with pytest.raises(RlctlError):
+            script.client().jobs.submit(asked)
+    assert script.asked == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

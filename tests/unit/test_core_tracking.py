@@ -1,9 +1,11 @@
 """Trackers of runs: each has its own position, and misses nothing of what happened without it."""
 
+import fcntl
 import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -129,6 +131,96 @@ def test_whoever_finds_that_a_run_has_ended_unwatched_delivers_the_rest(tmp_path
     local, run = ended_unwatched(tmp_path)
     assert numbers(run) == CURVES
     assert not local.show(run.id).trackers[0].is_behind
+
+
+def test_whoever_has_taken_a_run_over_tells_its_trackers_of_the_end(tmp_path: Path) -> None:
+    runner = FakeRunner(TRAINS, at_once=False)
+    verbs = Orchestrator(tmp_path, runner, resident=True)
+    (run,) = verbs.submit(a_spec()).runs
+    first, second = (RunService(verbs, Capacity(cpus=2, memory_mb=4096), "x") for _ in range(2))
+    first.tick()
+    first.beat()
+    until(lambda: position.noted_trackers(Path(run.path)) == ["tensorboard"])
+    assert verbs.store.take_lease(run.id, held_by=first.id, lease=second.id)
+
+    def has_ended() -> bool:
+        runner.finish()
+        for service in (first, second):
+            service.tick()
+        return not verbs.store.get(run.id).active
+
+    until(has_ended)
+    until(lambda: not position.status(Path(run.path), "tensorboard").is_behind)
+    second._pumps.close()
+    assert numbers(run) == CURVES
+
+
+def test_trackers_of_ended_runs_are_caught_up_one_at_a_time_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    runs = [local.launch(a_spec()).run for _ in range(3)]
+    monkeypatch.undo()
+    until(lambda: all(map(lock_is_free, runs)))  # Their own pumps have given up.
+    pumps: list[Pump] = []
+    at_once: list[int] = []
+
+    class Counted(Pump):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            at_once.append(sum(not pump.done for pump in pumps))
+            pumps.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(tracking, "Pump", Counted)
+    backlog = tracking.Backlog(threading.Event())
+    backlog.deliver(runs)
+    assert at_once == [0] * 3
+    assert all(local.show(run.id).trackers[0].is_behind for run in runs)
+    for run in runs:
+        RunDir.of(run).tensorboard.unlink()
+    backlog.deliver(runs)
+    assert [numbers(run) for run in runs] == [CURVES] * 3
+    backlog.deliver(runs)
+    assert len(pumps) == 6
+
+
+def test_a_tracker_that_hangs_is_passed_over_until_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried(monkeypatch)
+    local = Orchestrator(tmp_path, FakeRunner(in_the_way(TRAINS)))
+    runs = [local.launch(a_spec()).run for _ in range(3)]
+    monkeypatch.undo()
+    until(lambda: all(map(lock_is_free, runs)))
+    asked: list[str] = []
+    returns = threading.Event()
+
+    def hangs(run: Run, *_: object) -> Sink:
+        asked.append(run.id)
+        returns.wait()
+        raise OSError("it did not answer")
+
+    monkeypatch.setattr(tracking, "_opened", hangs)
+    monkeypatch.setattr(tracking, "HANGS_AFTER_S", 0.3)
+    backlog = tracking.Backlog(threading.Event())
+    for _ in range(2):
+        backlog.deliver(runs)
+    assert asked == [runs[0].id]
+    returns.set()
+    until(lambda: not any(pump.done is False for pump in backlog._hanging))
+    backlog.deliver(runs)
+    assert asked[1:] == [run.id for run in runs]
+
+
+def lock_is_free(run: Run) -> bool:
+    """Whether no pump delivers what a run tells."""
+    with (Path(run.path) / "sinks" / "tensorboard.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 @pytest.mark.usefixtures("jsonlines")

@@ -1,8 +1,9 @@
 """The pump: a sink may be slow, broken or hung; nobody waits for it and the loss is counted."""
 
 import json
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from rl_orch.errors import BadInput
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.trackers import position
+from rl_orch.io.trackers.position import Position
 from rl_orch.io.trackers.pump import Delivered, Pump, Sink, file_of
 from rl_orch.records import Event, EventKind, Run, State
 from rl_orch.testing import a_run
@@ -274,11 +276,62 @@ def test_two_pumps_of_one_name_do_not_deliver_at_once(tmp_path: Path) -> None:
     emit(tmp_path, 1)
     holder = pump(tmp_path, first)
     assert first.flushed.wait(PATIENCE_S)
+    note, end = tmp_path / "sinks" / "memory.json", (tmp_path / "events.jsonl").stat().st_size
+    until(lambda: position.read(note).offset == end)
+    before = note.read_bytes()
     other = pump(tmp_path, second, once=True)
     until(lambda: other.done)
-    assert "BlockingIOError" in str(other.stop().error)
+    lacking = other.stop()
+    assert "BlockingIOError" in str(lacking.error)
+    assert (lacking.dropped, note.read_bytes()) == (0, before)
     holder.stop(PATIENCE_S)
     assert (first.taken, second.taken) == ([1], [])
+
+
+def test_a_pump_that_waits_for_its_place_goes_on_where_the_other_one_left(tmp_path: Path) -> None:
+    first, second = Memory(), Memory()
+    emit(tmp_path, 1)
+    holder = pump(tmp_path, first)
+    assert first.flushed.wait(PATIENCE_S)
+    waiting = pump(tmp_path, second)
+    until(lambda: waiting._error is not None)
+    holder.stop(PATIENCE_S)
+    emit(tmp_path, 2)
+    assert second.flushed.wait(PATIENCE_S)
+    assert waiting.stop(PATIENCE_S) == Delivered(written=1, dropped=0)
+    assert (first.taken, second.taken) == ([1], [2])
+
+
+def test_positions_that_threads_note_at_once_are_whole(tmp_path: Path) -> None:
+    note, names = tmp_path / "sinks" / "memory.json", set()
+    replace = os.replace
+
+    def seen(source: Path, target: Path) -> None:
+        names.add(source.name)
+        replace(source, target)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "replace", seen)
+        threads = [
+            threading.Thread(target=position.write, args=(note, Position(n), None)) for n in (1, 2)
+        ]
+        barrier = threading.Barrier(2)
+        patched.setattr(json, "dumps", together(barrier, json.dumps))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(names) == 2
+
+
+def together(barrier: threading.Barrier, act: Callable[..., str]) -> Callable[..., str]:
+    """The same act, once all are there."""
+
+    def waited(*arguments: Any) -> str:
+        barrier.wait(PATIENCE_S)
+        return act(*arguments)
+
+    return waited
 
 
 def test_a_position_that_cannot_be_noted_is_told(tmp_path: Path) -> None:

@@ -52,6 +52,15 @@ def job_process() -> JobProcess:
 
 
 @dataclass(slots=True)
+class AtWork:
+    """A job that is carried out here, its process once it has one, and whether it was cancelled."""
+
+    job: Job
+    process: JobProcess | None = None
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
 class JobQueue:
     """The jobs of a home, as one service carries them out, so many `at_once`.
 
@@ -63,9 +72,7 @@ class JobQueue:
     at_once: int = 2
     lease: str = field(default_factory=pids.lease)
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    _processes: dict[str, JobProcess] = field(default_factory=dict)
-    _live: dict[str, Job] = field(default_factory=dict)
-    _cancelled: set[str] = field(default_factory=set)
+    _at_work: dict[str, AtWork] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
     _closing: bool = False
     _sweep_at: float = 0.0
@@ -94,8 +101,8 @@ class JobQueue:
 
     def get(self, job_id: str) -> Job:
         """A job as it really is."""
-        if (live := self._live.get(job_id)) is not None:
-            return live
+        if (working := self._at_work.get(job_id)) is not None:
+            return working.job
         if not self.verbs.exists:
             raise NotFound(f"no job {job_id!r}")
         return self._stored(job_id).job
@@ -103,7 +110,7 @@ class JobQueue:
     def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
         """So many jobs, all or those in a state, the newest first, each as it really is."""
         self.look()
-        return [self._live.get(job.id, job) for job in self._jobs.newest(limit, state)]
+        return [self._live(job) for job in self._jobs.newest(limit, state)]
 
     def cancel(self, job_id: str) -> Job:
         """End a job that is queued or carried out; returns it as it is then."""
@@ -115,19 +122,20 @@ class JobQueue:
         with self._changed:
             ended = _ended(job, JobState.CANCELLED, "it was cancelled")
             waited = self._jobs.save(ended, lease=self.lease, was=JobState.QUEUED)
-            if not waited and job_id in self._live:
-                self._cancelled.add(job_id)
-            if (process := self._processes.get(job_id)) is not None:
-                process.ask_to_end()
+            if not waited and (working := self._at_work.get(job_id)) is not None:
+                working.cancelled = True
+                if working.process is not None:
+                    working.process.ask_to_end()
         return self.get(job_id)
 
     def retry(self, job_id: str, *, who: str) -> Job:
         """Queue a job again that was lost, failed or was cancelled, for whoever asks now.
 
-        Where somebody else was first with that, it is as they have left it.
+        Where somebody else was first with that, it is as they have left it. It is of our home then:
+        its files are made there.
         """
         stored = self._stored(job_id)
-        job = self._live.get(job_id, stored.job)
+        job = self._live(stored.job)
         if job.active or job.state is JobState.SUCCEEDED:
             raise Conflict(f"job {job_id} is {job.state}; only what has not succeeded is repeated")
         again = Job(
@@ -135,7 +143,7 @@ class JobQueue:
             who=who,
             reason="asked for again",
         )
-        self._jobs.take(again, was=stored, lease=self.lease)
+        self._jobs.take(again, was=stored, lease=self.lease, home=str(self.verbs.home))
         self._begin()
         return self.get(job_id)
 
@@ -144,7 +152,8 @@ class JobQueue:
         job = self.get(job_id)
         if job.active:
             raise Conflict(f"job {job_id} is {job.state}; cancel it first")
-        self._jobs.remove(job_id)
+        if not self._jobs.remove(job_id):
+            raise Conflict(f"job {job_id} was asked for again, or removed, by somebody else")
         shutil.rmtree(self.folder(job_id), ignore_errors=True)
         return job
 
@@ -158,13 +167,14 @@ class JobQueue:
             return
         for stored in self._jobs.active():
             job, lease = stored.job, stored.lease
-            if lease == self.lease or self.verbs.services.alive(lease):
+            if job.id in self._at_work or (
+                lease != self.lease and self.verbs.services.alive(lease)
+            ):
                 continue
             if job.state is JobState.RUNNING:
-                self._jobs.save(_ended(job, JobState.LOST, LOST), lease=lease, was=job.state)
-                self._end_runs(job.id)
-            elif stored.home == str(self.verbs.home):
-                self._jobs.take(job, was=stored, lease=self.lease)
+                self._lose(stored)
+            elif lease != self.lease and stored.home == str(self.verbs.home):
+                self._jobs.take(job, was=stored, lease=self.lease, home=stored.home)
                 self._begin()
 
     def tend(self) -> None:
@@ -180,7 +190,8 @@ class JobQueue:
         if not self.verbs.exists:
             return
         for job_id in self._jobs.ended_before(time.time() - KEPT_S, str(self.verbs.home)):
-            self.remove(job_id)
+            with suppress(Conflict, NotFound):  # It is not old any more, or gone.
+                self.remove(job_id)
         waiting = [stored.job.arguments for stored in self._jobs.active()]
         wanted = uploads.named_in([*waiting, *self._starts()])
         uploads.sweep(self.verbs.home, wanted=wanted)
@@ -189,8 +200,9 @@ class JobQueue:
         """End what is at work, and take no more."""
         with self._changed:
             self._closing = True
-            for process in self._processes.values():
-                process.ask_to_end()
+            for working in self._at_work.values():
+                if working.process is not None:
+                    working.process.ask_to_end()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -201,9 +213,41 @@ class JobQueue:
             with suppress(RlctlError):  # A run without a manifest begins with nothing.
                 yield RunDir.of(run).start()
 
+    def _lose(self, stored: StoredJob) -> None:
+        """End a job that is carried out no more, after the runs that it has launched.
+
+        It is ours meanwhile: whoever looks next has it to end if we die, and until it has ended it
+        cannot be asked for again, with runs that would end too.
+        """
+        job = stored.job
+        with self._changed:
+            if job.id in self._at_work or not self._reclaimed(stored):
+                return
+            self._at_work[job.id] = AtWork(job)
+        try:
+            self._end_runs(job.id)
+            lost = _ended(job, JobState.LOST, LOST)
+            self._jobs.save(lost, lease=self.lease, was=JobState.RUNNING)
+        finally:
+            with self._changed:
+                del self._at_work[job.id]
+
+    def _reclaimed(self, stored: StoredJob) -> bool:
+        """Whether a job that was being carried out is ours now, and still is where it was."""
+        if stored.lease != self.lease:
+            return self._jobs.take(stored.job, was=stored, lease=self.lease, home=stored.home)
+        # An earlier look has not brought it to its end; or it has ended while we looked.
+        now = self._jobs.get(stored.job.id)
+        return now.lease == self.lease and now.job.state is JobState.RUNNING
+
     @property
     def _jobs(self) -> Jobs:
         return Jobs(self.verbs.store)
+
+    def _live(self, job: Job) -> Job:
+        """A job as it really is, where it is carried out here."""
+        working = self._at_work.get(job.id)
+        return job if working is None else working.job
 
     def _stored(self, job_id: str) -> StoredJob:
         """A job in the database, after a look whether its service lives."""
@@ -255,7 +299,7 @@ class JobQueue:
             begun = job.model_copy(update={"state": JobState.RUNNING, "started_at": time.time()})
             waits = mine and job.state is JobState.QUEUED
             if waits and self._jobs.save(begun, lease=self.lease, was=job.state):
-                self._live[job.id] = begun
+                self._at_work[job.id] = AtWork(begun)
                 return begun
         return None
 
@@ -268,15 +312,32 @@ class JobQueue:
             kind=job.kind,
             arguments=job.arguments,
         )
-        ended = self._answered(job, task)
-        if ended.state is not JobState.SUCCEEDED:
-            self._end_runs(job.id)
-        while not self._saved(ended) and not self._closing:
-            time.sleep(SAVE_EVERY_S)  # The database is away; what came of it must not be lost.
-        with self._changed:
-            self._processes.pop(job.id, None)
-            self._cancelled.discard(job.id)
-            del self._live[job.id]
+        try:
+            ended = self._answered(job, task)
+            # First, for a job whose end is known can be asked for again, with runs of its own.
+            if ended.state is not JobState.SUCCEEDED:
+                self._end_runs(job.id)
+            self._keep_end(ended)
+        finally:
+            with self._changed:
+                del self._at_work[job.id]
+
+    def _keep_end(self, ended: Job) -> None:
+        """Save how a job has ended, however often that takes while the database is away.
+
+        What cannot be saved whatever is tried becomes a failure that can.
+        """
+        while True:
+            try:
+                if self._saved(ended) or self._closing:
+                    return
+            except Exception as error:
+                LOG.exception("end of a job not saved: %s", ended.id)
+                problem = RlctlError(f"what came of it cannot be kept: {type(error).__name__}")
+                ended = _failed(ended, problem)
+                if self._closing:
+                    return
+            time.sleep(SAVE_EVERY_S)
 
     def _saved(self, job: Job) -> bool:
         """Whether the database could be told of a job."""
@@ -290,10 +351,11 @@ class JobQueue:
     def _started(self, job_id: str) -> JobProcess | None:
         """The process of a job, unless it is not wanted any more."""
         with self._changed:
-            if self._closing or job_id in self._cancelled:
+            working = self._at_work[job_id]
+            if self._closing or working.cancelled:
                 return None
-            self._processes[job_id] = self.start()
-            return self._processes[job_id]
+            working.process = self.start()
+            return working.process
 
     def _answered(self, job: Job, task: JobTask) -> Job:
         """The job at its end."""
@@ -311,21 +373,26 @@ class JobQueue:
         except Exception as raised:
             LOG.exception("job failed: %s", job.id)
             error = RlctlError(f"{type(raised).__name__}: {raised}")
-        if job.id in self._cancelled:
+        if self._at_work[job.id].cancelled:
             return _ended(job, JobState.CANCELLED, "it was cancelled")
         if self._closing or error is None:
             return _ended(job, JobState.LOST, LOST)
-        return _ended(job, JobState.FAILED, error.message, error=error.document()["error"])
+        return _failed(job, error)
 
     def _end_runs(self, job_id: str) -> None:
         """End the runs that a job has launched: what it wanted of them, nobody gets any more."""
         try:
             runs = self.verbs.ls(Query(limit=LARGEST_PAGE, tags=(f"{JOB_TAG}={job_id}",))).runs
-            for run in runs:
+        except Exception as error:
+            LOG.warning("runs of a job not ended: %s: %s", job_id, error)
+            return
+        for run in runs:
+            try:
                 if run.active:
                     self.verbs.ask_to_stop(run.id, force=True)
-        except RlctlError as error:
-            LOG.warning("runs of a job not ended: %s: %s", job_id, error)
+            except Exception as error:  # The others, and the job itself, end all the same.
+                surprise = not isinstance(error, RlctlError)
+                LOG.warning("run not ended: %s: %s", run.id, error, exc_info=surprise)
 
     def _watch(self, job_id: str) -> ProgressCallback:
         """Notes how far a job is; for other services now and then."""
@@ -333,8 +400,9 @@ class JobQueue:
 
         def watch(doing: str, done: float) -> None:
             nonlocal saved_at
-            job = self._live[job_id].model_copy(update={"doing": doing, "done": done})
-            self._live[job_id] = job
+            working = self._at_work[job_id]
+            job = working.job.model_copy(update={"doing": doing, "done": done})
+            working.job = job
             if time.monotonic() - saved_at >= SAVE_EVERY_S:
                 saved_at = time.monotonic()
                 self._saved(job)
@@ -346,3 +414,7 @@ def _ended(job: Job, state: JobState, reason: str, **more: Any) -> Job:
     return job.model_copy(
         update={"state": state, "reason": reason, "ended_at": time.time(), **more}
     )
+
+
+def _failed(job: Job, error: RlctlError) -> Job:
+    return _ended(job, JobState.FAILED, error.message, answer=None, error=error.document()["error"])

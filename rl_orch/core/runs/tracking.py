@@ -1,6 +1,7 @@
 """The trackers of runs: which of them a spec names, and the pumps that carry events to each."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
@@ -20,6 +21,10 @@ from rl_orch.spec.operations import TRACKERS, TrackerChoice
 LAST_EFFORT_S = 5.0
 """How long whoever closes its pumps waits for all of them."""
 
+HANGS_AFTER_S = 120.0
+"""How long the pump of an ended run is waited for before another one has its turn."""
+
+LOOK_EVERY_S = 0.05
 LOG = logging.getLogger(__name__)
 
 
@@ -83,20 +88,21 @@ class Pumps:
             if self._also is not None:
                 self._open[run.id].append(Pump(Path(run.path), None, partial(self._also, run)))
 
-    def catch_up(self, runs: Iterable[Run]) -> None:
-        """Go on with ended runs whose notes say that a tracker is yet to get something."""
-        for run in runs:
-            path = Path(run.path)
-            if any(position.status(path, n).is_behind for n in position.noted_trackers(path)):
-                self.follow(run)
+    def drop(self, run_id: str) -> None:
+        """Leave a run to whoever has it now: what is there is delivered, and no end told."""
+        for pump in self._open.pop(run_id, []):
+            pump.finish()
+            self._ending.append((run_id, pump))
+
+    def carries(self, run_id: str) -> bool:
+        """Whether there is a pump of a run."""
+        ending = any(other == run_id and not pump.done for other, pump in self._ending)
+        return ending or run_id in self._open
 
     def close(self) -> None:
         """Deliver what is left, as far as that goes in a moment."""
-        for run_id, pumps in self._open.items():
-            for pump in pumps:
-                pump.finish()
-                self._ending.append((run_id, pump))
-        self._open.clear()
+        for run_id in list(self._open):
+            self.drop(run_id)
         deadline = time.monotonic() + LAST_EFFORT_S
         for run_id, pump in self._ending:
             _tell(run_id, pump, max(0.0, deadline - time.monotonic()))
@@ -104,7 +110,7 @@ class Pumps:
 
     def _finish(self, run: Run, spec: Spec | None) -> None:
         pumps = self._open.pop(run.id, [])
-        if not pumps and all(run_id != run.id for run_id, _ in self._ending):
+        if not pumps and not any(run_id == run.id and pump.ends for run_id, pump in self._ending):
             pumps = self._pumps(run, spec, behind=True)
         for pump in pumps:
             pump.finish(run)
@@ -112,17 +118,10 @@ class Pumps:
 
     def _pumps(self, run: Run, spec: Spec | None, *, behind: bool = False) -> list[Pump]:
         """A pump for each tracker of a run, or for those alone that are behind."""
-        path = Path(run.path)
-        try:
-            spec = RunDir.of(run, spec).spec()
-        except RlctlError as error:
-            LOG.warning("no tracker is told of %s: %s", run.id, error)
-            return []
         return [
-            Pump(path, choice.name, partial(_opened, run, spec, choice), once=self._once)
-            for choice in spec.store.chosen_trackers
-            if self._only is None or choice.name in self._only
-            if not behind or position.status(path, choice.name).is_behind
+            Pump(Path(run.path), name, opener, once=self._once)
+            for name, opener in _sinks(run, spec, behind=behind)
+            if self._only is None or name in self._only
         ]
 
     def _tell_of_done(self) -> None:
@@ -130,6 +129,57 @@ class Pumps:
             if pump.done:
                 _tell(run_id, pump)
         self._ending = [(run_id, pump) for run_id, pump in self._ending if not pump.done]
+
+
+class Backlog:
+    """Deliveries to trackers that lack something of ended runs, by one pump at a time.
+
+    Nothing is tried twice in a round. A sink that hangs is left to itself, and its tracker is
+    passed over until that returns.
+    """
+
+    def __init__(self, until: threading.Event) -> None:
+        self._until = until
+        self._hanging: list[Pump] = []
+        self._errors: dict[tuple[str, str], str | None] = {}
+
+    def deliver(self, runs: Iterable[Run]) -> None:
+        """Go through ended runs whose notes say that a tracker is yet to get something."""
+        for run in runs:
+            path = Path(run.path)
+            if any(position.status(path, n).is_behind for n in position.noted_trackers(path)):
+                for name, opener in _sinks(run, None, behind=True):
+                    self._deliver(run, name, opener)
+
+    def _deliver(self, run: Run, name: str, opener: Callable[[], Sink]) -> None:
+        self._hanging = [pump for pump in self._hanging if not pump.done]
+        if self._until.is_set() or any(pump.name == name for pump in self._hanging):
+            return
+        pump = Pump(Path(run.path), name, opener, once=True)
+        pump.finish(run)
+        deadline = time.monotonic() + HANGS_AFTER_S
+        while not pump.done and time.monotonic() < deadline and not self._until.wait(LOOK_EVERY_S):
+            pass
+        lacking = pump.stop(0.0)
+        if not pump.done:
+            self._hanging.append(pump)
+        if lacking.error != self._errors.get((run.id, name)) and not self._until.is_set():
+            LOG.warning("%s: %s lacks %d events: %s", run.id, name, lacking.dropped, lacking.error)
+        self._errors[run.id, name] = lacking.error
+
+
+def _sinks(run: Run, spec: Spec | None, *, behind: bool) -> list[tuple[str, Callable[[], Sink]]]:
+    """The trackers of a run, or those that are behind, each with what opens its sink."""
+    try:
+        spec = RunDir.of(run, spec).spec()
+    except RlctlError as error:
+        LOG.warning("no tracker is told of %s: %s", run.id, error)
+        return []
+    return [
+        (choice.name, partial(_opened, run, spec, choice))
+        for choice in spec.store.chosen_trackers
+        if not behind or position.status(Path(run.path), choice.name).is_behind
+    ]
 
 
 def _opened(run: Run, spec: Spec, choice: TrackerChoice) -> Sink:

@@ -80,17 +80,17 @@ class Jobs:
         )
         return self._store.write(guarded.values(**_row(job))) == 1
 
-    def take(self, job: Job, *, was: StoredJob, lease: str) -> bool:
-        """Have a job, and write it, if nobody has taken it or gone on with it since."""
+    def take(self, job: Job, *, was: StoredJob, lease: str, home: str) -> bool:
+        """Have a job, for a home, and write it, if nobody has taken it or gone on with it since."""
         taken = JOBS.update().where(
             JOBS.c.id == job.id, JOBS.c.lease == was.lease, JOBS.c.state == was.job.state
         )
-        return self._store.write(taken.values(**_row(job), lease=lease)) == 1
+        return self._store.write(taken.values(**_row(job), lease=lease, home=home)) == 1
 
-    def remove(self, job_id: str) -> None:
-        """Forget a job that has ended."""
+    def remove(self, job_id: str) -> bool:
+        """Forget a job, if it has ended and is there."""
         gone = JOBS.delete().where(JOBS.c.id == job_id, JOBS.c.state.not_in(ACTIVE))
-        self._store.write(gone)
+        return self._store.write(gone) == 1
 
 
 def _row(job: Job) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def read(path: Path) -> Position:
 def write(path: Path, progress: Position, error: str | None) -> None:
     """Note a position, and the error that stands in its way."""
     private.inner_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     note: dict[str, Any] = {
         "offset": progress.offset,
         "attempt": progress.attempt,

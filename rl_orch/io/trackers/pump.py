@@ -125,6 +125,11 @@ class Pump:
         """Whether all was delivered or given up."""
         return not self._thread.is_alive()
 
+    @property
+    def ends(self) -> bool:
+        """Whether it was told how the run has ended."""
+        return self._end is not None
+
     def finish(self, end: Run | None = None) -> None:
         """Deliver what is left and close the sink, however long that takes; returns at once.
 
@@ -150,28 +155,25 @@ class Pump:
 
     def _run(self) -> None:
         sinks: list[Sink] = []
-        if self._insist(partial(self._begin, sinks)):
-            self._follow(sinks[0])
-        if self._lock is not None:
-            self._lock.close()
+        try:
+            if self._insist(self._take_place) and self._insist(partial(self._open, sinks)):
+                self._follow(sinks[0])
+        finally:
+            if self._lock is not None:
+                self._lock.close()
 
-    def _begin(self, sinks: list[Sink]) -> None:
-        """Open the sink, where nobody else delivers to it, and read how far it has come."""
+    def _take_place(self) -> None:
+        """Be the only pump of that name here, or raise; and read how far it has come."""
         if self._note is None:
             self._progress = position.near_end(self._events)
-        else:
-            self._take_lock(self._note.with_suffix(".lock"))
-            self._progress = position.read(self._note)
-        sinks.append(self._opener())
+            return
+        try:
+            self._lock = _locked(self._note.with_suffix(".lock"))
+        finally:
+            self._progress = position.read(self._note)  # Who had the lock may have gone on.
 
-    def _take_lock(self, path: Path) -> None:
-        """Be the only pump here, or raise; without a lock where no file can be made."""
-        if self._lock is None:
-            with suppress(OSError, Damaged):
-                private.inner_folder(path.parent)
-                self._lock = regular.appender(path)
-        if self._lock is not None:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _open(self, sinks: list[Sink]) -> None:
+        sinks.append(self._opener())
 
     def _follow(self, sink: Sink) -> None:
         self._keep(self._progress)
@@ -210,7 +212,7 @@ class Pump:
             if self._succeeds(action):
                 self._error = None
                 return True
-            if self._error != before:
+            if self._error != before and self._lock is not None:
                 self._keep(self._progress, self._error)
             if self._once:
                 self._gave_up.set()
@@ -232,10 +234,28 @@ class Pump:
 
     def _keep(self, progress: Position, error: str | None = None) -> None:
         """Note how far the sink has come. Where that cannot be noted, this is the error; of a run
-        that was removed, nothing is."""
+        that was removed, nothing is, and nothing by a pump that does not have the lock."""
         self._progress = progress
+        if self._note is None or not self._events.parent.is_dir():
+            return
         try:
-            if self._note is not None and self._events.parent.is_dir():
-                position.write(self._note, progress, error)
+            if self._lock is None:
+                raise OSError(f"{self._note.with_suffix('.lock')} cannot be made")
+            position.write(self._note, progress, error)
         except OSError as problem:
             self._error = error or f"its position is not noted: {problem}"
+
+
+def _locked(path: Path) -> BinaryIO | None:
+    """A lock that nobody else has, or an error; None where no file can be made."""
+    try:
+        private.inner_folder(path.parent)
+        file = regular.appender(path)
+    except (OSError, Damaged):
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
