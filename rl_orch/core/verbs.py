@@ -335,8 +335,7 @@ class Verbs(Home):
         """Note something on a run, in its row and in its directory; an empty text removes it."""
         text = validated_note(text)
         run, directory = self.there(self.only(reference).id)
-        (run,) = self._explained([self.store.note(run.id, text)])
-        directory.write_note(text)
+        (run,) = self._explained([self.store.note(run.id, text, write=directory.write_note)])
         return run
 
     def remove(self, reference: str) -> Run:

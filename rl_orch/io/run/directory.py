@@ -6,6 +6,7 @@ A run can be understood and moved with its directory alone.
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -455,7 +456,7 @@ def _is_pair(value: object) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename, and fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         fd = regular.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         with os.fdopen(fd, "w", encoding="utf-8") as file:
