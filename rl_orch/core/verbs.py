@@ -346,15 +346,16 @@ class Verbs(Home):
                 f"run {run.id} is {run.state}; a run must end before it can be removed",
                 hint=f"rlctl stop {run.id}",
             )
+
+        def refuse(there: RunDir) -> None:
+            self.store.await_arrivals()  # Who comes later finds no weights there.
+            ancestry.refuse_wanted(self.store, run, there)
+
         with self._claimed(run):
             if self.store.get(run.id).active:
                 raise Conflict(f"run {run.id} was resumed in this moment")
-            if others := ancestry.waiting(self.store, RunDir.of(run)):
-                raise Conflict(
-                    f"run {others[0]} has yet to begin with weights of run {run.id}",
-                    hint=f"rlctl wait {others[0]}, or rlctl stop {others[0]}",
-                )
-            self.registry.forget_run(run.id, files=RunDir.of(run).delete)
+            ancestry.refuse_wanted(self.store, run, RunDir.of(run))
+            self.registry.forget_run(run.id, files=partial(RunDir.of(run).delete, refuse))
             self.store.remove(run.id)
         return run
 
@@ -431,9 +432,15 @@ class Verbs(Home):
         drafted = creation.draft(
             self.home, spec, after=after, parent=parent, module_path=folders, facts=facts
         )
+        note_children = ancestry.noter(self.store, started)
+
+        def publish() -> None:
+            note_children(drafted.ids)  # Before anybody can remove what they are to begin with.
+            drafted.publish()
+
         try:
             ids = self.store.submit(
-                drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
+                drafted.runs, key=key, digest=digest, lease=lease, ready=publish
             )
         except BaseException as error:
             # A server whose answer was lost may know the runs: they keep what they have by then.
@@ -442,10 +449,6 @@ class Verbs(Home):
             raise
         if ids != drafted.ids:
             drafted.discard()
-        elif started is not None and started["run"] is not None:
-            path = started["path"]
-            source = Path(path).parents[1] if path else Path(self.store.get(started["run"]).path)
-            RunDir(source).note_children(ids)
         return ids, drafted
 
     def _started(self, spec: Spec) -> tuple[Spec, dict[str, Any] | None]:

@@ -1,7 +1,7 @@
 """What a new run begins with: the policy that `start.from` names, found, and pinned by digest."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from rl_orch.core import uploads
 from rl_orch.core.registry import references
 from rl_orch.core.registry.references import KnowsModels, KnowsRuns, PolicySource
 from rl_orch.core.store.runs import Store
-from rl_orch.errors import BadInput, NotFound
+from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import artefacts, bundles
@@ -53,6 +53,37 @@ def waiting(store: Store, directory: RunDir) -> list[str]:
     """The runs that have yet to begin with weights of a run."""
     names = [other.path.name for other in directory.unbegun()]
     return [name for name in names if name in store and store.get(name).active]
+
+
+def refuse_wanted(store: Store, run: Run, directory: RunDir) -> None:
+    """Raise if another run has yet to begin with weights of a run."""
+    if others := waiting(store, directory):
+        raise Conflict(
+            f"run {others[0]} has yet to begin with weights of run {run.id}",
+            hint=f"rlctl wait {others[0]}, or rlctl stop {others[0]}",
+        )
+
+
+def noter(store: Store, started: Mapping[str, Any] | None) -> Callable[[Sequence[str]], None]:
+    """What notes, with the run whose weights others are to begin with, that they are.
+
+    What cannot be noted is refused; not in another home, of which nobody here removes anything.
+    """
+    if started is None or started["run"] is None:
+        return lambda _ids: None
+    known = Path(store.get(started["run"]).path) if started["run"] in store else None
+    path = known if started["path"] is None else Path(started["path"]).parents[1]
+    assert path is not None, "a run that is awaited is known"
+    source = RunDir(path)
+
+    def note(ids: Sequence[str]) -> None:
+        try:
+            source.note_children(ids)
+        except RlctlError:
+            if known is not None and known.resolve() == path.resolve():
+                raise
+
+    return note
 
 
 def located(spec: Spec, source: PolicySource) -> Spec:

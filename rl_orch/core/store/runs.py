@@ -94,6 +94,11 @@ class Store(Database):
             ready()
         return ids
 
+    def await_arrivals(self) -> None:
+        """Wait until every submission that had begun by now is recorded, or is not to be."""
+        with self.writing(Lock.ARRIVE):
+            pass
+
     def submitted(self, key: str, digest: str) -> list[str] | None:
         """Ids of the runs that a key was used for; None if it is new."""
         with self.reading() as connection:

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,13 +135,19 @@ class RunDir:
         for folder in (self.path, self.path.parent):
             sync_directory(folder)
 
-    def delete(self) -> None:
-        """Delete the directory, or the rest of it; its name goes first, all at once."""
+    def delete(self, refuse: "Callable[[RunDir], None]" = lambda _there: None) -> None:
+        """Delete the directory, or the rest of it; its name goes first, all at once. `refuse` looks
+        at it then, where nobody else finds it any more; if it raises, the directory stays."""
         doomed = self.path.with_name(f".removing-{self.path.name}")
         if self.path.is_dir():
             shutil.rmtree(doomed, ignore_errors=True)
             with self.locked(note=False):
                 self.path.rename(doomed)
+                try:
+                    refuse(RunDir(doomed))
+                except BaseException:
+                    doomed.rename(self.path)
+                    raise
         shutil.rmtree(doomed, ignore_errors=True)
 
     def write_spec(self, spec: Spec) -> None:
@@ -236,9 +242,19 @@ class RunDir:
         return noted if isinstance(noted, dict) else None
 
     def note_children(self, ids: Sequence[str]) -> None:
-        """Note which runs began with weights of this one, where that can be written."""
-        with suppress(OSError, Damaged), regular.appender(self.path / "children") as file:
-            file.write("".join(f"{name}\n" for name in ids).encode())
+        """Note durably which runs are to begin with weights of this one."""
+        file = self.path / "children"
+        try:
+            with regular.appender(file) as notes:
+                notes.write("".join(f"{name}\n" for name in ids).encode())
+                notes.flush()
+                os.fsync(notes.fileno())
+        except OSError as error:
+            raise RlctlError(
+                f"cannot note in {file} which runs begin with its weights: {error.strerror}",
+                path=str(file),
+                hint="Without that the run could be removed before they have begun.",
+            ) from error
 
     def children(self) -> list[str]:
         """The runs that began with weights of this one; some may be gone."""
