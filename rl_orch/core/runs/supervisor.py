@@ -356,14 +356,17 @@ class Supervisor:
             return
         to, why = after_training(self._progress, gone, stopping=self._stopping)
         best = self._progress.best
-        register_best(self.registry, self.run, self.spec, best, lease=self.lease)
         why = self._with_what_was_done(why)
         ended = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
         # From then on a handle is the evaluation's process, also if we die before it starts.
         self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
         if to is not State.EVALUATING:
             self._end_or_retry(to, why, gone)
-        elif self.spec.runner.traits.serves_policy and not self.spec.runner.policy:
+        if self.run.state is not State.QUEUED:
+            register_best(self.registry, self.run, self.spec, best, lease=self.lease)
+        if to is not State.EVALUATING:
+            return
+        if self.spec.runner.traits.serves_policy and not self.spec.runner.policy:
             self._become(State.EVALUATING, why)
             self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
         elif best is None:
