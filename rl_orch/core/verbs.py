@@ -27,12 +27,11 @@ from rl_orch.core.runs import ancestry, creation, groups, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
+    Resumption,
     claim,
     refuse_another_experiment,
     refuse_final,
     refuse_gone,
-    requeued,
-    resumable,
     spec_of,
     stop_grace_s,
 )
@@ -293,16 +292,20 @@ class Verbs(Home):
         """
         reference = self.resumed_id(reference, overrides)
         group = self.group(reference)
+        resumption = self.resumption(overrides, approximate=approximate)
         if group is None:
             run = self.get(reference)
             refuse_another_experiment(run, overrides)
-            queued = self._requeued(run, overrides, approximate=approximate)
-            return Submission(runs=self._explained([queued]))
-        runs = resumable(self.store, group, overrides)
-        for run in runs:
-            self._requeued(run, overrides, approximate=approximate)
+            return Submission(runs=self._explained([self._requeued(resumption, run)]))
+        _, refusals = resumption.of_group(group, partial(self._requeued, resumption))
         members = self.group_runs(group.id)
-        return Submission(runs=members, group=fold(members))
+        return Submission(runs=members, group=fold(members), warnings=refusals)
+
+    def resumption(self, overrides: Sequence[str] = (), *, approximate: bool = False) -> Resumption:
+        """How runs of this home go on under these options."""
+        return Resumption(
+            self.store, self.services, self.check, tuple(overrides), approximate=approximate
+        )
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What a run process replies to a command; a refusal is raised."""
@@ -514,18 +517,18 @@ class Verbs(Home):
         grouped = bool(runs) and runs[0].group is not None
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
-    def _requeued(self, run: Run, overrides: Sequence[str], *, approximate: bool) -> Run:
+    def _requeued(self, resumption: Resumption, run: Run) -> Run:
         """The run, queued and let go of; one that has yet to end goes on as it is."""
-        refuse_final(run, overrides)
-        if run.active and (overrides or self.orphans.is_watched(run.id)):
+        refuse_final(run, resumption.overrides)
+        if run.active and (resumption.overrides or self.orphans.is_watched(run.id)):
             raise Conflict(f"run {run.id} is {run.state} already", hint=f"rlctl wait {run.id}")
-        with self._claimed(run) as lease:
-            run = self.store.get(run.id)
-            refuse_final(run, overrides)
-            if run.active:
-                return run
-            run, _ = requeued(self.store, run, overrides, self.check, approximate=approximate)
-            return self.store.requeue(run, lease=lease)
+        lease = pids.lease()
+        try:
+            run, _ = resumption.reopened(run, lease, partial(self.store.requeue, lease=lease))
+            self.store.release(run.id, lease=lease)
+        finally:
+            pids.let_go(lease)
+        return run
 
     @contextmanager
     def _claimed(self, run: Run) -> Iterator[str]:
