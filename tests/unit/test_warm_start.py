@@ -404,8 +404,23 @@ def test_a_run_begins_with_what_it_waited_for_as_that_was_at_its_end(home: Orche
         assert path.parent == RunDir.of(source).checkpoints
         assert shown.spec.start.digest == sealed.manifest_digest(path) == shown.start["digest"]
         assert ended.config_hash == shown.spec.config_hash == RunDir.of(run).noted_hash()
+        is_last = run.id == runs[-1].id
+        assert (home.show(source.id).let_go is not None) is is_last
     assert home.show(source.id).children == tuple(run.id for run in runs)
     home.remove(source.id)
+
+
+def test_a_source_lets_go_as_soon_as_the_last_that_waits_has_begun_or_was_stopped(
+    home: Orchestrator,
+) -> None:
+    easy = ("gates.min_return=1", "gates.stability=false", "eval.final_episodes=10")
+    (source,) = home.submit(a_spec("dqn", "name=awaited", *easy)).runs
+    after = ("start.from=awaited", "schedule.after=[awaited]")
+    (run,) = home.submit(a_spec("dqn", *after)).runs
+    source = carried_out(home, source)
+    assert (source.state, home.show(source.id).let_go) == (State.SUCCEEDED, None)
+    assert home.stop(run.id).state is State.STOPPED
+    assert home.show(source.id).let_go is not None
 
 
 def test_a_run_whose_source_ended_without_a_policy_fails_and_says_so(home: Orchestrator) -> None:
