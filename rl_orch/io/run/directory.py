@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import yaml
+from pydantic import BaseModel
 
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io.files import private, regular
@@ -28,6 +29,7 @@ from rl_orch.spec.reader import MAX_BYTES, parse
 from rl_orch.spec.tags import validated, validated_note
 from rl_orch.spec.upgrade import upgraded
 
+Document = TypeVar("Document", bound=BaseModel)
 LOOK_EVERY_S = 0.05
 NOTE = "note.txt"
 LET_GO = "let_go.json"
@@ -309,13 +311,7 @@ class RunDir:
 
     def read_certificate(self) -> Certificate | None:
         """The certificate of the run, if it has one."""
-        file = self.path / "certificate.json"
-        try:
-            return Certificate.model_validate_json(regular.read_text(file))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+        return _document(self.path / "certificate.json", Certificate)
 
     def write_let_go(self, let_go: LetGo) -> None:
         """Note durably what the run lets go of, before it does."""
@@ -323,13 +319,7 @@ class RunDir:
 
     def let_go(self) -> LetGo | None:
         """What the run has let go of, or is about to."""
-        file = self.path / LET_GO
-        try:
-            return LetGo.model_validate_json(regular.read_text(file))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+        return _document(self.path / LET_GO, LetGo)
 
     @property
     def heartbeat(self) -> Path:
@@ -464,6 +454,16 @@ def _locks(file: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _document(file: Path, model: type[Document]) -> Document | None:
+    """The record that a file holds, if it is there."""
+    try:
+        return model.model_validate_json(regular.read_text(file))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
 
 
 def _is_pair(value: object) -> bool:
