@@ -3,7 +3,7 @@
 A package adds an algorithm with an entry point in the group `rl_orch.algorithms`, a tracker with
 one in `rl_orch.trackers`, which a spec then names. Our own are found the same way. What each kind
 must provide is the protocol named in `KINDS`. Without a package, `module:Class` names one wherever
-a name does; such modules are found as those of environments are.
+a name does, but for the kinds in `INSTALLED`; its module is found as those of environments are.
 
 Modules of ours are named by strings here alone, in `KINDS`, `PARTS`, `COMMANDS`, `PROGRAMS` and
 `PRELOADED`; a test holds every other module to that.
@@ -34,6 +34,10 @@ KINDS = {
     "trackers": "rl_orch.io.trackers.pump.Tracker",
     "vector_envs": "a callable (spec, num_envs) -> gymnasium.vector.VectorEnv",
 }
+
+INSTALLED = frozenset({"runners"})
+"""Kinds of which no `module:Class` is imported: they work inside whoever supervises, and what they
+declare is read before it is known whether the one who names them may."""
 
 OBSERVER_HOOKS = ("before", "collected", "updated", "evaluated", "saved")
 """What an observer may have, and must have one of."""
@@ -114,7 +118,7 @@ def load(kind: str, name: str) -> Any:
     """The object that a plugin of that name provides; importing it happens here and not before."""
     if (kind, name) in _PROVIDED:
         return _PROVIDED[kind, name]
-    if is_importable(name):
+    if is_importable(name) and kind not in INSTALLED:
         return _imported(name)
     group = f"rl_orch.{kind}"
     # Looking takes as long as making a small training: what was found once is there still.
@@ -129,7 +133,7 @@ def refuse_unknown(kind: str, chosen: Sequence[str | Mapping[str, Any]], *, path
     loaded for it."""
     known = names(kind) if chosen else []
     for name in (each if isinstance(each, str) else each["name"] for each in chosen):
-        if name not in known and not is_importable(name):
+        if name not in known and (kind in INSTALLED or not is_importable(name)):
             raise _unknown(kind, name, known, path=path)
 
 

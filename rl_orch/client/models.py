@@ -1,4 +1,4 @@
-"""The verbs of the registry over HTTP: what `core.models.Models` does here, there."""
+"""The verbs of the registry over HTTP: what `core.registry.verbs.ModelVerbs` does here, there."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,9 +21,8 @@ from rl_orch.records.queries import ModelQuery
 if TYPE_CHECKING:
     from rl_orch.client.jobs import RemoteJobs
 
-ASSESS_TIMEOUT_S = 3700.0
-"""A model may have to be played for an hour before it is judged, and all files of a registry may
-take as long to be read or removed."""
+FILES_TIMEOUT_S = 3700.0
+"""All files of a registry may take an hour to be read or removed."""
 
 
 class RemoteModels:
@@ -80,7 +79,7 @@ class RemoteModels:
 
     def verify(self, *, env: str | None = None) -> Verification:
         """What is missing or changed of the registry's files, by name."""
-        answer = self._link.get("/registry/faults", {"env": env}, timeout_s=ASSESS_TIMEOUT_S)
+        answer = self._link.get("/registry/faults", {"env": env}, timeout_s=FILES_TIMEOUT_S)
         return Verification.model_validate(answer)
 
     def promote(
@@ -125,7 +124,7 @@ class RemoteModels:
     ) -> Pruning:
         """Let go of models beyond so many of each environment, or older than so many days."""
         limits = {"keep_top_n": keep_top_n, "max_age": max_age, "env": env, "dry_run": dry_run}
-        answer = self._link.post("/registry/prune", limits, timeout_s=ASSESS_TIMEOUT_S)
+        answer = self._link.post("/registry/prune", limits, timeout_s=FILES_TIMEOUT_S)
         return Pruning.model_validate(answer)
 
     def _taken(self, path: str, alias: str, env: str | None, reason: str | None) -> AliasChange:

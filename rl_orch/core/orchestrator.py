@@ -25,15 +25,7 @@ from rl_orch.core.runs.foreground import (
     room,
 )
 from rl_orch.core.runs.groups import fold
-from rl_orch.core.runs.resumption import (
-    claim,
-    refuse_another_experiment,
-    refuse_changes,
-    refuse_final,
-    requeued,
-    resumable,
-    spec_of,
-)
+from rl_orch.core.runs.resumption import Resumption, refuse_another_experiment, refuse_final
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.core.runs.tracking import Pumps
 from rl_orch.core.verbs import Verbs, ready
@@ -126,7 +118,7 @@ class Orchestrator(Verbs):
         run = self.get(self.resumed_id(reference, overrides))
         refuse_final(run, overrides)
         refuse_another_experiment(run, overrides)
-        supervisor = self._resumed(run, overrides, approximate=approximate)
+        supervisor = self._resumed(self.resumption(overrides, approximate=approximate), run)
         return self._carried_out([supervisor], watch, stop_requests)[0]
 
     def resume_group(
@@ -142,8 +134,10 @@ class Orchestrator(Verbs):
         group = self.group(reference)
         if group is None:
             raise NotFound(f"no group {reference!r}", hint="`rlctl ls` lists them.")
-        runs = resumable(self.store, group, overrides)
-        supervisors = self._resumed_where_possible(runs, overrides, approximate=approximate)
+        resumption = self.resumption(overrides, approximate=approximate)
+        supervisors, refusals = resumption.of_group(group, partial(self._resumed, resumption))
+        for refusal in refusals:
+            LOG.warning("%s", refusal)
         self._carried_out(supervisors, watch, stop_requests)
         return _group_result([self._result(run.id) for run in self.store.group_runs(group.id)])
 
@@ -247,41 +241,11 @@ class Orchestrator(Verbs):
         warn = partial(LOG.warning, "%s")
         return self._created(spec, lease=lease, changes=changes, warn=warn)[1]
 
-    def _resumed(self, run: Run, overrides: Sequence[str], *, approximate: bool) -> Supervisor:
+    def _resumed(self, resumption: Resumption, run: Run) -> Supervisor:
         """The run's supervisor from here on: its lease is ours, and it is queued or lives."""
-        refuse_final(run, overrides)
         lease = pids.lease()
-        claim(self.store, self.services, run, lease)
-        try:
-            run = self.store.get(run.id)
-            refuse_final(run, overrides)
-            if run.active:
-                refuse_changes(run, overrides)
-                spec = spec_of(run)
-            else:
-                run, spec = requeued(
-                    self.store, run, overrides, self.check, approximate=approximate
-                )
-                self.store.save(run, lease=lease)
-        except BaseException:
-            self.store.release(run.id, lease=lease)
-            raise
+        run, spec = resumption.reopened(run, lease, partial(self.store.save, lease=lease))
         return self.supervisor(run, lease, carried_spec=spec)
-
-    def _resumed_where_possible(
-        self, runs: Sequence[Run], overrides: Sequence[str], *, approximate: bool
-    ) -> list[Supervisor]:
-        """The supervisors of those runs that can be gone on with, at least of one."""
-        supervisors, refusals = [], []
-        for run in runs:
-            try:
-                supervisors.append(self._resumed(run, overrides, approximate=approximate))
-            except RlctlError as error:
-                LOG.warning("not resumed: %s: %s", run.id, error)
-                refusals.append(error)
-        if not supervisors:
-            raise refusals[0]
-        return supervisors
 
     def _carried_out(
         self, supervisors: Sequence[Supervisor], watch: RunObserver, stop_requests: StopRequests

@@ -27,12 +27,11 @@ from rl_orch.core.runs import ancestry, creation, groups, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
+    Resumption,
     claim,
     refuse_another_experiment,
     refuse_final,
     refuse_gone,
-    requeued,
-    resumable,
     spec_of,
     stop_grace_s,
 )
@@ -293,16 +292,20 @@ class Verbs(Home):
         """
         reference = self.resumed_id(reference, overrides)
         group = self.group(reference)
+        resumption = self.resumption(overrides, approximate=approximate)
         if group is None:
             run = self.get(reference)
             refuse_another_experiment(run, overrides)
-            queued = self._requeued(run, overrides, approximate=approximate)
-            return Submission(runs=self._explained([queued]))
-        runs = resumable(self.store, group, overrides)
-        for run in runs:
-            self._requeued(run, overrides, approximate=approximate)
+            return Submission(runs=self._explained([self._requeued(resumption, run)]))
+        _, refusals = resumption.of_group(group, partial(self._requeued, resumption))
         members = self.group_runs(group.id)
-        return Submission(runs=members, group=fold(members))
+        return Submission(runs=members, group=fold(members), warnings=refusals)
+
+    def resumption(self, overrides: Sequence[str] = (), *, approximate: bool = False) -> Resumption:
+        """How runs of this home go on under these options."""
+        return Resumption(
+            self.store, self.services, self.check, tuple(overrides), approximate=approximate
+        )
 
     def command(self, reference: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What a run process replies to a command; a refusal is raised."""
@@ -335,8 +338,7 @@ class Verbs(Home):
         """Note something on a run, in its row and in its directory; an empty text removes it."""
         text = validated_note(text)
         run, directory = self.there(self.only(reference).id)
-        (run,) = self._explained([self.store.note(run.id, text)])
-        directory.write_note(text)
+        (run,) = self._explained([self.store.note(run.id, text, write=directory.write_note)])
         return run
 
     def remove(self, reference: str) -> Run:
@@ -347,15 +349,16 @@ class Verbs(Home):
                 f"run {run.id} is {run.state}; a run must end before it can be removed",
                 hint=f"rlctl stop {run.id}",
             )
+
+        def refuse(there: RunDir) -> None:
+            self.store.await_arrivals()  # Who comes later finds no weights there.
+            ancestry.refuse_wanted(self.store, run, there)
+
         with self._claimed(run):
             if self.store.get(run.id).active:
                 raise Conflict(f"run {run.id} was resumed in this moment")
-            if others := ancestry.waiting(self.store, RunDir.of(run)):
-                raise Conflict(
-                    f"run {others[0]} has yet to begin with weights of run {run.id}",
-                    hint=f"rlctl wait {others[0]}, or rlctl stop {others[0]}",
-                )
-            self.registry.forget_run(run.id, files=RunDir.of(run).delete)
+            ancestry.refuse_wanted(self.store, run, RunDir.of(run))
+            self.registry.forget_run(run.id, files=partial(RunDir.of(run).delete, refuse))
             self.store.remove(run.id)
         return run
 
@@ -432,9 +435,15 @@ class Verbs(Home):
         drafted = creation.draft(
             self.home, spec, after=after, parent=parent, module_path=folders, facts=facts
         )
+        note_children = ancestry.noter(self.store, started)
+
+        def publish() -> None:
+            note_children(drafted.ids)  # Before anybody can remove what they are to begin with.
+            drafted.publish()
+
         try:
             ids = self.store.submit(
-                drafted.runs, key=key, digest=digest, lease=lease, ready=drafted.publish
+                drafted.runs, key=key, digest=digest, lease=lease, ready=publish
             )
         except BaseException as error:
             # A server whose answer was lost may know the runs: they keep what they have by then.
@@ -443,10 +452,6 @@ class Verbs(Home):
             raise
         if ids != drafted.ids:
             drafted.discard()
-        elif started is not None and started["run"] is not None:
-            path = started["path"]
-            source = Path(path).parents[1] if path else Path(self.store.get(started["run"]).path)
-            RunDir(source).note_children(ids)
         return ids, drafted
 
     def _started(self, spec: Spec) -> tuple[Spec, dict[str, Any] | None]:
@@ -512,18 +517,18 @@ class Verbs(Home):
         grouped = bool(runs) and runs[0].group is not None
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
-    def _requeued(self, run: Run, overrides: Sequence[str], *, approximate: bool) -> Run:
+    def _requeued(self, resumption: Resumption, run: Run) -> Run:
         """The run, queued and let go of; one that has yet to end goes on as it is."""
-        refuse_final(run, overrides)
-        if run.active and (overrides or self.orphans.is_watched(run.id)):
+        refuse_final(run, resumption.overrides)
+        if run.active and (resumption.overrides or self.orphans.is_watched(run.id)):
             raise Conflict(f"run {run.id} is {run.state} already", hint=f"rlctl wait {run.id}")
-        with self._claimed(run) as lease:
-            run = self.store.get(run.id)
-            refuse_final(run, overrides)
-            if run.active:
-                return run
-            run, _ = requeued(self.store, run, overrides, self.check, approximate=approximate)
-            return self.store.requeue(run, lease=lease)
+        lease = pids.lease()
+        try:
+            run, _ = resumption.reopened(run, lease, partial(self.store.requeue, lease=lease))
+            self.store.release(run.id, lease=lease)
+        finally:
+            pids.let_go(lease)
+        return run
 
     @contextmanager
     def _claimed(self, run: Run) -> Iterator[str]:

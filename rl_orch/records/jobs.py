@@ -95,9 +95,10 @@ JOBS: "dict[str, type[JobRequest[Any]]]" = {}
 class JobRequest(Record, Generic[JobAnswer]):
     """A request of one kind, and the right that it takes to have a service carry it out.
 
-    `policies` are fields that name a policy, `files` such that name a file or folder; `out` is
-    where to write what is made: a path, and for a service the name of an artifact. `local` are
-    those that a service neither heeds nor keeps.
+    `policies` are fields that name a policy, `files` such that name a file or folder, `code` those
+    by which code is named: specs, overrides and plugins. `out` is where to write what is made: a
+    path, and for a service the name of an artifact. `local` are those that a service neither heeds
+    nor keeps.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -107,6 +108,7 @@ class JobRequest(Record, Generic[JobAnswer]):
     answers: ClassVar[type[Record]]
     policies: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[tuple[str, ...]] = ()
+    code: ClassVar[tuple[str, ...]] = ()
     local: ClassVar[frozenset[str]] = frozenset()
 
     out: str | None = None
@@ -185,6 +187,7 @@ class EvaluateJob(JobRequest[PolicyEvaluation]):
     kind = "evaluate"
     answers = PolicyEvaluation
     policies = ("policy", "against")
+    code = ("metrics",)
 
     policy: str
     against: str | None = None
@@ -264,6 +267,7 @@ class ProfileJob(JobRequest[ProfileResult]):
 
     kind = "profile"
     answers = ProfileResult
+    code = ("spec",)
 
     spec: dict[str, Any]
     seconds: Annotated[float, Field(ge=0.1, le=86400)] | None = None
@@ -327,7 +331,7 @@ class DoctorJob(JobRequest[Diagnosis]):
 
     kind = "doctor"
     answers = Diagnosis
-
+    code = ("spec",)
     local = frozenset({"database"})
 
     spec: dict[str, Any] | None = None
@@ -352,6 +356,7 @@ class ImportPolicyJob(JobRequest[ModelVersion]):
     answers = ModelVersion
     needs = "admin"
     files = ("file", "normalizer")
+    code = ("env", "algorithm", "overrides")
 
     file: str
     env: str | None = None
@@ -367,6 +372,7 @@ class VerifyResumeJob(JobRequest[Certificate]):
 
     kind = "verify_resume"
     answers = Certificate
+    code = ("spec", "settings")
 
     spec: dict[str, Any]
     kills: Annotated[int, Field(ge=1, le=1000)] = 5

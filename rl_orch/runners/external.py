@@ -6,11 +6,11 @@ like every other.
 
 from collections.abc import Sequence
 
-from rl_orch.errors import SpecInvalid, Warn, unheard
+from rl_orch.errors import Warn, unheard
 from rl_orch.io.processes.task_worker import TaskEnded
 from rl_orch.records.tasks import CheckAnswer
 from rl_orch.runners.process_runner import ProcessRunner
-from rl_orch.runners.spec_check import check_task, checked, checker, deadly
+from rl_orch.runners.spec_check import check_task, checked, checker, deadly, heed
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.external import program
@@ -33,8 +33,5 @@ class ExternalRunner(ProcessRunner):
                 answer = checked(checker(CHECK), task, doing=doing)
             except TaskEnded as error:
                 answer = deadly(spec.env.id, error)
-        if answer.problems:
-            raise SpecInvalid(answer.problems)
-        for warning in answer.warnings:
-            warn(warning)
+        heed(answer.problems, answer.warnings, warn)
         return spec

@@ -7,12 +7,13 @@ from pathlib import Path
 import torch
 
 from rl_orch.core.ports import Exit, Task
-from rl_orch.errors import SpecInvalid, Warn, unheard
+from rl_orch.errors import Warn, unheard
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.engine import resolve_auto
 from rl_orch.rl.envs.describe import describe, problems
 from rl_orch.rl.envs.trial import try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
+from rl_orch.runners.spec_check import heed
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.checks import warm_start
@@ -36,10 +37,7 @@ class InlineRunner:
             trial = None if found else try_out(spec)
             found += [] if trial is None else trial.problems
             found += [] if found else warm_start.problems(spec)
-        if found:
-            raise SpecInvalid(found)
-        for warning in [] if trial is None else trial.warnings:
-            warn(warning)
+        heed(found, () if trial is None else trial.warnings, warn)
         return resolve_auto(spec, env.leaves, env.action.kind)
 
     def start(self, directory: Path, task: Task) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_orch.core.ports import Task
-from rl_orch.errors import Problem, SpecInvalid, Warn, unheard
+from rl_orch.errors import Problem, Warn, unheard
 from rl_orch.io.files import regular
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.environment import program_variables
@@ -28,7 +28,7 @@ from rl_orch.io.processes.task_worker import TaskEnded, TaskWorker
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records.tasks import CheckAnswer, DeviceAnswer, DeviceTask
 from rl_orch.runners.process_runner import ProcessRunner
-from rl_orch.runners.spec_check import check_task, checked, checker, deadly
+from rl_orch.runners.spec_check import check_task, checked, checker, deadly, heed
 from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.operations import ResourcesGroup
@@ -94,10 +94,7 @@ class LocalRunner(ProcessRunner):
         """Ask a child whether the environment exists and suits the algorithm, and what trains."""
         answer = self._checked(spec, module_path, self.standbys.acquire_check())
         problems = [*answer.problems, *self._device_problems(spec.resources.device)]
-        if problems:
-            raise SpecInvalid(problems)
-        for warning in answer.warnings:
-            warn(warning)
+        heed(problems, answer.warnings, warn)
         return assign(spec, answer.settled)
 
     def _checked(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from rl_orch.errors import BadInput, Problem
+from rl_orch.errors import BadInput, Problem, SpecInvalid, Warn
 from rl_orch.io.processes.task_worker import Answer, TaskEnded, TaskWorker
 from rl_orch.records.tasks import CheckAnswer, CheckTask
 from rl_orch.spec.model import Spec
@@ -32,6 +32,14 @@ def checked(worker: TaskWorker[Answer], request: BaseModel | None, *, doing: str
 def check_task(spec: Spec, module_path: Sequence[str]) -> CheckTask:
     """The request to a child that makes an environment: the spec, and folders of modules."""
     return CheckTask(spec=spec, module_path=tuple(module_path))
+
+
+def heed(problems: Sequence[Problem], warnings: Sequence[Problem], warn: Warn) -> None:
+    """Raise if a check has found problems; else pass its warnings on."""
+    if problems:
+        raise SpecInvalid(problems)
+    for warning in warnings:
+        warn(warning)
 
 
 def deadly(env_id: str, ended: TaskEnded) -> CheckAnswer:

@@ -20,12 +20,14 @@ from rl_orch.errors import (
     NotFound,
     Problem,
     RlctlError,
+    RunLocked,
     SpecInvalid,
     Warn,
     unheard,
 )
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import bundles
+from rl_orch.io.processes import pids
 from rl_orch.io.run.command_socket import Request, serve
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import Run, State
@@ -249,6 +251,29 @@ class OrchestratorContract(ABC):
             again = verbs.requeue(group.id)
             assert again.group is not None
             assert (again.group.id, again.group.active) == (group.id, True)
+
+    def test_of_a_group_those_are_queued_again_that_can_be(self, tmp_path: Path) -> None:
+        """What refuses is told of, wherever it stands among them; where all do, that is raised."""
+        local = self.make_local(tmp_path)
+        with self.reach(local) as verbs:
+            runs = verbs.submit(a_spec("seeds=3")).runs
+            for run in runs:
+                verbs.ask_to_stop(run.id, force=True)
+            held, *others = runs
+            lease = pids.lease()
+            assert local.store.take_lease(held.id, held_by=None, lease=lease)
+            again = verbs.requeue(str(held.group))
+            states = {run.id: run.state for run in again.runs}
+            assert {states[run.id] for run in others} == {State.QUEUED}
+            assert states[held.id] is State.STOPPED
+            (warning,) = again.warnings
+            assert held.id in warning
+            for run in others:
+                verbs.ask_to_stop(run.id, force=True)
+                assert local.store.take_lease(run.id, held_by=None, lease=lease)
+            refusal = alike(local, verbs, lambda known: known.requeue(str(held.group)))
+            assert isinstance(refusal, RunLocked)
+            pids.let_go(lease)
 
     def test_what_is_final_is_not_queued_again(self, tmp_path: Path) -> None:
         """A run that has succeeded stays as it is."""

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,32 @@ def test_tags_that_cannot_be_kept_in_the_directory_are_not_in_the_row(
     with pytest.raises(RlctlError, match="no room"):
         home.tag(run.id, {"team": "vision"})
     assert home.store.get(run.id).tags == RunDir.of(run).tags() == {"a": "b"}
+
+
+def test_a_note_that_cannot_be_kept_in_the_directory_is_not_in_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = a_home(tmp_path)
+    run = home.create(a_spec(), lease="mine")
+    home.note(run.id, "before")
+
+    def full(_directory: RunDir, _text: str) -> None:
+        raise RlctlError("no room")
+
+    monkeypatch.setattr(RunDir, "write_note", full)
+    with pytest.raises(RlctlError, match="no room"):
+        home.note(run.id, "after")
+    assert home.store.get(run.id).note == RunDir.of(run).note() == "before"
+
+
+def test_notes_that_are_taken_at_once_end_alike_in_row_and_directory(tmp_path: Path) -> None:
+    home = a_home(tmp_path)
+    run = home.create(a_spec(), lease="mine")
+    texts = [f"note {number}" for number in range(24)]
+    with ThreadPoolExecutor(4) as threads:
+        assert [one.note for one in threads.map(partial(home.note, run.id), texts)] == texts
+    assert home.store.get(run.id).note == RunDir.of(run).note()
+    assert not [*RunDir.of(run).path.glob(".note*")]
 
 
 def test_a_run_that_is_imported_keeps_its_relations(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ resumes exactly."""
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import pytest
 
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.registry.model_retention import Retention, RetentionLimits
+from rl_orch.core.registry.models import Registry
 from rl_orch.core.runs import ancestry
-from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, SpecInvalid
+from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, SpecInvalid
 from rl_orch.io.checkpoints import catalog, checkpoint_files, hash_chain
 from rl_orch.io.files import sealed
 from rl_orch.io.processes import pids
@@ -403,8 +404,23 @@ def test_a_run_begins_with_what_it_waited_for_as_that_was_at_its_end(home: Orche
         assert path.parent == RunDir.of(source).checkpoints
         assert shown.spec.start.digest == sealed.manifest_digest(path) == shown.start["digest"]
         assert ended.config_hash == shown.spec.config_hash == RunDir.of(run).noted_hash()
+        is_last = run.id == runs[-1].id
+        assert (home.show(source.id).let_go is not None) is is_last
     assert home.show(source.id).children == tuple(run.id for run in runs)
     home.remove(source.id)
+
+
+def test_a_source_lets_go_as_soon_as_the_last_that_waits_has_begun_or_was_stopped(
+    home: Orchestrator,
+) -> None:
+    easy = ("gates.min_return=1", "gates.stability=false", "eval.final_episodes=10")
+    (source,) = home.submit(a_spec("dqn", "name=awaited", *easy)).runs
+    after = ("start.from=awaited", "schedule.after=[awaited]")
+    (run,) = home.submit(a_spec("dqn", *after)).runs
+    source = carried_out(home, source)
+    assert (source.state, home.show(source.id).let_go) == (State.SUCCEEDED, None)
+    assert home.stop(run.id).state is State.STOPPED
+    assert home.show(source.id).let_go is not None
 
 
 def test_a_run_whose_source_ended_without_a_policy_fails_and_says_so(home: Orchestrator) -> None:
@@ -434,6 +450,36 @@ def test_what_queued_runs_begin_with_stays_until_they_have_begun(home: Orchestra
     home.remove(made.id)
     longer = home.resume(run.id, overrides=["train.total_timesteps=320"]).run
     assert (longer.state, longer.env_steps) == (State.SUCCEEDED, 320)
+
+
+def test_a_run_is_not_queued_where_it_cannot_be_noted_with_what_it_begins_with(
+    home: Orchestrator,
+) -> None:
+    made = fine_tuned(home, "name=unmarked")
+    (RunDir.of(made).path / "children").mkdir()
+    before = [run.id for run in home.ls().runs]
+    with pytest.raises(RlctlError, match="children"):
+        home.submit(a_spec("ppo", "start.from=unmarked"))
+    assert [run.id for run in home.ls().runs] == before
+
+
+def test_no_run_is_removed_where_another_comes_meanwhile_that_begins_with_its_weights(
+    home: Orchestrator, monkeypatch: Patch
+) -> None:
+    made = fine_tuned(home, "name=raced")
+    forget, queued = Registry.forget_run, list[Run]()
+
+    def forget_late(registry: Registry, run_id: str, *, files: Callable[[], None]) -> None:
+        queued.extend(home.submit(a_spec("ppo", "start.from=raced")).runs)
+        forget(registry, run_id, files=files)
+
+    monkeypatch.setattr(Registry, "forget_run", forget_late)
+    with pytest.raises(Conflict):
+        home.remove(made.id)
+    monkeypatch.undo()
+    assert RunDir.of(made).children() == [run.id for run in queued]
+    assert carried_out(home, queued[0]).state is State.SUCCEEDED
+    home.remove(made.id)
 
 
 def test_a_bundle_gives_its_policy(home: Orchestrator, tmp_path: Path) -> None:

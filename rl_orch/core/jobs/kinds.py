@@ -156,12 +156,26 @@ def refuse_paths(request: jobs.JobRequest[Any]) -> None:
 
 def named_code(home: Path, request: jobs.JobRequest[Any]) -> list[NamedCode]:
     """Code of the caller's choosing that a request would have imported or run."""
-    specs = [spec_of(request)] if getattr(request, "spec", None) is not None else []
-    words = [getattr(request, name) for name in request.policies]
-    for word in words:
+    named = [each for name in request.code for each in _named_in(request, name)]
+    for word in [getattr(request, name) for name in request.policies]:
         if word is not None and word.startswith(uploads.MARK):
-            specs.append(bundles.read(uploads.content(home, word)).spec)
-    return [each for spec in specs for each in code.named_by(spec)]
+            named += code.named_by(bundles.read(uploads.content(home, word)).spec)
+    return named
+
+
+def _named_in(request: jobs.JobRequest[Any], name: str) -> list[NamedCode]:
+    """The code that a field names."""
+    value = getattr(request, name)
+    if value is None:
+        return []
+    match name:
+        case "spec":
+            return code.named_by(spec_of(request))
+        case "overrides":
+            return list(code.named_by_overrides(value))
+        case "settings":
+            return list(code.named_by_overrides(override for _step, override in value))
+    return list(code.named_in({name: value}))
 
 
 def spec_of(request: Any) -> Spec:

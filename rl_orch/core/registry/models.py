@@ -7,7 +7,7 @@ a passing verdict sets `validated = 1`. Names for models are in `aliases.py`.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from rl_orch.core.registry import verdicts
 from rl_orch.core.registry.verdicts import Judgement
 from rl_orch.core.store.database import Lock
 from rl_orch.core.store.runs import Store, nothing
-from rl_orch.core.store.tables import ALIASES, MODELS, RUNS
+from rl_orch.core.store.tables import ALIASES, MODELS, RUNS, VERDICTS
 from rl_orch.errors import Conflict, NotFound
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import artefacts
@@ -34,6 +34,9 @@ FILES = ("model_path", "digest", "checkpoint_digest")
 
 NAMED = sa.select(ALIASES.c.model_id)
 """The models that have an alias."""
+
+JUDGED = sa.select(VERDICTS.c.model_id)
+"""The models that a gate was asked about."""
 
 
 class Registry:
@@ -195,6 +198,24 @@ class Registry:
                     MODELS.c.id.not_in(NAMED),
                 )
             )
+
+    def forget_others(
+        self, run: Run, path: Path, *, spared: Collection[str], lease: str
+    ) -> list[Path]:
+        """Drop the rows that earlier ends of a run have left, but for that of the path; returns
+        the paths of their files. What was judged, or has an alias, stays, and what is spared by the
+        name of its checkpoint."""
+        mine = sa.and_(MODELS.c.run_id == run.id, sa.not_(_at(path)), MODELS.c.source == "run")
+        unjudged = sa.and_(
+            *(MODELS.c.validated.is_not(sa.true()), MODELS.c.verdict.is_(None)),
+            *(MODELS.c.id.not_in(JUDGED), MODELS.c.id.not_in(NAMED)),
+        )
+        with self._store.holding(run.id, lease) as connection:
+            rows = connection.execute(sa.select(MODELS).where(mine, unjudged)).all()
+            going = {row.id: Path(row.model_path) for row in rows}
+            going = {key: file for key, file in going.items() if file.name not in spared}
+            connection.execute(MODELS.delete().where(MODELS.c.id.in_(going)))
+        return list(going.values())
 
     def refuse_named(self, run_id: str) -> None:
         """Raise if a model of the run has an alias."""

@@ -32,15 +32,31 @@ FINAL = "final"
 def register_best(
     registry: Registry, run: Run, spec: Spec, best: str | None, *, lease: str
 ) -> None:
-    """Register the best evaluated checkpoint of a run whose training has ended.
+    """Register the best evaluated checkpoint of a run whose training has ended, and is not tried
+    again.
 
     Until then none is: those on the way are pruned sooner or later, and models are numbered for
-    people.
+    people. It takes the place of what an earlier end of the run had registered, unless a gate was
+    asked about that, or it has an alias: then both stay.
     """
     directory = RunDir.of(run, spec)
     report = report_on(directory, best) if best is not None and spec.registry.enable else None
     if report is not None:
-        register(registry, run, spec, directory.checkpoints / str(best), report, lease=lease)
+        _register_alone(registry, run, spec, directory.checkpoints / str(best), report, lease=lease)
+
+
+def _register_alone(
+    registry: Registry, run: Run, spec: Spec, checkpoint: Path, report: EvalReport, *, lease: str
+) -> None:
+    """Register a checkpoint in place of what an earlier end of its run had registered."""
+    register(registry, run, spec, checkpoint, report, lease=lease)
+    if registry.at(checkpoint) is None:
+        return  # It could not be sealed: better the earlier model than none.
+    directory = RunDir.of(run, spec)
+    spared = directory.pinned()
+    for gone in registry.forget_others(run, checkpoint, spared=spared, lease=lease):
+        if gone.parent == directory.models:
+            _remove(gone)
 
 
 def forget_pruned(registry: Registry, run: Run, spec: Spec, event: Event, *, lease: str) -> None:
@@ -114,7 +130,7 @@ def judge(
     verdict = gate.weigh(read, rules)
     unknown = spec.registry.enable and registry.at(path) is None
     if unknown and not spec.runner.traits.trains_here:  # Its checkpoints are evaluated only once.
-        register(registry, run, spec, path, report, lease=lease)
+        _register_alone(registry, run, spec, path, report, lease=lease)
     model = registry.at(path)
     if model is not None and report.digest not in (None, *model.digests):
         model = None  # One with an alias stays, though its run has saved another in its place.

@@ -1,22 +1,28 @@
 """What a new run begins with: the policy that `start.from` names, found, and pinned by digest."""
 
+import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rl_orch.core import uploads
 from rl_orch.core.registry import references
+from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.references import KnowsModels, KnowsRuns, PolicySource
+from rl_orch.core.registry.registration import FINAL, let_go_of_training_state
 from rl_orch.core.store.runs import Store
-from rl_orch.errors import BadInput, NotFound
+from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.files import sealed
 from rl_orch.io.policies import artefacts, bundles
+from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
-from rl_orch.records import Run
+from rl_orch.records import Run, State
 from rl_orch.spec.model import Spec
+
+LOG = logging.getLogger(__name__)
 
 
 def weights(
@@ -53,6 +59,73 @@ def waiting(store: Store, directory: RunDir) -> list[str]:
     """The runs that have yet to begin with weights of a run."""
     names = [other.path.name for other in directory.unbegun()]
     return [name for name in names if name in store and store.get(name).active]
+
+
+def refuse_wanted(store: Store, run: Run, directory: RunDir) -> None:
+    """Raise if another run has yet to begin with weights of a run."""
+    if others := waiting(store, directory):
+        raise Conflict(
+            f"run {others[0]} has yet to begin with weights of run {run.id}",
+            hint=f"rlctl wait {others[0]}, or rlctl stop {others[0]}",
+        )
+
+
+def release_source(store: Store, registry: Registry, directory: RunDir, *, now: float) -> None:
+    """Let the run that one began with let go of its training state, if it succeeded meanwhile and
+    no other waits for it. Who has it in hand is left alone; trouble with it is not this run's."""
+    try:
+        name = (directory.start() or {}).get("run")
+        if name is not None and name in store and _is_whole(store, store.get(name)):
+            _release(store, registry, name, now=now)
+    except (RlctlError, OSError) as error:
+        LOG.warning("training state not let go of: %s: %s", directory.path.name, error)
+
+
+def _is_whole(store: Store, run: Run) -> bool:
+    """Whether a run has succeeded, has let nothing go, and nobody waits for its weights."""
+    source = RunDir.of(run)
+    whole = run.state is State.SUCCEEDED and source.let_go() is None
+    return whole and not waiting(store, source)
+
+
+def _release(store: Store, registry: Registry, run_id: str, *, now: float) -> None:
+    """Let go of a run's training state while nobody else may go on with it."""
+    lease = pids.lease()
+    try:
+        if not store.take_lease(run_id, held_by=None, lease=lease):
+            return
+        try:
+            run = store.get(run_id)
+            report = RunDir.of(run).read_report(FINAL)
+            if report is not None and _is_whole(store, run):
+                spec = RunDir.of(run).spec()
+                let_go_of_training_state(registry, run, spec, report.checkpoint, now=now)
+        finally:
+            store.release(run_id, lease=lease)
+    finally:
+        pids.let_go(lease)
+
+
+def noter(store: Store, started: Mapping[str, Any] | None) -> Callable[[Sequence[str]], None]:
+    """What notes, with the run whose weights others are to begin with, that they are.
+
+    What cannot be noted is refused; not in another home, of which nobody here removes anything.
+    """
+    if started is None or started["run"] is None:
+        return lambda _ids: None
+    known = Path(store.get(started["run"]).path) if started["run"] in store else None
+    path = known if started["path"] is None else Path(started["path"]).parents[1]
+    assert path is not None, "a run that is awaited is known"
+    source = RunDir(path)
+
+    def note(ids: Sequence[str]) -> None:
+        try:
+            source.note_children(ids)
+        except RlctlError:
+            if known is not None and known.resolve() == path.resolve():
+                raise
+
+    return note
 
 
 def located(spec: Spec, source: PolicySource) -> Spec:

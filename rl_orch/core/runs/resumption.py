@@ -6,8 +6,9 @@ the same state from the start, or else by consent.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -16,7 +17,7 @@ from rl_orch.core.runs.state import FINAL, RESUMABLE, advance, asks_for_more
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
 from rl_orch.core.store.tables import VERDICTS
-from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RunLocked
+from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.checkpoints.early_end import EarlyEnd, early_end
 from rl_orch.io.checkpoints.resumable import newest_checkpoint, trained
@@ -48,6 +49,9 @@ CHANGEABLE = (
 )
 """Options, and groups of them, that a run may go on with otherwise. Any other would make it another
 experiment under the same name."""
+
+
+Reopened = TypeVar("Reopened")
 
 
 def claim(store: Store, services: Services, run: Run, lease: str) -> None:
@@ -117,6 +121,55 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
             f"run {run.id} is {run.state}; its options cannot change while it goes on",
             hint=f"rlctl stop {run.id}, then resume it.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """How runs of a home go on: under which options, and whether they may do so approximately.
+
+    `check` raises if a changed spec could not be carried out.
+    """
+
+    store: Store
+    services: Services
+    check: Callable[[Spec, Sequence[str]], object]
+    overrides: Sequence[str] = ()
+    approximate: bool = False
+
+    def reopened(
+        self, run: Run, lease: str, write: Callable[[Run], Run | None]
+    ) -> tuple[Run, Spec]:
+        """A run under that lease, queued again and written by `write`; or at work as it is, if
+        nobody alive supervises it. If it is refused, the lease is given back."""
+        refuse_final(run, self.overrides)
+        claim(self.store, self.services, run, lease)
+        try:
+            run = self.store.get(run.id)
+            refuse_final(run, self.overrides)
+            if run.active:
+                refuse_changes(run, self.overrides)
+                return run, spec_of(run)
+            how = (self.overrides, self.check)
+            run, spec = requeued(self.store, run, *how, approximate=self.approximate)
+            return write(run) or run, spec
+        except BaseException:
+            self.store.release(run.id, lease=lease)
+            raise
+
+    def of_group(
+        self, group: Group, go_on: Callable[[Run], Reopened]
+    ) -> tuple[list[Reopened], tuple[str, ...]]:
+        """What came of going on with each run of a group that can be resumed, at least with one;
+        and for each that refused, a sentence why."""
+        reopened, refusals = [], {}
+        for run in resumable(self.store, group, self.overrides):
+            try:
+                reopened.append(go_on(run))
+            except RlctlError as error:
+                refusals[run.id] = error
+        if not reopened:
+            raise next(iter(refusals.values()))
+        return reopened, tuple(f"not resumed: {name}: {e}" for name, e in refusals.items())
 
 
 def requeued(

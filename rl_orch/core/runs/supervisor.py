@@ -5,7 +5,7 @@ What follows from what is decided in `progress.py` and `gate/`; `Supervisor` car
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,7 @@ from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
 from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Reader
-from rl_orch.records import Attempt, Event, Run, State, Verdict
+from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
 from rl_orch.spec.model import Spec
 
 LOG = logging.getLogger(__name__)
@@ -168,7 +168,17 @@ class Supervisor:
         self._keep(force=self.run.state is not before)
         if not self.run.active and before is not self.run.state:
             retain_models(self.store, self.run, self.directory, self.clock)
+        self._release_source(events)
         return events
+
+    def _release_source(self, events: Sequence[Event]) -> None:
+        """Wait no longer for the run that this one began with, once it has begun or ended."""
+        saved = any(each.kind is EventKind.CHECKPOINT and each.key == "saved" for each in events)
+        if self.run.active and not saved:
+            return
+        with suppress(Damaged, NotFound):  # Who stops a run is not kept from it by its files.
+            if self.spec.start.source is not None:
+                ancestry.release_source(self.store, self.registry, self.directory, now=self.clock())
 
     def save(self) -> None:
         """Write the run's row, as the holder of its lease."""
@@ -182,6 +192,7 @@ class Supervisor:
             next_one = f"attempt {self.run.attempt + 1}" if self.run.attempt else "it started"
             self._become(State.STOPPED, why or f"stopped before {next_one}")
             self.save()
+            self._release_source(())
 
     def ask_to_stop(self) -> None:
         """Ask the run to end: the first time kindly, the second time at once."""
@@ -356,14 +367,17 @@ class Supervisor:
             return
         to, why = after_training(self._progress, gone, stopping=self._stopping)
         best = self._progress.best
-        register_best(self.registry, self.run, self.spec, best, lease=self.lease)
         why = self._with_what_was_done(why)
         ended = {"ended_at": self.clock(), "exit_code": gone.code, "reason": why}
         # From then on a handle is the evaluation's process, also if we die before it starts.
         self._note_attempt(**ended, **({"handle": None} if to is State.EVALUATING else {}))
         if to is not State.EVALUATING:
             self._end_or_retry(to, why, gone)
-        elif self.spec.runner.traits.serves_policy and not self.spec.runner.policy:
+        if self.run.state is not State.QUEUED:
+            register_best(self.registry, self.run, self.spec, best, lease=self.lease)
+        if to is not State.EVALUATING:
+            return
+        if self.spec.runner.traits.serves_policy and not self.spec.runner.policy:
             self._become(State.EVALUATING, why)
             self._become(State.SUCCEEDED, f"{why}; no policy was given to evaluate")
         elif best is None:

@@ -94,6 +94,11 @@ class Store(Database):
             ready()
         return ids
 
+    def await_arrivals(self) -> None:
+        """Wait until every submission that had begun by now is recorded, or is not to be."""
+        with self.writing(Lock.ARRIVE):
+            pass
+
     def submitted(self, key: str, digest: str) -> list[str] | None:
         """Ids of the runs that a key was used for; None if it is new."""
         with self.reading() as connection:
@@ -268,10 +273,15 @@ class Store(Database):
             write(run.tags)
         return run
 
-    def note(self, run_id: str, text: str) -> Run:
-        """Note something on a run, whoever supervises it."""
-        self.write(sa.update(RUNS).where(RUNS.c.id == run_id).values(note=text))
-        return self.get(run_id)
+    def note(self, run_id: str, text: str, *, write: Callable[[str], None]) -> Run:
+        """Note something on a run, whoever supervises it. `write` keeps it in its directory, in the
+        order of the changes; if it raises, the note is as it was."""
+        with self.writing() as connection:
+            query = sa.select(RUNS).where(RUNS.c.id == run_id).with_for_update()
+            run = _run(connection.execute(query).one()).model_copy(update={"note": text})
+            connection.execute(sa.update(RUNS).where(RUNS.c.id == run_id).values(note=text))
+            write(text)
+        return run
 
     def release(self, run_id: str, *, lease: str) -> None:
         """Give the lease back."""

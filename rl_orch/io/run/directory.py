@@ -6,15 +6,17 @@ A run can be understood and moved with its directory alone.
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import yaml
+from pydantic import BaseModel
 
 from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io.files import private, regular
@@ -27,6 +29,7 @@ from rl_orch.spec.reader import MAX_BYTES, parse
 from rl_orch.spec.tags import validated, validated_note
 from rl_orch.spec.upgrade import upgraded
 
+Document = TypeVar("Document", bound=BaseModel)
 LOOK_EVERY_S = 0.05
 NOTE = "note.txt"
 LET_GO = "let_go.json"
@@ -134,13 +137,19 @@ class RunDir:
         for folder in (self.path, self.path.parent):
             sync_directory(folder)
 
-    def delete(self) -> None:
-        """Delete the directory, or the rest of it; its name goes first, all at once."""
+    def delete(self, refuse: "Callable[[RunDir], None]" = lambda _there: None) -> None:
+        """Delete the directory, or the rest of it; its name goes first, all at once. `refuse` looks
+        at it then, where nobody else finds it any more; if it raises, the directory stays."""
         doomed = self.path.with_name(f".removing-{self.path.name}")
         if self.path.is_dir():
             shutil.rmtree(doomed, ignore_errors=True)
             with self.locked(note=False):
                 self.path.rename(doomed)
+                try:
+                    refuse(RunDir(doomed))
+                except BaseException:
+                    doomed.rename(self.path)
+                    raise
         shutil.rmtree(doomed, ignore_errors=True)
 
     def write_spec(self, spec: Spec) -> None:
@@ -235,9 +244,19 @@ class RunDir:
         return noted if isinstance(noted, dict) else None
 
     def note_children(self, ids: Sequence[str]) -> None:
-        """Note which runs began with weights of this one, where that can be written."""
-        with suppress(OSError, Damaged), regular.appender(self.path / "children") as file:
-            file.write("".join(f"{name}\n" for name in ids).encode())
+        """Note durably which runs are to begin with weights of this one."""
+        file = self.path / "children"
+        try:
+            with regular.appender(file) as notes:
+                notes.write("".join(f"{name}\n" for name in ids).encode())
+                notes.flush()
+                os.fsync(notes.fileno())
+        except OSError as error:
+            raise RlctlError(
+                f"cannot note in {file} which runs begin with its weights: {error.strerror}",
+                path=str(file),
+                hint="Without that the run could be removed before they have begun.",
+            ) from error
 
     def children(self) -> list[str]:
         """The runs that began with weights of this one; some may be gone."""
@@ -292,13 +311,7 @@ class RunDir:
 
     def read_certificate(self) -> Certificate | None:
         """The certificate of the run, if it has one."""
-        file = self.path / "certificate.json"
-        try:
-            return Certificate.model_validate_json(regular.read_text(file))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+        return _document(self.path / "certificate.json", Certificate)
 
     def write_let_go(self, let_go: LetGo) -> None:
         """Note durably what the run lets go of, before it does."""
@@ -306,13 +319,7 @@ class RunDir:
 
     def let_go(self) -> LetGo | None:
         """What the run has let go of, or is about to."""
-        file = self.path / LET_GO
-        try:
-            return LetGo.model_validate_json(regular.read_text(file))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+        return _document(self.path / LET_GO, LetGo)
 
     @property
     def heartbeat(self) -> Path:
@@ -449,13 +456,23 @@ def _locks(file: TextIO) -> bool:
     return True
 
 
+def _document(file: Path, model: type[Document]) -> Document | None:
+    """The record that a file holds, if it is there."""
+    try:
+        return model.model_validate_json(regular.read_text(file))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{str(file)!r} cannot be read: {error}") from None
+
+
 def _is_pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing: temporary file, fsync, rename, and fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         fd = regular.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         with os.fdopen(fd, "w", encoding="utf-8") as file:
