@@ -1,6 +1,7 @@
 """What a spec says of its algorithm: defaults, pairings that cannot work, and options unread."""
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from rl_orch.errors import SpecInvalid
 from rl_orch.orchestrator import connect, to_spec
 from rl_orch.rl.train import Training
 from rl_orch.spec import tuned
-from rl_orch.spec.algorithms import BUILT_IN
+from rl_orch.spec.algorithms import BUILT_IN, NEAREST
 from rl_orch.spec.aliases import FACTORS
 from rl_orch.spec.checks import ALWAYS_READ, SELECTIVE, unread, value_at
 from rl_orch.spec.model import Spec
@@ -122,6 +123,34 @@ def test_hindsight_is_no_algorithm_and_the_answer_says_how_it_is_written() -> No
     assert "one of ppo, a2c" in message
     assert hint is not None
     assert "buffer.her_strategy=future" in hint
+
+
+@pytest.mark.parametrize(
+    ("written", "here"),
+    [
+        ("MaskabelPPO", "maskableppo"),
+        ("recurent_ppo", "recurrentppo"),
+        ("dpn", "dqn"),
+        ("DDPG", "td3"),
+        ("TRPO", "ppo"),
+        ("ars", "ppo"),
+        ("Rainbow", "buffer.n_step"),
+        ("raimbow", "buffer.n_step"),
+        ("double-dqn", "train.double_q"),
+        ("REINFORCE", "a2c"),
+        ("muzero", "MaskablePPO"),
+    ],
+)
+def test_an_algorithm_that_is_not_here_is_answered_with_the_nearest(
+    written: str, here: str
+) -> None:
+    (_, hint) = refused(written, {})["agent.algorithm"]
+    assert here in str(hint)
+
+
+def test_what_the_nearest_algorithm_is_said_to_have_is_there() -> None:
+    words = set(re.findall(r"[a-z_0-9]+\.[a-z_.0-9]*[a-z_0-9]", " ".join(NEAREST.values())))
+    assert words <= set(table())
 
 
 def test_null_is_a_value_and_not_a_default() -> None:
