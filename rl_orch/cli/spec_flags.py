@@ -82,7 +82,7 @@ class SpecArguments(ArgumentGroup):
         typed: Any = {"variables": os.environ, "flags": self.flags, "overrides": self.overrides}
         document = None if self.file is None else read_spec(self.file)
         spec = resolve_tuned(document, say=note, inherit=inherit, **typed)
-        for sentence in checks.unread(spec):
+        for sentence in [*checks.unread(spec), *checks.overrun(spec)]:
             warn(sentence)
         source = spec.start.source
         return spec if source is None else spec.changed({"start.from": absolute(source)})
