@@ -10,7 +10,17 @@ from rl_orch.errors import Problem
 POLICY = "policy_kwargs"
 """The arguments of a policy, which the zoo writes as the text of a call of `dict`."""
 
+LINEAR = re.compile(r"lin_([0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)")
+SCHEDULES = {"train.lr": "train.lr_schedule", "train.clip_range": "train.clip_schedule"}
+"""Options of which the zoo's `lin_0.001` is the value at the start → the option of the schedule."""
+
 ENV_ID = re.compile(r"(?:[\w.:-]+/)?[\w.:-]+-v[0-9]+")
+
+
+def falling(value: Any) -> str | None:
+    """The number that `lin_0.001` falls from; None where that is not what is written."""
+    match = LINEAR.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else match[1]
 
 
 def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:

@@ -467,6 +467,33 @@ def test_arguments_of_a_policy_that_mean_nothing_here_are_refused(arguments: Any
     assert "net_arch" in str(raised.value) or "hidden_sizes" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "schedule"),
+    [
+        ("learning_rate", "train.lr", "train.lr_schedule"),
+        ("clip_range", "train.clip_range", "train.clip_schedule"),
+    ],
+)
+def test_a_number_that_falls_as_the_zoo_writes_it_is_a_number_and_its_schedule(
+    name: str, path: str, schedule: str
+) -> None:
+    env = {"env": "CartPole-v1", "tuned": False}
+    plain = resolve(env | {path: 0.001, schedule: "linear"})
+    for spec in (
+        resolve(env | {name: "lin_0.001"}),
+        resolve(env | {path: "lin_1e-3"}),
+        resolve(env, overrides=[f"{name}=lin_0.001"]),
+        resolve(env, flags={path: "lin_0.001"}),
+        resolve(env, variables={table()[path].variables[0]: "lin_0.001"}),
+        SpecArguments(["env=CartPole-v1", "tuned=false"], hyperparams=[f"{name}:lin_0.001"]).spec(),
+    ):
+        assert spec == plain
+    with pytest.raises(SpecInvalid, match=f"{schedule} is given twice"):
+        resolve(env | {name: "lin_0.001", schedule: "constant"})
+    with pytest.raises(SpecInvalid, match=rf"{path} is \"lin_x\""):
+        resolve(env | {name: "lin_x"})
+
+
 def test_a_file_of_the_zoo_by_environment_is_told_how_to_write_it() -> None:
     document: dict[str, dict[str, Any]] = {
         "MountainCar-v0": {"n_envs": 16, "n_timesteps": 1e6, "policy": "MlpPolicy"},
