@@ -56,7 +56,8 @@ def keywords(value: Any) -> dict[str, Any] | None:
 def _arguments(node: ast.expr) -> dict[str, Any] | None:
     if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" and not node.args):
         return None
-    return {str(each.arg): _argument(each.value) for each in node.keywords}
+    named = [(each.arg, _argument(each.value)) for each in node.keywords]
+    return None if any(name is None for name, _ in named) else {str(k): v for k, v in named}
 
 
 def _argument(node: ast.expr) -> Any:
