@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_orch.errors import BadInput
-from rl_orch.spec.zoo import keywords
+from rl_orch.spec.zoo import keywords, pair
 
 
 class _Reset:
@@ -88,7 +88,7 @@ def _by_grammar(typed: str) -> Override:
             raise BadInput(f"{typed!r} is not an override", hint=f"A file: -f {typed}") from None
         raise BadInput(
             f"override {typed!r} is not understood: {str(error).splitlines()[0]}",
-            hint=HINT,
+            hint=_hint(typed),
         ) from None
     if not override.key_or_group:
         raise BadInput(f"override {typed!r} names no option", hint=HINT)
@@ -103,6 +103,13 @@ def _by_grammar(typed: str) -> Override:
     unquoted = isinstance(value, bool | int | float)
     text = typed.partition("=")[2].strip() if unquoted else None
     return Override(override.key_or_group, value, text)
+
+
+def _hint(typed: str) -> str:
+    named = None if "=" in typed else pair(typed)
+    if named is None:
+        return HINT
+    return f"Write {named[0]}={named[1]}; NAME:VALUE goes after --hyperparams or --env-kwargs."
 
 
 def _escaped_key(match: re.Match[str]) -> str:

@@ -7,6 +7,9 @@ from typing import Any
 
 from rl_orch.errors import Problem
 
+PAIR = re.compile(r"([a-z][a-z0-9_]*):(.+)", re.DOTALL)
+"""A name and its value, as the zoo takes them on a command line."""
+
 POLICY = "policy_kwargs"
 """The arguments of a policy, which the zoo writes as the text of a call of `dict`."""
 
@@ -41,6 +44,16 @@ def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:
         f"Write `env: {ids[0]}` and `algo: ppo`, or what it is for, and below them what stands "
         f"under {ids[0]}, not indented.",
     )
+
+
+def pair(word: str) -> tuple[str, str] | None:
+    """The name and the value of a word such as `learning_rate:0.001`, without quotes around it."""
+    match = PAIR.fullmatch(word)
+    if match is None:
+        return None
+    text = match[2].strip()
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return match[1], text[1:-1] if quoted else text
 
 
 def keywords(value: Any) -> dict[str, Any] | None:
