@@ -3,7 +3,6 @@
 import difflib
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from rich.markup import escape
 from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
 from rl_orch.errors import BadInput
-from rl_orch.spec import checks
+from rl_orch.spec import checks, zoo
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import Option, groups, table
@@ -44,7 +43,8 @@ Hyperparams = Annotated[
         help="Options by the zoo's spelling: learning_rate:0.001 n_steps:64.",
     ),
 ]
-PAIR = re.compile(r"([a-z][a-z0-9_]*):([^=]+)")
+PolicyArguments = Annotated[str | None, typer.Option("--policy-kwargs", metavar="MAP", hidden=True)]
+ENV_ARGUMENTS = "env.kwargs"
 
 
 class SpecArguments(ArgumentGroup):
@@ -62,14 +62,34 @@ class SpecArguments(ArgumentGroup):
         file: SpecFile = None,
         *,
         hyperparams: Hyperparams = None,
+        policy_kwargs: PolicyArguments = None,
         **flags: str | bool | None,
     ) -> None:
-        words = overrides or []
-        pairs = [word for word in words if hyperparams and PAIR.fullmatch(word)]
-        self.overrides = [word for word in words if word not in pairs]
         self.file = file
         self.flags = dict(_given_flags(flags))
-        self.flags |= dict(_hyperparameter(pair) for pair in [*(hyperparams or ()), *pairs])
+        if policy_kwargs is not None:
+            self.flags[zoo.POLICY] = policy_kwargs
+        self.overrides = []
+        for word in overrides or ():
+            if not self._takes(word, after_hyperparams=bool(hyperparams)):
+                self.overrides.append(word)
+        self.flags |= dict(_hyperparameter(word) for word in hyperparams or ())
+
+    def _takes(self, word: str, *, after_hyperparams: bool) -> bool:
+        """Take a further word that, as in the zoo, follows `--hyperparams` or `--env-kwargs`.
+
+        If both are given, hyperparameters are those words that are known as such.
+        """
+        pair, before = zoo.pair(word), self.flags.get(ENV_ARGUMENTS, "")
+        if pair is None:
+            return False
+        follows_arguments = zoo.pair(before) is not None
+        if after_hyperparams and (_is_hyperparameter(pair[0]) or not follows_arguments):
+            name, text = _hyperparameter(word)
+            self.flags[name] = text
+        elif follows_arguments:
+            self.flags[ENV_ARGUMENTS] = f"{before},{word}"
+        return after_hyperparams or follows_arguments
 
     def spec(self, inherit: Callable[[str], Mapping[str, Any]] | None = None) -> Spec:
         """The spec that was typed: file, variables, flags and overrides.
@@ -82,7 +102,7 @@ class SpecArguments(ArgumentGroup):
         typed: Any = {"variables": os.environ, "flags": self.flags, "overrides": self.overrides}
         document = None if self.file is None else read_spec(self.file)
         spec = resolve_tuned(document, say=note, inherit=inherit, **typed)
-        for sentence in checks.unread(spec):
+        for sentence in [*checks.unread(spec), *checks.overrun(spec)]:
             warn(sentence)
         source = spec.start.source
         return spec if source is None else spec.changed({"start.from": absolute(source)})
@@ -95,22 +115,30 @@ def absolute(word: str) -> str:
     return str(path.absolute()) if is_path else word
 
 
-def _hyperparameter(pair: str) -> tuple[str, str]:
-    """Path and text of an option that is written as the zoo does: `learning_rate:0.001`."""
-    match = PAIR.fullmatch(pair)
-    if match is None:
+def _hyperparameter(word: str) -> tuple[str, str]:
+    """Name and text of an option that is written as the zoo does: `learning_rate:0.001`."""
+    pair = zoo.pair(word)
+    if pair is None:
         raise BadInput(
-            f"hyperparameter {pair!r} is not understood", hint="For example: learning_rate:0.001"
+            f"hyperparameter {word!r} is not understood", hint="For example: learning_rate:0.001"
         )
-    known = {flag: option.path for option in table().values() for flag in option.flags}
-    flag = f"--{match[1].replace('_', '-')}"
-    if flag not in known:
-        near = difflib.get_close_matches(flag, known, n=1)
+    if not _is_hyperparameter(pair[0]):
+        near = difflib.get_close_matches(_flag(pair[0]), _flags(), n=1)
         meant = f"Did you mean {near[0][2:].replace('-', '_')!r}? " if near else ""
-        raise BadInput(
-            f"no hyperparameter {match[1]!r}", hint=f"{meant}`rlctl options` lists them."
-        )
-    return known[flag], match[2]
+        raise BadInput(f"no hyperparameter {pair[0]!r}", hint=f"{meant}`rlctl options` lists them.")
+    return pair
+
+
+def _is_hyperparameter(name: str) -> bool:
+    return name == zoo.POLICY or _flag(name) in _flags()
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _flags() -> set[str]:
+    return {flag for option in table().values() for flag in option.flags}
 
 
 def _given_flags(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -229,6 +257,7 @@ SpecArguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         _parameter("overrides", Overrides),
         _parameter("file", SpecFile),
         _parameter("hyperparams", Hyperparams),
+        _parameter("policy_kwargs", PolicyArguments),
         *(parameter for option in _in_help_order() for parameter in _parameters(option)),
     ]
 )

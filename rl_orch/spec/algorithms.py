@@ -194,3 +194,29 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "crossq": CROSSQ,
 }
 """The algorithms of this package, by name."""
+
+HER = (
+    "HER is a way to draw from a replay buffer: use sac for Box actions or dqn for Discrete ones, "
+    "and buffer.her_strategy=future."
+)
+NEAREST: Mapping[str, str] = {
+    **dict.fromkeys(("her", "hindsight"), HER),
+    "ddpg": "DDPG is TD3 without its three changes; the nearest here is td3.",
+    "trpo": "TRPO bounds each step of the policy as ppo does; the nearest here is ppo, with "
+    "train.target_kl for a bound on the divergence.",
+    "ars": "ARS searches among policies without gradients, which nothing here does; the nearest "
+    "are ppo, and sac for Box actions.",
+    "rainbow": "Rainbow is DQN with additions; the nearest here is dqn or qrdqn with "
+    "train.double_q, agent.network.dueling, buffer.prioritized and buffer.n_step=3.",
+    **dict.fromkeys(("doubledqn", "ddqn"), "Use dqn with train.double_q=true."),
+    "duelingdqn": "Use dqn with agent.network.dueling=true.",
+    **dict.fromkeys(
+        ("reinforce", "vpg"),
+        "It is a2c with train.gae_lambda=1, which has a value function besides.",
+    ),
+    "a3c": "A3C is a2c whose workers do not wait for each other; use a2c.",
+    "c51": "C51 learns the distribution of returns, as qrdqn does; use qrdqn.",
+    "droq": "DroQ is SAC with dropout in its critics; the nearest here are sac and crossq.",
+    "impala": "The nearest here is ppo with rollout.overlap; its network: feature.encoder=impala.",
+}
+"""Algorithms that people know and that are not here: what they are here, or what is nearest."""

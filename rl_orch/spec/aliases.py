@@ -92,7 +92,12 @@ def spelled_out(algorithm: Any) -> tuple[str, Mapping[str, Any]] | None:
     """The algorithm and the options that one of `ALGORITHMS` stands for, however it is written."""
     if not isinstance(algorithm, str):
         return None
-    return ALGORITHMS.get(re.sub(r"[\s_-]", "", algorithm).lower())
+    return ALGORITHMS.get(bare(algorithm))
+
+
+def bare(name: str) -> str:
+    """A name in small letters alone, however its words are joined."""
+    return re.sub(r"[\s_-]", "", name).lower()
 
 
 def snake(word: str) -> str:

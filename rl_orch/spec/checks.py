@@ -37,6 +37,9 @@ ALWAYS_READ = frozenset(
     }
 )
 
+LARGE_OVERRUN = 0.1
+"""Part of the budget that the last rollout may take beyond it without a word."""
+
 NORMALIZING = {
     "NormalizeObservation": "obs.normalize=running",
     "NormalizeReward": "train.normalize_reward=true",
@@ -162,6 +165,22 @@ def unread(spec: Spec) -> list[str]:
                 f"{option.path} is {shown}, but {spec.agent.algorithm} does not read it{who}"
             )
     return sentences
+
+
+def overrun(spec: Spec) -> list[str]:
+    """A sentence if whole rollouts take far more steps than the budget, or the first one does."""
+    traits = BUILT_IN.get(spec.agent.algorithm)
+    if traits is None or traits.clock != "env_steps" or not spec.runner.traits.trains_here:
+        return []
+    budget, size = spec.train.total_timesteps, spec.rollout_size
+    trained = -(-budget // size) * size
+    if budget >= size and trained - budget <= LARGE_OVERRUN * budget:
+        return []
+    copies, steps = spec.env.num_envs, spec.rollout.steps
+    return [
+        f"train.total_timesteps is {budget:,}, but rollouts are whole, and one is {copies} × "
+        f"{steps} = {size:,} steps (env.num_envs × rollout.steps): {trained:,} will be trained"
+    ]
 
 
 def _inert(spec: Spec) -> list[str]:

@@ -4,11 +4,12 @@ Whoever may name code runs it as the service's user, so naming it is one permiss
 one place that says what it is about. Installed plugins are no such code: they are there already.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from rl_orch.spec.layers import from_overrides
 from rl_orch.spec.model import Spec
 from rl_orch.spec.overrides import parse_override
 from rl_orch.spec.wrappers import wrapper
@@ -45,15 +46,22 @@ def named_by(spec: Spec) -> list[NamedCode]:
     return [NamedCode("runner.name", spec.runner.name, None), *modules]
 
 
-def named_by_overrides(overrides: Iterable[str]) -> Iterator[NamedCode]:
-    """The code that overrides name, by the value that they are read as or by the text itself."""
-    for override in map(parse_override, overrides):
-        if override.path in PROGRAM:
-            yield NamedCode(override.path, str(override.value), None)
-        yield from named_in({override.path: override.value})
-        yield from named_in({override.path: override.text})
-        if override.path.split(".")[:2] == ["env", "wrappers"]:
-            yield from named_in({override.path: _as_held(override.value)})
+def named_by_overrides(overrides: Sequence[str]) -> Iterator[NamedCode]:
+    """The code that overrides name, whatever they call the options that they are about.
+
+    They are read as they are when a spec is made of them: what is not an option here is none there.
+    """
+    for text in overrides:
+        parse_override(text)  # What is none is refused as such.
+    layer = from_overrides(overrides)
+    values = [(path, given.value) for path, given in layer.values.items()]
+    values += [(entry.path, [*entry.keys, entry.given.value]) for entry in layer.entries]
+    for path, value in values:
+        if path in PROGRAM:
+            yield NamedCode(path, str(value), None)
+        yield from named_in({path: value})
+        if path == "env.wrappers":
+            yield from named_in({path: _as_held(value)})
 
 
 def _as_held(wrappers: Any) -> list[Any]:

@@ -70,11 +70,29 @@ def from_variables(variables: Mapping[str, str]) -> SpecLayer:
 
 
 def from_flags(flags: Mapping[str, str]) -> SpecLayer:
-    """Command-line flags, given by canonical path."""
+    """Command-line flags, given by canonical path, and hyperparameters by other names."""
     layer = SpecLayer()
-    for path, text in flags.items():
-        _put_text(layer, table()[path], text, table()[path].flags[0])
+    for name, text in flags.items():
+        option = table().get(path_of(name))
+        if option is not None:
+            source = option.flags[0] if name == option.path else name
+            _put_text(layer, option, text, source)
+        elif (arguments := _policy_arguments(name, text)) is not None:
+            _flatten(arguments, f"{name}.", layer)
+        else:
+            _flatten({name: text}, "", layer)
     return layer
+
+
+def _policy_arguments(name: str, text: str) -> Mapping[str, Any] | None:
+    """The arguments of a policy, if they are named: as JSON, or as a call of `dict`."""
+    if path_of(name) != zoo.POLICY:
+        return None
+    try:
+        given = reader.parse_json(text, source=name)
+    except BadInput:
+        return zoo.keywords(text)
+    return given if isinstance(given, Mapping) else None
 
 
 def from_overrides(overrides: Sequence[str]) -> SpecLayer:

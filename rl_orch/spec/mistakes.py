@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_orch.errors import Problem
-from rl_orch.spec.aliases import ALIASES, GROUPS, VARIABLE_PREFIXES, canonical
+from rl_orch.spec.algorithms import NEAREST
+from rl_orch.spec.aliases import (
+    ALGORITHMS,
+    ALIASES,
+    GROUPS,
+    VARIABLE_PREFIXES,
+    bare,
+    canonical,
+)
 from rl_orch.spec.options import Option, is_group, names_in, table
-
-HINDSIGHT = ("her", "hindsight")
 
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
@@ -121,11 +127,8 @@ def closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def _correction(option: Option, value: Any) -> str | None:
-    if option.path == "agent.algorithm" and isinstance(value, str) and value.lower() in HINDSIGHT:
-        return (
-            "HER is a way to draw from a replay buffer: use sac for Box actions or dqn for "
-            "Discrete ones, and buffer.her_strategy=future."
-        )
+    if option.path == "agent.algorithm" and isinstance(value, str):
+        return _nearest_algorithm(option, value)
     if option.choices and isinstance(value, str):
         near = closest(value, option.choices)
         return f"Did you mean {near}?" if near else None
@@ -135,6 +138,18 @@ def _correction(option: Option, value: Any) -> str | None:
         odd = [part for part in value if isinstance(part, bool | int | float)]
         return f"Put {show(odd[0])} in quotes to make it text." if odd else None
     return None
+
+
+def _nearest_algorithm(option: Option, value: str) -> str:
+    name = bare(value)
+    if name in NEAREST:
+        return NEAREST[name]
+    near = closest(name, (*option.choices, *ALGORITHMS, *NEAREST))
+    if near in NEAREST:
+        return f"Did you mean {near}? {NEAREST[near]}"
+    if near:
+        return f"Did you mean {near}?"
+    return "MaskablePPO and RecurrentPPO are taken too, as options of ppo."
 
 
 def _nearest_name(group: str, name: str) -> str:

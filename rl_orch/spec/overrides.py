@@ -4,10 +4,12 @@ where its grammar is needed.
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_orch.errors import BadInput
+from rl_orch.spec.zoo import keywords, pair
 
 
 class _Reset:
@@ -22,12 +24,15 @@ RESET: Final = _Reset()
 HINT = "Write group.option=value, e.g. train.lr=1e-3 or 'env.kwargs={gravity:9.8}'."
 
 
-WRAPPERS = (
-    "As an override, a wrapper with arguments is a map with its name: "
-    "'env.wrappers=[{name: module:Class, factor: 2}]'."
+CALL = re.compile(r"(?P<path>[A-Za-z][\w.]*)=\s*(?P<call>dict\(.*\))\s*", re.DOTALL)
+"""A map as Python and the zoo write one, which Hydra takes for a function of its own."""
+
+ODD_KEY = re.compile(
+    r"""(?P<before>[{,]\s*)(?:(?P<quote>["'])(?P<quoted>[A-Za-z_][\w.:-]*)(?P=quote)\s*(?=:)"""
+    r"""|(?P<bare>[A-Za-z_][\w.]*:\w+)(?=\s*:\s))"""
 )
-ZOO_WRAPPER = re.compile(r"wrappers?=.*\{\s*[\w.]+:\w+\s*:")
-"""The zoo's spelling of a wrapper and its arguments, which files may have and Hydra does not."""
+"""Keys that files may have and Hydra does not: in quotes, or with a colon, as wrappers of the
+zoo."""
 
 READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "int": int,
@@ -66,6 +71,9 @@ def parse_override(typed: str) -> Override:
 
 def _by_grammar(typed: str) -> Override:
     """Any override that Hydra knows."""
+    call = CALL.fullmatch(typed)
+    if call is not None and (arguments := keywords(call["call"])) is not None:
+        return Override(call["path"], arguments, None)
     # Hydra takes a quarter of a second to load: a quarter of what a command takes.
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -73,11 +81,14 @@ def _by_grammar(typed: str) -> Override:
     try:
         override = OverridesParser.create().parse_override(typed)
     except HydraException as error:
+        if (mended := ODD_KEY.sub(_escaped_key, typed)) != typed:
+            with suppress(BadInput):
+                return _by_grammar(mended)
         if typed.endswith((".yaml", ".yml", ".json")):
             raise BadInput(f"{typed!r} is not an override", hint=f"A file: -f {typed}") from None
         raise BadInput(
             f"override {typed!r} is not understood: {str(error).splitlines()[0]}",
-            hint=WRAPPERS if ZOO_WRAPPER.search(typed) else HINT,
+            hint=_hint(typed),
         ) from None
     if not override.key_or_group:
         raise BadInput(f"override {typed!r} names no option", hint=HINT)
@@ -92,3 +103,16 @@ def _by_grammar(typed: str) -> Override:
     unquoted = isinstance(value, bool | int | float)
     text = typed.partition("=")[2].strip() if unquoted else None
     return Override(override.key_or_group, value, text)
+
+
+def _hint(typed: str) -> str:
+    named = None if "=" in typed else pair(typed)
+    if named is None:
+        return HINT
+    return f"Write {named[0]}={named[1]}; NAME:VALUE goes after --hyperparams or --env-kwargs."
+
+
+def _escaped_key(match: re.Match[str]) -> str:
+    """A key as Hydra's grammar has it."""
+    key = match["quoted"] or match["bare"]
+    return f"{match['before']}{key.replace(':', chr(92) + ':')}"

@@ -108,7 +108,7 @@ class _Refused(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which counts what it reads, and takes no tags and no dates."""
+    """YAML's safe loader, which counts what it reads; it takes plain tags alone, and no dates."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

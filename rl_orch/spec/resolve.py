@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rl_orch.errors import Problem, SpecInvalid
-from rl_orch.spec import checks, layers, mistakes, spelling
+from rl_orch.spec import checks, layers, mistakes, spelling, zoo
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.aliases import FACTORS, PRODUCT, spelled_out
 from rl_orch.spec.layers import SpecLayer
@@ -89,6 +89,7 @@ def _layers(
     ]
     for layer in sources:
         _spell_out(layer)
+        _spell_out_schedules(layer)
     return sources
 
 
@@ -102,6 +103,16 @@ def _spell_out(layer: SpecLayer) -> None:
     layer.values["agent.algorithm"] = Given(algorithm, named.source)
     for path, value in options.items():
         layer.values.setdefault(path, Given(value, named.source))
+
+
+def _spell_out_schedules(layer: SpecLayer) -> None:
+    """Let a layer say by which schedule a number falls, where the zoo writes both in one."""
+    for path, schedule in zoo.SCHEDULES.items():
+        named = layer.values.get(path)
+        first = None if named is None else zoo.falling(named.value)
+        if named is not None and first is not None:
+            layer.values[path] = Given(first, named.source)
+            layer.put(schedule, Given("linear", named.source))
 
 
 def _merged(sources: Sequence[SpecLayer]) -> dict[str, Given]:

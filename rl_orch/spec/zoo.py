@@ -7,10 +7,23 @@ from typing import Any
 
 from rl_orch.errors import Problem
 
+PAIR = re.compile(r"([a-z][a-z0-9_]*):(.+)", re.DOTALL)
+"""A name and its value, as the zoo takes them on a command line."""
+
 POLICY = "policy_kwargs"
 """The arguments of a policy, which the zoo writes as the text of a call of `dict`."""
 
+LINEAR = re.compile(r"lin_([0-9][0-9.]*(?:[eE][-+]?[0-9]+)?)")
+SCHEDULES = {"train.lr": "train.lr_schedule", "train.clip_range": "train.clip_schedule"}
+"""Options of which the zoo's `lin_0.001` is the value at the start → the option of the schedule."""
+
 ENV_ID = re.compile(r"(?:[\w.:-]+/)?[\w.:-]+-v[0-9]+")
+
+
+def falling(value: Any) -> str | None:
+    """The number that `lin_0.001` falls from; None where that is not what is written."""
+    match = LINEAR.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else match[1]
 
 
 def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:
@@ -33,6 +46,16 @@ def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:
     )
 
 
+def pair(word: str) -> tuple[str, str] | None:
+    """The name and the value of a word such as `learning_rate:0.001`, without quotes around it."""
+    match = PAIR.fullmatch(word)
+    if match is None:
+        return None
+    text = match[2].strip()
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return match[1], text[1:-1] if quoted else text
+
+
 def keywords(value: Any) -> dict[str, Any] | None:
     """The arguments in a text such as `dict(net_arch=[64, 64], activation_fn=nn.ReLU)`."""
     if not isinstance(value, str):
@@ -46,7 +69,8 @@ def keywords(value: Any) -> dict[str, Any] | None:
 def _arguments(node: ast.expr) -> dict[str, Any] | None:
     if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" and not node.args):
         return None
-    return {str(each.arg): _argument(each.value) for each in node.keywords}
+    named = [(each.arg, _argument(each.value)) for each in node.keywords]
+    return None if any(name is None for name, _ in named) else {str(k): v for k, v in named}
 
 
 def _argument(node: ast.expr) -> Any:

@@ -1,6 +1,7 @@
 """What a spec says of its algorithm: defaults, pairings that cannot work, and options unread."""
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +17,9 @@ from rl_orch.errors import SpecInvalid
 from rl_orch.orchestrator import connect, to_spec
 from rl_orch.rl.train import Training
 from rl_orch.spec import tuned
-from rl_orch.spec.algorithms import BUILT_IN
+from rl_orch.spec.algorithms import BUILT_IN, NEAREST
 from rl_orch.spec.aliases import FACTORS
-from rl_orch.spec.checks import ALWAYS_READ, SELECTIVE, unread, value_at
+from rl_orch.spec.checks import ALWAYS_READ, SELECTIVE, overrun, unread, value_at
 from rl_orch.spec.model import Spec
 from rl_orch.spec.options import table
 from rl_orch.spec.reader import read_spec
@@ -122,6 +123,34 @@ def test_hindsight_is_no_algorithm_and_the_answer_says_how_it_is_written() -> No
     assert "one of ppo, a2c" in message
     assert hint is not None
     assert "buffer.her_strategy=future" in hint
+
+
+@pytest.mark.parametrize(
+    ("written", "here"),
+    [
+        ("MaskabelPPO", "maskableppo"),
+        ("recurent_ppo", "recurrentppo"),
+        ("dpn", "dqn"),
+        ("DDPG", "td3"),
+        ("TRPO", "ppo"),
+        ("ars", "ppo"),
+        ("Rainbow", "buffer.n_step"),
+        ("raimbow", "buffer.n_step"),
+        ("double-dqn", "train.double_q"),
+        ("REINFORCE", "a2c"),
+        ("muzero", "MaskablePPO"),
+    ],
+)
+def test_an_algorithm_that_is_not_here_is_answered_with_the_nearest(
+    written: str, here: str
+) -> None:
+    (_, hint) = refused(written, {})["agent.algorithm"]
+    assert here in str(hint)
+
+
+def test_what_the_nearest_algorithm_is_said_to_have_is_there() -> None:
+    words = set(re.findall(r"[a-z_0-9]+\.[a-z_.0-9]*[a-z_0-9]", " ".join(NEAREST.values())))
+    assert words <= set(table())
 
 
 def test_null_is_a_value_and_not_a_default() -> None:
@@ -507,6 +536,34 @@ def test_options_that_are_not_read_are_warned_of_where_a_spec_is_typed(
     spec_from(None, None, {"env.id": "CartPole-v1", "train.tau": "0.5"})
     told = capsys.readouterr().err
     assert "warning: train.tau is 0.5, but ppo does not read it" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("budget", "trained"),
+    [
+        (256, 2048),
+        (2000, 2048),
+        (2048, None),
+        (2049, 4096),
+        (3723, 4096),
+        (3724, None),
+        (10**5, None),
+    ],
+)
+def test_rollouts_that_take_far_more_than_the_budget_are_pointed_out(
+    budget: int, trained: int | None
+) -> None:
+    sizes = {"env.num_envs": 16, "rollout.steps": 128, "train.batch_size": 128}
+    sentences = overrun(a_spec("ppo", sizes | {"train.total_timesteps": budget}))
+    assert len(sentences) == (trained is not None)
+    assert all("16 × 128 = 2,048" in said and f"{trained:,} will" in said for said in sentences)
+
+
+def test_an_overrun_is_warned_of_where_a_spec_is_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    spec_from(None, None, {"env.id": "CartPole-v1", "train.total_timesteps": "256"})
+    assert "rollouts are whole" in " ".join(capsys.readouterr().err.split())
+    program = {"runner": "external", "runner.command": ["train"], "train.total_timesteps": 1}
+    assert overrun(a_spec("ppo", program)) == []
 
 
 def test_a_spec_that_an_earlier_release_wrote_keeps_its_hash() -> None:

@@ -69,11 +69,15 @@ def test_queues_and_devices_are_text() -> None:
     "override",
     ["env.id=my-mod:Env-v0", "runner.command=[sh]", "runner.name=external",
      "eval.metrics=['evil:Metric']", "env.wrappers=[timeit.timeit]",
-     "env.wrappers=[{name: timeit.timeit, setup: x}]", "+env.wrappers=timeit.timeit"],
+     "env.wrappers=[{name: timeit.timeit, setup: x}]", "+env.wrappers=timeit.timeit",
+     "env_wrapper=[timeit.timeit]", "env={wrappers: [timeit.timeit]}",
+     "rl.env.wrappers=timeit.timeit", "command=[sh]",
+     "runner={name: external, command: [sh]}", "runner=external", "runner.env.A=b",
+     "env.kwargs.id=my-mod:Env-v0", "callbacks=[evil:Callback]"],
 )  # fmt: skip
 def test_overrides_name_code_as_specs_do(override: str) -> None:
     assert list(code.named_by_overrides([override]))
-    assert list(code.named_by_overrides(["eval.episodes=3", "name=a:b"])) == []
+    assert list(code.named_by_overrides(["eval.episodes=3", "name=a:b", "lr=1e-3"])) == []
 
 
 def test_a_runner_other_than_ours_is_code_that_no_list_of_modules_allows() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rl_orch.errors import BadInput
 from rl_orch.spec import overrides
+from rl_orch.spec.code import named_by_overrides
 from rl_orch.spec.overrides import PLAIN, Override, parse_override
 from rl_orch.spec.reader import parse
 from rl_orch.spec.resolve import resolve
@@ -56,12 +57,45 @@ def test_hydra_is_loaded_only_where_it_is_needed() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_wrapper_in_the_spelling_of_the_zoo_is_answered_with_one_that_works() -> None:
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "env.wrappers=[{mine:Scale: {factor: 2}}]",
+        """env.wrappers=[{"mine:Scale": {factor: 2}}]""",
+        """env_wrapper=[{'mine:Scale': {"factor": 2}}]""",
+        """env.wrappers={"mine.Scale": {"factor": 2}}""",
+    ],
+)
+def test_a_wrapper_is_typed_as_a_file_may_have_it(typed: str) -> None:
+    spec = resolve({"env": "CartPole-v1"}, overrides=[typed])
+    document = parse(b"{env: {id: CartPole-v1, wrappers: [{mine:Scale: {factor: 2}}]}}", source="")
+    assert spec.env.wrappers == resolve(document).env.wrappers
+    assert {named.module for named in named_by_overrides([typed])} >= {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("""env.kwargs={"gravity": 9.8, b: "{\\"a\\": 1}"}""", {"gravity": 9.8, "b": '{"a": 1}'}),
+        (
+            "env.kwargs=dict(is_slippery=False, sizes=[4, 8])",
+            {"is_slippery": False, "sizes": [4, 8]},
+        ),
+        ("policy_kwargs=dict(activation_fn=nn.ReLU)", {"activation_fn": "nn.ReLU"}),
+    ],
+)
+def test_maps_may_be_typed_as_json_and_python_have_them(typed: str, value: object) -> None:
+    assert parse_override(typed).value == value
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *("""a={"b": 1""", """a={"b" 1}""", "a=dict(b=f())", "a=dict(b=open('x'))", "a=dict(**b)"),
+        """a={"1": 2}""",
+    ],
+)
+def test_what_is_no_map_in_any_spelling_is_refused_as_it_was_typed(typed: str) -> None:
     with pytest.raises(BadInput) as raised:
-        parse_override("env.wrappers=[{mine:Scale: {factor: 2}}]")
-    typed = str(raised.value.hint).partition("'")[2].removesuffix("'.")
-    by_override = resolve({"env": "CartPole-v1"}, overrides=[typed])
-    document = parse(
-        b"{env: {id: CartPole-v1, wrappers: [{module:Class: {factor: 2}}]}}", source=""
-    )
-    assert resolve(document).env.wrappers == by_override.env.wrappers
+        parse_override(typed)
+    assert repr(typed) in raised.value.message

@@ -1,6 +1,7 @@
 """Files as documents: what is read, and what is refused, quickly and in one sentence."""
 
 import contextlib
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_orch.errors import BadInput, NotFound
-from rl_orch.spec.reader import MAX_BYTES, parse, read_spec
+from rl_orch.spec.reader import CORE, MAX_BYTES, PLAIN_TAGS, parse, read_spec
 from tests.counting import calls
 
 DEEP = 100_000
@@ -145,6 +146,15 @@ def test_a_byte_order_mark_does_no_harm() -> None:
 def test_dates_and_plain_tags_are_read_as_they_are_written() -> None:
     document = from_yaml("a: 2024-13-45\nb: !!str 5\nc: !!float 1\nd: 2024-01-01")
     assert document == {"a": "2024-13-45", "b": "5", "c": 1.0, "d": "2024-01-01"}
+
+
+def test_the_page_of_specs_names_the_tags_that_are_read_and_the_size_of_a_file() -> None:
+    assert from_yaml("n_timesteps: !!float 1e5") == {"n_timesteps": 100_000.0}
+    page = (Path(__file__).parents[2] / "docs" / "spec.md").read_text()
+    mistakes = page.partition("## Mistakes")[2].partition("\n## ")[0]
+    tags = {f"{CORE}{name}" for name in re.findall(r"`!!(\w+)", mistakes)}
+    assert tags == PLAIN_TAGS
+    assert f"over {MAX_BYTES:,} bytes" in mistakes
 
 
 def test_anchors_and_merge_keys_may_be_used() -> None:

@@ -467,6 +467,84 @@ def test_arguments_of_a_policy_that_mean_nothing_here_are_refused(arguments: Any
     assert "net_arch" in str(raised.value) or "hidden_sizes" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "schedule"),
+    [
+        ("learning_rate", "train.lr", "train.lr_schedule"),
+        ("clip_range", "train.clip_range", "train.clip_schedule"),
+    ],
+)
+def test_a_number_that_falls_as_the_zoo_writes_it_is_a_number_and_its_schedule(
+    name: str, path: str, schedule: str
+) -> None:
+    env = {"env": "CartPole-v1", "tuned": False}
+    plain = resolve(env | {path: 0.001, schedule: "linear"})
+    for spec in (
+        resolve(env | {name: "lin_0.001"}),
+        resolve(env | {path: "lin_1e-3"}),
+        resolve(env, overrides=[f"{name}=lin_0.001"]),
+        resolve(env, flags={path: "lin_0.001"}),
+        resolve(env, variables={table()[path].variables[0]: "lin_0.001"}),
+        SpecArguments(["env=CartPole-v1", "tuned=false"], hyperparams=[f"{name}:lin_0.001"]).spec(),
+    ):
+        assert spec == plain
+    with pytest.raises(SpecInvalid, match=f"{schedule} is given twice"):
+        resolve(env | {name: "lin_0.001", schedule: "constant"})
+    with pytest.raises(SpecInvalid, match=rf"{path} is \"lin_x\""):
+        resolve(env | {name: "lin_x"})
+
+
+def on_frozen_lake(*overrides: str, **given: Any) -> Spec:
+    """The spec of a command line, in an environment without tuned hyperparameters."""
+    return SpecArguments(["env=FrozenLake-v1", "tuned=false", *overrides], **given).spec()
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["net_arch:[32,32]", """net_arch:"[32,32]\"""", "policy_kwargs:dict(net_arch=[32,32])",
+     """policy_kwargs:"dict(net_arch=[32, 32])\"""", """policy_kwargs:{"net_arch":[32,32]}""",
+     "policy_kwargs:dict(net_arch=dict(pi=[32,32], vf=[32,32]))"],
+)  # fmt: skip
+def test_hyperparameters_are_taken_as_the_zoo_writes_them(written: str) -> None:
+    spec = on_frozen_lake(hyperparams=["gamma:0.9", written])
+    assert spec == on_frozen_lake("gamma:0.9", written, hyperparams=["gamma:0.9"])
+    assert (spec.train.gamma, spec.agent.network.hidden_sizes) == (0.9, (32, 32))
+
+
+@pytest.mark.parametrize("text", ['{"net_arch":[32,32]}', "dict(net_arch=[32, 32])"])
+def test_the_arguments_of_a_policy_are_a_flag(text: str) -> None:
+    assert on_frozen_lake(policy_kwargs=text).agent.network.hidden_sizes == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("net_arch:wide", r'hidden_sizes is "wide" \(from net_arch\)'),
+        ("policy_kwargs:dict(net_arch=f())", "policy_kwargs"),
+        ("policy_kwargs:dict(net_arc=[32])", r"policy_kwargs\.net_arc is unknown"),
+        ("policy_kwargs:3", "policy_kwargs"),
+        ("lerning_rate:3", "Did you mean 'learning_rate'"),
+    ],
+)
+def test_a_wrong_hyperparameter_is_called_what_it_was_typed_as(written: str, said: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        on_frozen_lake(hyperparams=[written])
+    text = f"{raised.value} {raised.value.hint}"
+    assert re.search(said, text), text
+    assert "--" not in text
+
+
+def test_several_arguments_of_an_environment_may_follow_one_another() -> None:
+    kwargs = {"is_slippery": False, "map_name": "8x8"}
+    first = {"flag_env__kwargs": "is_slippery:False"}
+    assert on_frozen_lake("map_name:8x8", **first).env.kwargs == kwargs
+    both = on_frozen_lake("map_name:8x8", "n_steps:64", hyperparams=["gamma:0.9"], **first)
+    assert (both.env.kwargs, both.train.gamma, both.rollout.steps) == (kwargs, 0.9, 64)
+    with pytest.raises(BadInput) as raised:
+        on_frozen_lake("map_name:8x8")
+    assert "map_name=8x8" in raised.value.findings()[0]["hint"]
+
+
 def test_a_file_of_the_zoo_by_environment_is_told_how_to_write_it() -> None:
     document: dict[str, dict[str, Any]] = {
         "MountainCar-v0": {"n_envs": 16, "n_timesteps": 1e6, "policy": "MlpPolicy"},
