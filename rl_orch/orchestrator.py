@@ -11,10 +11,10 @@ from typing import Any
 from rl_orch import plugins
 from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult, RunView
 from rl_orch.core.ports import Runner
+from rl_orch.core.registry.inherited_specs import inherited_here
 from rl_orch.core.runs.foreground import RunObserver, no_observer
 from rl_orch.errors import BadInput
 from rl_orch.io import service_note
-from rl_orch.spec.inheritance import inherited
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.tuned import resolve_tuned
@@ -160,6 +160,6 @@ def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | No
         document = read_spec(Path(cfg))
 
     def inherit(word: str) -> Mapping[str, Any]:
-        return inherited(connect(home), word)
+        return inherited_here(connect(home), word)
 
     return resolve_tuned(document, inherit=inherit, overrides=overrides)
