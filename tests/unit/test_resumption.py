@@ -65,7 +65,7 @@ def test_of_a_final_run_whose_directory_is_gone_that_is_said(tmp_path: Path) -> 
     made = orchestrator_with(tmp_path, trains_to([1.0] * 10))
     run = made.launch(a_spec()).run
     shutil.rmtree(run.path)
-    with pytest.raises(NotFound, match="directory of run .* is gone") as refused:
+    with pytest.raises(NotFound, match=r"directory of run .* is gone") as refused:
         made.resume(run.id)
     assert "--extend" not in str(refused.value.hint)
 
