@@ -3,18 +3,21 @@
 Here the orchestrator meets its runners.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rl_orch import plugins
 from rl_orch.core.orchestrator import GroupResult, Orchestrator, RunResult, RunView
 from rl_orch.core.ports import Runner
+from rl_orch.core.registry.inherited_specs import inherited_here
 from rl_orch.core.runs.foreground import RunObserver, no_observer
 from rl_orch.errors import BadInput
 from rl_orch.io import service_note
-from rl_orch.spec.inheritance import inherited
+from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.tuned import resolve_tuned
@@ -32,6 +35,8 @@ __all__ = [
     "run_group",
     "to_spec",
 ]
+
+LOG = logging.getLogger(__name__)
 
 Config = Spec | Mapping[str, Any] | str | Path
 """A resolved spec, a document like the YAML, or the path of a spec file."""
@@ -151,6 +156,8 @@ def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | No
     """The Spec that a configuration means. Environment variables are left to the command line.
 
     One with `start.from` and no environment takes over the spec of that run, found in the home.
+    What the command line would say of it, such as options that are not read or tuned ones that are
+    taken, is logged as warnings; of a Spec nothing is.
     """
     if isinstance(cfg, Spec):
         document: Mapping[str, Any] = cfg.model_dump(mode="json")
@@ -160,6 +167,12 @@ def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | No
         document = read_spec(Path(cfg))
 
     def inherit(word: str) -> Mapping[str, Any]:
-        return inherited(connect(home), word)
+        return inherited_here(connect(home), word)
 
-    return resolve_tuned(document, inherit=inherit, overrides=overrides)
+    if isinstance(cfg, Spec):
+        return resolve_tuned(document, inherit=inherit, overrides=overrides)
+    say = partial(LOG.warning, "%s")
+    spec = resolve_tuned(document, say=say, inherit=inherit, overrides=overrides)
+    for sentence in checks.unread(spec):
+        say(sentence)
+    return spec

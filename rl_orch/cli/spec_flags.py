@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
+from rl_orch.core.registry import references
 from rl_orch.errors import BadInput
 from rl_orch.spec import checks, zoo
 from rl_orch.spec.mistakes import stray_variables
@@ -112,6 +113,7 @@ def absolute(word: str) -> str:
     """A reference to a policy that a service elsewhere understands: paths are meant from here."""
     path = Path(word).expanduser()
     is_path = word.startswith((".", "~")) or (os.sep in word and path.is_dir())
+    is_path = is_path or references.is_at(path)
     return str(path.absolute()) if is_path else word
 
 

@@ -12,7 +12,7 @@ from rl_orch.core.runs.curves import Curve, Line
 from rl_orch.core.runs.foreground import RunObserver, no_observer
 from rl_orch.interactive.drawing import svg
 from rl_orch.io.metrics.names import EPISODIC_RETURN
-from rl_orch.records import Event, EventKind, Run
+from rl_orch.records import Event, EventKind, Run, State
 from rl_orch.stats.text import figure
 
 EVERY_S = 0.5
@@ -75,6 +75,8 @@ class _Shown:
 
     @property
     def text(self) -> str:
+        if self.run.state is State.EVALUATING:
+            return f"{self.run.id} {self.run.state}: {self.run.reason}"
         run, speed = self.run, "" if self.run.sps is None else f", {self.run.sps:,.0f} steps/s"
         mean = f", return {figure(self.points[-1][1])}" if self.points else ""
         return f"{run.id} {run.state}: {run.trained} of {run.total_timesteps:,}{mean}{speed}"

@@ -39,12 +39,13 @@ def train(
 
     A run that fails raises `RunFailed` unless `raise_on_failure` is false; one that its gate
     rejects, or that is stopped, does not: `result.state` says so. `progress` is shown in notebooks
-    and terminals unless it is false. `in_process` trains here, where a debugger can stop.
+    and terminals unless it is false. What the command line warns of is logged as warnings, which
+    Python shows by default. `in_process` trains here, where a debugger can stop.
     """
     document = _document(env, algo, options)
     if callbacks:
         document["train.observers"] = [*map(_entry_of, callbacks)]
-    spec = to_spec(document)
+    spec = to_spec(document, home=home)
     here = connect(home, database=spec.registry.db_path, runner="inline" if in_process else None)
     watch = showing.observer(progress)
     if spec.seeds is None:

@@ -30,4 +30,9 @@ def inherited(home: KnowsViews, word: str) -> dict[str, Any]:
     except NotFound:
         model = home.models.get(word)
         spec = home.show(model.run_id, checkpoints=False).spec
+    return taken_over(spec)
+
+
+def taken_over(spec: Spec) -> dict[str, Any]:
+    """A spec without what is its run's own, as a document."""
     return spec.model_dump(mode="json", exclude=OWN)

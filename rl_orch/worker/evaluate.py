@@ -5,6 +5,8 @@ never used to choose it.
 """
 
 import sys
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -35,12 +37,15 @@ FINAL = "final"
 PROBLEM = "problem.txt"
 """Beside the reports: why there is no final one, in a sentence."""
 
+TELL_EVERY_S = 1.0
+
 
 def run_evaluation(directory: RunDir, checkpoint: str) -> int:
     """Write `evals/final.json` for a checkpoint of the run, whose directory it holds meanwhile."""
     with directory.locked(), beating(directory.heartbeat):
         problem = directory.report_file(FINAL).with_name(PROBLEM)
         problem.unlink(missing_ok=True)
+        gate_evidence.say(directory, None)
         try:
             return _evaluated(directory, checkpoint)
         except RlctlError as error:
@@ -66,7 +71,9 @@ def _evaluated(directory: RunDir, checkpoint: str) -> int:
                 seed=seed,
                 deterministic=deterministic,
                 extras=extras_of(spec.eval.metrics, actions=True),
+                tell=_teller(directory, spec.eval.final_episodes),
             )
+        gate_evidence.say(directory, None)
         names = {"step": step, "checkpoint": checkpoint, "digest": digest}
         names |= {"env_steps": _env_steps(directory, checkpoint)}
         final = report(played, spec, seed=seed, deterministic=deterministic)
@@ -93,6 +100,24 @@ def _env_steps(directory: RunDir, checkpoint: str) -> int | None:
         trained = directory.read_report(Path(checkpoint).name)
         return None if trained is None else trained.env_steps
     return None
+
+
+def _teller(
+    directory: RunDir, episodes: int, now: Callable[[], float] = time.monotonic
+) -> Callable[[int], None]:
+    """Says now and then, to whoever supervises, how many episodes are done. That this fails never
+    costs a verdict."""
+    said_at = now()
+
+    def tell(done: int) -> None:
+        nonlocal said_at
+        if now() - said_at < TELL_EVERY_S:
+            return
+        said_at = now()
+        with suppress(RlctlError, OSError):
+            gate_evidence.say(directory, f"{done:,} of {episodes:,} episodes evaluated")
+
+    return tell
 
 
 def _tell(directory: RunDir, doing: str, _done: float) -> None:

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from rl_orch import orchestrator
 from rl_orch.cli.live import panel as panel_module
+from rl_orch.cli.live import progress as progress_module
 from rl_orch.cli.live.progress import Panel, ProgressLines
 from rl_orch.core.orchestrator import GroupResult, Orchestrator
 from rl_orch.core.ports import Task
@@ -753,6 +754,28 @@ def test_kernels_that_are_compiled_are_shown_until_the_first_update(
     assert "compiling kernels, once on this machine" in shown(panel, monkeypatch, height=20)
     panel.watch(run, [updated])
     assert "compiling" not in shown(panel, monkeypatch, height=20)
+
+
+def test_while_a_run_is_evaluated_lines_say_how_far_that_is_and_nothing_of_training(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, seconds = ProgressLines(), {"now": 0.0}
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: seconds["now"])
+    run = A_RUN.model_copy(update={"group": None, "state": State.EVALUATING, "reason": "trained"})
+    for tick in range(0, 100, 4):
+        seconds["now"] = float(tick)
+        told = f"; {tick // 8} of 12 episodes evaluated" if tick > 40 else ""
+        lines.watch(run.model_copy(update={"reason": f"trained{told}"}), [])
+    lines.watch(run.model_copy(update={"reason": "trained; measuring the latency"}), [])
+    said = [line.split("evaluating: ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        "trained",
+        *(f"trained; {done} of 12 episodes evaluated" for done in (5, 7, 8, 10, 11)),
+        "trained; measuring the latency",
+    ]
+    panel = panel_module.Panel()
+    panel.watch(run.model_copy(update={"reason": "trained; 3 of 12 episodes evaluated"}), [])
+    assert "3 of 12 episodes" in shown(panel, monkeypatch, height=20)
 
 
 DIES = """

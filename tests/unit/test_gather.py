@@ -20,6 +20,7 @@ from rl_orch.orchestrator import to_spec
 from rl_orch.rl.evaluate import evaluate, final_evaluation_seed
 from rl_orch.rl.measure.latency import FEWEST
 from rl_orch.rl.policies.policy import PolicyModule, policy_tensors
+from rl_orch.worker import evaluate as evaluate_module
 from rl_orch.worker.checks import environment
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.policies import sources
@@ -237,6 +238,18 @@ def test_the_final_evaluation_gathers_what_is_asked_of_this_checkpoint_and_no_ot
     assert gate_evidence.read(run, "final", digest) is None
     gate_evidence.ask(run, EvidenceRequest(checkpoint=NAME))
     assert not run.report_file(gate_evidence.WANTED).exists()
+
+
+def test_the_final_evaluation_says_how_many_episodes_are_done(
+    theirs: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str | None] = []
+    monkeypatch.setattr(evaluate_module, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(gate_evidence, "say", lambda _directory, doing: said.append(doing))
+    assert run_evaluation(theirs, NAME) == 0
+    episodes = theirs.spec().eval.final_episodes
+    assert (said[0], said[-1]) == (None, None)
+    assert f"{episodes} of {episodes} episodes evaluated" in said
 
 
 def test_a_table_that_cannot_be_written_is_said_in_a_sentence_beside_the_reports(

@@ -78,6 +78,16 @@ def test_options_go_by_any_name_that_the_spec_knows() -> None:
     assert spec.agent.network.hidden_sizes == (8,)
 
 
+def test_what_the_command_line_says_of_options_is_logged_as_warnings(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rl_orch.train("CartPole-v1", "ppo", use_sde=True, tau=0.5)
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert any(line.startswith("train.tau is 0.5, but ppo does not read it") for line in said)
+    assert any(line.startswith("train.use_sde is true, but ppo does not") for line in said)
+    assert any(line.startswith("hyperparameters tuned for CartPole-v1") for line in said)
+
+
 def test_an_unknown_option_raises_with_the_nearest_name() -> None:
     with pytest.raises(SpecInvalid) as refused:
         rl_orch.train("CartPole-v1", totl_timesteps=10, qqq=1)

@@ -1,6 +1,7 @@
 """Who may go on with a run, from where, and how many runs go on at once."""
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task
 from rl_orch.core.runs.foreground import carry_out, room
 from rl_orch.core.runs.supervisor import Supervisor
-from rl_orch.errors import BadInput, Conflict, RunLocked
+from rl_orch.errors import BadInput, Conflict, NotFound, RunLocked
 from rl_orch.io.processes import pids
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
@@ -58,6 +59,15 @@ def test_a_final_run_is_not_resumed(tmp_path: Path, returns: Sequence[float], st
     with pytest.raises(Conflict, match=f"has {state}, which is final"):
         made.resume(run.id)
     assert made.store.lease_of(run.id) is None
+
+
+def test_of_a_final_run_whose_directory_is_gone_that_is_said(tmp_path: Path) -> None:
+    made = orchestrator_with(tmp_path, trains_to([1.0] * 10))
+    run = made.launch(a_spec()).run
+    shutil.rmtree(run.path)
+    with pytest.raises(NotFound, match=r"directory of run .* is gone") as refused:
+        made.resume(run.id)
+    assert "--extend" not in str(refused.value.hint)
 
 
 def test_a_run_that_a_living_process_has_is_refused_with_its_pid(tmp_path: Path) -> None:

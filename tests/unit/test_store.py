@@ -1,5 +1,6 @@
 """What the store does in SQLite alone: files, journals, locks. `tests/contract` has the rest."""
 
+import logging
 import sqlite3
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path: Path) -> None:
     path.write_text("these are not the bytes you are looking for" * 100)
     with pytest.raises(RlctlError, match="not a database"):
         Store(path)
+
+
+def test_a_new_home_logs_no_line_for_each_step_of_its_schema(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert list(Store(tmp_path / "rlctl.db").page().runs) == []
+    assert [record.name for record in caplog.records if "alembic" in record.name] == []
 
 
 def test_a_reader_that_is_done_blocks_no_writer(

@@ -5,13 +5,16 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.registry.inherited_specs import inherited_here
 from rl_orch.core.registry.model_retention import Retention, RetentionLimits
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.runs import ancestry
@@ -22,6 +25,7 @@ from rl_orch.io.processes import pids
 from rl_orch.io.run.command_socket import Handler, Request, serve
 from rl_orch.io.run.directory import MODEL, RunDir
 from rl_orch.io.run.events import read
+from rl_orch.orchestrator import to_spec
 from rl_orch.records import Event, Run, State
 from rl_orch.records.jobs import ExportJob, JobTask
 from rl_orch.runners.inline import InlineRunner
@@ -491,3 +495,32 @@ def test_a_bundle_gives_its_policy(home: Orchestrator, tmp_path: Path) -> None:
     assert (run.state, shown.start["kind"]) == (State.SUCCEEDED, "bundle")
     with pytest.raises(SpecInvalid):
         fine_tuned(home, f"start.from={bundle}", "start.parts=policy+optimizer")
+
+
+@pytest.mark.parametrize("word", ["./firstx", "firstx", "{folder}/firstx", "checkpoint"])
+def test_files_bring_their_spec_and_need_no_more_than_their_folder_s_name(
+    home: Orchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv("RLCTL_HOME", str(home.home))
+    bundle, first = tmp_path / "firstx", home.show("first")
+    home.carry_out(ExportJob(policy="first", format="bundle", out=str(bundle)))
+    checkpoint = newest(RunDir.of(first.run))
+    named = str(checkpoint) if word == "checkpoint" else word.format(folder=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    typed = SpecArguments([f"start.from={named}", "train.total_timesteps=64"])
+    spec = typed.spec(partial(inherited_here, home))
+    assert spec.env == first.spec.env
+    assert spec.start.source == str(checkpoint if word == "checkpoint" else bundle)
+    assert to_spec({"start.from": named, "train.total_timesteps": 64}) == spec.changed(
+        {"start.from": named}
+    )
+    assert home.check(spec.changed({"start.from": named})).start.source == spec.start.source
+
+
+def test_of_files_without_their_run_the_error_says_what_to_name(
+    home: Orchestrator, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(newest(RunDir.of(home.get("first"))), tmp_path / "copied" / "step_1")
+    with pytest.raises(NotFound, match=r"spec\.yaml") as refused:
+        inherited_here(home, str(copy))
+    assert "--env" in str(refused.value.hint)

@@ -7,10 +7,10 @@ from rl_orch.cli.arguments import Json
 from rl_orch.cli.output import out, print_json, report_error, safe, warn
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.cli.views.text import counted, seeds_text
+from rl_orch.core.registry.inherited_specs import inherited_here
 from rl_orch.errors import BadInput, Problem
 from rl_orch.spec import checks
 from rl_orch.spec.engine import left_open
-from rl_orch.spec.inheritance import inherited
 from rl_orch.spec.model import Spec
 
 
@@ -22,7 +22,7 @@ def command(typed: SpecArguments, json: Json = False) -> int:
     warnings: list[Problem] = []
     try:
         here = orchestrator.connect()
-        spec = here.check(typed.spec(partial(inherited, here)), warn=warnings.append)
+        spec = here.check(typed.spec(partial(inherited_here, here)), warn=warnings.append)
     except BadInput as error:
         if not json:
             return report_error(error, as_json=False)

@@ -12,8 +12,8 @@ from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground, run_in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.spec_flags import SpecArguments
+from rl_orch.core.registry.inherited_specs import inherited_here
 from rl_orch.records import Submission
-from rl_orch.spec.inheritance import inherited
 from rl_orch.spec.model import Spec
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def command(
     """
 
     def inherit(word: str) -> Mapping[str, Any]:
-        return inherited(ConnectionOptions(home, None, server).connect(reading=True), word)
+        return inherited_here(ConnectionOptions(home, None, server).connect(reading=True), word)
 
     spec = agreed(typed.spec(inherit), yes=yes)
     database = spec.registry.db_path

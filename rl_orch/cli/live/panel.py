@@ -85,8 +85,10 @@ class Panel:
 
     def _one(self, run: Run) -> RenderableType:
         title = f"[bold]{safe(run.id)}[/]  [dim]{safe(short(run.path))}[/]"
-        waits = run.state is State.QUEUED and run.reason
-        return Group(title, self._bar, safe(run.reason) if waits else self._details(run))
+        if run.state is State.QUEUED and run.reason:
+            return Group(title, self._bar, safe(run.reason))
+        evaluating = [safe(run.reason)] if run.state is State.EVALUATING else []
+        return Group(title, self._bar, self._details(run), *evaluating)
 
     def _details(self, run: Run) -> Table:
         numbers = self._numbers[run.id]

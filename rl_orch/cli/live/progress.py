@@ -3,6 +3,7 @@
 The panel is in `panel.py`.
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Panel", "ProgressLines", "watched", "watching"]
 
 PLAIN_EVERY_S = 10.0
+NUMBER = re.compile(r"\d[\d,]*")
 
 
 @contextmanager
@@ -62,6 +64,7 @@ class ProgressLines:
         self._runs: dict[str, Run] = {}
         self._numbers: dict[str, LiveNumbers] = {}
         self._said_at: dict[str, float] = {}
+        self._said: dict[str, str] = {}
 
     def recall(self, run: Run, events: Sequence[Event]) -> None:
         """Take in what a run told before anybody watched it; that is no news."""
@@ -83,9 +86,9 @@ class ProgressLines:
         if before is None or run.state is not before.state:
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
             self._say_of_group(run)
-        elif run.state is State.EVALUATING and run.reason != before.reason:
-            self._say(run, run.env_steps, f"{run.state}: {run.reason}")
-        elif time.monotonic() - self._said_at[run.id] < PLAIN_EVERY_S:
+        elif run.state is State.EVALUATING:
+            self._say_of_evaluation(run)
+        elif not run.active or time.monotonic() - self._said_at[run.id] < PLAIN_EVERY_S:
             return
         elif run.state is State.QUEUED:
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
@@ -94,9 +97,17 @@ class ProgressLines:
 
     def _say(self, run: Run, step: int, what: str) -> None:
         self._said_at[run.id] = time.monotonic()
+        self._said[run.id] = run.reason
         speed = "" if run.sps is None else f"  {run.sps:,.0f} {run.trained.words}/s"
         line = f"{run.id}  {step:,}/{run.total_timesteps:,}{speed}  {what}"
         self._console.print(safe(line), soft_wrap=True)
+
+    def _say_of_evaluation(self, run: Run) -> None:
+        """How far the final evaluation is: something else at once, other numbers now and then."""
+        said, words = self._said.get(run.id, ""), run.reason
+        recently = time.monotonic() - self._said_at[run.id] < PLAIN_EVERY_S
+        if words != said and not (recently and NUMBER.sub("", words) == NUMBER.sub("", said)):
+            self._say(run, run.env_steps, f"{run.state}: {words}")
 
     def _say_of_group(self, run: Run) -> None:
         if not run.active and run.group is not None and len(self._runs) > 1:

@@ -24,11 +24,9 @@ from rl_orch.core.resume_certificate import Trial
 from rl_orch.core.verbs import ready
 from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import service_note
-from rl_orch.io.checkpoints import catalog
 from rl_orch.io.machine import hardware
 from rl_orch.io.policies import bundles
 from rl_orch.io.processes.task_worker import ProgressCallback
-from rl_orch.io.run.directory import MODEL
 from rl_orch.records import Event, Record, exactness, jobs, models, reports, runs, tasks
 from rl_orch.spec import code, consent
 from rl_orch.spec.checks import refuse_pending
@@ -39,8 +37,6 @@ from rl_orch.spec.tuned import resolve_tuned
 ARTIFACT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 WORD = re.compile(r"[^\x00-\x1f\x7f]{0,300}")
 PORT = 7311
-FILES = (catalog.TENSORS, MODEL)
-"""Either is in a folder that holds a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,7 @@ class Workplace:
             return PolicySource(uploads.content(self.here.home, word), "bundle")
         if self.folder is not None and os.sep in word:
             word = self.here.get(word).id  # The name of a run; no path is looked at.
-        elif self.folder is None and is_at(Path(word)):
+        elif self.folder is None and references.is_at(Path(word)):
             path = Path(os.path.abspath(word))
             return PolicySource(path, references.kind_of(path))
         try:
@@ -113,14 +109,6 @@ class Workplace:
                 f"{error.strerror or error}",
                 hint=f"Name {references.FORMS}.",
             ) from None
-
-
-def is_at(path: Path) -> bool:
-    """Whether a policy's files are there; not where the system takes no such path."""
-    try:
-        return bundles.is_bundle(path) or any((path / name).is_file() for name in FILES)
-    except OSError:
-        return False
 
 
 def carry_out(at: Workplace, request: jobs.JobRequest[Any]) -> Record:

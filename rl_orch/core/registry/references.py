@@ -29,6 +29,9 @@ MODEL_FORMS = "a model's id, an alias, best, best@ENV or a run"
 MOST_RANKED = 1000
 """So many validated models of an environment, the best ones, are looked at for their tasks."""
 
+FILES = (catalog.TENSORS, MODEL)
+"""Either is in a folder that holds a policy."""
+
 NAMED = 5
 """How many models of different tasks an error names."""
 
@@ -98,9 +101,7 @@ class KnowsRuns(Protocol):
 def source(models: KnowsModels, runs: KnowsRuns, word: str) -> PolicySource:
     """Source of the policy that a word means; its files must be on this machine."""
     if _is_there(word):
-        path = Path(word).expanduser().absolute()
-        if not path.exists():
-            raise _nothing_there(word)
+        path = _at(word)
         return PolicySource(path, kind_of(path))
     try:
         chosen = model(models, runs, word)
@@ -388,6 +389,27 @@ def kind_of(path: Path) -> Kind:
 def is_path(word: str) -> bool:
     """Whether a word is written as a path."""
     return word.startswith(("/", "./", "../", "~")) or word in (".", "..")
+
+
+def is_at(path: Path) -> bool:
+    """Whether a policy's files are there; not where the system takes no such path."""
+    try:
+        return bundles.is_bundle(path) or any((path / name).is_file() for name in FILES)
+    except OSError:
+        return False
+
+
+def path_of(word: str) -> Path | None:
+    """The path that a word means, if it means one: as it is written, or since a policy is there,
+    under a bare name too. Only for callers who may look at the files of this machine."""
+    return _at(word) if _is_there(word) or is_at(Path(word)) else None
+
+
+def _at(word: str) -> Path:
+    path = Path(word).expanduser().absolute()
+    if not path.exists():
+        raise _nothing_there(word)
+    return path
 
 
 def _is_there(word: str) -> bool:

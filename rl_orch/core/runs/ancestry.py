@@ -36,6 +36,8 @@ def weights(
         word = _in_home(word, home)
     elif home is not None and os.sep in word:
         word = runs.get(word).id
+    elif home is None and references.is_at(Path(word)):
+        word = os.path.abspath(word)
     try:
         return references.source(models, runs, word)
     except NotFound as error:

@@ -273,9 +273,11 @@ def _note(
 
 
 def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
-    """Raise if the run has come to an end that is final, and no larger budget is asked for."""
+    """Raise if the run has come to an end that is final, and no larger budget is asked for; one
+    whose directory is gone has nothing to go on from either way."""
     if run.state not in FINAL or asks_for_more(overrides):
         return
+    refuse_gone(run)
     raise Conflict(
         f"run {run.id} has {run.state}, which is final unless it is given a larger budget",
         hint=f"To train it further: rlctl resume {run.id} --extend STEPS; in a run of its own: "

@@ -1,5 +1,7 @@
 """Brings a database to the schema that this release knows, whatever it was at before."""
 
+import logging
+
 import sqlalchemy as sa
 
 from rl_orch.core.store import migrations
@@ -18,6 +20,9 @@ def migrate(database: Database) -> None:
             f"database {database.location!r} is at schema {version}, this rlctl knows {HEAD}",
             hint="Use the newer rlctl that wrote it.",
         )
+    log = logging.getLogger("alembic")
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.WARNING)  # A line for each step is no news to our callers.
     # Alembic takes half a second to load and is needed once per database.
     from alembic import command
     from alembic.config import Config
