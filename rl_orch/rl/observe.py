@@ -342,11 +342,16 @@ def _function(observer: Any, name: str) -> Any:
 def _attributes(made: Any) -> dict[str, Any] | None:
     """A copy of what an object has, in slots too; None where something cannot be copied."""
     try:
-        own = {name: getattr(made, name) for name in _slots(type(made)) if hasattr(made, name)}
-        own |= getattr(made, "__dict__", {})
-        return deepcopy({n: value for n, value in own.items() if n not in (REQUESTS, "spec")})
+        return deepcopy(held(made))
     except Exception:  # Copying is the objects' own code.
         return None
+
+
+def held(made: Any) -> dict[str, Any]:
+    """What an observer has, in slots too, but for its spec."""
+    own = {name: getattr(made, name) for name in _slots(type(made)) if hasattr(made, name)}
+    own |= getattr(made, "__dict__", {})
+    return {name: value for name, value in own.items() if name not in (REQUESTS, "spec")}
 
 
 def _slots(kind: type) -> Iterator[str]:

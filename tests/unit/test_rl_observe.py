@@ -16,6 +16,7 @@ from rl_orch.rl.observe import FiniteNumbers, Observer, Observers, Phase
 from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.rl.train import NullRecorder, Training
 from rl_orch.spec.model import Spec
+from rl_orch.testing import holds
 from rl_orch.testing.observers import ObserverContract, _spec
 
 
@@ -54,6 +55,48 @@ class Plain:
 class TestDiary(ObserverContract):
     def make(self, spec: Spec) -> Observer:
         return Diary()
+
+
+class Remembering(Plain):
+    """Says what it remembers."""
+
+    def state(self) -> int:
+        return self.heard
+
+    def load_state(self, state: int) -> None:
+        self.heard = state
+
+
+class Liar(Remembering):
+    """Remembers, says nothing of it, and takes nothing back."""
+
+    def state(self) -> int:
+        return 0
+
+    def load_state(self, state: int) -> None:
+        assert state == 0
+
+
+class Vain(Remembering):
+    """Says what it remembers, and takes nothing back."""
+
+    def load_state(self, state: int) -> None:
+        assert state > 0
+
+
+class TestRemembering(ObserverContract):
+    def make(self, spec: Spec) -> Any:
+        return Remembering()
+
+
+@pytest.mark.parametrize("kind", [Liar, Vain])
+def test_the_contract_finds_out_who_does_not_go_on_from_its_state(kind: Any) -> None:
+    contract = type("Contract", (ObserverContract,), {"make": lambda self, spec: kind()})
+    with pytest.raises(AssertionError):
+        holds(contract)
+    passing = type("Passing", (contract,), {"passing": ("heard",)})
+    if kind is Liar:
+        holds(passing)
 
 
 class TestPlain(ObserverContract):
