@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from rl_orch.errors import BadInput, Conflict, Damaged, Diverged, RlctlError, RunLocked
+from rl_orch.errors import (
+    BadInput,
+    Conflict,
+    Damaged,
+    Diverged,
+    RlctlError,
+    RunLocked,
+    with_place,
+)
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.disk_reserve import reserved
@@ -22,9 +30,6 @@ from rl_orch.worker import log
 
 LOCK_PATIENCE_S = 5.0
 """A run process whose turn is over holds the lock only as long as it takes to find that out."""
-
-REASON_CHARS = 2000
-"""An error may have any text; an event holds only so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ def failure(error: BaseException, step: int) -> End:
         final = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
         return End("failed", step, why, error.hint, error.exit_code, final)
     log.exception("attempt failed")
-    return End("failed", step, f"{type(error).__name__}: {error}"[:REASON_CHARS], code=1)
+    return End("failed", step, with_place(error), code=1)
 
 
 def served(directory: RunDir, handle: command_socket.Handler) -> AbstractContextManager[Any]:
