@@ -293,9 +293,13 @@ class Damaged(RlctlError):
 
 
 class Diverged(RlctlError):
-    """Training produced a number that is not finite."""
+    """Training produced a number that is not finite; after `step` environment steps, if known."""
 
     code = "diverged"
+
+    def __init__(self, message: str, *, step: int = 0, **details: str | None) -> None:
+        super().__init__(message, **details)
+        self.step = step
 
 
 def kind_of(code: str, status: int | None = None) -> type[RlctlError]:

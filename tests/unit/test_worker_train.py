@@ -149,6 +149,14 @@ def test_people_see_what_an_error_advises(directory: RunDir, monkeypatch: Patch)
     }
 
 
+def test_a_number_that_is_not_finite_ends_at_its_step(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(worker, "train", raising(Diverged("a non-finite reward", step=168)))
+    assert run_attempt(directory, 1) == 1
+    assert last_event(directory).step == 168
+
+
 def test_a_run_does_without_the_socket_where_there_are_none(
     directory: RunDir, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
