@@ -24,6 +24,10 @@ RlctlError                 exit 1  HTTP 500
 """
 
 import json
+import os
+import re
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -33,11 +37,59 @@ KEPT = 1900
 """Characters of a message: how many it may have, and how many are kept of a longer one."""
 
 
+PACKAGE = os.path.dirname(os.path.abspath(__file__))
+LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for folder in (PACKAGE, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+)
+INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
+
+
 def shortened(text: str) -> str:
     """A text that others may have written, short enough to show and to store."""
     if len(text) <= LONGEST:
         return text
     return f"{text[:KEPT]}… and {len(text) - KEPT:,} characters more"
+
+
+def with_place(error: BaseException, text: str | None = None) -> str:
+    """An error that nobody foresaw, by its type and text, with the place that it is from."""
+    said = f"{type(error).__name__}: {shortened(str(error) if text is None else text)}"
+    place = place_of(error)
+    return said if place is None else f"{said} ({place})"
+
+
+def place_of(error: BaseException) -> str | None:
+    """The file and line of code that raised an error: the innermost of the user's own, if any of
+    it had a part in it or in what led to it; else the innermost of all."""
+    innermost = [each[-1] for each in _tracebacks(error) if each]
+    own = (frame for frames in _tracebacks(error) for frame in reversed(frames) if _is_own(frame))
+    frame = next(own, innermost[0] if innermost else None)
+    return None if frame is None else f"{_short(frame.filename)}, line {frame.lineno}"
+
+
+def _tracebacks(error: BaseException) -> Iterator[traceback.StackSummary]:
+    """The frames of an error, and of those that led to it."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield traceback.extract_tb(each.__traceback__)
+        each = each.__cause__ or each.__context__
+
+
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    """Whether code is neither of this package, nor of Python, nor of what is installed."""
+    path = os.path.abspath(frame.filename)
+    return not (
+        frame.filename.startswith("<") or path.startswith(LIBRARIES) or INSTALLED.search(path)
+    )
+
+
+def _short(file: str) -> str:
+    """A path from the working directory, if it is below it."""
+    below = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if below.startswith(os.pardir) else below
 
 
 class RlctlError(Exception):
@@ -241,9 +293,13 @@ class Damaged(RlctlError):
 
 
 class Diverged(RlctlError):
-    """Training produced a number that is not finite."""
+    """Training produced a number that is not finite; after `step` environment steps, if known."""
 
     code = "diverged"
+
+    def __init__(self, message: str, *, step: int = 0, **details: str | None) -> None:
+        super().__init__(message, **details)
+        self.step = step
 
 
 def kind_of(code: str, status: int | None = None) -> type[RlctlError]:

@@ -228,7 +228,8 @@ class Verbs(Home):
             models=tuple(self.registry.of_run(run.id)),
             report=directory.read_report("final"),
             exactness=history.exactness(states),
-            fails_again=run.state is State.FAILED and history.fails_again(states),
+            fails_again=run.state is State.FAILED
+            and history.fails_again(states, saved=bool(catalog.all_names(directory.checkpoints))),
             passed_over=history.passed_over(states),
             watched=run.active and self.orphans.is_watched(run.id),
             certificate=directory.read_certificate(),

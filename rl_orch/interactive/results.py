@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,7 +12,7 @@ from rl_orch import plugins
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.runs import curves
 from rl_orch.core.runs.groups import RunOrGroup, of_runs
-from rl_orch.errors import BadInput, RunFailed
+from rl_orch.errors import BadInput, RlctlError, RunFailed
 from rl_orch.interactive.drawing import DrawnCurve, sparkline, svg
 from rl_orch.interactive.frames import FrameKind, framed
 from rl_orch.io.metrics import series
@@ -110,8 +111,16 @@ class TrainingResult:
         raise RunFailed(
             f"run {first.id} {_ended(first)}{others}",
             hint=f"`rlctl logs {first.id}` has what it printed; once it is mended, "
-            f"`orchestrator.resume({first.id!r})` goes on from its newest checkpoint, if it has "
-            "one. `raise_on_failure=False` returns the result instead.",
+            f"{self._way_on(first)}. `raise_on_failure=False` returns the result instead.",
+        )
+
+    def _way_on(self, run: Run) -> str:
+        """What to do once the cause of a failure is mended."""
+        with suppress(RlctlError, OSError):  # Its directory may be gone.
+            if self._view(run).fails_again:
+                return "train anew"
+        return (
+            f"`orchestrator.resume({run.id!r})` goes on from its newest checkpoint, if there is one"
         )
 
     def curve(self) -> DrawnCurve:

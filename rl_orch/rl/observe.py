@@ -243,7 +243,8 @@ class FiniteNumbers(Observer):
                     at = before + int(valid[: t + late].sum())
                     return Diverged(
                         f"the environment gave a non-finite {what} at step {at}, copy {copy}: "
-                        f"{timed[t, copy]}"
+                        f"{timed[t, copy]}",
+                        step=at,
                     )
         raise AssertionError("every number is finite")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from rl_orch.errors import BadInput, RlctlError
+from rl_orch.errors import BadInput, RlctlError, with_place
 from rl_orch.io.files import private, sealed
 from rl_orch.io.policies.episode_records import read_records, write_records
 from rl_orch.io.policies.episode_tables import write_table
@@ -48,9 +48,11 @@ def run_evaluation(directory: RunDir, checkpoint: str) -> int:
         gate_evidence.say(directory, None)
         try:
             return _evaluated(directory, checkpoint)
-        except RlctlError as error:
+        # An environment is somebody else's code: stepping it may raise anything.
+        except (Exception, SystemExit) as error:
+            why = said(error) if isinstance(error, RlctlError) else with_place(error)
             with suppress(RlctlError):  # On a full disk, the log has to do.
-                write_text(problem, f"{said(error)}\n")
+                write_text(problem, f"{why}\n")
             raise
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rl_orch import plugins
-from rl_orch.errors import RlctlError
+from rl_orch.errors import Diverged, RlctlError
 from rl_orch.io.checkpoints.replay_segments import SegmentStore, allocator
 from rl_orch.io.files import private
 from rl_orch.io.processes import import_path
@@ -112,7 +112,9 @@ class TrainingAttempt:
                 allocate=allocator(self.directory.replay, spec.buffer.memory_share),
             )
         except (Exception, SystemExit) as error:
-            return failure(error, recorder.step)
+            counts_steps = algorithm(spec.agent.algorithm).traits.clock == "env_steps"
+            at = error.step if counts_steps and isinstance(error, Diverged) else 0
+            return failure(error, max(recorder.step, at))
         finally:
             recorder.end_changes()
             COMPILING.on_compile = None

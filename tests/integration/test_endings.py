@@ -176,5 +176,5 @@ def test_an_environment_that_breaks_fails_the_run_with_its_reason(shell: Shell) 
     budget = ("train.total_timesteps=2048", "eval.every=1024")
     run = shell.json("launch", "--env", "breaking:Breaking-v0", *SMALL, *budget, code=1)
     assert run["state"] == "failed"
-    assert run["reason"] == "RuntimeError: the simulator tripped"
+    assert run["reason"] == "RuntimeError: the simulator tripped (breaking.py, line 8)"
     assert "Traceback" in shell.run("logs", "last").stdout

@@ -127,6 +127,7 @@ def test_a_resume_is_not_suggested_where_it_would_fail_again(
     launch = shlex.split(next_lines(rlctl("show", "last").out)[0])
     assert launch[:3] == ["rlctl", "launch", "-f"]
     assert Path(launch[3]).is_file()
+    assert launch[4:] == []  # Nothing to be filled in.
 
 
 def test_a_launch_loads_first_and_ends_that_if_it_is_refused(

@@ -96,3 +96,16 @@ def test_a_failure_is_met_again_where_an_option_or_the_input_is_to_blame(
     ended = an_event(EventKind.STATE, "ended", 5, "failed", **final)
     assert fails_again([ended]) is again
     assert not fails_again([ended, an_event(EventKind.STATE, "started", 5)])
+
+
+@pytest.mark.parametrize(
+    ("error", "again"), [(ZeroDivisionError("boom"), True), (OSError("no room"), False)]
+)
+def test_before_the_first_checkpoint_a_failure_of_code_is_met_again(
+    error: Exception, again: bool
+) -> None:
+    end = failure(error, 0)
+    tags = {"repeats": True} if end.repeats else {}
+    ended = an_event(EventKind.STATE, "ended", 5, "failed", **tags)
+    assert fails_again([ended], saved=False) is again
+    assert not fails_again([ended], saved=True)

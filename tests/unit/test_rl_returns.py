@@ -174,8 +174,9 @@ def test_rows_are_ordered_by_copy_then_time_and_outlive_the_next_rollout() -> No
 
 def test_a_reward_that_is_not_a_number_is_named_with_its_step() -> None:
     collector = a_collector(AutoresetMode.SAME_STEP, num_envs=2, length=5, poison=3)
-    with pytest.raises(Diverged, match="non-finite reward at step 6, copy 0: nan"):
+    with pytest.raises(Diverged, match="non-finite reward at step 6, copy 0: nan") as diverged:
         FiniteNumbers(8).collected(collector.collect(Still(), 8), collector.env_steps)
+    assert diverged.value.step == 6
 
 
 def test_an_environment_without_final_observations_is_refused(

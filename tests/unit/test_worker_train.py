@@ -1,17 +1,20 @@
 """One attempt: whatever happens, its last event says how it ended."""
 
 import errno
+import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from rl_orch.errors import Conflict, Diverged, RlctlError, RunLocked
+from rl_orch.errors import Conflict, Diverged, RlctlError, RunLocked, place_of
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
@@ -20,6 +23,7 @@ from rl_orch.records import Clock, Event
 from rl_orch.rl.train import Outcome, TrainingRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
+from rl_orch.worker import evaluate
 from rl_orch.worker import train as worker
 from rl_orch.worker.attempt import lifecycle
 from rl_orch.worker.train import run_attempt
@@ -71,7 +75,7 @@ def test_a_spec_that_cannot_be_read_is_an_end_with_a_reason(directory: RunDir) -
 def test_a_sweep_that_fails_is_an_end_with_a_reason(directory: RunDir, monkeypatch: Patch) -> None:
     monkeypatch.setattr(catalog, "sweep", raising(PermissionError("no")))
     assert run_attempt(directory, 1) == 1
-    assert last_event(directory).tags["reason"] == "PermissionError: no"
+    assert last_event(directory).tags["reason"].startswith("PermissionError: no (")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("it tripped"), SystemExit("it tripped")])
@@ -81,7 +85,51 @@ def test_an_environment_cannot_end_the_attempt_unseen(
     monkeypatch.setattr(worker, "train", raising(error))
     assert run_attempt(directory, 1) == 1
     last = last_event(directory)
-    assert (last.value, last.tags) == ("failed", {"reason": f"{type(error).__name__}: it tripped"})
+    place = f"{os.path.relpath(__file__)}, line {raising.__code__.co_firstlineno + 4}"
+    reason = f"{type(error).__name__}: it tripped ({place})"
+    assert (last.value, last.tags["reason"]) == ("failed", reason)
+
+
+def test_the_place_of_an_error_is_in_the_user_s_own_code(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    (tmp_path / "own_env.py").write_text(
+        "import json\n\n\ndef step():\n    return json.loads('{')\n\n\ndef chained():\n    1 / 0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    own = import_module("own_env")
+
+    def wrapped() -> None:
+        try:
+            own.chained()
+        except ZeroDivisionError:
+            json.loads("{")
+
+    def place(failing: Callable[[], object]) -> str | None:
+        try:
+            failing()
+        except Exception as error:
+            below = error.__traceback__
+            return place_of(error.with_traceback(below and below.tb_next))
+        return None
+
+    assert place(own.step) == "own_env.py, line 5"
+    assert "test_worker_train.py, line " in str(place(lambda: json.loads("{")))
+    assert str(place(partial(json.loads, "{"))).partition(", line ")[0].endswith("decoder.py")
+    assert "test_worker_train.py, line " in str(place(wrapped))
+    assert place_of(ValueError("raised nowhere")) is None
+
+
+def test_an_error_in_the_final_evaluation_is_named_with_its_place(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(evaluate, "_evaluated", raising(ZeroDivisionError("rare boom")))
+    with pytest.raises(ZeroDivisionError):
+        evaluate.run_evaluation(directory, "step_1")
+    said = str(directory.evaluation_problem())
+    assert said.startswith("ZeroDivisionError: rare boom (")
+    assert "test_worker_train.py, line" in said
 
 
 def test_a_reason_of_any_length_is_recorded(directory: RunDir, monkeypatch: Patch) -> None:
@@ -99,6 +147,14 @@ def test_people_see_what_an_error_advises(directory: RunDir, monkeypatch: Patch)
         "hint": "Lower train.lr.",
         "final": True,
     }
+
+
+def test_a_number_that_is_not_finite_ends_at_its_step(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(worker, "train", raising(Diverged("a non-finite reward", step=168)))
+    assert run_attempt(directory, 1) == 1
+    assert last_event(directory).step == 168
 
 
 def test_a_run_does_without_the_socket_where_there_are_none(

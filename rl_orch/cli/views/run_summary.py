@@ -203,7 +203,9 @@ def _next_commands(shown: RunView, flags: str) -> list[str]:
     if Path(run.path).is_dir():
         commands.append(f"tensorboard --logdir {shlex.quote(f'{short(run.path)}/tensorboard')}")
     if shown.fails_again:
-        commands.insert(0, f"rlctl launch -f {shlex.quote(f'{short(run.path)}/spec.yaml')} …")
+        if Path(run.path, "spec.yaml").is_file():  # It may be on the machine of a service.
+            spec = shlex.quote(f"{short(run.path)}/spec.yaml")
+            commands.insert(0, f"rlctl launch -f {spec}{flags}")
     elif run.state in RESUMABLE:
         commands.insert(0, f"rlctl resume {run.id}{flags}")
     if run.state in (State.FAILED, State.LOST):

@@ -33,12 +33,14 @@ def passed_over(events: Iterable[Event]) -> tuple[str, ...]:
     return tuple(map(str, starts[-1])) if starts and isinstance(starts[-1], list) else ()
 
 
-def fails_again(events: Iterable[Event]) -> bool:
-    """Whether the newest attempt failed for a reason that a further one would meet again."""
+def fails_again(events: Iterable[Event], *, saved: bool = True) -> bool:
+    """Whether the newest attempt failed for a reason that a further one would meet again; where no
+    checkpoint was `saved`, that is any which repeats from the same beginning."""
     final = False
     for event in events:
         if event.kind is EventKind.STATE and event.key in ("started", "ended"):
-            final = event.value == "failed" and event.tags.get("final") is True
+            repeats = event.tags.get("repeats") is True and not saved
+            final = event.value == "failed" and (event.tags.get("final") is True or repeats)
     return final
 
 

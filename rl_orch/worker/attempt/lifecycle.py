@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from rl_orch.errors import BadInput, Conflict, Damaged, Diverged, RlctlError, RunLocked
+from rl_orch.errors import (
+    BadInput,
+    Conflict,
+    Damaged,
+    Diverged,
+    RlctlError,
+    RunLocked,
+    with_place,
+)
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.disk_reserve import reserved
@@ -23,15 +31,17 @@ from rl_orch.worker import log
 LOCK_PATIENCE_S = 5.0
 """A run process whose turn is over holds the lock only as long as it takes to find that out."""
 
-REASON_CHARS = 2000
-"""An error may have any text; an event holds only so much."""
+
+PASSING = (OSError, MemoryError)
+"""Errors of the machine, more often than of what is run."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
     """End of an attempt: how, at which step, in a sentence, and with which exit code.
 
-    A `final` failure is one that a further attempt would meet again.
+    A `final` failure is one that a further attempt would meet again; one that `repeats` would be
+    met again from the same beginning.
     """
 
     how: str
@@ -40,6 +50,7 @@ class End:
     hint: str | None = None
     code: int = 0
     final: bool = False
+    repeats: bool = False
 
 
 class Start(Protocol):
@@ -110,7 +121,7 @@ def failure(error: BaseException, step: int) -> End:
         final = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
         return End("failed", step, why, error.hint, error.exit_code, final)
     log.exception("attempt failed")
-    return End("failed", step, f"{type(error).__name__}: {error}"[:REASON_CHARS], code=1)
+    return End("failed", step, with_place(error), code=1, repeats=not isinstance(error, PASSING))
 
 
 def served(directory: RunDir, handle: command_socket.Handler) -> AbstractContextManager[Any]:
@@ -172,5 +183,7 @@ def _record(writer: EventWriter, end: End) -> None:
     tags: dict[str, Any] = {"reason": end.why} | ({"hint": end.hint} if end.hint else {})
     if end.final:
         tags["final"] = True
+    if end.repeats:
+        tags["repeats"] = True
     writer.emit(EventKind.STATE, "ended", end.how, step=end.step, tags=tags)
     writer.sync()
