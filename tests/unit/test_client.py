@@ -17,7 +17,7 @@ from rl_orch import errors
 from rl_orch.client import Client
 from rl_orch.client.jobs import _swap
 from rl_orch.client.link import checked, is_loopback
-from rl_orch.client.models import ASSESS_TIMEOUT_S
+from rl_orch.client.models import FILES_TIMEOUT_S
 from rl_orch.client.probe import answers
 from rl_orch.errors import (
     BadInput,
@@ -313,7 +313,7 @@ def test_what_reads_or_removes_many_files_is_waited_for_as_long_as_a_judgement()
         for ask in (client.models.verify, client.models.prune):
             with pytest.raises(RlctlError):
                 ask()
-    assert seen == dict.fromkeys(("faults", "prune"), ASSESS_TIMEOUT_S)
+    assert seen == dict.fromkeys(("faults", "prune"), FILES_TIMEOUT_S)
 
 
 def test_who_takes_connections_and_says_nothing_does_not_answer() -> None:

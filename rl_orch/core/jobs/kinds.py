@@ -162,7 +162,7 @@ def _named_in(request: jobs.JobRequest[Any], name: str) -> list[NamedCode]:
         case "overrides":
             return list(code.named_by_overrides(value))
         case "settings":
-            return list(code.named_by_overrides(override for _step, override in value))
+            return list(code.named_by_overrides([override for _step, override in value]))
     return list(code.named_in({name: value}))
 
 
