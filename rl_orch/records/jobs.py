@@ -30,6 +30,11 @@ Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
 Margin = Annotated[float, Field(ge=0, le=1e300)]
 Using = Literal["torch", "onnx", "int8"]
 Overrides = tuple[str, ...]
+Folders = Annotated[
+    tuple[Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")], ...], Field(max_length=100)
+]
+"""Folders of the machine of a service that modules are searched for in; only its own user may name
+any."""
 
 
 class JobState(StrEnum):
@@ -267,6 +272,7 @@ class ProfileJob(JobRequest[ProfileResult]):
     spec: dict[str, Any]
     seconds: Annotated[float, Field(ge=0.1, le=86400)] | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
+    module_path: Folders = ()
 
 
 class InferJob(JobRequest[InferAnswer]):
@@ -331,6 +337,7 @@ class DoctorJob(JobRequest[Diagnosis]):
 
     spec: dict[str, Any] | None = None
     database: str | None = None
+    module_path: Folders = ()
 
 
 class ImportRunJob(JobRequest[Run]):
@@ -372,3 +379,4 @@ class VerifyResumeJob(JobRequest[Certificate]):
     moments: int | None = None
     settings: tuple[tuple[int, str], ...] = ()
     consent: bool = False
+    module_path: Folders = ()

@@ -27,6 +27,7 @@ from rl_orch.io import service_note
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.machine import hardware
 from rl_orch.io.policies import bundles
+from rl_orch.io.processes import import_path
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.io.run.directory import MODEL
 from rl_orch.records import Event, Record, exactness, jobs, models, reports, runs, tasks
@@ -125,14 +126,17 @@ def is_at(path: Path) -> bool:
 
 def carry_out(at: Workplace, request: jobs.JobRequest[Any]) -> Record:
     """What a request is answered with."""
+    if at.folder is not None and (folders := getattr(request, "module_path", ())):
+        os.environ |= import_path.variable([*folders, *import_path.searched()])
+        import_path.search()
     return WAYS[request.kind](at, request)
 
 
-def refuse_paths(request: jobs.JobRequest[Any]) -> None:
+def refuse_paths(request: jobs.JobRequest[Any], spec: Spec | None) -> None:
     """Raise if a request to a service names a path, and no upload and nothing in its home."""
     words = {name: getattr(request, name) for name in request.policies}
-    if getattr(request, "spec", None) is not None:
-        words["spec.start.from"] = spec_of(request).start.source
+    if spec is not None:
+        words["spec.start.from"] = spec.start.source
     for name, word in words.items():
         if word is not None and not WORD.fullmatch(word):
             raise BadInput(f"{name} is {word[:100]!r}; must be text on one line", path=name)
@@ -154,9 +158,9 @@ def refuse_paths(request: jobs.JobRequest[Any]) -> None:
         raise BadInput(f"out is {request.out[:100]!r}; must be a plain file name", path="out")
 
 
-def named_code(home: Path, request: jobs.JobRequest[Any]) -> list[NamedCode]:
+def named_code(home: Path, request: jobs.JobRequest[Any], spec: Spec | None) -> list[NamedCode]:
     """Code of the caller's choosing that a request would have imported or run."""
-    specs = [spec_of(request)] if getattr(request, "spec", None) is not None else []
+    specs = [] if spec is None else [spec]
     words = [getattr(request, name) for name in request.policies]
     for word in words:
         if word is not None and word.startswith(uploads.MARK):
