@@ -123,7 +123,8 @@ class Client:
     @property
     def jobs(self) -> "RemoteJobs":
         """The jobs of the service; who only reads loads nothing of them."""
-        made: RemoteJobs = plugins.part("client jobs").RemoteJobs(self._link, self._tell)
+        remote = plugins.part("client jobs").RemoteJobs
+        made: RemoteJobs = remote(self._link, self._tell, self._module_path)
         return made
 
     def carry_out(

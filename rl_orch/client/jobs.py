@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import jobs
 from rl_orch.records.jobs import Job, JobAnswer, JobRequest, JobState, request_of
+from rl_orch.spec import code
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 
@@ -35,9 +36,15 @@ TRY_EVERY_S = 0.5
 class RemoteJobs:
     """The jobs of a service."""
 
-    def __init__(self, link: HttpLink, tell: Callable[[Job], None] | None = None) -> None:
+    def __init__(
+        self,
+        link: HttpLink,
+        tell: Callable[[Job], None] | None = None,
+        module_path: Sequence[str] = (),
+    ) -> None:
         """`tell` hears of each job that somebody here waits for: that it is queued, or cancelled
-        because they no longer do."""
+        because they no longer do. `module_path` is sent with specs that name modules."""
+        self._module_path = tuple(module_path)
         self._link, self._tell = link, tell or (lambda _job: None)
 
     def carry_out(self, request: JobRequest[JobAnswer], watch: ProgressCallback) -> JobAnswer:
@@ -96,6 +103,12 @@ class RemoteJobs:
         document: dict[str, Any] = getattr(request, "spec", None) or {}
         if _is_local((document.get("start") or {}).get("from")):
             changes["spec"] = self.begun_there(resolve(document)).model_dump(mode="json")
+        if (
+            self._module_path
+            and document
+            and any(each.module for each in code.named_by(resolve(document)))
+        ):
+            changes["module_path"] = self._module_path
         for name in (*request.policies, *request.files):
             word = getattr(request, name)
             if _is_local(word) if name in request.policies else word is not None:

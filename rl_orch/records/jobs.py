@@ -31,6 +31,10 @@ Rows = Annotated[int, Field(ge=1, le=1_000_000)]
 Margin = Annotated[float, Field(ge=0, le=1e300)]
 Using = Literal["torch", "onnx", "int8"]
 Overrides = tuple[str, ...]
+Folder = Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")]
+Folders = Annotated[tuple[Folder, ...], Field(max_length=100)]
+"""Folders of the machine of a service that modules are searched for in; only its own user may name
+any."""
 
 
 class JobState(StrEnum):
@@ -272,6 +276,7 @@ class ProfileJob(JobRequest[ProfileResult]):
     spec: dict[str, Any]
     seconds: Annotated[float, Field(ge=0.1, le=86400)] | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
+    module_path: Folders = ()
 
 
 class InferJob(JobRequest[InferAnswer]):
@@ -336,6 +341,7 @@ class DoctorJob(JobRequest[Diagnosis]):
 
     spec: dict[str, Any] | None = None
     database: str | None = None
+    module_path: Folders = ()
 
 
 class ImportRunJob(JobRequest[Run]):
@@ -379,3 +385,4 @@ class VerifyResumeJob(JobRequest[Certificate]):
     moments: int | None = None
     settings: tuple[tuple[int, str], ...] = ()
     consent: bool = False
+    module_path: Folders = ()

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,17 +17,20 @@ import pytest
 
 from rl_orch.api.app import create_app
 from rl_orch.cli import connection, rlctl
+from rl_orch.client import Client
 from rl_orch.client.jobs import RemoteJobs
+from rl_orch.core.jobs.kinds import Workplace, carry_out, spec_of
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
 from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.files import trees
-from rl_orch.io.processes import pids
-from rl_orch.io.processes.task_worker import ProgressCallback
+from rl_orch.io.processes import import_path, pids
+from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import State
-from rl_orch.records.jobs import DoctorJob, InferJob, Job, JobDone, JobState, JobTask
+from rl_orch.records.jobs import DoctorJob, InferJob, Job, JobDone, JobState, JobTask, ProfileJob
+from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, a_spec, trains_to
 from tests.api.conftest import GENEROUS, OWN, OWNER, Api, InProcess
 from tests.integration.conftest import until
@@ -493,6 +497,67 @@ def test_imports_and_code_of_the_callers_own_need_an_admin(api: Api) -> None:
     program = {"env": {"id": "CartPole-v1"}, "runner": {"name": "external", "command": ["x"]}}
     body = {"kind": "verify_resume", "arguments": {"spec": program}}
     assert api.client().post("/jobs", json=body).status_code == 409
+
+
+SPECS = ("profile", "verify_resume", "doctor")
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_folders_of_modules_are_named_by_the_services_own_user_alone(
+    here: Orchestrator, tmp_path: Path, kind: str
+) -> None:
+    spec = a_spec(env_id="mine:Env-v0").model_dump(mode="json")
+    body = {"kind": kind, "arguments": {"spec": spec, "module_path": [str(tmp_path)]}}
+    other = {"Authorization": f"Bearer {Api(here).token('admin')}"}
+    process = Steered()
+    process.told.set()
+    with serving(here, process) as client:
+        assert client.post("/jobs", json=body, headers=other).status_code == 403
+        job = client.post("/jobs", json=body).json()
+        assert job["arguments"]["module_path"] == [str(tmp_path)]
+        ended(client, job["id"])
+        body["arguments"]["module_path"] = ["relative"]  # type: ignore[index]
+        assert client.post("/jobs", json=body).status_code == 400
+
+
+def test_a_client_sends_its_folders_with_specs_that_name_modules(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    transport = InProcess(Api(here).app(queue=JobQueue(here, Steered, at_once=0)), "127.0.0.1")
+    folders = [str(tmp_path)]
+    with Client("http://localhost:7311", OWN, transport=transport, module_path=folders) as client:
+        for env, sent in (("mine:Env-v0", folders), ("CartPole-v1", [])):
+            asked = ProfileJob(spec=a_spec(env_id=env).model_dump(mode="json"))
+            assert client.jobs.submit(asked).arguments["module_path"] == sent
+
+
+def test_a_job_finds_modules_in_the_folders_that_it_was_given(
+    here: Orchestrator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv(import_path.VARIABLE, "[]")
+    at = Workplace(here, unwatched, tmp_path / "job", "ann")
+    carry_out(at, DoctorJob(module_path=(str(tmp_path),)))
+    assert import_path.searched() == [str(tmp_path)]
+    assert sys.path[0] == str(tmp_path)
+
+
+def test_a_spec_is_resolved_once_and_not_on_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def resolved(request: Any) -> Spec:
+        threads.append(threading.current_thread())
+        return spec_of(request)
+
+    monkeypatch.setattr("rl_orch.api.routes.jobs.spec_of", resolved)
+    monkeypatch.setattr("rl_orch.core.jobs.kinds.spec_of", resolved)
+    program = {"env": {"id": "CartPole-v1"}, "runner": {"name": "external", "command": ["x"]}}
+    body = {"kind": "verify_resume", "arguments": {"spec": program}}
+    assert api.client().post("/jobs", json=body).status_code == 409
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 def test_a_run_may_begin_with_an_upload_if_that_is_a_bundle(api: Api) -> None:

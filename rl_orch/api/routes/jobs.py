@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from anyio import to_thread
 from fastapi import Header, Query, Request, Response
@@ -18,12 +18,14 @@ from rl_orch.api.schemas import ArtifactList, JobList, NewJob, Upload
 from rl_orch.core import uploads
 from rl_orch.core.jobs.kinds import named_code, refuse_paths, spec_of
 from rl_orch.errors import BadInput, TooLarge
-from rl_orch.http.access import require, require_code
+from rl_orch.http.access import require, require_code, require_owner
 from rl_orch.http.operations import json_response, operation, router
 from rl_orch.http.threads import ThreadLimiter, slow_reads
 from rl_orch.io.files import private
-from rl_orch.records.jobs import Job, JobState, VerifyResumeJob, request_of
+from rl_orch.records.jobs import Job, JobRequest, JobState, VerifyResumeJob, request_of
 from rl_orch.spec import consent
+from rl_orch.spec.code import NamedCode
+from rl_orch.spec.model import Spec
 
 routes = router("jobs")
 UPLOADS_AT_ONCE = 4
@@ -47,10 +49,11 @@ async def submit_job(
     """
     asked = request_of(body.kind, body.arguments)
     require(request, asked.needs)
-    refuse_paths(asked)
-    require_code(request, await slow_reads(named_code, here.orchestrator.home, asked))
-    if isinstance(asked, VerifyResumeJob):
-        _refuse_unagreed(asked)
+    spec, named = await slow_reads(_examined, here.orchestrator.home, asked)
+    require_code(request, named)
+    require_owner(request, getattr(asked, "module_path", ()))
+    if isinstance(asked, VerifyResumeJob) and spec is not None:
+        _refuse_unagreed(asked, spec)
     job, repeated = await to_thread.run_sync(
         lambda: here.jobs.submit(asked, who=who(request), key=idempotency_key)
     )
@@ -87,7 +90,9 @@ def retry_job(id: JobId, request: Request, here: Here) -> Response:
     job = here.jobs.get(id)
     asked = request_of(job.kind, job.arguments)
     require(request, asked.needs)
-    require_code(request, named_code(here.orchestrator.home, asked))
+    _, named = _examined(here.orchestrator.home, asked)
+    require_code(request, named)
+    require_owner(request, getattr(asked, "module_path", ()))
     return json_response(here.jobs.retry(id, who=who(request)), 202)
 
 
@@ -156,8 +161,14 @@ async def upload(
     return json_response(Upload(upload=word), 201)
 
 
-def _refuse_unagreed(asked: VerifyResumeJob) -> None:
-    spec = spec_of(asked)
+def _examined(home: Path, asked: JobRequest[Any]) -> tuple[Spec | None, list[NamedCode]]:
+    """The spec of a request, resolved once, and the code that it names; paths are refused."""
+    spec = spec_of(asked) if getattr(asked, "spec", None) is not None else None
+    refuse_paths(asked, spec)
+    return spec, named_code(home, asked, spec)
+
+
+def _refuse_unagreed(asked: VerifyResumeJob, spec: Spec) -> None:
     if consent.is_needed(spec) and not asked.consent:
         raise consent_needed(spec)
 

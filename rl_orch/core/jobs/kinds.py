@@ -26,6 +26,7 @@ from rl_orch.errors import BadInput, NotFound
 from rl_orch.io import service_note
 from rl_orch.io.machine import hardware
 from rl_orch.io.policies import bundles
+from rl_orch.io.processes import import_path
 from rl_orch.io.processes.task_worker import ProgressCallback
 from rl_orch.records import Event, Record, exactness, jobs, models, reports, runs, tasks
 from rl_orch.spec import code, consent
@@ -113,14 +114,17 @@ class Workplace:
 
 def carry_out(at: Workplace, request: jobs.JobRequest[Any]) -> Record:
     """What a request is answered with."""
+    if at.folder is not None and (folders := getattr(request, "module_path", ())):
+        os.environ |= import_path.variable([*folders, *import_path.searched()])
+        import_path.search()
     return WAYS[request.kind](at, request)
 
 
-def refuse_paths(request: jobs.JobRequest[Any]) -> None:
+def refuse_paths(request: jobs.JobRequest[Any], spec: Spec | None) -> None:
     """Raise if a request to a service names a path, and no upload and nothing in its home."""
     words = {name: getattr(request, name) for name in request.policies}
-    if getattr(request, "spec", None) is not None:
-        words["spec.start.from"] = spec_of(request).start.source
+    if spec is not None:
+        words["spec.start.from"] = spec.start.source
     for name, word in words.items():
         if word is not None and not WORD.fullmatch(word):
             raise BadInput(f"{name} is {word[:100]!r}; must be text on one line", path=name)
@@ -142,23 +146,23 @@ def refuse_paths(request: jobs.JobRequest[Any]) -> None:
         raise BadInput(f"out is {request.out[:100]!r}; must be a plain file name", path="out")
 
 
-def named_code(home: Path, request: jobs.JobRequest[Any]) -> list[NamedCode]:
+def named_code(home: Path, request: jobs.JobRequest[Any], spec: Spec | None) -> list[NamedCode]:
     """Code of the caller's choosing that a request would have imported or run."""
-    named = [each for name in request.code for each in _named_in(request, name)]
+    named = [each for name in request.code for each in _named_in(request, name, spec)]
     for word in [getattr(request, name) for name in request.policies]:
         if word is not None and word.startswith(uploads.MARK):
             named += code.named_by(bundles.read(uploads.content(home, word)).spec)
     return named
 
 
-def _named_in(request: jobs.JobRequest[Any], name: str) -> list[NamedCode]:
+def _named_in(request: jobs.JobRequest[Any], name: str, spec: Spec | None) -> list[NamedCode]:
     """The code that a field names."""
     value = getattr(request, name)
     if value is None:
         return []
     match name:
         case "spec":
-            return code.named_by(spec_of(request))
+            return [] if spec is None else code.named_by(spec)
         case "overrides":
             return list(code.named_by_overrides(value))
         case "settings":
