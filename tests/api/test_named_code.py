@@ -105,7 +105,9 @@ NAMING: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("field", NAMING)
 def test_the_code_that_a_field_of_a_job_names_is_known(field: str, tmp_path: Path) -> None:
     kind, arguments = NAMING[field]
-    (named,) = {one.module for one in kinds.named_code(tmp_path, request_of(kind, arguments))}
+    asked = request_of(kind, arguments)
+    spec = kinds.spec_of(asked) if "spec" in asked.code else None
+    (named,) = {one.module for one in kinds.named_code(tmp_path, asked, spec)}
     assert named == MODULE
 
 
