@@ -21,7 +21,6 @@ from rich.console import Console
 
 from rl_orch import orchestrator
 from rl_orch.cli.live import panel as panel_module
-from rl_orch.cli.live import progress as progress_module
 from rl_orch.cli.live.progress import Panel, ProgressLines
 from rl_orch.core.orchestrator import GroupResult, Orchestrator
 from rl_orch.core.ports import Task
@@ -748,7 +747,7 @@ def test_while_a_run_is_evaluated_lines_say_how_far_that_is_and_nothing_of_train
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, seconds = ProgressLines(), {"now": 0.0}
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: seconds["now"])
+    monkeypatch.setattr("rl_orch.cli.live.progress.time.monotonic", lambda: seconds["now"])
     run = A_RUN.model_copy(update={"group": None, "state": State.EVALUATING, "reason": "trained"})
     for tick in range(0, 100, 4):
         seconds["now"] = float(tick)
