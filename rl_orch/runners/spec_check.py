@@ -45,7 +45,7 @@ def heed(problems: Sequence[Problem], warnings: Sequence[Problem], warn: Warn) -
 def deadly(env_id: str, ended: TaskEnded) -> CheckAnswer:
     """The answer in place of that of a child which making the environment has ended."""
     message = (
-        f"env.id is {env_id!r}; making it ended the process with exit code "
+        f"env.id is {env_id!r}; making or stepping it ended the process with exit code "
         f"{ended.exit_status}: {ended.last_line}"
     )
     return CheckAnswer(problems=(Problem("env.id", env_id, message),))

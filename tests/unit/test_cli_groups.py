@@ -6,7 +6,6 @@ import re
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -760,7 +759,7 @@ def test_while_a_run_is_evaluated_lines_say_how_far_that_is_and_nothing_of_train
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, seconds = ProgressLines(), {"now": 0.0}
-    monkeypatch.setattr(time, "monotonic", lambda: seconds["now"])
+    monkeypatch.setattr("rl_orch.cli.live.progress.time.monotonic", lambda: seconds["now"])
     run = A_RUN.model_copy(update={"group": None, "state": State.EVALUATING, "reason": "trained"})
     for tick in range(0, 100, 4):
         seconds["now"] = float(tick)

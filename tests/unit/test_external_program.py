@@ -71,7 +71,7 @@ def test_what_opens_the_control_plane_is_no_secret_to_hand_on(
 def test_an_environment_that_ends_its_process_is_a_problem_of_the_spec() -> None:
     (ended,) = deadly("Theirs-v1", TaskEnded("the check", 3, "abort", None)).problems
     assert ended.path == "env.id"
-    assert ended.message.endswith("making it ended the process with exit code 3: abort")
+    assert ended.message.endswith("stepping it ended the process with exit code 3: abort")
 
 
 def messages(spec: Spec) -> list[tuple[str, str]]:

@@ -1,6 +1,8 @@
 """A random episode before training: what is refused, and what is only warned of."""
 
+import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import gymnasium
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rl_orch.errors import SpecInvalid
+from rl_orch.rl.envs.describe import describe
 from rl_orch.rl.envs.trial import EnvTrial, misfit, strange, try_out
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
@@ -57,6 +61,7 @@ def test_an_environment_in_order_is_passed_without_a_word() -> None:
         ((np.zeros(3), 1.0), "observation of shape (3,); its space has the shape (4,)"),
         ((np.zeros(1), 1.0), "observation of shape (1,); its space has the shape (4,)"),
         ((np.zeros(4), None), "a reward of None; must be a number"),
+        ((np.zeros(4), np.array([1.0])), "a reward of array([1.]); must be a number"),
     ],
 )
 def test_what_cannot_be_trained_in_is_refused(given: tuple[Any, ...], says: str) -> None:
@@ -64,6 +69,42 @@ def test_what_cannot_be_trained_in_is_refused(given: tuple[Any, ...], says: str)
     assert problem.path == "env.id"
     assert says in problem.message
     assert problem.hint
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit("boom")])
+def test_a_step_that_fails_is_named_with_its_number_and_place(error: BaseException) -> None:
+    def given(step: int) -> tuple[Any, ...]:
+        if step == 3:
+            raise error
+        return np.zeros(4), 1.0
+
+    (problem,) = tried(given).problems
+    place = f"{os.path.relpath(__file__)}, line {given.__code__.co_firstlineno + 2}"
+    said = f"its step 3 failed: {type(error).__name__}: boom ({place})"
+    assert problem.message == f"env.id is 'Written-v0'; {said}"
+
+
+@pytest.mark.parametrize("call", ["making it", "its reset"])
+def test_a_call_that_fails_before_any_step_is_named_too(call: str) -> None:
+    class Broken(Written):
+        def reset(self, **_options: Any) -> Any:
+            raise TypeError("boom")
+
+    def make(**_options: Any) -> Broken:
+        if call == "making it":
+            raise SystemExit(0)
+        return Broken(lambda _: (), 5)
+
+    gymnasium.register("Broken-v0", make)
+    spec = Spec.model_validate({"env": {"id": "Broken-v0", "kwargs": {"a": 1}}})
+    try:
+        with pytest.raises(SpecInvalid) if call == "making it" else nullcontext() as refused:
+            describe(spec)
+        (problem,) = refused.value.problems if refused else try_out(spec).problems
+    finally:
+        del gymnasium.registry["Broken-v0"]
+    assert f"; {call} failed: " in problem.message
+    assert "test_rl_trial.py, line " in problem.message
 
 
 @pytest.mark.parametrize(

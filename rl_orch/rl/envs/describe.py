@@ -85,7 +85,7 @@ def describe(spec: Spec) -> EnvDescription:
     except BadInput:
         raise
     # An environment is somebody else's code: importing or making it may raise anything.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpecInvalid([refusals.explain(spec, error)]) from error
     with closing(envs):
         return _described(spec, envs)

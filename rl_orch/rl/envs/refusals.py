@@ -10,7 +10,7 @@ from gymnasium import error as gym_error
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 
 from rl_orch import plugins
-from rl_orch.errors import Problem
+from rl_orch.errors import Problem, with_place
 from rl_orch.rl.envs.packages import EnvPackage, package_of, package_with
 from rl_orch.rl.envs.vector import full_id
 from rl_orch.spec.model import Spec
@@ -21,8 +21,12 @@ EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "atari": "atari", "ale_py": "ata
 ID_FORMS = "'Name-v0', 'namespace/Name-v0' or 'module:Name-v0'"
 
 
-def explain(spec: Spec, error: Exception) -> Problem:
-    """The problem behind an error that importing or making the spec's environment raised."""
+MAKING = "making it"
+
+
+def explain(spec: Spec, error: BaseException, doing: str = MAKING) -> Problem:
+    """The problem behind an error that importing or making the spec's environment raised, or
+    `doing` something else with it, such as `its step 31`."""
     env_id = spec.env.id
     module, _, name = full_id(env_id).rpartition(":")
     if isinstance(error, gym_error.DeprecatedEnv | gym_error.VersionNotFound):
@@ -39,10 +43,10 @@ def explain(spec: Spec, error: Exception) -> Problem:
         return _about_id(env_id, f"an id looks like {ID_FORMS}", _nearest("", name.strip()))
     if module and name not in gymnasium.registry:
         return _broken_module(env_id, module, error)
-    if isinstance(error, TypeError) and spec.env.kwargs:
+    if isinstance(error, TypeError) and spec.env.kwargs and doing == MAKING:
         message = f"env.kwargs is {spec.env.kwargs}; {env_id} refuses it: {_first_line(error)}"
         return Problem("env.kwargs", spec.env.kwargs, message)
-    what = f"making it failed: {type(error).__name__}: {_first_line(error)}"
+    what = f"{doing} failed: {with_place(error, _first_line(error))}"
     return _about_id(env_id, what, _newer(module, name))
 
 
@@ -116,7 +120,7 @@ def _unregistered(env_id: str, name: str, package: EnvPackage) -> Problem:
     return _about_id(env_id, what, f"Write {written!r}.")
 
 
-def _missing_dependency(env_id: str, name: str, error: Exception) -> Problem:
+def _missing_dependency(env_id: str, name: str, error: BaseException) -> Problem:
     registered = gymnasium.registry.get(name)
     code = str(registered.entry_point) if registered else ""
     extra = next((extra for part, extra in EXTRAS.items() if part in code), None)
@@ -136,7 +140,7 @@ def _well_formed(module: str, name: str, env_id: str) -> bool:
     return True
 
 
-def _broken_module(env_id: str, module: str, error: Exception) -> Problem:
+def _broken_module(env_id: str, module: str, error: BaseException) -> Problem:
     cause = error.__cause__ or error
     if isinstance(cause, ModuleNotFoundError) and cause.name == module.partition(".")[0]:
         package = package_with(module)
@@ -150,7 +154,7 @@ def _broken_module(env_id: str, module: str, error: Exception) -> Problem:
             "--module-path."
         )
         return _about_id(env_id, f"there is no module {module!r}", hint)
-    what = f"importing {module!r} failed: {type(cause).__name__}: {_first_line(cause)}"
+    what = f"importing {module!r} failed: {with_place(cause, _first_line(cause))}"
     return _about_id(env_id, what, None)
 
 

@@ -62,14 +62,15 @@ def try_out(spec: Spec) -> EnvTrial:
         episode = _RandomEpisode(spec, envs)
         try:
             episode.play()
+            episode.doing = "a step of all copies together"
             _step_together(spec, envs)
         except BadInput as error:
             path = error.path or "env.id"
             value = checks.value_at(spec, path)
             return EnvTrial([Problem(path, value, error.message, error.hint)])
         # An environment is somebody else's code: stepping it may raise anything.
-        except Exception as error:
-            return EnvTrial([refusals.explain(spec, error)])
+        except (Exception, SystemExit) as error:
+            return EnvTrial([refusals.explain(spec, error, episode.doing)])
         warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.unrecorded()]
         return EnvTrial(warnings=warnings)
 
@@ -90,6 +91,7 @@ class _RandomEpisode:
         self._info_types: dict[str, str] = {}
         self._goal_rewards: Rewards | None = None
         self.warnings: dict[str, Problem] = {}
+        self.doing = "its reset"
 
     def play(self) -> None:
         """Reset and step until the episode ends or took long enough; raise what stands in the
@@ -161,6 +163,7 @@ class _RandomEpisode:
         return info
 
     def _step(self, action: Any) -> Any:
+        self.doing = f"its step {self._steps + 1}"
         try:
             observation, reward, terminated, truncated, info = self._env.step(action)
         except ValueError as error:
@@ -203,7 +206,7 @@ class _RandomEpisode:
 
     def _look_at_reward(self, reward: Any) -> None:
         number = np.asarray(reward)
-        if number.dtype.kind not in "iufb":
+        if number.dtype.kind not in "iufb" or (self._single and number.ndim):
             what = f"its step gives a reward of {reward!r}; must be a number"
             raise self._refused(what, STEP)
         if not np.isfinite(number).all():
