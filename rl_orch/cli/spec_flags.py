@@ -44,7 +44,14 @@ Hyperparams = Annotated[
         help="Options by the zoo's spelling: learning_rate:0.001 n_steps:64.",
     ),
 ]
-PolicyArguments = Annotated[str | None, typer.Option("--policy-kwargs", metavar="MAP", hidden=True)]
+PolicyArguments = Annotated[
+    str | None,
+    typer.Option(
+        "--policy-kwargs",
+        metavar="MAP",
+        help="Options of the network by their names in SB3: 'dict(net_arch=[64, 64])', or JSON.",
+    ),
+]
 ENV_ARGUMENTS = "env.kwargs"
 
 

@@ -145,10 +145,8 @@ def _nearest_algorithm(option: Option, value: str) -> str:
     if name in NEAREST:
         return NEAREST[name]
     near = closest(name, (*option.choices, *ALGORITHMS, *NEAREST))
-    if near is not None and near in NEAREST:
-        return f"Did you mean {near}? {NEAREST[near]}"
-    if near:
-        return f"Did you mean {near}?"
+    if near is not None:
+        return f"Did you mean {near}? {NEAREST.get(near, '')}".strip()
     return "MaskablePPO and RecurrentPPO are taken too, as options of ppo."
 
 

@@ -86,6 +86,7 @@ NAMED = {
     "seeds": st.none()
     | st.integers(1, 1000)
     | st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),
+    "gates.min_success_rate": st.none() | st.floats(0, 0.5),
     "eval.final_episodes": st.integers(10, 100_000),
     "eval.metrics": st.lists(WORDS, max_size=5),
     "gates.min_episodes": st.none() | st.integers(1, 100_000),
