@@ -25,7 +25,7 @@ from rl_orch.core.runs.foreground import (
     room,
 )
 from rl_orch.core.runs.groups import fold
-from rl_orch.core.runs.resumption import Resumption, refuse_another_experiment, refuse_final
+from rl_orch.core.runs.resumption import RunResumption, refuse_another_experiment, refuse_final
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.core.runs.tracking import Pumps
 from rl_orch.core.verbs import Verbs, ready
@@ -241,7 +241,7 @@ class Orchestrator(Verbs):
         warn = partial(LOG.warning, "%s")
         return self._created(spec, lease=lease, changes=changes, warn=warn)[1]
 
-    def _resumed(self, resumption: Resumption, run: Run) -> Supervisor:
+    def _resumed(self, resumption: RunResumption, run: Run) -> Supervisor:
         """The run's supervisor from here on: its lease is ours, and it is queued or lives."""
         lease = pids.lease()
         run, spec = resumption.reopened(run, lease, partial(self.store.save, lease=lease))

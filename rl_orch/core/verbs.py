@@ -5,10 +5,9 @@ Those of the registry are in `registry/verbs.py`.
 """
 
 import hashlib
-import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +22,16 @@ from rl_orch.core.queue import scheduler
 from rl_orch.core.queue.waiting import QueueSnapshot
 from rl_orch.core.registry.references import FORMS, PolicySource
 from rl_orch.core.registry.verbs import ModelVerbs
+from rl_orch.core.run_view import view
 from rl_orch.core.runs import ancestry, creation, groups, tracking, unlisted
 from rl_orch.core.runs.groups import fold
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.runs.resumption import (
-    Resumption,
-    claim,
+    RunResumption,
+    claimed,
     refuse_another_experiment,
     refuse_final,
     refuse_gone,
-    spec_of,
     stop_grace_s,
 )
 from rl_orch.core.runs.state import resumable_states
@@ -52,12 +51,11 @@ from rl_orch.io.checkpoints import catalog
 from rl_orch.io.machine import hardware
 from rl_orch.io.metrics import series
 from rl_orch.io.processes import pids
-from rl_orch.io.run import command_socket, history, logs
+from rl_orch.io.run import command_socket, logs
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Tail, tail
 from rl_orch.io.run.logs import LogPart
 from rl_orch.records import (
-    EventKind,
     Group,
     History,
     Run,
@@ -118,7 +116,7 @@ class Verbs(Home):
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
         spec, started = self._started(spec)
-        return self._checked(spec, self._joined(module_path, spec, started), warn)
+        return self._checked(spec, ancestry.joined(self.store, module_path, spec, started), warn)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
@@ -218,29 +216,11 @@ class Verbs(Home):
         run, directory = self.there(reference)
         queue = self._queue(run)
         place, run = queue.place(run), queue.explained(run)
-        spec, states = spec_of(run), series.events(directory.path, EventKind.STATE)
+        watched = run.active and self.orphans.is_watched(run.id)
         listed = catalog.listing(directory.checkpoints) if checkpoints else ()
-        return RunView(
-            run=run,
-            spec=spec,
-            attempts=tuple(self.store.attempts(run.id)),
-            checkpoints=tuple(entry.record() for entry in listed),
-            models=tuple(self.registry.of_run(run.id)),
-            report=directory.read_report("final"),
-            exactness=history.exactness(states),
-            fails_again=run.state is State.FAILED
-            and history.fails_again(states, saved=bool(catalog.all_names(directory.checkpoints))),
-            passed_over=history.passed_over(states),
-            watched=run.active and self.orphans.is_watched(run.id),
-            certificate=directory.read_certificate(),
-            changes=tuple(directory.changes()),
-            start=directory.start(),
-            taken=history.taken(states),
-            children=tuple(child for child in directory.children() if child in self.store),
-            forecast=None if place is None else place.sentence,
-            let_go=directory.let_go(),
-            trackers=tracking.statuses(run, spec),
-        )
+        known = view(self.store, self.registry, run, listed)
+        forecast = None if place is None else place.sentence
+        return known.model_copy(update={"watched": watched, "forecast": forecast})
 
     def history(self, reference: str) -> History:
         """The episodes and evaluations of a run."""
@@ -302,9 +282,11 @@ class Verbs(Home):
         members = self.group_runs(group.id)
         return Submission(runs=members, group=fold(members), warnings=refusals)
 
-    def resumption(self, overrides: Sequence[str] = (), *, approximate: bool = False) -> Resumption:
+    def resumption(
+        self, overrides: Sequence[str] = (), *, approximate: bool = False
+    ) -> RunResumption:
         """How runs of this home go on under these options."""
-        return Resumption(
+        return RunResumption(
             self.store, self.services, self.check, tuple(overrides), approximate=approximate
         )
 
@@ -355,7 +337,7 @@ class Verbs(Home):
             self.store.await_arrivals()  # Who comes later finds no weights there.
             ancestry.refuse_wanted(self.store, run, there)
 
-        with self._claimed(run):
+        with claimed(self.store, self.services, run):
             if self.store.get(run.id).active:
                 raise Conflict(f"run {run.id} was resumed in this moment")
             ancestry.refuse_wanted(self.store, run, RunDir.of(run))
@@ -380,7 +362,8 @@ class Verbs(Home):
         try:
             return self.orphans.refreshed(self._found(reference))
         except NotFound as error:
-            raise self._not_found(reference) or error from None
+            known = self.exists and bool(self.store.page(Query(limit=1)).runs)
+            raise (None if known else unlisted.not_found(self.home, reference)) or error from None
 
     def _explained(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """The runs, those that are queued with what they wait for."""
@@ -403,17 +386,6 @@ class Verbs(Home):
             )
         return self.store.find(reference)
 
-    def _not_found(self, reference: str) -> NotFound | None:
-        """The error where no run is known at all, though there are directories of some."""
-        there = unlisted.directories(self.home)
-        if not there or (self.exists and self.store.page(Query(limit=1)).runs):
-            return None
-        meant = [path for path in there if path.name == reference] or there
-        return NotFound(
-            f"no run {reference!r}: {unlisted.sentence(self.home, there)}",
-            hint=unlisted.remedy(self.home, meant, flags=f" --home {shlex.quote(str(self.home))}"),
-        )
-
     def _created(
         self,
         spec: Spec,
@@ -430,7 +402,9 @@ class Verbs(Home):
         after = [self._awaited(reference) for reference in spec.schedule.after]
         parent = None if spec.parent is None else self._awaited(spec.parent)
         spec, started = self._started(spec)
-        folders = self._joined(creation.kept_folders(spec, module_path), spec, started)
+        folders = ancestry.joined(
+            self.store, creation.kept_folders(spec, module_path), spec, started
+        )
         spec = self._checked(spec, folders, warn)
         facts = {"start": started, "changes": list(changes)}
         drafted = creation.draft(
@@ -468,21 +442,6 @@ class Verbs(Home):
         spec = ancestry.located(spec, source)
         return spec, ancestry.lineage(spec, source)
 
-    def _joined(
-        self, folders: Sequence[str], spec: Spec, started: Mapping[str, Any] | None
-    ) -> list[str]:
-        """The folders, and those of the run whose weights a spec begins with, if it is known here:
-        a spec that was taken over from it names its modules."""
-        run_id = None if started is None else started["run"]
-        if started is None or run_id is None or run_id not in self.store:
-            return [*folders]
-        source = RunDir.of(self.store.get(run_id))
-        path = started["path"]
-        if path is not None and Path(path).parents[1].resolve() != source.path.resolve():
-            return [*folders]
-        own = source.module_path() if creation.names_module(spec) else []
-        return list(dict.fromkeys([*folders, *own]))
-
     def _weights(self, word: str) -> PolicySource:
         """The source of weights that a word means."""
         home = self.home if self.confined else None
@@ -518,7 +477,7 @@ class Verbs(Home):
         grouped = bool(runs) and runs[0].group is not None
         return Submission(runs=runs, group=fold(runs) if grouped else None, repeated=repeated)
 
-    def _requeued(self, resumption: Resumption, run: Run) -> Run:
+    def _requeued(self, resumption: RunResumption, run: Run) -> Run:
         """The run, queued and let go of; one that has yet to end goes on as it is."""
         refuse_final(run, resumption.overrides)
         if run.active and (resumption.overrides or self.orphans.is_watched(run.id)):
@@ -530,19 +489,6 @@ class Verbs(Home):
         finally:
             pids.let_go(lease)
         return run
-
-    @contextmanager
-    def _claimed(self, run: Run) -> Iterator[str]:
-        """A lease on a run that nobody alive holds, for as long as this lasts."""
-        lease = pids.lease()
-        try:
-            claim(self.store, self.services, run, lease)
-            try:
-                yield lease
-            finally:
-                self.store.release(run.id, lease=lease)
-        finally:
-            pids.let_go(lease)
 
     def _signal(self, run: Run, *, force: bool) -> None:
         runner = self._runner_of(run.runner)

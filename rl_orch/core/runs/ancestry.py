@@ -12,6 +12,7 @@ from rl_orch.core.registry import references
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.registry.references import KnowsModels, KnowsRuns, PolicySource
 from rl_orch.core.registry.registration import FINAL, let_go_of_training_state
+from rl_orch.core.runs import creation
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, NotFound, RlctlError
 from rl_orch.io.checkpoints import catalog
@@ -76,6 +77,8 @@ def release_source(store: Store, registry: Registry, directory: RunDir, *, now: 
     """Let the run that one began with let go of its training state, if it succeeded meanwhile and
     no other waits for it. Who has it in hand is left alone; trouble with it is not this run's."""
     try:
+        if directory.spec().start.source is None:
+            return
         name = (directory.start() or {}).get("run")
         if name is not None and name in store and _is_whole(store, store.get(name)):
             _release(store, registry, name, now=now)
@@ -128,6 +131,22 @@ def noter(store: Store, started: Mapping[str, Any] | None) -> Callable[[Sequence
                 raise
 
     return note
+
+
+def joined(
+    store: Store, folders: Sequence[str], spec: Spec, started: Mapping[str, Any] | None
+) -> list[str]:
+    """The folders, and those of the run whose weights a spec begins with, if it is known here:
+    a spec that was taken over from it names its modules."""
+    run_id = None if started is None else started["run"]
+    if started is None or run_id is None or run_id not in store:
+        return [*folders]
+    source = RunDir.of(store.get(run_id))
+    path = started["path"]
+    if path is not None and Path(path).parents[1].resolve() != source.path.resolve():
+        return [*folders]
+    own = source.module_path() if creation.names_module(spec) else []
+    return list(dict.fromkeys([*folders, *own]))
 
 
 def located(spec: Spec, source: PolicySource) -> Spec:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from rl_orch.core.ports import Exit
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run.history import evaluation_of, number_of
-from rl_orch.records import CLOCK_UNITS, ClockUnit, Evaluation, Event, EventKind, State
+from rl_orch.records import CLOCK_UNITS, ClockUnit, Evaluation, Event, EventKind, State, Verdict
 
 BAD_INPUT = 2
 LONGEST_DELAY_S = 600.0
@@ -37,6 +37,18 @@ class Progress:
     paced_steps: int = 0
     paced_s: float = 0.0
     budget: int | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the run's row that follow its events."""
+        told = {
+            "total_timesteps": self.budget,
+            "clock": self.clock,
+            "resume": self.resume,
+            "eval": self.evaluation,
+        }
+        known = {name: value for name, value in told.items() if value is not None}
+        return {"env_steps": self.env_steps, "sps": self.sps, **known}
 
     def after(self, event: Event) -> "Progress":
         """The progress once an event is known."""
@@ -156,3 +168,13 @@ def _signal_name(number: int) -> str:
         return Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def conclusion(trained: str, verdict: Verdict | None) -> tuple[State, str]:
+    """The state of a run that was evaluated, and the reason, after that why its training ended."""
+    if verdict is None:
+        return State.SUCCEEDED, f"{trained}; no gate was set"
+    if verdict.passed:
+        return State.SUCCEEDED, f"{trained}; the final evaluation passed the gate"
+    failed = next(check for check in verdict.checks if not check.passed)
+    return State.REJECTED, f"{trained}; {failed.sentence}"

@@ -5,7 +5,8 @@ the same state from the start, or else by consent.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,20 @@ def claim(store: Store, services: Services, run: Run, lease: str) -> None:
     )
 
 
+@contextmanager
+def claimed(store: Store, services: Services, run: Run) -> Iterator[str]:
+    """A lease on a run that nobody alive holds, for as long as this lasts."""
+    lease = pids.lease()
+    try:
+        claim(store, services, run, lease)
+        try:
+            yield lease
+        finally:
+            store.release(run.id, lease=lease)
+    finally:
+        pids.let_go(lease)
+
+
 def refuse_gone(run: Run) -> None:
     """Raise if the run's directory is not where it was."""
     if not Path(run.path).is_dir():
@@ -124,7 +139,7 @@ def refuse_changes(run: Run, overrides: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumption:
+class RunResumption:
     """How runs of a home go on: under which options, and whether they may do so approximately.
 
     `check` raises if a changed spec could not be carried out.

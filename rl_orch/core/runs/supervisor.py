@@ -30,6 +30,7 @@ from rl_orch.core.runs.process_watch import RunProcess
 from rl_orch.core.runs.progress import (
     Progress,
     after_training,
+    conclusion,
     idle_attempts,
     retry_delay_s,
     was_interrupted,
@@ -173,12 +174,8 @@ class Supervisor:
 
     def _release_source(self, events: Sequence[Event]) -> None:
         """Wait no longer for the run that this one began with, once it has begun or ended."""
-        saved = any(each.kind is EventKind.CHECKPOINT and each.key == "saved" for each in events)
-        if self.run.active and not saved:
-            return
-        with suppress(Damaged, NotFound):  # Who stops a run is not kept from it by its files.
-            if self.spec.start.source is not None:
-                ancestry.release_source(self.store, self.registry, self.directory, now=self.clock())
+        if not self.run.active or any(each.kind is EventKind.CHECKPOINT for each in events):
+            ancestry.release_source(self.store, self.registry, self.directory, now=self.clock())
 
     def save(self) -> None:
         """Write the run's row, as the holder of its lease."""
@@ -289,15 +286,8 @@ class Supervisor:
         seen = self._progress
         if not seen.started or self.run.state is State.QUEUED:
             return
-        changes: dict[str, Any] = {"env_steps": seen.env_steps, "sps": seen.sps}
-        if seen.budget is not None:
-            changes["total_timesteps"] = seen.budget
-        if seen.clock is not None:
-            changes["clock"] = seen.clock
-        if seen.resume is not None:
-            changes["resume"] = seen.resume
-        if seen.evaluation is not None and self.run.state is not State.EVALUATING:
-            changes["eval"] = seen.evaluation
+        left_out = {"eval"} if self.run.state is State.EVALUATING else set[str]()
+        changes = {k: v for k, v in seen.columns.items() if k not in left_out}
         self.run = self.run.model_copy(update=changes)
         if self.run.state is State.STARTING:
             self._become(State.RUNNING, self._follower.beginning)
@@ -434,10 +424,9 @@ class Supervisor:
                 self._end_or_retry(to, self._with_what_was_done(why), gone)
             return
         self._sweep()
-        self.run, self.verdict = judge(
-            self.registry, self.run, self.directory.spec_before(), report, lease=self.lease
-        )
-        self._become(*self._conclusion(self.verdict))
+        spec = self.directory.spec_before()
+        self.run, self.verdict = judge(self.registry, self.run, spec, report, lease=self.lease)
+        self._become(*conclusion(self._trained, self.verdict))
 
     def _without_report(self, gone: Exit) -> tuple[State, str]:
         if self._stopping:
@@ -487,15 +476,6 @@ class Supervisor:
         else:
             self._become(State.FAILED, error.message)
         self._keep(force=True)
-
-    def _conclusion(self, verdict: Verdict | None) -> tuple[State, str]:
-        trained = self._trained
-        if verdict is None:
-            return State.SUCCEEDED, f"{trained}; no gate was set"
-        if verdict.passed:
-            return State.SUCCEEDED, f"{trained}; the final evaluation passed the gate"
-        failed = next(check for check in verdict.checks if not check.passed)
-        return State.REJECTED, f"{trained}; {failed.sentence}"
 
     def _note_attempt(self, **news: Any) -> None:
         run = self.run
