@@ -25,7 +25,8 @@ from rl_orch.rl.evaluate import Evaluator, lanes_alone
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 

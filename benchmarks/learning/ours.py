@@ -10,7 +10,8 @@ import torch
 
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec.model import Spec
 
 

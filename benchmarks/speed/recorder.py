@@ -3,7 +3,7 @@
 from typing import Any
 
 from rl_orch.records import EventKind
-from rl_orch.rl.train import NullRecorder
+from rl_orch.rl.training_recorder import NullRecorder
 
 
 class Returns(NullRecorder):

@@ -4,10 +4,10 @@ It tells a `TrainingRecorder` what happened and asks it for commands; files and 
 that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -15,7 +15,6 @@ from rl_orch import stats
 from rl_orch.errors import BadInput
 from rl_orch.gate import judge, rules_of_reports
 from rl_orch.records import Clock, EvalReport, EventKind, Verdict
-from rl_orch.records.reports import SUCCESS
 from rl_orch.rl.collect.collector import build_collector, settle
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.data.batch import host_column, on_host, rows_of
@@ -24,9 +23,11 @@ from rl_orch.rl.envs import space_json
 from rl_orch.rl.envs.state.capture import Method
 from rl_orch.rl.evaluate import Evaluator, evaluation_seed
 from rl_orch.rl.learn.engine import engine_for
-from rl_orch.rl.learn.learner import Learner, Reconfigurable, algorithm, build_learner
+from rl_orch.rl.learn.learner import Reconfigurable, algorithm, build_learner
 from rl_orch.rl.learn.policy_copy import behaviour_state
-from rl_orch.rl.observe import Observer, Observers, Phase, observers_of
+from rl_orch.rl.metric_reports import MetricReports, chart_of
+from rl_orch.rl.named_observers import Observers, observers_of
+from rl_orch.rl.observe import Observer, Phase
 from rl_orch.rl.policies.policy import (
     POLICY,
     Allocate,
@@ -37,18 +38,16 @@ from rl_orch.rl.policies.policy import (
     module_state,
     untraced,
 )
-from rl_orch.rl.replay.buffer import LogSegment, segments_in
+from rl_orch.rl.replay.buffer import segments_in
 from rl_orch.rl.seeding import rng_state, seed_all, set_rng_state
 from rl_orch.rl.snapshot import Resumption, TrainingSnapshot, assemble, parts_of
+from rl_orch.rl.training_recorder import TrainingRecorder
 from rl_orch.rl.warm_start import WarmStart, take
 from rl_orch.spec.checks import is_learners
 from rl_orch.spec.model import Spec
 
-TrainingCommand: TypeAlias = Literal["stop", "checkpoint"]
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "callback", "stopped"]
 
-WeightLoad: TypeAlias = Callable[[Learner], dict[str, Any] | None]
-"""Gives a learner other weights, and says which; None where it could not."""
 
 SEGMENT_BYTES = 32 << 20
 """New experience beyond this is handed over at once, so that no save has much of it to write."""
@@ -61,68 +60,6 @@ class Outcome:
     reason: Reason
     clock: Clock
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class LiveChange:
-    """Options of a training under way that change, path → [before, after], the spec from there on,
-    and loads of other weights."""
-
-    spec: Spec
-    options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    loads: Sequence[WeightLoad] = ()
-
-
-class TrainingRecorder(Protocol):
-    """The loop's way to the world: events, snapshots and commands; by default, it leads nowhere."""
-
-    def emit(
-        self,
-        kind: EventKind,
-        key: str,
-        value: Any,
-        *,
-        step: int,
-        tags: dict[str, Any] | None = None,
-    ) -> None:
-        """Note an event. Only `log` events may carry a reading of the clock."""
-        return None
-
-    def add_segment(self, segment: LogSegment) -> None:
-        """Keep a part of the replay buffer, which later snapshots name."""
-        return None
-
-    def save(self, snapshot: TrainingSnapshot, report: EvalReport | None) -> None:
-        """Keep a snapshot, and the evaluation that was made of it, if there was one."""
-        return None
-
-    def mark_inexact(self, reason: str, *, step: int) -> None:
-        """Note that from here on, a resumed training only comes close to one without
-        interruption."""
-        return None
-
-    def change(self, step: int, env_steps: int) -> LiveChange | None:
-        """The change that counts from this step on, if any; asked for once an iteration. A clock of
-        updates stands still while nothing is learned; environment steps never do."""
-        return None
-
-    def command(self) -> TrainingCommand | None:
-        """The pending command, if any; called once an iteration, and blocks while paused."""
-        return None
-
-
-class NullRecorder(TrainingRecorder):
-    """A recorder that keeps nothing, and never asks for anything."""
-
-
-class Trainer(Protocol):
-    """Training in steps that somebody else may drive."""
-
-    def train_step(self) -> dict[str, float]:
-        """Collect and learn once; returns metrics."""
-
-    def eval_step(self) -> dict[str, float]:
-        """Evaluate once; returns metrics."""
 
 
 def train(
@@ -151,7 +88,7 @@ def train(
         return training.run()
 
 
-class Training(Trainer):
+class Training:
     """A training under way."""
 
     def __init__(
@@ -181,7 +118,7 @@ class Training(Trainer):
         self.policy = self.learner.policy
         self.actor = engine.actor(self.policy)
         self._unit = algorithm(spec.agent.algorithm).traits.clock
-        self._reports = _Reports()
+        self._reports = MetricReports()
         self._evaluator = Evaluator(spec, keep_envs=pure_reset)
         self._rules = rules_of_reports(spec.gates)
         self._ending: Outcome | None = None
@@ -240,7 +177,7 @@ class Training(Trainer):
         if self.learner.replay is not None and resumption.replay:
             self.learner.replay.load(parts["replay"], resumption.segments)
         self.learner.load_state(parts["learner"])
-        self._reports = _Reports(parts["loop"].document.get("reports"))
+        self._reports = MetricReports(parts["loop"].document.get("reports"))
         begun_anew = self.collector.load_state(parts["collector"])
         self._failures = int(parts["loop"].document["failed_evaluations"])
         self._observers.load_state(parts["loop"].document.get("observers", {}))
@@ -485,42 +422,3 @@ class Training(Trainer):
 
     def _outcome(self, reason: Reason, detail: str) -> Outcome:
         return Outcome(reason, self.clock, detail)
-
-
-def chart_of(metric: str) -> str:
-    """The curve of a metric of training episodes."""
-    return f"charts/{SUCCESS}" if metric == SUCCESS else f"info/{metric}"
-
-
-class _Reports:
-    """Metrics of updates and episodes that have not been reported yet: of losses and episodes the
-    mean is reported, of what is charted (rates and schedules) the last."""
-
-    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
-        self._sums = {key: (total, count) for key, (total, count) in (sums or {}).items()}
-
-    def __bool__(self) -> bool:
-        return bool(self._sums)
-
-    def document(self) -> dict[str, list[float]]:
-        """Sum and count by key, as JSON; what a new one is made from."""
-        return {key: [*entry] for key, entry in self._sums.items()}
-
-    def add(self, metrics: Mapping[str, float]) -> None:
-        """Count the metrics of an update; none are given while nothing is learned."""
-        for key, value in metrics.items():
-            total, count = self._sums.get(key, (0.0, 0))
-            charted = key.startswith("charts/")
-            self._sums[key] = (value, 1) if charted else (total + value, count + 1)
-
-    def count(self, metrics: Mapping[str, float]) -> None:
-        """Count the metrics of an episode, of which the mean is reported."""
-        for key, value in metrics.items():
-            total, count = self._sums.get(key, (0.0, 0))
-            self._sums[key] = (total + value, count + 1)
-
-    def drain(self) -> dict[str, float]:
-        """The metrics to report, none if nothing was learned; and begin anew."""
-        means = {key: total / count for key, (total, count) in self._sums.items()}
-        self._sums = {}
-        return means

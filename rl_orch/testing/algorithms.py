@@ -23,7 +23,8 @@ from rl_orch.rl.learn.learner import algorithm, load_policy
 from rl_orch.rl.policies.policy import PolicyInput, Setup, policy_tensors
 from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.snapshot import Resumption, TrainingSnapshot
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec import checks
 from rl_orch.spec.algorithms import ANY_ACTIONS, Traits
 from rl_orch.spec.model import Spec

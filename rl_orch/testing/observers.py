@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from rl_orch import plugins
-from rl_orch.rl.observe import Observer, held
+from rl_orch.rl.named_observers import held
+from rl_orch.rl.observe import Observer
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
 from rl_orch.rl.train import Training

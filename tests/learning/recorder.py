@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.snapshot import TrainingSnapshot
-from rl_orch.rl.train import LiveChange, TrainingCommand
+from rl_orch.rl.training_recorder import LiveChange, TrainingCommand
 
 
 class Said(NamedTuple):

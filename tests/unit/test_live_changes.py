@@ -22,7 +22,8 @@ from rl_orch.io.run.events import fold, read
 from rl_orch.rl.algos.a2c import A2C
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.policies.policy import TENSOR_PREFIX, module_state, policy_tensors
-from rl_orch.rl.train import LiveChange, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import LiveChange
 from rl_orch.spec import live
 from rl_orch.spec.algorithms import Traits
 from rl_orch.spec.model import Spec

@@ -18,7 +18,8 @@ from rl_orch.rl.kernels.dense import backward, forward
 from rl_orch.rl.kernels.optimizers import descend
 from rl_orch.rl.kernels.precompile import compile_layers
 from rl_orch.rl.measure.precompile import compile_updates
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.worker.warm import precompile

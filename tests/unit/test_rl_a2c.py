@@ -14,8 +14,8 @@ from torch import nn
 from rl_orch.errors import Diverged
 from rl_orch.rl.algos.a2c import A2C, policy_gradient
 from rl_orch.rl.data.batch import Batch, on_host
+from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.learn.learner import Learner, build_learner
-from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup, load_weights, policy_tensors
 from rl_orch.spec.resolve import resolve

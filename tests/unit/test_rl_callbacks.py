@@ -13,12 +13,14 @@ from rl_orch import Callback, plugins
 from rl_orch.errors import RlctlError
 from rl_orch.plugins import OBSERVER_HOOKS
 from rl_orch.records import EvalReport
-from rl_orch.rl import observe
+from rl_orch.rl import named_observers
 from rl_orch.rl.data.batch import Batch
-from rl_orch.rl.observe import Observer, Observers, observers_of
+from rl_orch.rl.named_observers import Observers, observers_of
+from rl_orch.rl.observe import Observer
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import LiveChange, Outcome, Training
+from rl_orch.rl.train import Outcome, Training
+from rl_orch.rl.training_recorder import LiveChange
 from rl_orch.spec.model import Spec
 from rl_orch.testing.observers import ObservedTraining, ObserverContract, _spec
 from tests.learning.recorder import MemoryOutlet
@@ -338,7 +340,7 @@ def endless() -> Any:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (lambda: "x" * (observe.MOST_STATE_BYTES + 1), "together"),
+        (lambda: "x" * (named_observers.MOST_STATE_BYTES + 1), "together"),
         (lambda: nested(101), "deeper than 100 levels"),
         (endless, "deeper than 100 levels"),
         (lambda: "\ud800", "JSON cannot hold"),
@@ -352,7 +354,7 @@ def test_a_state_that_is_too_much_is_refused_with_the_limit(state: Any, said: st
 
 
 def test_states_share_the_room_and_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe, "MOST_STATE_BYTES", 100)
+    monkeypatch.setattr(named_observers, "MOST_STATE_BYTES", 100)
     taken: list[Any] = []
     mine = acting(
         __init__=lambda self, spec: taken.append(self),

@@ -20,7 +20,8 @@ from rl_orch.rl.algos.dqn import DQN
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.runners.inline import InlineRunner
 from rl_orch.spec import algorithms
 from rl_orch.spec.algorithms import Traits

@@ -20,8 +20,8 @@ from rl_orch.rl.algos.dqn import DQN, huber, td_targets
 from rl_orch.rl.algos.qrdqn import QRDQN
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.evaluate import evaluate
+from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.learn.q_learner import QLearner, taken
-from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.policy import PolicyInput, Setup, load_weights, policy_tensors
 from rl_orch.rl.policies.q_network import QNetwork, best_actions, dueling
 from rl_orch.rl.replay.buffer import LogSegment

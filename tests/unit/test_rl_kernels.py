@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rl_orch.errors import Diverged
 from rl_orch.rl.data.batch import Batch
+from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.jit import A_TRANSPOSED, ADDED, B_TRANSPOSED, kernel, product
 from rl_orch.rl.kernels import heads, off_policy
 from rl_orch.rl.kernels.dense import TO_INPUTS, TO_WEIGHTS, backward, forward, tanh
@@ -24,7 +25,6 @@ from rl_orch.rl.kernels.optimizers import descend, squares
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.optimizer import Adam, Optimizer, RMSprop, flattened
 from rl_orch.rl.learn.optimizer_arrays import LossWeights, OptimizerArrays
-from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.distributions import Categorical, DiagGaussian
 from rl_orch.rl.policies.nets import MLP, initialize
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup

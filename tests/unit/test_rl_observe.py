@@ -12,9 +12,12 @@ from rl_orch import plugins
 from rl_orch.errors import Diverged, RlctlError
 from rl_orch.records import EvalReport
 from rl_orch.rl.data.batch import Batch
-from rl_orch.rl.observe import FiniteNumbers, Observer, Observers, Phase
+from rl_orch.rl.finite_numbers import FiniteNumbers
+from rl_orch.rl.named_observers import Observers
+from rl_orch.rl.observe import Observer, Phase
 from rl_orch.rl.snapshot import TrainingSnapshot
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.testing import holds
 from rl_orch.testing.observers import ObserverContract, _spec
@@ -165,7 +168,7 @@ def test_who_is_not_there_is_not_called() -> None:
     calls: list[str] = []
 
     def count(frame: Any, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.endswith("observe.py"):
+        if event == "call" and frame.f_code.co_filename.endswith(("observe.py", "observers.py")):
             calls.append(frame.f_code.co_name)
 
     with closing(Training(_spec("ppo"), NullRecorder(), observers=())) as training:

@@ -19,10 +19,10 @@ from rl_orch.rl.algos.ppo import (
 )
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.schedules import scheduled
+from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.learn.learner import Learner, build_learner
 from rl_orch.rl.learn.on_policy import standardized
 from rl_orch.rl.learn.optimizer import Adam
-from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Setup, policy_tensors
 from rl_orch.spec.model import Spec

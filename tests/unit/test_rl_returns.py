@@ -16,8 +16,8 @@ from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance, gae
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.learn.on_policy import Rollouts
-from rl_orch.rl.observe import FiniteNumbers
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Decision, PolicyInput, Setup
 from rl_orch.spec.model import Spec

@@ -13,14 +13,8 @@ from rl_orch.rl.evaluate import evaluate, evaluation_seed
 from rl_orch.rl.learn.learner import load_policy
 from rl_orch.rl.policies.policy import Setup
 from rl_orch.rl.snapshot import Resumption
-from rl_orch.rl.train import (
-    Outcome,
-    Trainer,
-    Training,
-    TrainingCommand,
-    TrainingRecorder,
-    train,
-)
+from rl_orch.rl.train import Outcome, Training, train
+from rl_orch.rl.training_recorder import TrainingCommand, TrainingRecorder
 from rl_orch.spec.algorithms import BUILT_IN
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
@@ -326,12 +320,11 @@ def test_a_reward_that_is_not_a_number_ends_training_with_its_name() -> None:
         trained(a_spec(env=ladder))
 
 
-def test_training_fits_the_protocol_of_a_trainer() -> None:
+def test_training_can_be_driven_step_by_step() -> None:
     recorder: TrainingRecorder = MemoryOutlet()
     training = Training(a_spec(), recorder)
-    trainer: Trainer = training
-    assert "losses/policy_loss" in trainer.train_step()
-    assert set(trainer.eval_step()) == {"eval/mean_return", "eval/mean_length"}
+    assert "losses/policy_loss" in training.train_step()
+    assert set(training.eval_step()) == {"eval/mean_return", "eval/mean_length"}
     training.close()
 
 

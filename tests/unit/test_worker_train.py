@@ -20,7 +20,8 @@ from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import read
 from rl_orch.records import Clock, Event
-from rl_orch.rl.train import Outcome, TrainingRecorder
+from rl_orch.rl.train import Outcome
+from rl_orch.rl.training_recorder import TrainingRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.testing import a_spec
 from rl_orch.worker import evaluate

@@ -6,7 +6,8 @@ Rollouts in one call are left out: whoever trains begins with those, and compile
 from contextlib import closing
 
 from rl_orch.rl.data.state import StateTree
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec.model import Spec
 from rl_orch.spec.part_traits import USUAL_COLLECTOR
 

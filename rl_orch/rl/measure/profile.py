@@ -16,9 +16,11 @@ from rl_orch.rl import engine
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.leaves import leaves_of
 from rl_orch.rl.envs.native.envs import is_gymnasiums
-from rl_orch.rl.observe import Observer, Phase, observers_of
+from rl_orch.rl.named_observers import observers_of
+from rl_orch.rl.observe import Observer, Phase
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.train import NullRecorder, Training
+from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import NullRecorder
 from rl_orch.spec.kernel_requirements import REQUIREMENTS
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_orch.errors import BadInput, Conflict
 from rl_orch.io.run.command_socket import Request
-from rl_orch.rl.train import TrainingCommand
+from rl_orch.rl.training_recorder import TrainingCommand
 from rl_orch.worker.attempt.live_changes import LiveChanges
 
 PAUSED_POLL_S = 0.05

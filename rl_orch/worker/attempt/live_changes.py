@@ -18,7 +18,7 @@ from rl_orch.io.files.tensors import decode, encode
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.learn.learner import Learner, algorithm
-from rl_orch.rl.train import LiveChange, WeightLoad
+from rl_orch.rl.training_recorder import LiveChange, WeightLoad
 from rl_orch.rl.warm_start import WarmStart, fit, take
 from rl_orch.spec.difference import differences
 from rl_orch.spec.live import change, in_force

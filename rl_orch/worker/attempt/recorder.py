@@ -13,7 +13,7 @@ from rl_orch.io.run.events import EventWriter
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.snapshot import TrainingSnapshot
-from rl_orch.rl.train import LiveChange, TrainingCommand
+from rl_orch.rl.training_recorder import LiveChange, TrainingCommand
 from rl_orch.spec.model import Spec
 from rl_orch.worker.attempt.commands import PendingCommands
 from rl_orch.worker.attempt.live_changes import LiveChanges
