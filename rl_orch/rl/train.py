@@ -177,7 +177,7 @@ class Training:
         if self.learner.replay is not None and resumption.replay:
             self.learner.replay.load(parts["replay"], resumption.segments)
         self.learner.load_state(parts["learner"])
-        self._reports = MetricReports(parts["loop"].document.get("reports"))
+        self._reports = MetricReports(parts["loop"].document["reports"])
         begun_anew = self.collector.load_state(parts["collector"])
         self._failures = int(parts["loop"].document["failed_evaluations"])
         self._observers.load_state(parts["loop"].document.get("observers", {}))

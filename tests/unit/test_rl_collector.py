@@ -295,13 +295,3 @@ def test_where_a_state_cannot_be_gone_on_with_all_episodes_begin() -> None:
     assert rows(batch, "first") == [True, False] * 2
     assert on_host(batch.column("masks"))[np.arange(4), rows(batch, "actions")].all()
     assert on_host(batch.column("rewards")).min() >= 0.0
-
-
-def test_a_snapshot_without_beginnings_is_read_by_the_lengths_of_episodes() -> None:
-    spec = Spec.model_validate({"env": {"id": f"{known_envs.MODULE}:Ladder-v0"}})
-    first, second = (a_collector(vector.make(spec, num_envs=2)) for _ in range(2))
-    first.collect(Counting(0), 2)
-    state = first.state()
-    del state.tensors["first"]
-    second.load_state(state)
-    assert rows(second.collect(Counting(0), 3), "first") == [True, False, True] * 2

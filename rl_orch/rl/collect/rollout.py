@@ -142,8 +142,7 @@ class LocalCollector:
         self._returns = tensors["returns"].copy()
         self._lengths = tensors["lengths"].copy()
         self._infos.load_state(state.under("infos"))
-        # Snapshots of earlier releases do not say where episodes begin.
-        self._first = np.array(tensors.get("first", self._lengths == 0))
+        self._first = tensors["first"].copy()
         self._memory = tensors["memory"].copy() if "memory" in tensors else None
         if self._masks is not None:
             self._masks = tensors["masks"].copy()
