@@ -125,9 +125,8 @@ def test_a_resumed_run_counts_no_step_twice(cut: tuple[Orchestrator, RunDir]) ->
     result = connected.resume("last")
     assert result.run.env_steps == 160
     assert result.run.attempt == 2
-    models = connected.registry.of_run(result.run.id)
-    assert len({model.model_path for model in models}) == len(models)
-    assert {model.total_timesteps for model in models} == {64, 160}, "the best of each attempt"
+    (model,) = connected.registry.of_run(result.run.id)
+    assert model.total_timesteps == 160
 
 
 def test_a_spec_that_was_changed_by_hand_is_refused(cut: tuple[Orchestrator, RunDir]) -> None:
