@@ -39,6 +39,7 @@ from rl_orch.core.runs.supervisor import LAST_WORDS_S, Supervisor
 from rl_orch.errors import (
     BadInput,
     Conflict,
+    Damaged,
     NotFound,
     Problem,
     RlctlError,
@@ -298,14 +299,16 @@ class Verbs(Home):
         run, directory = self.there(self.only(reference, active=True).id)
         if not run.active:
             raise Conflict(f"run {run.id} is {run.state}; nobody would carry out {name!r}")
+        word = arguments.get("source")
         if name == "load":
-            word = arguments.get("source")
             if not isinstance(word, str) or not word.strip():
                 raise BadInput(f"source is {word!r}; must be {FORMS}", path="arguments.source")
             arguments = {"source": str(ancestry.files(self._weights(word), ("policy",)))}
         reply = command_socket.send(directory.path, name, arguments, timeout_s=COMMAND_S)
         if not reply.get("ok"):
             code = str(reply.get("code", BadInput.code))
+            is_callers = code == Damaged.code and uploads.MARK in str(word)
+            code = BadInput.code if is_callers else code
             message = f"run {run.id} refuses: {reply.get('error')}"
             raise error_of(code, message, path=reply.get("path"), hint=reply.get("hint"))
         return reply

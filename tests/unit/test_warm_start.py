@@ -486,6 +486,20 @@ def test_no_run_is_removed_where_another_comes_meanwhile_that_begins_with_its_we
     home.remove(made.id)
 
 
+@pytest.mark.parametrize(("word", "error"), [(f"upload:{'0' * 24}", BadInput), ("first", Damaged)])
+def test_weights_that_cannot_be_read_are_bad_input_of_who_sent_them(
+    home: Orchestrator, monkeypatch: pytest.MonkeyPatch, word: str, error: type[RlctlError]
+) -> None:
+    source = home._weights("first")
+    monkeypatch.setattr(home, "_weights", lambda _word: source)
+
+    def hear(_request: Request) -> dict[str, Any]:
+        raise Damaged("tensors cannot be read")
+
+    with listening(home, hear) as run, pytest.raises(error, match="tensors cannot be read"):
+        home.command(run.id, "load", {"source": word})
+
+
 def test_a_bundle_gives_its_policy(home: Orchestrator, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     home.carry_out(ExportJob(policy="first", format="bundle", out=str(bundle)))

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import torch
 
+from rl_orch.errors import BadInput
 from rl_orch.rl.collect.collector import Episode, Weights
 from rl_orch.rl.collect.rollout import LocalCollector, local
 from rl_orch.rl.data.batch import Batch, batch_of, batch_state
@@ -33,7 +34,13 @@ def overlapped(spec: Spec, method: Method, traced: Traced = untraced) -> "Overla
     inner = local(spec, method, traced)
     setup = Setup(spec, inner.observation_space, inner.action_space)
     copy = PolicyCopy.build(setup)
-    assert isinstance(copy.policy, ActorCritic)
+    if not isinstance(copy.policy, ActorCritic):
+        raise BadInput(
+            f"the policy of {spec.agent.algorithm} is no ActorCritic, whose log-probabilities "
+            "correct for an older policy",
+            path="rollout.overlap",
+            hint="Leave rollout.overlap out; `overlaps` is for algorithms with an ActorCritic.",
+        )
     rollouts = Rollouts(copy.policy, spec, engine_for(setup).assessor(copy.policy))
     return OverlappedCollector(inner, copy, rollouts)
 
