@@ -44,6 +44,11 @@ EVERY = VARIANTS | {
 }
 
 
+ROUNDING, OF_IMAGES = 1e-5, 1e-4
+"""How far a batch and its rows may lie apart: processors differ in how they add up, most of all
+the many large terms of images that are not scaled."""
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """As in exports."""
@@ -59,7 +64,7 @@ def test_a_graph_decides_as_its_policy_does(name: str) -> None:
     rows = policy.rows(96)
     found = policy.parity(parity.in_torch(policy.graph), rows)
     assert (found.rows, found.differing, found.excused) == (96, 0, 0)
-    assert found.largest_difference <= 1e-6
+    assert found.largest_difference <= (OF_IMAGES if "images" in name else ROUNDING)
 
 
 @pytest.mark.parametrize("name", ["ppo", "recurrent ppo", "stacked parts"])
@@ -125,7 +130,7 @@ def test_a_graph_that_differs_is_refused_with_the_difference() -> None:
     run = parity.in_torch(policy.graph)
     off = policy.parity(lambda inputs: {ACTION: run(inputs)[ACTION] + 1e-3}, rows)
     assert not off.passed
-    assert off.largest_absolute == pytest.approx(1e-3, rel=1e-2)
+    assert off.largest_absolute == pytest.approx(1e-3, abs=3 * ROUNDING)
     with pytest.raises(Exception, match=r"as onnx differs .* nothing was written"):
         parity.refuse_unless_equal("onnx", off)
 
