@@ -19,7 +19,7 @@ from rl_orch.io.files import regular
 from rl_orch.io.metrics.index import Index
 from rl_orch.io.policies.episode_records import read_records
 from rl_orch.io.run import gate_evidence, history, logs
-from rl_orch.io.run.directory import RunDir, write_text
+from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.disk_reserve import reserved
 from rl_orch.io.run.events import EventWriter, read
 from rl_orch.io.trackers.pump import Pump
@@ -108,7 +108,6 @@ READERS: dict[str, tuple[str, Callable[[RunDir], Any]]] = {
         lambda run: catalog.verify(run.path / "checkpoints/x"),
     ),
     "deposit": ("checkpoints/x/deposit.json", lambda run: external.load(run.checkpoints / "x")),
-    "written": (f".x.{os.getpid()}", lambda run: write_text(run.path / "x", "text")),
     "database": ("database", lambda run: service_note.noted_database(run.path)),
 }
 """What is asked → the file that it is asked of, and how."""
