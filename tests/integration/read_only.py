@@ -80,7 +80,6 @@ def refuses(shell: Shell, run: str, orphan: str) -> None:
         ("rm", run, "--yes"),
         ("promote", model, "--to", "production", "--force", "--reason", "why not"),
         ("registry", "validate", model, "--fresh"),
-        ("registry", "prune", "--max-age", "1s"),
         ("token", "create", "me"),
         ("import-run", str(shell.home / "runs" / run)),
     ):
