@@ -117,7 +117,8 @@ class Verbs(Home):
         """Raise if the spec could not be carried out here; else what would be."""
         ready(self.home, spec)
         spec, started = self._started(spec)
-        return self._checked(spec, ancestry.joined(self.store, module_path, spec, started), warn)
+        folders = ancestry.joined(lambda: self.store, module_path, spec, started)
+        return self._checked(spec, folders, warn)
 
     def submit(
         self, spec: Spec, *, key: str | None = None, module_path: Sequence[str] | None = None
@@ -405,9 +406,8 @@ class Verbs(Home):
         after = [self._awaited(reference) for reference in spec.schedule.after]
         parent = None if spec.parent is None else self._awaited(spec.parent)
         spec, started = self._started(spec)
-        folders = ancestry.joined(
-            self.store, creation.kept_folders(spec, module_path), spec, started
-        )
+        kept = creation.kept_folders(spec, module_path)
+        folders = ancestry.joined(lambda: self.store, kept, spec, started)
         spec = self._checked(spec, folders, warn)
         facts = {"start": started, "changes": list(changes)}
         drafted = creation.draft(

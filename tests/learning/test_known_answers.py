@@ -210,7 +210,8 @@ def test_the_best_arm_of_a_bandit_is_found(algorithm: str) -> None:
 def test_the_best_point_of_a_box_is_found(algorithm: str) -> None:
     steps, layer = (1_280 if algorithm in REPLAYING else 4_096), {"train.lr": 1e-2}
     if algorithm == "crossq":  # What is known of batches in the only state has to settle.
-        steps, layer = 1_920, dict[str, Any](layer) | {"train.lr_schedule": "linear"}
+        steps, settling = 1_920, {"train.lr_schedule": "linear", "train.batch_size": 256}
+        layer = dict[str, Any](layer) | settling
     assert mean_return(algorithm, "BanditBox", steps, layer) >= -0.2
 
 

@@ -91,6 +91,14 @@ def stopped_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalRunner, "check", check)
 
 
+def test_a_check_makes_no_home(
+    rlctl: Rlctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(LocalRunner, "check", lambda _runner, spec, *_: spec)
+    assert rlctl("check", "--env", "CartPole-v1").code == 0
+    assert not (tmp_path / "rlruns").exists()
+
+
 @pytest.mark.usefixtures("stopped_during_the_check")
 def test_a_stop_during_the_check_ends_with_exit_code_four(rlctl: Rlctl) -> None:
     ran = rlctl("launch", "--env", "CartPole-v1")

@@ -134,14 +134,18 @@ def noter(store: Store, started: Mapping[str, Any] | None) -> Callable[[Sequence
 
 
 def joined(
-    store: Store, folders: Sequence[str], spec: Spec, started: Mapping[str, Any] | None
+    store: Callable[[], Store],
+    folders: Sequence[str],
+    spec: Spec,
+    started: Mapping[str, Any] | None,
 ) -> list[str]:
     """The folders, and those of the run whose weights a spec begins with, if it is known here:
-    a spec that was taken over from it names its modules."""
+    a spec that was taken over from it names its modules. The store is opened for such a run alone.
+    """
     run_id = None if started is None else started["run"]
-    if started is None or run_id is None or run_id not in store:
+    if started is None or run_id is None or run_id not in store():
         return [*folders]
-    source = RunDir.of(store.get(run_id))
+    source = RunDir.of(store().get(run_id))
     path = started["path"]
     if path is not None and Path(path).parents[1].resolve() != source.path.resolve():
         return [*folders]
