@@ -33,7 +33,7 @@ def differences(results: Results, tasks: Sequence[Task]) -> str:
     for one, other in PAIRS:
         texts += filter(None, [_pair(results, tasks, one, other)])
         if repeated := _pair(results, tasks, one, other, fresh=True):
-            texts += ["Repeated, with fresh seeds alone:", repeated]
+            texts += ["Of rows that were repeated, the fresh seeds alone:", repeated]
     return "\n\n".join(texts)
 
 

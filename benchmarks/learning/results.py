@@ -98,8 +98,9 @@ class Results:
     ) -> Comparison | None:
         """One side against another, if both have runs with the whole budget; with `fresh`, by the
         seeds alone that a row was repeated with."""
+        first = task.seeds if fresh else 0
         whole = (run for run in self._runs(task) if run["steps"][-1] >= task.env_steps)
-        runs = [run for run in whole if (run["seed"] > task.seeds) == fresh]
+        runs = [run for run in whole if run["seed"] > first]
         sides = [[run for run in runs if run["side"] == side] for side in (one, other)]
         return compare(*sides) if all(sides) else None
 

@@ -120,7 +120,10 @@ PRECISE: Mapping[str, tuple[int, Options]] = {
     "sac": (1_024, {**FOLLOWING, "train.ent_coef": 0.0}),
     "td3": (1_024, FOLLOWING),
     "tqc": (1_024, {**FOLLOWING, "train.ent_coef": 0.0, "train.top_quantiles_to_drop_per_net": 0}),
-    "crossq": (1_536, {**FOLLOWING, "train.gradient_steps": 32, "train.ent_coef": 0.0}),
+    "crossq": (
+        1_536,
+        {**FOLLOWING, "train.gradient_steps": 32, "train.batch_size": 256, "train.ent_coef": 0.0},
+    ),
 }
 """Steps and options with which values settle."""
 
