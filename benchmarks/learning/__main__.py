@@ -5,7 +5,8 @@ turns. Both sides are evaluated on the same episodes after the same updates. Whe
 options that the peer lacks, ours is run once more without them, to be compared. A finished run
 takes the place of the one with the same task, side and seed, so that tasks may be run one by one.
 Writes `benchmarks/results/learning.json`, `docs/images/learning.svg` and, of the tasks in which all
-settings are equal, `docs/images/learning-equal.svg` and the measured part of `docs/learning.md`.
+settings are equal, `docs/images/learning-equal.svg`; and the measured parts of `docs/learning.md` and
+`docs/algorithms.md`.
 """
 
 import argparse
@@ -38,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 PEER = ROOT / "benchmarks" / "peers" / "sb3_learning.py"
 RESULTS = ROOT / "benchmarks" / "results" / "learning.json"
 PAGE = ROOT / "docs" / "learning.md"
+TUNED_PAGE = ROOT / "docs" / "algorithms.md"
 PICTURES = ("learning.svg", "learning-equal.svg")
 
 
@@ -87,8 +89,9 @@ def _publish(results: Results, options: argparse.Namespace) -> None:
         if tasks:
             draw(results, tasks, options.pictures / name)
             print(f"{tabulate(results, tasks)}\n")
-    if equal and options.results == RESULTS:
+    if options.results == RESULTS:
         fill(PAGE, measured(results, [*EQUAL.values()], f"images/{PICTURES[1]}"))
+        fill(TUNED_PAGE, thresholds(results, others))
     print(f"wrote {options.results} and pictures to {options.pictures}")
 
 

@@ -286,5 +286,14 @@ WORKLOADS = {
             floor=Floor(20, 60.0),
             peers=("sb3",),
         ),
+        Workload(
+            "TQC",
+            "TQC · Pendulum-v1 · 2 critics of 25 quantiles, else as W3",
+            _continuous("tqc"),
+            env_steps=3_000,
+            warm_up=400,
+            floor=Floor(3, -900.0),
+            peers=("sb3", "sbx"),
+        ),
     )
 }
