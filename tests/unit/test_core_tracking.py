@@ -343,15 +343,22 @@ def test_a_pump_that_cannot_begin_harms_neither_the_run_nor_other_trackers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = Orchestrator(tmp_path, FakeRunner(TRAINS))
-    monkeypatch.setattr(tracking, "Pump", CannotBegin)
     chosen = "store.trackers=[{name:jsonlines,file:numbers.jsonl},tensorboard]"
-    run = local.launch(a_spec(chosen)).run
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "Pump", CannotBegin)
+        run = local.launch(a_spec(chosen)).run
     assert run.state is State.SUCCEEDED
     assert numbers(run) == CURVES
     lacking, written = local.show(run.id).trackers
     assert (lacking.is_behind, written.is_behind) == (True, False)
     assert lacking.error == "RuntimeError: can't start new thread"
+    backlog = tracking.Backlog(threading.Event())
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "Pump", CannotBegin)
+        backlog.deliver([run])
+    assert local.show(run.id).trackers[0].is_behind
+    backlog.deliver([run])
+    assert not local.show(run.id).trackers[0].is_behind
 
 
 def test_a_tracker_whose_name_is_no_file_name_is_told_all(

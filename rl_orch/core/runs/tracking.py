@@ -157,7 +157,10 @@ class Backlog:
         self._hanging = [pump for pump in self._hanging if not pump.done]
         if self._until.is_set() or any(pump.name == name for pump in self._hanging):
             return
-        pump = Pump(Path(run.path), name, opener, once=True)
+        for pump in _begun(run, name, opener, once=True):
+            self._finish(run, name, pump)
+
+    def _finish(self, run: Run, name: str, pump: Pump) -> None:
         pump.finish(run)
         deadline = time.monotonic() + HANGS_AFTER_S
         while not pump.done and time.monotonic() < deadline and not self._until.wait(LOOK_EVERY_S):
