@@ -317,12 +317,14 @@ class RunService:
     def _tick_one(self, run_id: str, supervisor: Supervisor) -> None:
         try:
             events = supervisor.tick()
-            self._pumps.follow(supervisor.run, events, supervisor.carried_spec)
-            if not supervisor.run.active:
-                supervisor.save()
-                self.verbs.store.release(run_id, lease=self.id)
-                del self._held[run_id]
-                self._look_at = 0.0
+            try:
+                self._pumps.follow(supervisor.run, events, supervisor.carried_spec)
+            finally:
+                if not supervisor.run.active:
+                    supervisor.save()
+                    self.verbs.store.release(run_id, lease=self.id)
+                    del self._held[run_id]
+                    self._look_at = 0.0
         except LeaseLost:
             LOG.warning("run has another supervisor now: %s", run_id)
             del self._held[run_id]

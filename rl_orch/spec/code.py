@@ -2,6 +2,7 @@
 
 Whoever may name code runs it as the service's user, so naming it is one permission, and this is the
 one place that says what it is about. Installed plugins are no such code: they are there already.
+Wrappers of Gymnasium's that do more than wrap are: one of them writes videos into any folder.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from rl_orch.spec.layers import from_overrides
 from rl_orch.spec.model import Spec
 from rl_orch.spec.overrides import parse_override
-from rl_orch.spec.wrappers import wrapper
+from rl_orch.spec.wrappers import FREE, choice, wrapper
 
 FREE_TEXT = (
     *("name", "tags", "parent", "resources.device", "schedule.queue", "schedule.after"),
@@ -40,7 +41,7 @@ class NamedCode:
 
 def named_by(spec: Spec) -> list[NamedCode]:
     """The code that a spec names."""
-    modules = list(named_in(spec.model_dump(mode="json")))
+    modules = [*named_in(spec.model_dump(mode="json")), *_wrappers(spec.env.wrappers)]
     if not spec.runner.traits.privileged:
         return modules
     return [NamedCode("runner.name", spec.runner.name, None), *modules]
@@ -61,7 +62,17 @@ def named_by_overrides(overrides: Sequence[str]) -> Iterator[NamedCode]:
             yield NamedCode(path, str(value), None)
         yield from named_in({path: value})
         if path == "env.wrappers":
-            yield from named_in({path: _as_held(value)})
+            held = _as_held(value)
+            yield from named_in({path: held})
+            yield from _wrappers(held)
+
+
+def _wrappers(held: Iterable[Any]) -> Iterator[NamedCode]:
+    """Wrappers that are named by their class alone, and do more than wrap."""
+    for index, entry in enumerate(held):
+        name = choice(entry).name
+        if ":" not in name and name not in FREE:
+            yield NamedCode(f"env.wrappers.{index}", name, None)
 
 
 def _as_held(wrappers: Any) -> list[Any]:
@@ -70,7 +81,7 @@ def _as_held(wrappers: Any) -> list[Any]:
     for entry in wrappers if isinstance(wrappers, list | tuple) else [wrappers]:
         with suppress(ValueError):  # It is none, and is refused as such.
             held.append(wrapper(entry))
-    return held
+    return [entry for entry in held if isinstance(entry, str | dict)]
 
 
 def named_in(document: Any, path: str = "") -> Iterator[NamedCode]:

@@ -7,6 +7,20 @@ from typing import Any
 GYMNASIUM = ("gymnasium.wrappers:", "gym.wrappers:")
 """Where those are that are known by their name alone."""
 
+FREE = frozenset({
+    "AddRenderObservation", "AddWhiteNoise", "AtariPreprocessing", "Autoreset", "ClipAction",
+    "ClipReward", "DelayObservation", "DiscretizeAction", "DiscretizeObservation",
+    "DtypeObservation", "FilterObservation", "FlattenObservation", "FrameStackObservation",
+    "GrayscaleObservation", "JaxToNumpy", "JaxToTorch", "MaxAndSkipObservation",
+    "NormalizeObservation", "NormalizeReward", "NumpyToTorch", "ObstructView", "OrderEnforcing",
+    "PassiveEnvChecker", "RecordEpisodeStatistics", "RenderCollection", "RepeatAction",
+    "RescaleAction", "RescaleObservation", "ReshapeObservation", "ResizeObservation",
+    "StickyAction", "TimeAwareObservation", "TimeLimit", "TransformAction", "TransformObservation",
+    "TransformReward",
+})  # fmt: skip
+"""Wrappers of Gymnasium's that touch nothing but the environment: no file, no screen, no module.
+All others are code that a spec names, those of a later release too."""
+
 FORM = (
     "a list of up to 100 names, of a class in gymnasium.wrappers or as `module:Class`, or of maps "
     "with `name` and its arguments"

@@ -18,6 +18,7 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.sources import Sources
 from rl_orch.records import ClockUnit, EventKind
 from rl_orch.rl.compile_time import COMPILING
 from rl_orch.rl.envs.state.probe import Proof
@@ -68,8 +69,11 @@ class TrainingAttempt:
         orders = PendingCommands(changes)
         stop = partial(orders.give, "stop")
         with signals_stop(stop), served(self.directory, orders.handle):
-            fingerprint = runtime_fingerprint(spec)
+            folders = [*self.directory.module_path(), *import_path.searched()]
+            sources = Sources(spec, folders, beginning.fingerprint)
+            fingerprint = runtime_fingerprint(spec, sources)
             proof = exactness(self.directory, spec, beginning, fingerprint)
+            sources.take_in_loaded()  # By the probe: from here on, files may be edited.
             meta = meta_of(self.directory, self.number, proof, fingerprint)
             kept = beginning.kept_on(self.directory, proof)
             store = SegmentStore(self.directory.replay, beginning.segments)
@@ -82,6 +86,7 @@ class TrainingAttempt:
                 kept=kept,
                 store=store,
                 changes=changes,
+                sources=sources,
             )
             with closing(recorder):
                 recorder.tell_exactness(step=beginning.step)

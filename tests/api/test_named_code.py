@@ -61,6 +61,20 @@ def test_who_operates_has_nothing_imported_by_an_option_of_a_spec(api: Api, opti
         assert client.post(path, json=body).status_code == 403, path
 
 
+def test_who_operates_has_no_video_written_by_a_wrapper(api: Api, tmp_path: Path) -> None:
+    folder = tmp_path / "anywhere"
+    env = {
+        "id": "CartPole-v1",
+        "kwargs": {"render_mode": "rgb_array"},
+        "wrappers": [{"name": "RecordVideo", "video_folder": str(folder)}],
+    }
+    client = api.client(api.token("operate"), allowed_modules=("gymnasium",))
+    for path, body in requests({"env": env}):
+        answer = client.post(path, json=body)
+        assert (answer.status_code, answer.json()["path"]) == (403, "env.wrappers.0"), path
+    assert not folder.exists()
+
+
 def test_the_options_above_are_all_that_name_plugins() -> None:
     spec = resolve(CARTPOLE)
     named = {each.path for each in named_plugins(spec)} | {"env.id", "env.wrappers", "runner.name"}

@@ -24,6 +24,7 @@ from rl_orch.records import Run, State
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing import FakeRunner, Script, a_spec, trains_to
 from tests.integration.conftest import until
+from tests.unit.test_io_sink_process import a_module
 from tests.unit.test_io_tensorboard import shown
 from tests.unit.test_service import DEAD
 
@@ -326,3 +327,47 @@ def test_a_tracker_that_fails_brings_no_removed_run_back(
 
 def refuses() -> Sink:
     raise OSError("never")
+
+
+class CannotBegin(Pump):
+    """The pump of a machine that has no room for the thread of one tracker."""
+
+    def __init__(self, run_dir: Path, name: str | None, *rest: Any, **options: Any) -> None:
+        if name == "jsonlines":
+            raise RuntimeError("can't start new thread")
+        super().__init__(run_dir, name, *rest, **options)
+
+
+@pytest.mark.usefixtures("jsonlines")
+def test_a_pump_that_cannot_begin_harms_neither_the_run_nor_other_trackers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = Orchestrator(tmp_path, FakeRunner(TRAINS))
+    chosen = "store.trackers=[{name:jsonlines,file:numbers.jsonl},tensorboard]"
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "Pump", CannotBegin)
+        run = local.launch(a_spec(chosen)).run
+    assert run.state is State.SUCCEEDED
+    assert numbers(run) == CURVES
+    lacking, written = local.show(run.id).trackers
+    assert (lacking.is_behind, written.is_behind) == (True, False)
+    assert lacking.error == "RuntimeError: can't start new thread"
+    backlog = tracking.Backlog(threading.Event())
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "Pump", CannotBegin)
+        backlog.deliver([run])
+    assert local.show(run.id).trackers[0].is_behind
+    backlog.deliver([run])
+    assert not local.show(run.id).trackers[0].is_behind
+
+
+def test_a_tracker_whose_name_is_no_file_name_is_told_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a_module(tmp_path, "told") / "its_tracker.py").rename(tmp_path / "_more_ü.py")
+    monkeypatch.chdir(tmp_path)
+    local = Orchestrator(tmp_path / "home", FakeRunner(TRAINS))
+    monkeypatch.setattr(tracking, "LAST_EFFORT_S", 60.0)
+    run = local.launch(a_spec("store.trackers=['_more_ü:T']")).run
+    (told,) = local.show(run.id).trackers
+    assert (run.state, told.name, told.is_behind) == (State.SUCCEEDED, "_more_ü:T", False)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rl_orch.errors import BadInput
 from rl_orch.io.run.events import EventWriter
 from rl_orch.io.trackers import position
 from rl_orch.io.trackers.position import Position
@@ -205,10 +204,24 @@ def test_late_events_of_a_superseded_attempt_are_left_out_even_by_the_next_pump(
     assert second.taken == []
 
 
-@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\0", "..", "ü"])
-def test_a_sink_is_never_named_outside_its_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadInput, match="cannot be named"):
-        Pump(tmp_path, name, Memory)
+@pytest.mark.parametrize(
+    "name", ["_mine:T", "m_ü:T", "", "../x", "a/b", ".hidden", "a\0", "..", "%2E", "m" * 300 + ":T"]
+)
+def test_a_sink_of_any_name_notes_its_position_in_its_folder(tmp_path: Path, name: str) -> None:
+    emit(tmp_path, 1)
+    assert Pump(tmp_path, name, Memory).stop(PATIENCE_S) == Delivered(written=1, dropped=0)
+    (noted,) = position.noted_trackers(tmp_path)
+    assert noted == name or not 0 < len(name) <= 200
+    assert position.note_file(tmp_path, noted) == position.note_file(tmp_path, name)
+    assert position.note_file(tmp_path, name).parent == tmp_path / "sinks"
+    assert {each.name for each in tmp_path.iterdir()} == {"events.jsonl", "sinks"}
+    assert position.status(tmp_path, name).behind_bytes == 0
+
+
+def test_a_sink_of_a_plain_name_has_its_note_under_that_name(tmp_path: Path) -> None:
+    names = ["tensorboard", "mine.trackers:T", "my-tracker_2"]
+    files = [position.note_file(tmp_path, name).name for name in names]
+    assert files == [f"{name}.json" for name in names]
 
 
 def ended(run_dir: Path) -> Run:

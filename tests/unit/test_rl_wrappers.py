@@ -18,6 +18,7 @@ from rl_orch.spec import code
 from rl_orch.spec.model import Spec
 from rl_orch.spec.native import why_not_native
 from rl_orch.spec.resolve import resolve
+from rl_orch.spec.wrappers import FREE
 from tests.unit.test_rl_evaluate import a_policy
 
 OURS = f"{__name__}:Tiring"
@@ -137,3 +138,20 @@ def test_a_wrapper_that_learns_is_refused_with_the_option_that_does_the_same() -
 def test_a_wrapper_of_ones_own_is_code_that_the_spec_names() -> None:
     assert [each.module for each in code.named_by(a_spec("ClipAction"))] == []
     assert [each.module for each in code.named_by(a_spec("mine.wraps.Cool"))] == ["mine.wraps"]
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    ["HumanRendering", {"gym.wrappers.RecordVideo": {"video_folder": "/x"}}, "OfTomorrow"],
+)
+def test_a_wrapper_that_does_more_than_wrap_is_code_that_no_list_of_modules_allows(
+    wrapper: Any,
+) -> None:
+    (named,) = code.named_by(a_spec("ClipAction", wrapper))
+    assert (named.path, named.module) == ("env.wrappers.1", None)
+
+
+def test_of_gymnasiums_wrappers_those_are_free_that_touch_the_environment_alone() -> None:
+    classes = {name for name in gymnasium.wrappers.__all__ if name[0].isupper()}
+    assert classes - FREE == {"ArrayConversion", "HumanRendering", "RecordVideo"}
+    assert classes >= FREE

@@ -13,6 +13,7 @@ from rl_orch.core.ports import Exit, Task
 from rl_orch.core.queue.scheduler import Capacity
 from rl_orch.core.runs.progress import SUSPECT
 from rl_orch.core.runs.supervisor import APPEARS_WITHIN_S
+from rl_orch.core.runs.tracking import Pumps
 from rl_orch.core.service import FOREIGN_S, RunService, _sweep_leftovers
 from rl_orch.core.store.tables import RUNS
 from rl_orch.errors import BadInput, Conflict, NotFound, Unavailable
@@ -122,6 +123,22 @@ def test_a_queued_run_is_started_carried_out_and_let_go_of(tmp_path: Path) -> No
     ended = machine.verbs.store.get(run.id)
     assert (ended.state, ended.verdict) == (State.SUCCEEDED, "passed")
     assert machine.verbs.store.lease_of(run.id) is None
+
+
+def test_a_run_is_let_go_of_although_its_trackers_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit("gates.min_return=400")
+    machine.tick()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no pump")
+
+    monkeypatch.setattr(Pumps, "follow", fails)
+    until(lambda: machine.state(run) is State.SUCCEEDED, machine.go_on)
+    assert machine.verbs.store.lease_of(run.id) is None
+    assert machine.service.status()["cpus"]["used"] == 0
 
 
 def test_no_more_runs_are_at_work_than_there_are_cores_for(tmp_path: Path) -> None:

@@ -73,11 +73,14 @@ def test_queues_and_devices_are_text() -> None:
      "env_wrapper=[timeit.timeit]", "env={wrappers: [timeit.timeit]}",
      "rl.env.wrappers=timeit.timeit", "command=[sh]",
      "runner={name: external, command: [sh]}", "runner=external", "runner.env.A=b",
-     "env.kwargs.id=my-mod:Env-v0", "callbacks=[evil:Callback]"],
+     "env.kwargs.id=my-mod:Env-v0", "callbacks=[evil:Callback]",
+     "env.wrappers=[{name: RecordVideo, video_folder: /x}]", "+env.wrappers=RecordVideo",
+     "env.wrappers=[{gym.wrappers.RecordVideo: {video_folder: /x}}]"],
 )  # fmt: skip
 def test_overrides_name_code_as_specs_do(override: str) -> None:
     assert list(code.named_by_overrides([override]))
-    assert list(code.named_by_overrides(["eval.episodes=3", "name=a:b", "lr=1e-3"])) == []
+    harmless = ["eval.episodes=3", "name=a:b", "lr=1e-3", "env.wrappers=[3, TimeLimit]"]
+    assert list(code.named_by_overrides([*harmless, "env.wrappers=null"])) == []
 
 
 def test_a_runner_other_than_ours_is_code_that_no_list_of_modules_allows() -> None:

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -86,7 +87,7 @@ class Pumps:
         elif run.state is not State.QUEUED and run.id not in self._open:
             self._open[run.id] = self._pumps(run, spec)
             if self._also is not None:
-                self._open[run.id].append(Pump(Path(run.path), None, partial(self._also, run)))
+                self._open[run.id] += _begun(run, None, partial(self._also, run))
 
     def drop(self, run_id: str) -> None:
         """Leave a run to whoever has it now: what is there is delivered, and no end told."""
@@ -119,9 +120,10 @@ class Pumps:
     def _pumps(self, run: Run, spec: Spec | None, *, behind: bool = False) -> list[Pump]:
         """A pump for each tracker of a run, or for those alone that are behind."""
         return [
-            Pump(Path(run.path), name, opener, once=self._once)
+            pump
             for name, opener in _sinks(run, spec, behind=behind)
             if self._only is None or name in self._only
+            for pump in _begun(run, name, opener, once=self._once)
         ]
 
     def _tell_of_done(self) -> None:
@@ -155,7 +157,10 @@ class Backlog:
         self._hanging = [pump for pump in self._hanging if not pump.done]
         if self._until.is_set() or any(pump.name == name for pump in self._hanging):
             return
-        pump = Pump(Path(run.path), name, opener, once=True)
+        for pump in _begun(run, name, opener, once=True):
+            self._finish(run, name, pump)
+
+    def _finish(self, run: Run, name: str, pump: Pump) -> None:
         pump.finish(run)
         deadline = time.monotonic() + HANGS_AFTER_S
         while not pump.done and time.monotonic() < deadline and not self._until.wait(LOOK_EVERY_S):
@@ -180,6 +185,23 @@ def _sinks(run: Run, spec: Spec | None, *, behind: bool) -> list[tuple[str, Call
         for choice in spec.store.chosen_trackers
         if not behind or position.status(Path(run.path), choice.name).is_behind
     ]
+
+
+def _begun(
+    run: Run, name: str | None, opener: Callable[[], Sink], *, once: bool = False
+) -> list[Pump]:
+    """The pump of a tracker; none where it cannot begin, which must hinder neither the run nor
+    other trackers. A backlog tries again once the run has ended: the note says what is lacking."""
+    path = Path(run.path)
+    try:
+        return [Pump(path, name, opener, once=once)]
+    except Exception as error:  # No room for another thread, for one.
+        LOG.warning("%s: %s is told nothing: %s", run.id, name or "memory", error)
+        if name is not None and path.is_dir():
+            with suppress(OSError):
+                note = position.note_file(path, name)
+                position.write(note, position.read(note), f"{type(error).__name__}: {error}")
+        return []
 
 
 def _opened(run: Run, spec: Spec, choice: TrackerChoice) -> Sink:

@@ -1,76 +1,74 @@
-"""The source files that a spec names: their digests say whether a run still does what it did.
+"""The source files that a run depends on: their digests say whether it still does what it did.
 
-Files are read and never imported: what else a process has loaded makes no difference.
+They are found in two ways. What the modules that a spec names import is read from their source, so
+that what is imported late counts from the start. What is imported by no statement (`import_module`,
+entry points) counts once it is loaded.
 """
 
 import ast
 import hashlib
+import os
 import sys
 import sysconfig
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import resolve_name
 from pathlib import Path, PurePosixPath
-from typing import Any
+from types import ModuleType
 
-from rl_orch import plugins
 from rl_orch.spec.model import Spec
 from rl_orch.spec.named_plugins import modules_of
-
-KEYED_BY = "sources keyed by"
-"""The fact that tells digests by path from those of before, which went by the file's name alone."""
 
 SOURCE = "source "
 OURS = ("rl_orch", "__main__")
 INSTALLED = ("site-packages", "dist-packages")
-IMPORTERS = ("import_module", "__import__")
 
 
-def of(spec: Spec) -> dict[str, str]:
-    """Digests of the files of modules that the spec names, and of those that these import, unless
-    they are installed. By their paths in the folders where they are found, as a fingerprint has
-    it."""
-    if not (named := modules_of(spec)):
-        return {}
-    files = _Files()
-    files.follow(named)
-    return {KEYED_BY: "path"} | {f"{SOURCE}{path}": d for path, d in sorted(files.digests.items())}
+class Sources:
+    """The source files of a run, each as it was when it was seen first, unless they are installed.
 
-
-def rekeyed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier fingerprint with its digests by path, as one of now has them.
-
-    Of one whose digests go by the names of files, those that could be of several files, or of none
-    that is read today, say nothing.
+    Those of the modules that its spec names, of `known` ones (keys of an earlier fingerprint), and
+    of all that these import; with `take_in_loaded`, also those that this process has loaded from
+    `folders` or from beside the others. A run that names no module has none.
     """
-    if KEYED_BY in before or KEYED_BY not in now:
-        return dict(before)
-    paths = [key for key in now if key.startswith(SOURCE)]
-    alike = Counter(map(_by_name, paths))
-    kept = {key: value for key, value in before.items() if not key.startswith(SOURCE)}
-    for key in paths:
-        name = _by_name(key)
-        is_clear = alike[name] == 1 and name != f"{SOURCE}__init__.py"
-        kept[key] = before.get(name, now[key]) if is_clear else now[key]
-    return kept | {KEYED_BY: now[KEYED_BY]}
 
-
-def _by_name(key: str) -> str:
-    return f"{SOURCE}{PurePosixPath(key.removeprefix(SOURCE)).name}"
-
-
-class _Files:
-    """Files of modules that are not installed, and of what they import, from one to the next."""
-
-    def __init__(self) -> None:
-        self.digests: dict[str, str] = {}
+    def __init__(self, spec: Spec, folders: Iterable[str] = (), known: Iterable[str] = ()) -> None:
+        self._named = modules_of(spec)
+        self._folders = {folder.rstrip(os.sep) for folder in folders}
+        self._path = [*sys.path]  # What a module adds to it is not there when a run is resumed.
+        self._digests: dict[str, str] = {}
+        self._loaded: set[str] = set()
         self._seen: set[str] = set()
         self._specs: dict[str, ModuleSpec | None] = {}
         self._installed = _installed_folders()
+        if self._named:
+            earlier = [key.removeprefix(SOURCE) for key in known if key.startswith(SOURCE)]
+            self._follow([*self._named, *map(_module_of, earlier)])
 
-    def follow(self, names: Iterable[str]) -> None:
+    def digests(self) -> dict[str, str]:
+        """Their digests, by their paths in the folders where they are found, as a fingerprint has
+        them."""
+        return {f"{SOURCE}{path}": digest for path, digest in sorted(self._digests.items())}
+
+    def take_in_loaded(self) -> None:
+        """Take in what was loaded since the last time."""
+        if self._named and (new := {*sys.modules} - self._loaded):
+            self._loaded |= new
+            self._follow(filter(None, map(self._place_of, new)))
+
+    def _place_of(self, loaded: str) -> str | None:
+        """The name by which the file of a loaded module is found in one of our folders."""
+        module = sys.modules.get(loaded)
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if not isinstance(file, str) or loaded.partition(".")[0] in OURS:
+            return None
+        around = [folder for folder in self._folders if file.startswith(f"{folder}{os.sep}")]
+        if not around or self._is_installed(Path(file)):
+            return None
+        return _module_of(file[len(max(around, key=len)) + 1 :])
+
+    def _follow(self, names: Iterable[str]) -> None:
         """Take in modules, the packages that they are in, and all that they import."""
         waiting = [each for name in names for each in _with_packages(name)]
         while waiting:
@@ -92,9 +90,11 @@ class _Files:
             source = file.read_bytes()
             steps = 1 + name.count(".") + (found.submodule_search_locations is not None)
             path = PurePosixPath(*file.parts[-steps:])
-            self.digests[str(path)] = hashlib.sha256(source).hexdigest()[:12]
-            package = name if found.submodule_search_locations is not None else found.parent
-            return [*_imports(source, package or "")] if file.suffix == ".py" else ()
+            self._folders.add(str(file.parents[steps - 1]).rstrip(os.sep))
+            self._digests[str(path)] = hashlib.sha256(source).hexdigest()[:12]
+            is_package = found.submodule_search_locations is not None
+            package = name if is_package else name.rpartition(".")[0]
+            return [*_imports(source, package)] if file.suffix == ".py" else ()
         return ()
 
     def _found(self, name: str) -> ModuleSpec | None:
@@ -104,7 +104,7 @@ class _Files:
         return self._specs[name]
 
     def _searched(self, name: str) -> ModuleSpec | None:
-        parent, _, _ = name.rpartition(".")
+        parent, _, last = name.rpartition(".")
         folders = None
         if parent:
             package = self._found(parent)
@@ -116,7 +116,13 @@ class _Files:
                 return None
         for finder in sys.meta_path:
             with suppress(Exception):  # Whoever needs the module says why it cannot be found.
-                if (found := finder.find_spec(name, folders)) is not None:
+                if finder is PathFinder:  # Asked for the whole name, it wants its parent loaded.
+                    found = finder.find_spec(last, self._path if folders is None else folders)
+                else:
+                    found = finder.find_spec(name, folders)
+                if found is not None:
+                    if (listed := found.submodule_search_locations) is not None:
+                        found.submodule_search_locations = [*listed]
                     return found
         return None
 
@@ -135,9 +141,15 @@ def _installed_folders() -> list[Path]:
     return [*dict.fromkeys([*folders, *(folder.resolve() for folder in folders)])]
 
 
+def _module_of(path: str) -> str:
+    """The name of the module that is at a path in a folder that is searched."""
+    *packages, file = PurePosixPath(path).parts
+    name = file.partition(".")[0]
+    return ".".join(packages if name == "__init__" else [*packages, name])
+
+
 def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Names of modules that a source imports anywhere, each after the packages that it is in; an
-    environment that it registers as `module:Class` is imported, too."""
+    """Names of modules that a source imports anywhere, each after the packages that it is in."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -162,11 +174,3 @@ def _named_by(node: ast.AST, package: str) -> Iterator[str]:
                 base = resolve_name("." * level + (module or ""), package)
                 yield base
                 yield from (f"{base}.{each.name}" for each in names if each.name != "*")
-        case ast.Call(
-            func=ast.Name(id=called) | ast.Attribute(attr=called),
-            args=[ast.Constant(value=str(name)), *_],
-        ) if called in IMPORTERS:
-            with suppress(ImportError):
-                yield resolve_name(name, package)
-        case ast.Constant(value=str(text)) if plugins.is_importable(text):
-            yield text.partition(":")[0]

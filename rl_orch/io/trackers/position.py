@@ -1,5 +1,6 @@
 """Positions: how far each tracker has come with the events of a run, as notes in its directory."""
 
+import hashlib
 import json
 import os
 import threading
@@ -7,12 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from rl_orch.errors import Damaged
 from rl_orch.io.files import private, regular
 from rl_orch.records import TrackerStatus
 
 _CHUNK_BYTES = 1 << 20
+_LONGEST_FILE_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,18 @@ def status(run_dir: Path, name: str) -> TrackerStatus:
 
 
 def noted_trackers(run_dir: Path) -> list[str]:
-    """The trackers that a run directory has notes of."""
-    return sorted(path.stem for path in (run_dir / "sinks").glob("[!.]*.json"))
+    """The trackers that a run directory has notes of; a very long name is told as its digest."""
+    return sorted(unquote(path.stem) for path in (run_dir / "sinks").glob("[!.]*.json"))
 
 
 def note_file(run_dir: Path, name: str) -> Path:
-    """The note of a tracker."""
-    return run_dir / "sinks" / f"{name}.json"
+    """The note of a tracker: plugins may have any name, so its file's name is an encoding of it."""
+    encoded = quote(name, safe=":", errors="replace")
+    if encoded.startswith("."):
+        encoded = encoded.replace(".", "%2E", 1)
+    if not 0 < len(encoded) <= _LONGEST_FILE_NAME:
+        encoded = hashlib.sha256(encoded.encode()).hexdigest()
+    return run_dir / "sinks" / f"{encoded}.json"
 
 
 def read(path: Path) -> Position:

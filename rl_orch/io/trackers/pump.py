@@ -4,7 +4,6 @@ A sink can be slow, dead or restarted; the run does not notice, and what was dro
 """
 
 import fcntl
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rl_orch.errors import BadInput, Damaged
+from rl_orch.errors import Damaged
 from rl_orch.io.files import private, regular
 from rl_orch.io.run import events
 from rl_orch.io.run.directory import RunDir
@@ -23,7 +22,6 @@ from rl_orch.records import Event, EventKind, Run
 from rl_orch.spec.model import Spec
 
 _SLICE = 1024
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
 class Sink(Protocol):
@@ -84,7 +82,7 @@ class Delivered:
 class Pump:
     """A thread that opens one sink and follows the event file of a run into it.
 
-    Its position is noted in `sinks/<name>.json` of the run directory after each flush, and the next
+    Its position is noted in the run directory (`position.note_file`) after each flush, and the next
     pump of that name goes on from there; two at once are kept apart by a lock. A pump without a
     name notes nothing, and begins near the end. What a superseded attempt wrote late is left out.
     One that tries `once` gives up at the first error.
@@ -101,8 +99,6 @@ class Pump:
         retry_s: float = 0.5,
         longest_retry_s: float = 30.0,
     ) -> None:
-        if name is not None and not _NAME.fullmatch(name):
-            raise BadInput(f"a sink cannot be named {name!r}; letters, digits, . _ : - only")
         self.name = name or "memory"
         self._events = run_dir / "events.jsonl"
         self._note = None if name is None else position.note_file(run_dir, name)

@@ -10,6 +10,7 @@ from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.sources import Sources
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
 from rl_orch.rl.snapshot import TrainingSnapshot
@@ -22,8 +23,8 @@ from rl_orch.worker.attempt.live_changes import LiveChanges
 class FileRecorder:
     """The loop's recorder over files: events, checkpoints, reports; `orders` are passed on.
 
-    `meta` is written into every checkpoint as it is. `store` knows the replay segments that
-    training goes on with.
+    `meta` is written into every checkpoint, with the `sources` that the run has come to by then in
+    its fingerprint. `store` knows the replay segments that training goes on with.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class FileRecorder:
         kept: CheckpointRetention,
         store: SegmentStore | None = None,
         changes: LiveChanges | None = None,
+        sources: Sources | None = None,
     ) -> None:
         self._directory = directory
         self._keep_last = spec.checkpoint.keep_last
@@ -47,6 +49,7 @@ class FileRecorder:
         self._segments: dict[str, tuple[str, ...]] = {}
         self._orders = orders
         self._changes = changes
+        self._sources = sources
         self.step = 0
 
     def emit(
@@ -82,7 +85,8 @@ class FileRecorder:
             "removed": [old for old in before.names if old not in self._kept.names],
         }
         self._writer.sync()
-        meta = self._meta | {
+        meta = self._meta | self._depends_on()
+        meta |= {
             "seq": self._writer.seq,
             "kept": self._kept.document(),
             "saved": tags,
@@ -142,6 +146,13 @@ class FileRecorder:
         """What was ordered, once all that was emitted is with the operating system."""
         self._writer.flush()
         return self._orders.next()
+
+    def _depends_on(self) -> dict[str, Any]:
+        """The fingerprint, with the sources that the run has loaded by now."""
+        if self._sources is None:
+            return {}
+        self._sources.take_in_loaded()
+        return {"fingerprint": self._meta["fingerprint"] | self._sources.digests()}
 
     def _with_segments(self, snapshot: TrainingSnapshot) -> dict[str, Any]:
         """The snapshot's document, with what is on the disk of each segment that it names."""

@@ -12,9 +12,10 @@ from rl_orch.io.checkpoints import replay_segments as segments
 from rl_orch.io.checkpoints.checkpoint_files import CheckpointContents
 from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.resumable import newest_checkpoint
-from rl_orch.io.run import manifest, sources
+from rl_orch.io.run import manifest
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import first_gap, fold, read
+from rl_orch.io.run.sources import Sources
 from rl_orch.records import EvalReport
 from rl_orch.rl.envs.state.probe import Proof, probe
 from rl_orch.rl.snapshot import Resumption, TrainingSnapshot
@@ -49,6 +50,11 @@ class ResumePoint:
             return 0
         collector = self.checkpoint.document["trainer_state"]["collector"]
         return int(collector.get("env_steps", self.step))
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """The fingerprint of the attempt that saved the checkpoint, if any."""
+        return {} if self.checkpoint is None else self.checkpoint.document["meta"]["fingerprint"]
 
     @property
     def tags(self) -> dict[str, Any]:
@@ -128,9 +134,10 @@ def find(directory: RunDir, attempt: int) -> ResumePoint:
     )
 
 
-def runtime_fingerprint(spec: Spec) -> dict[str, Any]:
+def runtime_fingerprint(spec: Spec, sources: Sources) -> dict[str, Any]:
     """Facts that exact repetition depends on besides the spec, in this process."""
-    return manifest.fingerprint(spec) | {"hash of a string": hash("rl_orch")} | sources.of(spec)
+    process = {"hash of a string": hash("rl_orch")}
+    return manifest.fingerprint(spec) | process | sources.digests()
 
 
 def exactness(
@@ -142,7 +149,7 @@ def exactness(
         return _compiled(spec, probe(spec))
     meta = beginning.checkpoint.document["meta"]
     proof = Proof(**meta["resume"])
-    doubts = manifest.differences(sources.rekeyed(meta["fingerprint"], fingerprint), fingerprint)
+    doubts = manifest.differences(meta["fingerprint"], fingerprint)
     # The attempt has told of its start, so that what it goes on from can be folded.
     gap = first_gap(fold(read(directory.events)))
     doubts += beginning.doubts
