@@ -5,8 +5,8 @@ turns. Both sides are evaluated on the same episodes after the same updates. Whe
 options that the peer lacks, ours is run once more without them, to be compared. A finished run
 takes the place of the one with the same task, side and seed, so that tasks may be run one by one.
 Writes `benchmarks/results/learning.json`, `docs/images/learning.svg` and, of the tasks in which all
-settings are equal, `docs/images/learning-equal.svg`; and the measured parts of `docs/learning.md` and
-`docs/algorithms.md`.
+settings are equal, `docs/images/learning-equal.svg`; and the measured parts of `docs/learning.md`
+and `docs/algorithms.md`.
 """
 
 import argparse
