@@ -6,7 +6,7 @@ that.
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -147,10 +147,11 @@ class Training:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
         while self._goes_on():
             command = self._recorder.command()
+            if command is not None:
+                self._save(None, asked=True)
+            # After the save: whoever goes on from that snapshot makes the change again.
             self._heed_change()
             spec = self._spec
-            if command in ("stop", "checkpoint"):
-                self._save(None)
             if command == "stop":
                 return self._outcome(
                     "stopped",
@@ -173,19 +174,22 @@ class Training:
     def resume(self, resumption: Resumption) -> None:
         """Go on as if the snapshot had just been saved."""
         parts = parts_of(resumption.snapshot)
+        loop = parts["loop"].document
         load_module(self.policy, parts["policy"], what="policy")
         if self.learner.replay is not None and resumption.replay:
             self.learner.replay.load(parts["replay"], resumption.segments)
         self.learner.load_state(parts["learner"])
-        self._reports = MetricReports(parts["loop"].document["reports"])
+        self._reports = MetricReports(loop["reports"])
         begun_anew = self.collector.load_state(parts["collector"])
-        self._failures = int(parts["loop"].document["failed_evaluations"])
-        self._observers.load_state(parts["loop"].document.get("observers", {}))
-        self._called_off = parts["loop"].document.get("called_off")
+        self._failures = int(loop["failed_evaluations"])
+        self._observers.load_state(loop.get("observers", {}))
+        self._called_off = loop.get("called_off")
         self._saved_at = (resumption.snapshot.step, self.env_steps)
         self._reported_at = None if resumption.report is None else resumption.snapshot.step
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
+        if not loop.get("asked"):
+            self._tell_saved(replace(resumption.snapshot, unit=self._unit))
         if begun_anew:
             self._recorder.mark_inexact("episodes could not be gone on with", step=self.step)
         if resumption.past_end:
@@ -265,8 +269,8 @@ class Training:
         self._judge(report)
         return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
 
-    def snapshot(self) -> TrainingSnapshot:
-        """Everything training remembers now; copies."""
+    def snapshot(self, *, asked: bool = False) -> TrainingSnapshot:
+        """Everything training remembers now; copies. One that was `asked` for says so."""
         self._hand_over(0)
         own = {
             "failed_evaluations": self._failures,
@@ -276,6 +280,7 @@ class Training:
         if self._observers.named:
             own |= {"observers": self._observers.state()}
         own |= {"called_off": self._called_off} if self._called_off is not None else {}
+        own |= {"asked": True} if asked else {}
         buffer = self.learner.replay
         replay = StateTree({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         parts = {
@@ -387,15 +392,21 @@ class Training:
         """Whether this iteration reached or passed a multiple of `every`."""
         return every is not None and before // every < self.step // every
 
-    def _save(self, report: EvalReport | None) -> None:
+    def _save(self, report: EvalReport | None, *, asked: bool = False) -> None:
         """Save what has come since the last save: a snapshot without a report never takes the place
-        of one with it, but may take that of another, where a clock of updates stands still."""
+        of one with it, but may take that of another, where a clock of updates stands still.
+
+        Observers do not hear of one that was `asked` for: undisturbed, it would not be made.
+        """
         reading = (self.step, self.env_steps)
         if report is None and (self._saved_at == reading or self._reported_at == self.step):
             return
-        self._begin("save")
-        self._heed()
-        snapshot = self.snapshot()
+        if asked:
+            settle(self.collector)
+        else:
+            self._begin("save")
+            self._heed()
+        snapshot = self.snapshot(asked=asked)
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
             self._recorder.mark_inexact(why, step=self.step)
@@ -405,8 +416,13 @@ class Training:
         self._recorder.save(snapshot, report)
         self._saved_at = reading
         self._reported_at = self._reported_at if report is None else self.step
+        if not asked:
+            self._tell_saved(snapshot)
+
+    def _tell_saved(self, snapshot: TrainingSnapshot) -> None:
+        """After the snapshot, which knows nothing of it: who goes on from it does this again."""
         for hear in self._observers.saved:
-            hear(snapshot, self.step)
+            hear(snapshot, snapshot.step)
         if self._observers.named:
             self._observers.refuse_requests()
 
