@@ -63,6 +63,10 @@ class Observers:
         for each in self.named:
             each.reconfigure(spec)
 
+    def hearing(self, *hooks: str) -> list[str]:
+        """The names of those that have any of these hooks."""
+        return [each.name for each in self.named if any(_hears(each, hook) for hook in hooks)]
+
     def state(self) -> dict[str, Any]:
         """What each remembers that can say it, by its name."""
         states, room = {}, MOST_STATE_BYTES

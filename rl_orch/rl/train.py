@@ -4,7 +4,7 @@ It tells a `TrainingRecorder` what happened and asks it for commands; files and 
 that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -48,6 +48,11 @@ from rl_orch.spec.model import Spec
 
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "callback", "stopped"]
 
+
+ASKED: Mapping[str, Any] = {"asked": True}
+"""The mark of a snapshot that somebody asked for."""
+
+UNMARKED: Mapping[str, Any] = {}
 
 SEGMENT_BYTES = 32 << 20
 """New experience beyond this is handed over at once, so that no save has much of it to write."""
@@ -148,7 +153,7 @@ class Training:
         while self._goes_on():
             command = self._recorder.command()
             if command is not None:
-                self._save(None, asked=True)
+                self._save(None, ASKED)
             # After the save: whoever goes on from that snapshot makes the change again.
             self._heed_change()
             spec = self._spec
@@ -162,8 +167,9 @@ class Training:
             self.train_step()
 
             over = self.step >= spec.train.total_timesteps or self._called_off is not None
-            if over or self._crossed(before, spec.eval.every):
-                self.eval_step()
+            due = self._crossed(before, spec.eval.every)
+            if over or due:
+                self.eval_step(unscheduled=None if due else self._listeners(before))
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
         if self._reports:
@@ -239,8 +245,12 @@ class Training:
             self._report()
         return metrics
 
-    def eval_step(self) -> dict[str, float]:
-        """Evaluate the policy as it is; save it with the report, and hold it against the gate."""
+    def eval_step(self, *, unscheduled: Sequence[str] | None = None) -> dict[str, float]:
+        """Evaluate the policy as it is; save it with the report, and hold it against the gate.
+
+        Where only the end brought it, `unscheduled` are the observers that hear of it: a training
+        with a larger budget would go on without.
+        """
         options = self._spec.eval
         self._begin("evaluate")
         report = self._evaluator.evaluate(
@@ -265,22 +275,22 @@ class Training:
         self._emit(EventKind.EVAL, "eval/mean_return", mean, tags=tags)
         for name, estimate in estimates.items():
             self._emit(EventKind.METRIC, f"eval/{name}", estimate.value)
-        self._save(report)
+        self._save(report, {} if unscheduled is None else {"unscheduled": [*unscheduled]})
         self._judge(report)
         return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
 
-    def snapshot(self, *, asked: bool = False) -> TrainingSnapshot:
-        """Everything training remembers now; copies. One that was `asked` for says so."""
+    def snapshot(self, marks: Mapping[str, Any] = UNMARKED) -> TrainingSnapshot:
+        """Everything training remembers now; copies. `marks` tell what it was made for."""
         self._hand_over(0)
         own = {
             "failed_evaluations": self._failures,
             "reports": self._reports.document(),
             "spaces": {POLICY: space_json.of_policy(self.policy)},
+            **marks,
         }
         if self._observers.named:
             own |= {"observers": self._observers.state()}
         own |= {"called_off": self._called_off} if self._called_off is not None else {}
-        own |= {"asked": True} if asked else {}
         buffer = self.learner.replay
         replay = StateTree({}, {"size": 0, "segments": []}) if buffer is None else buffer.state()
         parts = {
@@ -388,25 +398,32 @@ class Training:
             f"{self._failures} evaluations in a row failed the gate; at step {step:,}, {why}",
         )
 
+    def _listeners(self, before: int) -> list[str]:
+        """The observers that hear more of an evaluation than of the save that is due, if any."""
+        hooks = ["before", "evaluated"]
+        if not self._crossed(before, self._spec.checkpoint.every):
+            hooks.append("saved")
+        return self._observers.hearing(*hooks)
+
     def _crossed(self, before: int, every: int | None) -> bool:
         """Whether this iteration reached or passed a multiple of `every`."""
         return every is not None and before // every < self.step // every
 
-    def _save(self, report: EvalReport | None, *, asked: bool = False) -> None:
+    def _save(self, report: EvalReport | None, marks: Mapping[str, Any] = UNMARKED) -> None:
         """Save what has come since the last save: a snapshot without a report never takes the place
         of one with it, but may take that of another, where a clock of updates stands still.
 
-        Observers do not hear of one that was `asked` for: undisturbed, it would not be made.
+        Observers do not hear of one that was asked for: undisturbed, it would not be made.
         """
         reading = (self.step, self.env_steps)
         if report is None and (self._saved_at == reading or self._reported_at == self.step):
             return
-        if asked:
+        if marks is ASKED:
             settle(self.collector)
         else:
             self._begin("save")
             self._heed()
-        snapshot = self.snapshot(asked=asked)
+        snapshot = self.snapshot(marks)
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
             self._recorder.mark_inexact(why, step=self.step)
@@ -416,7 +433,7 @@ class Training:
         self._recorder.save(snapshot, report)
         self._saved_at = reading
         self._reported_at = self._reported_at if report is None else self.step
-        if not asked:
+        if marks is not ASKED:
             self._tell_saved(snapshot)
 
     def _tell_saved(self, snapshot: TrainingSnapshot) -> None:
