@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rl_orch import plugins
-from rl_orch.rl.named_observers import held
+from rl_orch.rl.named_observers import attributes, held
 from rl_orch.rl.observe import Observer
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
@@ -111,7 +111,7 @@ def _comparable(value: Any, depth: int) -> Any:
         return {repr(key): _comparable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_comparable(item, depth + 1) for item in value]
-    own = {name: _comparable(item, depth + 1) for name, item in held(value).items()}
+    own = {name: _comparable(item, depth + 1) for name, item in attributes(value).items()}
     return (type(value).__qualname__, own) if own else value
 
 

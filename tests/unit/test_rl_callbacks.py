@@ -4,7 +4,7 @@ exactly in a resumed one."""
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -341,8 +341,32 @@ class Idle(Slotted):
         assert self.updates == 0
 
 
-@pytest.mark.parametrize(("kind", "forgets"), [(Slotted, True), (Idle, False)])
-def test_what_is_remembered_in_slots_counts(kind: Any, forgets: bool) -> None:
+class Shared(Callback):
+    """Remembers in a list of its class."""
+
+    steps: ClassVar[list[int]] = []
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.steps.append(step)
+
+
+class Tallied(Callback):
+    """Counts in a number of its class."""
+
+    updates = 0
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        type(self).updates += 1
+
+
+class TestTallied(ObserverContract):
+    make = staticmethod(Tallied)
+
+
+@pytest.mark.parametrize(
+    ("kind", "forgets"), [(Slotted, True), (Shared, True), (Tallied, True), (Idle, False)]
+)
+def test_what_is_remembered_in_slots_and_by_the_class_counts(kind: Any, forgets: bool) -> None:
     with named(kind) as spec:
         assert bool(trained(spec)[1].inexact) is forgets
 
