@@ -91,7 +91,8 @@ class ActingPolicy:
         deterministic: bool = True,
         action_masks: Any = None,
     ) -> Any:
-        """The action for what an environment shows; what must be remembered is, until `reset`."""
+        """The action for what an environment shows, the best unless it is to be sampled; what must
+        be remembered is, until `reset`."""
         action, self._state = self.predict(
             observation, self._state, episode_start, deterministic, action_masks
         )
@@ -106,11 +107,12 @@ class ActingPolicy:
         observation: Any,
         state: PolicyState | None = None,
         episode_start: ArrayLike | None = None,
-        deterministic: bool = True,
+        deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Any, PolicyState]:
-        """Actions, and the state for the next call; None as state begins episodes, and so does
-        `episode_start` where it is true. One observation gets one action, a batch as many."""
+        """Actions, sampled unless `deterministic`, and the state for the next call; None as state
+        begins episodes, and so does `episode_start` where it is true. One observation gets one
+        action, a batch as many."""
         rows, single = self._rows(observation)
         count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
         state = _fitting(state, count)

@@ -4,6 +4,7 @@ What an observer is, is in `observe.py`.
 """
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -29,6 +30,9 @@ MOST_STATE_BYTES = 32 << 20
 
 
 DEEPEST_STATE = 100
+
+PLAIN = (str, int, float, tuple, list, dict, set, deque, np.ndarray)
+"""Values in a class that an observer may remember something by."""
 
 
 class Observers:
@@ -62,6 +66,10 @@ class Observers:
         """Let each go on by other options, as those of a resumed training would."""
         for each in self.named:
             each.reconfigure(spec)
+
+    def hearing(self, *hooks: str) -> list[str]:
+        """The names of those that have any of these hooks."""
+        return [each.name for each in self.named if any(_hears(each, hook) for hook in hooks)]
 
     def state(self) -> dict[str, Any]:
         """What each remembers that can say it, by its name."""
@@ -104,7 +112,7 @@ class _Named(Observer):
                 heard = _protected(hook, getattr(made, hook))
                 setattr(self, hook, _telling(name, hook, heard))
         self.has_state = all(callable(getattr(made, f, None)) for f in ("state", "load_state"))
-        self._before = None if self.has_state else _attributes(made)
+        self._before = None if self.has_state else _copied(made)
 
     def reconfigure(self, spec: Spec) -> None:
         """Give it another spec: by its `reconfigure`, or as its attribute of that name."""
@@ -114,7 +122,7 @@ class _Named(Observer):
         elif isinstance(getattr(self.made, "spec", None), Spec):
             _telling(self.name, "reconfigure", setattr)(self.made, "spec", spec)
         if not forgetful and not self.has_state:
-            self._before = _attributes(self.made)
+            self._before = _copied(self.made)
 
     def state(self, room: int) -> tuple[Any, int]:
         """What it remembers, as JSON has it, and its size, of which there is room for so much."""
@@ -148,7 +156,7 @@ class _Named(Observer):
         if self.has_state:
             return False
         try:
-            return self._before is None or bool(self._before != _attributes(self.made))
+            return self._before is None or bool(self._before != _copied(self.made))
         except Exception:  # Comparing is the objects' own code; arrays cannot say yes or no.
             return True
 
@@ -169,7 +177,7 @@ def _function(observer: Any, name: str) -> Any:
     return getattr(own, "__func__", own)
 
 
-def _attributes(made: Any) -> dict[str, Any] | None:
+def _copied(made: Any) -> dict[str, Any] | None:
     """A copy of what an object has, in slots too; None where something cannot be copied."""
     try:
         return deepcopy(held(made))
@@ -178,19 +186,22 @@ def _attributes(made: Any) -> dict[str, Any] | None:
 
 
 def held(made: Any) -> dict[str, Any]:
-    """What an observer has, in slots too, but for its spec."""
-    own = {name: getattr(made, name) for name in _slots(type(made)) if hasattr(made, name)}
-    own |= getattr(made, "__dict__", {})
+    """What an observer has, as plain data of its class too, but for its spec."""
+    own = _shared(type(made)) | attributes(made)
     return {name: value for name, value in own.items() if name not in (REQUESTS, "spec")}
 
 
-def _slots(kind: type) -> Iterator[str]:
-    """The attributes of a class for which its instances have no dictionary."""
-    for each in kind.__mro__:
-        slots = vars(each).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.endswith("__"):
-                yield f"_{each.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+def attributes(made: Any) -> dict[str, Any]:
+    """The attributes of an object, in slots too."""
+    state = object.__getstate__(made)
+    parts = state if isinstance(state, tuple) else (state,)
+    return {name: value for part in parts for name, value in (part or {}).items()}
+
+
+def _shared(kind: type) -> dict[str, Any]:
+    """The numbers, texts and containers that stand in a class, and those that it inherits."""
+    named = {name: value for each in reversed(kind.__mro__) for name, value in vars(each).items()}
+    return {n: v for n, v in named.items() if isinstance(v, PLAIN) and not n.startswith("__")}
 
 
 def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:

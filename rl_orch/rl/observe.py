@@ -29,7 +29,11 @@ REQUESTS = "_requests"
 
 
 class Observer(Protocol):
-    """A callback of the training loop. `step` is the clock of the training at that moment."""
+    """A callback of the training loop. `step` is the clock of the training at that moment.
+
+    Saves that somebody asks for, to stop or in between, are not told: undisturbed, the training
+    would not make them.
+    """
 
     def before(self, phase: Phase, step: int) -> None:
         """A phase begins."""
@@ -48,7 +52,8 @@ class Observer(Protocol):
         return None
 
     def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
-        """A snapshot is with the recorder; a callback that logs or stops here is refused."""
+        """A snapshot is with the recorder; told again to whoever goes on from it, which knows
+        nothing of this. A callback that logs or stops here is refused."""
         return None
 
 

@@ -4,9 +4,9 @@ It tells a `TrainingRecorder` what happened and asks it for commands; files and 
 that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -48,6 +48,11 @@ from rl_orch.spec.model import Spec
 
 Reason: TypeAlias = Literal["budget", "solved", "gate_failed", "callback", "stopped"]
 
+
+ASKED: Mapping[str, Any] = {"asked": True}
+"""The mark of a snapshot that somebody asked for."""
+
+UNMARKED: Mapping[str, Any] = {}
 
 SEGMENT_BYTES = 32 << 20
 """New experience beyond this is handed over at once, so that no save has much of it to write."""
@@ -147,10 +152,11 @@ class Training:
         """Train until something ends it. Rollouts are whole: the last may pass the budget."""
         while self._goes_on():
             command = self._recorder.command()
+            if command is not None:
+                self._save(None, ASKED)
+            # After the save: whoever goes on from that snapshot makes the change again.
             self._heed_change()
             spec = self._spec
-            if command in ("stop", "checkpoint"):
-                self._save(None)
             if command == "stop":
                 return self._outcome(
                     "stopped",
@@ -161,8 +167,9 @@ class Training:
             self.train_step()
 
             over = self.step >= spec.train.total_timesteps or self._called_off is not None
-            if over or self._crossed(before, spec.eval.every):
-                self.eval_step()
+            due = self._crossed(before, spec.eval.every)
+            if over or due:
+                self.eval_step(unscheduled=None if due else self._listeners(before))
             elif self._crossed(before, spec.checkpoint.every):
                 self._save(None)
         if self._reports:
@@ -173,19 +180,22 @@ class Training:
     def resume(self, resumption: Resumption) -> None:
         """Go on as if the snapshot had just been saved."""
         parts = parts_of(resumption.snapshot)
+        loop = parts["loop"].document
         load_module(self.policy, parts["policy"], what="policy")
         if self.learner.replay is not None and resumption.replay:
             self.learner.replay.load(parts["replay"], resumption.segments)
         self.learner.load_state(parts["learner"])
-        self._reports = MetricReports(parts["loop"].document["reports"])
+        self._reports = MetricReports(loop["reports"])
         begun_anew = self.collector.load_state(parts["collector"])
-        self._failures = int(parts["loop"].document["failed_evaluations"])
-        self._observers.load_state(parts["loop"].document.get("observers", {}))
-        self._called_off = parts["loop"].document.get("called_off")
+        self._failures = int(loop["failed_evaluations"])
+        self._observers.load_state(loop.get("observers", {}))
+        self._called_off = loop.get("called_off")
         self._saved_at = (resumption.snapshot.step, self.env_steps)
         self._reported_at = None if resumption.report is None else resumption.snapshot.step
         # Last: making and driving environments may have drawn from them.
         set_rng_state(parts["rng"])
+        if not loop.get("asked"):
+            self._tell_saved(replace(resumption.snapshot, unit=self._unit))
         if begun_anew:
             self._recorder.mark_inexact("episodes could not be gone on with", step=self.step)
         if resumption.past_end:
@@ -235,8 +245,12 @@ class Training:
             self._report()
         return metrics
 
-    def eval_step(self) -> dict[str, float]:
-        """Evaluate the policy as it is; save it with the report, and hold it against the gate."""
+    def eval_step(self, *, unscheduled: Sequence[str] | None = None) -> dict[str, float]:
+        """Evaluate the policy as it is; save it with the report, and hold it against the gate.
+
+        Where only the end brought it, `unscheduled` are the observers that hear of it: a training
+        with a larger budget would go on without.
+        """
         options = self._spec.eval
         self._begin("evaluate")
         report = self._evaluator.evaluate(
@@ -261,17 +275,18 @@ class Training:
         self._emit(EventKind.EVAL, "eval/mean_return", mean, tags=tags)
         for name, estimate in estimates.items():
             self._emit(EventKind.METRIC, f"eval/{name}", estimate.value)
-        self._save(report)
+        self._save(report, {} if unscheduled is None else {"unscheduled": [*unscheduled]})
         self._judge(report)
         return {"eval/mean_return": mean, "eval/mean_length": report.mean_length}
 
-    def snapshot(self) -> TrainingSnapshot:
-        """Everything training remembers now; copies."""
+    def snapshot(self, marks: Mapping[str, Any] = UNMARKED) -> TrainingSnapshot:
+        """Everything training remembers now; copies. `marks` tell what it was made for."""
         self._hand_over(0)
         own = {
             "failed_evaluations": self._failures,
             "reports": self._reports.document(),
             "spaces": {POLICY: space_json.of_policy(self.policy)},
+            **marks,
         }
         if self._observers.named:
             own |= {"observers": self._observers.state()}
@@ -383,19 +398,32 @@ class Training:
             f"{self._failures} evaluations in a row failed the gate; at step {step:,}, {why}",
         )
 
+    def _listeners(self, before: int) -> list[str]:
+        """The observers that hear more of an evaluation than of the save that is due, if any."""
+        hooks = ["before", "evaluated"]
+        if not self._crossed(before, self._spec.checkpoint.every):
+            hooks.append("saved")
+        return self._observers.hearing(*hooks)
+
     def _crossed(self, before: int, every: int | None) -> bool:
         """Whether this iteration reached or passed a multiple of `every`."""
         return every is not None and before // every < self.step // every
 
-    def _save(self, report: EvalReport | None) -> None:
+    def _save(self, report: EvalReport | None, marks: Mapping[str, Any] = UNMARKED) -> None:
         """Save what has come since the last save: a snapshot without a report never takes the place
-        of one with it, but may take that of another, where a clock of updates stands still."""
+        of one with it, but may take that of another, where a clock of updates stands still.
+
+        Observers do not hear of one that was asked for: undisturbed, it would not be made.
+        """
         reading = (self.step, self.env_steps)
         if report is None and (self._saved_at == reading or self._reported_at == self.step):
             return
-        self._begin("save")
-        self._heed()
-        snapshot = self.snapshot()
+        if marks is ASKED:
+            settle(self.collector)
+        else:
+            self._begin("save")
+            self._heed()
+        snapshot = self.snapshot(marks)
         why = snapshot.document["trainer_state"]["collector"]["envs"]["why"]
         if why is not None:
             self._recorder.mark_inexact(why, step=self.step)
@@ -405,8 +433,13 @@ class Training:
         self._recorder.save(snapshot, report)
         self._saved_at = reading
         self._reported_at = self._reported_at if report is None else self.step
+        if marks is not ASKED:
+            self._tell_saved(snapshot)
+
+    def _tell_saved(self, snapshot: TrainingSnapshot) -> None:
+        """After the snapshot, which knows nothing of it: who goes on from it does this again."""
         for hear in self._observers.saved:
-            hear(snapshot, self.step)
+            hear(snapshot, snapshot.step)
         if self._observers.named:
             self._observers.refuse_requests()
 

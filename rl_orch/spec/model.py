@@ -55,7 +55,7 @@ ALIKE = ("native", "sync")
 ELSEWHERE = {
     "env": {"seed", "info_metrics"},
     "agent": {"discrete", "policy_type"},
-    "train": {"off_policy", "report_every", "engine", "observers"},
+    "train": {"off_policy", "report_every", "engine"},
     "buffer": {"memory_share"},
     "checkpoint": {"keep_training_state"},
     "runner": {"silence_s", "stop_grace_s"},

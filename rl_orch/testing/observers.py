@@ -15,17 +15,20 @@ from typing import Any
 import numpy as np
 
 from rl_orch import plugins
-from rl_orch.rl.named_observers import held
+from rl_orch.rl.named_observers import attributes, held
 from rl_orch.rl.observe import Observer
 from rl_orch.rl.seeding import seed_all
 from rl_orch.rl.snapshot import Resumption
 from rl_orch.rl.train import Training
+from rl_orch.rl.training_recorder import TrainingCommand
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
 from rl_orch.testing.algorithms import ENV_ID, Recorder, round_trip
 
 NAME = "observer-under-test"
 DEEPEST = 20
+STOPS = (1, 3)
+"""Iterations after which a training is stopped: without a save that was due, and with one."""
 
 
 class ObserverContract:
@@ -46,34 +49,44 @@ class ObserverContract:
             plain = _trained(spec)
             with plugins.provided("observers", NAME, self.make):
                 observed = spec.changed({"train.observers": (NAME,)})
-                assert observed.config_hash == spec.config_hash
                 whole = _trained(observed)
                 resumed = _trained(observed, Resumption(*whole.saved[0], whole.read))
             assert _bits(whole) == _bits(plain)
             assert _bits(resumed)[-1] == _bits(plain)[-1]
 
     def test_a_resumed_training_has_it_where_it_was(self) -> None:
-        """At the end, what it says and what it holds is the same; or, where it has no `state` and
-        `load_state`, the training says that it is not resumed exactly."""
+        """Whichever checkpoint a killed or stopped one goes on from: at every save and at the end,
+        what it says and what it holds is the same; or, where it has no `state` and `load_state`,
+        the training says that it is not resumed exactly."""
         for name in ("ppo", "dqn"):
             made: list[Any] = []
             with plugins.provided("observers", NAME, partial(self._noted, made)):
-                spec = _spec(name).changed({"train.observers": (NAME,)})
+                spec = _spec(name).changed({"train.observers": (NAME,), "checkpoint.every": 96})
                 new = _held(self.make(spec))
                 whole = _trained(spec)
-                snapshot, report = whole.saved[0]
-                point = Resumption(round_trip(snapshot), report, whole.read)
-                resumed = _trained(spec, point)
-            one, other = made
-            told = [callable(getattr(one, method, None)) for method in ("state", "load_state")]
-            if not all(told):
-                changed = self._differing(new, _held(one))
-                assert bool(whole.inexact) == bool(changed), f"{changed} changed: {whole.inexact}"
-                continue
-            assert not whole.inexact + resumed.inexact
-            assert one.state() == other.state()
-            differing = self._differing(_held(one), _held(other))
-            assert not differing, f"{differing} of a resumed training are not in state()"
+                (one,) = made
+                if not all(callable(getattr(one, each, None)) for each in ("state", "load_state")):
+                    changed = self._differing(new, _held(one))
+                    assert bool(whole.inexact) == bool(changed), f"{changed}: {whole.inexact}"
+                    continue
+                stopped = [_trained(spec, iterations=each) for each in STOPS]
+                for recorder, saves in (
+                    (whole, whole.saved),
+                    *((s, s.saved[-1:]) for s in stopped),
+                ):
+                    for snapshot, report in saves:
+                        point = Resumption(round_trip(snapshot), report, recorder.read)
+                        self._compare(whole, one, _trained(spec, point), made[-1])
+
+    def _compare(
+        self, whole: "ObservedTraining", one: Any, resumed: "ObservedTraining", other: Any
+    ) -> None:
+        assert not whole.inexact + resumed.inexact
+        told, again = _told(whole), _told(resumed)
+        assert again == told[len(told) - len(again) :]
+        assert one.state() == other.state()
+        differing = self._differing(_held(one), _held(other))
+        assert not differing, f"{differing} of a resumed training are not in state()"
 
     def _noted(self, made: list[Any], spec: Spec) -> Observer:
         made.append(self.make(spec))
@@ -98,7 +111,7 @@ def _comparable(value: Any, depth: int) -> Any:
         return {repr(key): _comparable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_comparable(item, depth + 1) for item in value]
-    own = {name: _comparable(item, depth + 1) for name, item in held(value).items()}
+    own = {name: _comparable(item, depth + 1) for name, item in attributes(value).items()}
     return (type(value).__qualname__, own) if own else value
 
 
@@ -117,23 +130,37 @@ def _spec(name: str) -> Spec:
 class ObservedTraining(Recorder):
     """A recorder of a training whose observers may remember what they cannot say."""
 
-    def __init__(self) -> None:
+    def __init__(self, iterations: int | None = None) -> None:
+        """It is stopped after so many iterations."""
         super().__init__()
         self.inexact: list[str] = []
+        self._left = iterations
 
     def mark_inexact(self, reason: str, *, step: int) -> None:
         """Keep the reason."""
         self.inexact.append(reason)
 
+    def command(self) -> TrainingCommand | None:
+        """To stop, where that many iterations were asked for."""
+        self._left = None if self._left is None else self._left - 1
+        return "stop" if self._left == -1 else None
 
-def _trained(spec: Spec, resumption: Resumption | None = None) -> ObservedTraining:
-    recorder = ObservedTraining()
+
+def _trained(
+    spec: Spec, resumption: Resumption | None = None, iterations: int | None = None
+) -> ObservedTraining:
+    recorder = ObservedTraining(iterations)
     seed_all(spec.env.seed)
     with closing(Training(spec, recorder)) as training:
         if resumption is not None:
             training.resume(resumption)
         training.run()
     return recorder
+
+
+def _told(recorder: Recorder) -> list[Any]:
+    """What observers have said at each save."""
+    return [saved.document["trainer_state"]["observers"] for saved, _ in recorder.saved]
 
 
 def _bits(recorder: Recorder) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -21,8 +21,10 @@ from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import to_spec
 from rl_orch.records import Run, State
+from rl_orch.rl.train import train
 from rl_orch.runners.inline import InlineRunner
 from rl_orch.spec.inheritance import inherited
+from rl_orch.worker import train as worker
 from tests.unit.test_live_changes import a_spec
 
 KEPT = "checkpoint.keep_training_state=always"
@@ -226,6 +228,114 @@ def test_a_run_that_a_callback_ended_trains_on_where_that_is_accepted(
     assert "it is enough" in str(exactness.reason)
     again = here.resume(more.id, overrides=["train.total_timesteps=448"]).run
     assert again.env_steps == 448
+
+
+COUNTS = """
+from rl_orch.rl.observe import Callback, Observer
+
+
+class Third(Callback):
+    evaluations = 0
+
+    def on_evaluation(self, report, step):
+        self.evaluations += 1
+        if self.evaluations == 3:
+            self.stop("the third evaluation")
+
+    def state(self):
+        return self.evaluations
+
+    def load_state(self, state):
+        self.evaluations = state
+
+
+class Saves(Observer):
+    def __init__(self, spec):
+        pass
+
+    def saved(self, snapshot, step):
+        pass
+
+
+class Updates(Saves):
+    def updated(self, metrics, step):
+        pass
+
+    saved = Observer.saved
+"""
+
+
+@pytest.fixture
+def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module of observers, which can be named."""
+    (tmp_path / "its_counts.py").write_text(COUNTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("its_counts", None)
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize(
+    ("observer", "budget", "options", "exact"),
+    [
+        ("Third", 192, [], False),
+        ("Third", 256, [], True),
+        ("Third", 192, ["eval.every=80"], True),
+        ("Saves", 192, [], True),
+        ("Saves", 192, ["checkpoint.every=128"], False),
+        ("Updates", 192, ["checkpoint.every=128"], True),
+    ],
+)
+def test_an_end_that_observers_hear_of_and_that_was_not_due_stands_in_the_way(
+    here: Orchestrator, observer: str, budget: int, options: list[str], exact: bool
+) -> None:
+    named = (f"train.observers=[its_counts:{observer}]", KEPT, *options)
+    run = trained(here, f"train.total_timesteps={budget}", *named)
+    assert run.env_steps == budget
+    longer = "train.total_timesteps=640"
+    if not exact:
+        with pytest.raises(Conflict, match=f"its_counts:{observer}") as refused:
+            here.requeue(run.id, overrides=[longer])
+        assert "--approximate" in str(refused.value.hint)
+        more = here.resume(run.id, overrides=[longer], approximate=True).run
+        assert more.resume == "approximate"
+        return
+    whole = trained(here, longer, *named)
+    more = here.resume(run.id, overrides=[longer]).run
+    assert (more.env_steps, more.resume) == (whole.env_steps, "bitwise")
+    ours, theirs = tensors(more), tensors(whole)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(("every", "exact"), [(128, False), (80, True), (64, True)])
+def test_patience_counts_an_evaluation_that_was_due_whatever_the_number_of_steps(
+    here: Orchestrator, every: int, exact: bool
+) -> None:
+    patient = ("gates.min_return=1e9", "gates.stability=false", "gates.patience=9")
+    run = trained(here, SHORT, KEPT, *patient, f"eval.every={every}")
+    if exact:
+        assert here.requeue(run.id, overrides=[LONG]).runs[0].state is State.QUEUED
+        return
+    with pytest.raises(Conflict, match=r"gates\.patience"):
+        here.requeue(run.id, overrides=[LONG])
+
+
+@pytest.mark.usefixtures("counting")
+def test_an_end_that_was_not_due_counts_where_the_run_was_killed_before_it_could_say_so(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "train", _dying)
+        run = trained(here, SHORT, KEPT, "train.observers=[its_counts:Third]")
+    assert (run.state, run.env_steps) == (State.FAILED, 192)
+    with pytest.raises(Conflict, match="its_counts:Third"):
+        here.requeue(run.id, overrides=[LONG])
+    assert here.resume(run.id).run.resume == "bitwise"
+
+
+def _dying(*given: Any, **named: Any) -> NoReturn:
+    train(*given, **named)
+    raise MemoryError("killed")
 
 
 HOPELESS = ("gates.min_return=1e9", "gates.stability=false", "gates.patience=2", "eval.every=64")

@@ -1,6 +1,7 @@
 """`rl_orch.load_policy`: for every kind of space that can be trained, a policy that takes what the
 environment gives, one observation or a batch, and says what Stable-Baselines3's would."""
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def test_a_policy_takes_what_the_environment_gives(kind: str, load: Load) -> Non
         if first:
             ours.reset()
         assert np.array_equal(ours.act(observation, action_masks=mask), expected)
-        action, state = ours.predict(observation, state, [first], action_masks=mask)
+        action, state = ours.predict(observation, state, [first], True, mask)
         assert np.array_equal(action, expected)
         assert ours.action_space.contains(action)
 
@@ -56,11 +57,26 @@ def test_a_batch_of_a_vector_environment_gets_as_many_actions(kind: str, load: L
     observations, _ = envs.reset(seed=1)
     state, first = None, np.ones(3, np.bool_)
     for _ in range(12):
-        actions, state = ours.predict(observations, state, first)
+        actions, state = ours.predict(observations, state, first, deterministic=True)
         assert envs.action_space.contains(actions)
         observations, _, terminated, truncated, _ = envs.step(actions)
         first = terminated | truncated
     envs.close()
+
+
+def test_predict_samples_unless_it_is_to_be_deterministic_and_act_does_not(load: Load) -> None:
+    one = load(CASES["recurrent ppo"])[1]
+    rows = np.zeros((64, 4), np.float32)
+    sampled, _ = one.predict(rows)
+    assert len({*sampled.tolist()}) == 2
+    greedy_ones = one.predict(rows, deterministic=True)[0]
+    assert len({*greedy_ones.tolist()}) == 1
+    assert np.array_equal(one.act(rows), greedy_ones)
+    one.reset()
+    assert len({*one.act(rows, deterministic=False).tolist()}) == 2
+    named = inspect.signature(one.predict).parameters
+    assert [*named][:4] == ["observation", "state", "episode_start", "deterministic"]
+    assert [each.default for each in named.values()][1:4] == [None, None, False]
 
 
 def test_sampled_actions_follow_from_the_seed(tmp_path: Path) -> None:

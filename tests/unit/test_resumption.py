@@ -105,6 +105,7 @@ def test_an_old_final_report_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     [
         ("train.gamma=0.5", "train.gamma is 0.99 and cannot become 0.5; a resumed run may only"),
         ("env.seed=7", "env.seed is 42 and cannot become 7"),
+        ("train.observers=[m:C]", r"train.observers is \(\) and cannot become"),
         ("train.total_timesteps=49", "run .* is at step 50 already"),
         ("train.lr=0", "train.lr"),
         ("nonsense=1", "nonsense"),

@@ -4,7 +4,7 @@ exactly in a resumed one."""
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ from rl_orch.records import EvalReport
 from rl_orch.rl import named_observers
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.named_observers import Observers, observers_of
-from rl_orch.rl.observe import Observer
+from rl_orch.rl.observe import Observer, Phase
 from rl_orch.rl.seeding import seed_all
-from rl_orch.rl.snapshot import Resumption
+from rl_orch.rl.snapshot import Resumption, TrainingSnapshot
 from rl_orch.rl.train import Outcome, Training
 from rl_orch.rl.training_recorder import LiveChange
 from rl_orch.spec.model import Spec
@@ -73,6 +73,47 @@ class Impatient(Callback):
 
 class TestCounting(ObserverContract):
     make = staticmethod(Counting)
+
+
+class Attentive(Callback):
+    """Counts every hook, and holds what it hears of a snapshot and what it draws."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.heard: dict[str, int] = {}
+
+    def _count(self, what: str) -> None:
+        self.heard[what] = self.heard.get(what, 0) + 1
+
+    def before(self, phase: Phase, step: int) -> None:
+        self._count(f"before {phase}")
+
+    def on_step(self, batch: Batch, step: int) -> None:
+        self._count("on_step")
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self._count("on_update")
+
+    def on_evaluation(self, report: EvalReport, step: int) -> None:
+        self._count("on_evaluation")
+
+    def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
+        self._count("saved")
+        self._count(f"saved {snapshot.step} at {step}")
+
+    def reconfigure(self, spec: Spec) -> None:
+        super().reconfigure(spec)
+        self._count("reconfigure")
+
+    def state(self) -> dict[str, int]:
+        return self.heard
+
+    def load_state(self, state: Mapping[str, int]) -> None:
+        self.heard = dict(state)
+
+
+class TestAttentive(ObserverContract):
+    make = staticmethod(Attentive)
 
 
 @contextmanager
@@ -190,6 +231,37 @@ def test_a_callback_that_remembers_and_cannot_say_so_makes_the_run_approximate()
         assert trained(spec)[1].inexact == []
 
 
+def test_a_save_that_was_asked_for_is_not_told() -> None:
+    with named(Attentive) as spec:
+        asked = MemoryOutlet([None, "checkpoint", None, "stop"])
+        seed_all(spec.env.seed)
+        with closing(Training(spec, asked)) as training:
+            training.run()
+        whole = trained(spec)[1]
+    assert [snapshot.step for snapshot, _ in asked.saved] == [32, 64, 96]
+    *_, last = [
+        snapshot.document["trainer_state"]["observers"]["mine"] for snapshot, _ in asked.saved
+    ]
+    assert (last["before save"], last["saved"]) == (1, 1)
+    assert len(whole.saved) == 2
+
+
+def test_a_change_at_the_step_of_a_stop_is_heard_once() -> None:
+    with named(Attentive) as spec:
+        changed = LiveChange(spec.changed({"train.lr": 0.5}), {"train.lr": [spec.train.lr, 0.5]})
+        recorder = MemoryOutlet([None, "stop"])
+        for each in (None, Resumption):
+            recorder.changes[32] = changed
+            seed_all(spec.env.seed)
+            with closing(Training(spec, recorder)) as training:
+                if each is not None:
+                    training.resume(each(*recorder.saved[-1], recorder.read))
+                training.run()
+    last = recorder.saved[-1][0].document["trainer_state"]["observers"]["mine"]
+    assert [snapshot.step for snapshot, _ in recorder.saved] == [32, 64, 128]
+    assert last["reconfigure"] == 1
+
+
 class _Deaf(Observer):
     """Hears nothing."""
 
@@ -269,8 +341,32 @@ class Idle(Slotted):
         assert self.updates == 0
 
 
-@pytest.mark.parametrize(("kind", "forgets"), [(Slotted, True), (Idle, False)])
-def test_what_is_remembered_in_slots_counts(kind: Any, forgets: bool) -> None:
+class Shared(Callback):
+    """Remembers in a list of its class."""
+
+    steps: ClassVar[list[int]] = []
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        self.steps.append(step)
+
+
+class Tallied(Callback):
+    """Counts in a number of its class."""
+
+    updates = 0
+
+    def on_update(self, metrics: Mapping[str, float], step: int) -> None:
+        type(self).updates += 1
+
+
+class TestTallied(ObserverContract):
+    make = staticmethod(Tallied)
+
+
+@pytest.mark.parametrize(
+    ("kind", "forgets"), [(Slotted, True), (Shared, True), (Tallied, True), (Idle, False)]
+)
+def test_what_is_remembered_in_slots_and_by_the_class_counts(kind: Any, forgets: bool) -> None:
     with named(kind) as spec:
         assert bool(trained(spec)[1].inexact) is forgets
 

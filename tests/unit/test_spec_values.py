@@ -22,7 +22,6 @@ ELSEWHERE = (
     "env.info_metrics",
     "train.report_every",
     "train.engine",
-    "train.observers",
     "buffer.memory_share",
     "checkpoint.keep_training_state",
     "start.from",
@@ -317,6 +316,39 @@ def test_the_hash_does_not_depend_on_the_order_of_keys() -> None:
     one = spec(env__kwargs={"a": 1, "b": 2})
     other = spec(env__kwargs={"b": 2, "a": 1})
     assert one.config_hash == other.config_hash
+
+
+@pytest.mark.parametrize(
+    ("document", "digest"),
+    [
+        ({"env.id": "CartPole-v1"}, "d4e661a42f6a"),
+        (
+            {"env.id": "Pendulum-v1", "agent.algorithm": "sac", "train.lr": 1e-3},
+            "5f93e8268d4f",
+        ),
+        (
+            {
+                "env.id": "CartPole-v1",
+                "agent.algorithm": "dqn",
+                "gates.min_return": 400,
+                "eval.every": 1000,
+                "train.observers": [],
+            },
+            "65a7e9b1b4b2",
+        ),
+    ],
+)
+def test_the_hash_of_a_spec_without_observers_stays_as_it_was(
+    document: dict[str, Any], digest: str
+) -> None:
+    assert resolve(document).config_hash.startswith(digest)
+
+
+def test_observers_in_their_order_with_their_arguments_are_in_the_hash() -> None:
+    entries: list[Any] = [[], ["m:C"], ["m:C", "m:D"], ["m:D", "m:C"], [{"name": "m:C", "k": 1}]]
+    hashes = [spec(train__observers=each).config_hash for each in entries]
+    assert len({*hashes}) == len(hashes)
+    assert spec(train__observers={"name": "m:C"}).config_hash == hashes[1]
 
 
 def test_a_resolved_spec_written_down_resolves_to_itself() -> None:

@@ -14,12 +14,14 @@ from typing import Any, NoReturn
 
 import pytest
 
+from rl_orch import plugins
 from rl_orch.errors import Conflict, Diverged, RlctlError, RunLocked, place_of
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import read
 from rl_orch.records import Clock, Event
+from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.rl.train import Outcome
 from rl_orch.rl.training_recorder import TrainingRecorder
 from rl_orch.spec.model import Spec
@@ -28,6 +30,7 @@ from rl_orch.worker import evaluate
 from rl_orch.worker import train as worker
 from rl_orch.worker.attempt import lifecycle
 from rl_orch.worker.train import run_attempt
+from tests.unit.test_live_changes import a_spec as live_spec
 from tests.waiting import PATIENCE_S
 
 Patch = pytest.MonkeyPatch
@@ -188,6 +191,40 @@ def test_code_of_others_that_raises_leaves_its_traceback_in_the_log(
     assert run_attempt(directory, 1) == 1
     assert last_event(directory).tags["reason"] == "the observer 'mine' failed"
     assert "KeyError: 'nothing there'" in caplog.text
+
+
+class Witness:
+    """Keeps what it hears of snapshots."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.heard: list[TrainingSnapshot] = []
+
+    def saved(self, snapshot: TrainingSnapshot, step: int) -> None:
+        self.heard.append(snapshot)
+
+
+def test_a_resumed_training_tells_observers_of_the_snapshot_that_it_goes_on_from(
+    tmp_path: Path,
+) -> None:
+    made: list[Witness] = []
+
+    def make(spec: Spec) -> Witness:
+        made.append(Witness(spec))
+        return made[-1]
+
+    spec = live_spec("dqn", "train.observers=[witness:Witness]")
+    with plugins.provided("observers", "witness:Witness", make):
+        directory = RunDir(tmp_path / "run")
+        directory.create(spec, {"run_id": "run"})
+        assert (run_attempt(directory, 1), run_attempt(directory, 2)) == (0, 0)
+    whole, resumed = (each.heard for each in made)
+    (last, again) = whole[-1], resumed[0]
+    assert len(resumed) == 1
+    assert (again.step, again.segments, again.unit) == (last.step, last.segments, last.unit)
+    assert last.segments
+    assert again.document == json.loads(json.dumps(last.document))
+    assert again.tensors.keys() == last.tensors.keys()
+    assert all(again.tensors[n].tobytes() == last.tensors[n].tobytes() for n in last.tensors)
 
 
 def test_an_end_that_cannot_be_recorded_is_logged_without_a_second_traceback(

@@ -20,7 +20,7 @@ from rl_orch.core.store.services import Services
 from rl_orch.core.store.tables import VERDICTS
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
 from rl_orch.io.checkpoints import catalog
-from rl_orch.io.checkpoints.early_end import EarlyEnd, early_end
+from rl_orch.io.checkpoints.early_end import EarlyEnd, early_end, unscheduled
 from rl_orch.io.checkpoints.resumable import newest_checkpoint, trained
 from rl_orch.io.files import regular
 from rl_orch.io.processes import pids
@@ -205,9 +205,11 @@ def requeued(
     with directory.locked(note=False):
         pass  # Nobody is at work there, or `RunLocked` says who is.
     spec, changes = changed_spec(run, overrides)
-    final = run.state in FINAL or (PRODUCT in changes and trained(directory))
+    heard = unscheduled(run, spec) if PRODUCT in changes else None
+    ended = heard is not None or trained(directory)
+    final = run.state in FINAL or (PRODUCT in changes and ended)
     early = early_end(run, spec) if final else None
-    reasons = refuse_inexact(run, spec, early, approximate=approximate) if final else []
+    reasons = refuse_inexact(run, spec, early, heard, approximate=approximate) if final else []
     begun = False
     if spec.runner.goes_on:
         # There is one to go on from, or the error says why not.
@@ -300,8 +302,11 @@ def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
     )
 
 
-def obstacles(run: Run, spec: Spec) -> list[str]:
-    """Reasons for which the run cannot go on exactly as with that spec's budget from the start."""
+def obstacles(run: Run, spec: Spec, heard: Sequence[str] | None) -> list[str]:
+    """Reasons for which the run cannot go on exactly as with that spec's budget from the start.
+
+    `heard` are the observers that heard of an evaluation at its end that was not due, if any was.
+    """
     traits = BUILT_IN.get(spec.agent.algorithm)
     found = [
         f"{path} is {value_at(spec, path)!r}: it follows the share of the budget that is used"
@@ -313,12 +318,22 @@ def obstacles(run: Run, spec: Spec) -> list[str]:
     newest = catalog.newest(RunDir.of(run).checkpoints).path
     if newest is not None and catalog.replay_let_go(newest):
         found.append("its replay buffer was let go of (checkpoint.keep_training_state)")
-    if spec.gates.patience is not None and run.env_steps % spec.eval.every:
+    if spec.gates.patience is not None and heard is not None:
         found.append("gates.patience counts the evaluation at its end, which was not due")
+    if heard:
+        names = ", ".join(heard)
+        found.append(f"train.observers: {names} heard of the end, where no evaluation was due")
     return found
 
 
-def refuse_inexact(run: Run, spec: Spec, early: EarlyEnd | None, *, approximate: bool) -> list[str]:
+def refuse_inexact(
+    run: Run,
+    spec: Spec,
+    early: EarlyEnd | None,
+    heard: Sequence[str] | None,
+    *,
+    approximate: bool,
+) -> list[str]:
     """What stands in the way of going on exactly, if that is accepted; raises if it is not."""
     if run.verdict == "passed" and spec.gates.stop_when_solved:
         raise BadInput(
@@ -328,7 +343,7 @@ def refuse_inexact(run: Run, spec: Spec, early: EarlyEnd | None, *, approximate:
         )
     if early is not None and not approximate:
         raise early.refusal
-    reasons = [*([] if early is None else [early.reason]), *obstacles(run, spec)]
+    reasons = [*([] if early is None else [early.reason]), *obstacles(run, spec, heard)]
     if reasons and not approximate:
         raise Conflict(
             f"run {run.id} cannot be extended exactly: {'; '.join(reasons)}",

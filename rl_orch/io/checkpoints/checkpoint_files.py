@@ -30,8 +30,10 @@ from rl_orch.io.files.tensors import decode, encode
 from rl_orch.io.run.directory import MODEL
 
 _VERSION = 1
-_GIVEN = ("trainer_state", "replay_meta", "rng_state")
-_KEYS = {"version", "module_state", *_GIVEN, "meta"}
+GIVEN = ("trainer_state", "replay_meta", "rng_state")
+"""Parts of `state.json` that a training gives and takes back."""
+
+_KEYS = {"version", "module_state", *GIVEN, "meta"}
 _STATE_BYTES = 64 << 20
 
 
@@ -102,14 +104,14 @@ def _encode_state(
     document: Mapping[str, Any],
     meta: Mapping[str, Any],
 ) -> bytes:
-    if unknown := sorted(set(document) - set(_GIVEN)):
-        raise ValueError(f"document has {', '.join(unknown)}; allowed: {', '.join(_GIVEN)}")
+    if unknown := sorted(set(document) - set(GIVEN)):
+        raise ValueError(f"document has {', '.join(unknown)}; allowed: {', '.join(GIVEN)}")
     if missing := {"run_id", "attempt"} - set(meta):
         raise ValueError(f"meta lacks {', '.join(sorted(missing))}")
     state = {
         "version": _VERSION,
         "module_state": _policies(tensors),
-        **{key: document.get(key, {}) for key in _GIVEN},
+        **{key: document.get(key, {}) for key in GIVEN},
         "meta": {"created_at": datetime.now(UTC).isoformat(), **meta, "step": step},
     }
     data = json.dumps(_exact(state), allow_nan=False, separators=(",", ":")).encode()

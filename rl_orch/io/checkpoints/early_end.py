@@ -1,10 +1,10 @@
-"""Ends before the budget, by a callback or by the gate's patience, that a run would meet again at
-once: read from its newest checkpoint, as the training that goes on from there does.
+"""Ends of trainings, read from the newest checkpoint as the training that goes on from there does:
+those that a callback or the gate's patience would bring again at once, and those that observers
+heard of, and that a larger budget would not have brought.
 """
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rl_orch.errors import BadInput, Conflict, RlctlError
@@ -26,11 +26,7 @@ class EarlyEnd:
 
 def early_end(run: Run, spec: Spec) -> EarlyEnd | None:
     """The end that the run would meet at once by that spec, whatever its budget; None if none."""
-    newest = catalog.newest(RunDir.of(run).checkpoints).path
-    if newest is None or not spec.runner.traits.trains_here:
-        return None
-    state = _state(newest)
-    loop, report = state.get("trainer_state", {}), state.get("meta", {}).get("report")
+    loop, report = _newest(run, spec)
     if report is not None:
         failed = int(loop.get("failed_evaluations", 0)) + 1
         if (end := _by_patience(run, spec, EvalReport.model_validate(report), failed)) is not None:
@@ -39,9 +35,21 @@ def early_end(run: Run, spec: Spec) -> EarlyEnd | None:
     return None if called_off is None else _by_callback(run, str(called_off))
 
 
-def _state(checkpoint: Path) -> dict[str, Any]:
-    document = json.loads(regular.read_text(checkpoint / catalog.STATE))
-    return document if isinstance(document, dict) else {}
+def unscheduled(run: Run, spec: Spec) -> list[str] | None:
+    """The observers that heard of an evaluation that only the end of the run brought, which may be
+    none; None if there was no such evaluation."""
+    loop, report = _newest(run, spec)
+    heard = loop.get("unscheduled")
+    return None if report is None or heard is None else [*map(str, heard)]
+
+
+def _newest(run: Run, spec: Spec) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What training remembers in the newest checkpoint, and its evaluation, if any."""
+    newest = catalog.newest(RunDir.of(run).checkpoints).path
+    if newest is None or not spec.runner.traits.trains_here:
+        return {}, None
+    state = json.loads(regular.read_text(newest / catalog.STATE))
+    return state.get("trainer_state", {}), state.get("meta", {}).get("report")
 
 
 def _by_patience(run: Run, spec: Spec, report: EvalReport, failed: int) -> EarlyEnd | None:

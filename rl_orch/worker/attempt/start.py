@@ -94,9 +94,11 @@ class ResumePoint:
         if self.checkpoint is None:
             return None
         checkpoint, listed = self.checkpoint, self.segments
-        names = tuple(entry.name for entry in listed)
+        document = {part: checkpoint.document[part] for part in checkpoint_files.GIVEN}
+        meta, names = document["replay_meta"], [entry.name for entry in listed]
+        document["replay_meta"] = meta | {"segments": names} if names else meta
         snapshot = TrainingSnapshot(
-            checkpoint.tensors, checkpoint.document, step=checkpoint.step, segments=names
+            checkpoint.tensors, document, step=checkpoint.step, segments=tuple(names)
         )
         read = segments.reader(catalog.replay_of(checkpoint.path), listed)
         return Resumption(
