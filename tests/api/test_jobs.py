@@ -440,6 +440,33 @@ def test_what_a_dead_service_had_is_lost_and_what_waited_goes_on(here: Orchestra
         assert '"state":"succeeded"' in client.get(f"/jobs/{held.id}/events").text
 
 
+def test_jobs_that_wait_follow_a_home_that_was_moved(here: Orchestrator) -> None:
+    dead = JobQueue(here, Steered, at_once=0)
+    job, _ = dead.submit(DoctorJob(), who="ann")
+    pids.let_go(dead.lease)
+    moved = here.home.rename(here.home.with_name("moved"))
+    there = Orchestrator(moved, FakeRunner(trains_to([])))
+    queue = JobQueue(there, Steered, at_once=0)
+    queue.look()
+    stored = Jobs(there.store).get(job.id)
+    assert (stored.home, stored.lease) == (str(moved), queue.lease)
+
+
+def test_a_job_that_waits_for_a_dead_service_of_another_home_can_be_cancelled(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    first = JobQueue(here, Steered, at_once=0)
+    job, _ = first.submit(DoctorJob(), who="ann")
+    other = Orchestrator(tmp_path / "other", FakeRunner(trains_to([])), database=here.location)
+    queue = JobQueue(other, Steered, at_once=0)
+    with pytest.raises(Conflict):
+        queue.cancel(job.id)
+    pids.let_go(first.lease)
+    assert queue.cancel(job.id).state is JobState.CANCELLED
+    assert Jobs(here.store).get(job.id).home == str(here.home)
+    queue.remove(job.id)
+
+
 OF_SPECS = ("profile", "verify_resume", "doctor")
 BEGUN = [
     {"env": {"id": "CartPole-v1"}, "start": {"from": word}} for word in ("/home/x", "../x", "~x")
