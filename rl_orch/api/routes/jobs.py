@@ -48,10 +48,7 @@ async def submit_job(
     Imports need the scope admin; code of the caller's choosing does, as for experiments.
     """
     asked = request_of(body.kind, body.arguments)
-    require(request, asked.needs)
-    spec, named = await slow_reads(_examined, here.orchestrator.home, asked)
-    require_code(request, named)
-    require_owner(request, getattr(asked, "module_path", ()))
+    spec = await _permitted(asked, request, here)
     if isinstance(asked, VerifyResumeJob) and spec is not None:
         _refuse_unagreed(asked, spec)
     job, repeated = await to_thread.run_sync(
@@ -85,15 +82,12 @@ def cancel_job(id: JobId, here: Here) -> Response:
 
 
 @routes.post("/jobs/{id}/retry", **operation("retryJob", Job, "operate", 404, 409, status=202))
-def retry_job(id: JobId, request: Request, here: Here) -> Response:
+async def retry_job(id: JobId, request: Request, here: Here) -> Response:
     """Queue a job again that was lost, failed or was cancelled."""
-    job = here.jobs.get(id)
-    asked = request_of(job.kind, job.arguments)
-    require(request, asked.needs)
-    _, named = _examined(here.orchestrator.home, asked)
-    require_code(request, named)
-    require_owner(request, getattr(asked, "module_path", ()))
-    return json_response(here.jobs.retry(id, who=who(request)), 202)
+    job = await to_thread.run_sync(here.jobs.get, id)
+    await _permitted(request_of(job.kind, job.arguments), request, here)
+    again = await to_thread.run_sync(lambda: here.jobs.retry(id, who=who(request)))
+    return json_response(again, 202)
 
 
 @routes.delete("/jobs/{id}", **operation("removeJob", Job, "operate", 404, 409))
@@ -159,6 +153,15 @@ async def upload(
         uploads.discard(home, upload_id)
         raise
     return json_response(Upload(upload=word), 201)
+
+
+async def _permitted(asked: JobRequest[Any], request: Request, here: Parts) -> Spec | None:
+    """The spec of a request, if it has one; refused unless the caller may ask for all of it."""
+    require(request, asked.needs)
+    spec, named = await slow_reads(_examined, here.orchestrator.home, asked)
+    require_code(request, named)
+    require_owner(request, getattr(asked, "module_path", ()))
+    return spec
 
 
 def _examined(home: Path, asked: JobRequest[Any]) -> tuple[Spec | None, list[NamedCode]]:

@@ -84,10 +84,11 @@ def verify(
     return {name: files[name] for name in keep}
 
 
-def read_one(path: Path, name: str, *, noun: str) -> bytes:
-    """One file of a directory, verified; the others are not opened."""
+def read_one(path: Path, name: str, *, noun: str, most: int = MOST_BYTES) -> bytes:
+    """One file of a directory, of at most so many bytes, verified; the others are not opened."""
     names = listed(path, noun=noun) | {name}
     manifest = _read_manifest(path, names, noun)
+    _refuse_large(path, [name], noun, most)
     return _verified(path, name, manifest[name], noun, keep=True)
 
 
