@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from rl_orch.api.app import create_app
 from rl_orch.cli import connection, rlctl
@@ -23,6 +24,7 @@ from rl_orch.core.jobs.kinds import Workplace, carry_out, spec_of
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
+from rl_orch.core.store.tables import JOBS
 from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.files import trees
 from rl_orch.io.processes import import_path, pids
@@ -145,6 +147,18 @@ def test_jobs_at_work_and_jobs_that_wait_can_be_cancelled(here: Orchestrator) ->
         client.post(f"/jobs/{first}/cancel")
         assert '"state":"cancelled"' in client.get(f"/jobs/{first}/events").text
         assert process.ended
+
+
+def test_a_listing_of_jobs_loads_no_answers(here: Orchestrator) -> None:
+    queue = JobQueue(here, Steered, at_once=0)
+    job, _ = queue.submit(DoctorJob(), who="ann", key="a")
+    news = {"state": JobState.SUCCEEDED, "answer": {"findings": []}}
+    done, jobs = job.model_copy(update=news), Jobs(here.store)
+    assert jobs.save(done, lease=queue.lease, was=JobState.QUEUED)
+    assert queue.submit(DoctorJob(), who="ann", key="a") == (done, True)
+    assert jobs.newest(1) == [done.model_copy(update={"answer": None})]
+    (row,) = here.store.read(sa.select(JOBS.c.document))
+    assert "findings" not in row.document
 
 
 def test_no_more_than_so_many_jobs_wait(here: Orchestrator) -> None:

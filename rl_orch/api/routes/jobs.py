@@ -65,8 +65,7 @@ def list_jobs(
 ) -> Response:
     """The newest jobs, all or those in a state, without their answers."""
     jobs = here.jobs.newest(limit, state) if here.orchestrator.exists else []
-    bare = [job.model_copy(update={"answer": None}) for job in jobs]
-    return json_response(JobList(jobs=tuple(bare)))
+    return json_response(JobList(jobs=tuple(jobs)))
 
 
 @routes.get("/jobs/{id}", **operation("getJob", Job, "read", 404))

@@ -108,7 +108,8 @@ class JobQueue:
         return self._stored(job_id).job
 
     def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
-        """So many jobs, all or those in a state, the newest first, each as it really is."""
+        """So many jobs, all or those in a state, the newest first, each as it really is, but for
+        its answer."""
         self.look()
         return [self._live(job) for job in self._jobs.newest(limit, state)]
 
