@@ -441,7 +441,7 @@ class Verbs(Home):
         if (run := ancestry.awaited(self.models, self, spec, after)) is not None:
             facts = {"kind": "run", "path": None, "parts": spec.start.parts, "run": run.id}
             return spec.changed({"start.from": run.id, "start.digest": None}), facts
-        source = self._weights(spec.start.source)
+        source = self._weights(ancestry.source_word(spec, self.home))
         spec = ancestry.located(spec, source)
         return spec, ancestry.lineage(spec, source)
 

@@ -93,7 +93,9 @@ class TrainingAttempt:
                 if beginning.checkpoint is not None:
                     known = beginning.checkpoint
                     recorder.announce(known.path.name, known.step, known.document["meta"])
-                start = warm_start(spec, store) if beginning.checkpoint is None else None
+                start = None
+                if beginning.checkpoint is None:
+                    start = warm_start(spec, store, home=self.directory.home)
                 return self._trained(spec, recorder, proof, start)
 
     def _tell_clock(self, unit: ClockUnit) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from rl_orch.api.app import create_app
 from rl_orch.cli import connection, rlctl
@@ -23,6 +24,8 @@ from rl_orch.core.jobs.kinds import Workplace, carry_out, spec_of
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
+from rl_orch.core.store.tables import JOBS
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.files import trees
 from rl_orch.io.processes import import_path, pids
@@ -145,6 +148,39 @@ def test_jobs_at_work_and_jobs_that_wait_can_be_cancelled(here: Orchestrator) ->
         client.post(f"/jobs/{first}/cancel")
         assert '"state":"cancelled"' in client.get(f"/jobs/{first}/events").text
         assert process.ended
+
+
+def test_a_listing_of_jobs_loads_no_answers(here: Orchestrator) -> None:
+    queue = JobQueue(here, Steered, at_once=0)
+    job, _ = queue.submit(DoctorJob(), who="ann", key="a")
+    news = {"state": JobState.SUCCEEDED, "answer": {"findings": []}}
+    done, jobs = job.model_copy(update=news), Jobs(here.store)
+    assert jobs.save(done, lease=queue.lease, was=JobState.QUEUED)
+    assert queue.submit(DoctorJob(), who="ann", key="a") == (done, True)
+    assert jobs.newest(1) == [done.model_copy(update={"answer": None})]
+    (row,) = here.store.read(sa.select(JOBS.c.document))
+    assert "findings" not in row.document
+
+
+def test_a_stream_that_has_news_all_the_time_ends_when_its_token_is_revoked(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, tokens = JobQueue(here, Steered, at_once=0), Tokens(here.store)
+    job, _ = queue.submit(DoctorJob(), who="ann")
+    token, text = tokens.create("watcher", "read")
+    asked: list[float] = []
+
+    def further(_queue: JobQueue, _job: str) -> Job:
+        asked.append(len(asked) / 100)
+        if len(asked) == 2:
+            tokens.revoke(token.id)
+        state = JobState.RUNNING if len(asked) < 100 else JobState.CANCELLED
+        return job.model_copy(update={"done": asked[-1], "state": state})
+
+    monkeypatch.setattr(JobQueue, "get", further)
+    client = Api(here).client(text, queue=queue, keep_alive_s=0.0, poll_s=0.0)
+    told = client.get(f"/jobs/{job.id}/events").text
+    assert ("event: progress" in told, "event: end" in told) == (True, False)
 
 
 def test_no_more_than_so_many_jobs_wait(here: Orchestrator) -> None:
@@ -402,6 +438,7 @@ def test_a_command_says_which_job_it_waits_for_and_that_an_interrupt_has_cancell
         monkeypatch.setenv("RLCTL_SERVER", server.url)
         assert rlctl.run(["jobs", "wait", job_id]) == 1
         process.ended = False
+        process.told.set()  # The interrupt may have come before it began.
         assert rlctl.run(["jobs", "retry", job_id, "--json"]) == 0
         assert rlctl.run(["jobs", "wait", job_id]) == 0
         capsys.readouterr()
@@ -438,6 +475,33 @@ def test_what_a_dead_service_had_is_lost_and_what_waited_goes_on(here: Orchestra
         again = client.post("/jobs", json=body, headers={"Idempotency-Key": "a"}).json()
         assert again["id"] == held.id
         assert '"state":"succeeded"' in client.get(f"/jobs/{held.id}/events").text
+
+
+def test_jobs_that_wait_follow_a_home_that_was_moved(here: Orchestrator) -> None:
+    dead = JobQueue(here, Steered, at_once=0)
+    job, _ = dead.submit(DoctorJob(), who="ann")
+    pids.let_go(dead.lease)
+    moved = here.home.rename(here.home.with_name("moved"))
+    there = Orchestrator(moved, FakeRunner(trains_to([])))
+    queue = JobQueue(there, Steered, at_once=0)
+    queue.look()
+    stored = Jobs(there.store).get(job.id)
+    assert (stored.home, stored.lease) == (str(moved), queue.lease)
+
+
+def test_a_job_that_waits_for_a_dead_service_of_another_home_can_be_cancelled(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    first = JobQueue(here, Steered, at_once=0)
+    job, _ = first.submit(DoctorJob(), who="ann")
+    other = Orchestrator(tmp_path / "other", FakeRunner(trains_to([])), database=here.location)
+    queue = JobQueue(other, Steered, at_once=0)
+    with pytest.raises(Conflict):
+        queue.cancel(job.id)
+    pids.let_go(first.lease)
+    assert queue.cancel(job.id).state is JobState.CANCELLED
+    assert Jobs(here.store).get(job.id).home == str(here.home)
+    queue.remove(job.id)
 
 
 OF_SPECS = ("profile", "verify_resume", "doctor")

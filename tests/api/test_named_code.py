@@ -1,5 +1,7 @@
 """Code that a request names: who operates is refused by every route, and nothing is imported."""
 
+import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +11,13 @@ import pytest
 
 from rl_orch import plugins
 from rl_orch.core.jobs import kinds
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Damaged
+from rl_orch.io.files import sealed
+from rl_orch.io.policies import bundles
 from rl_orch.records.jobs import JOBS, JobRequest, request_of
 from rl_orch.spec import runner_traits
 from rl_orch.spec.named_plugins import named_plugins
+from rl_orch.spec.reader import MAX_BYTES
 from rl_orch.spec.resolve import resolve
 from tests.api.conftest import Api
 
@@ -132,6 +137,29 @@ def test_the_code_that_a_field_of_a_job_names_is_known(field: str, tmp_path: Pat
 def test_every_field_of_a_job_that_names_code_is_tried_above() -> None:
     named = {name for asked in JOBS.values() for name in asked.code}
     assert named == {*NAMING, "spec"}
+
+
+def sent_bundle(home: Path, spec: bytes) -> str:
+    """An upload like a bundle, whose weights nobody could read."""
+    path = home / "uploads" / ("a" * 24) / "content" / "bundle"
+    files = dict.fromkeys(bundles.NEEDED, b"x") | {bundles.SPEC: spec}
+    sealed.write(path, files, noun=bundles.NOUN)
+    os.truncate(path / bundles.WEIGHTS, bundles.MOST_BYTES + 1)
+    return f"upload:{'a' * 24}"
+
+
+def test_of_a_bundle_that_was_sent_the_spec_alone_is_read(tmp_path: Path) -> None:
+    word = sent_bundle(tmp_path, json.dumps(OPTIONS["env.id"]).encode())
+    asked = request_of("evaluate", {"policy": word})
+    (named,) = {one.module for one in kinds.named_code(tmp_path, asked, None)}
+    assert named == MODULE
+
+
+def test_a_spec_that_is_too_long_is_not_read_from_a_bundle(tmp_path: Path) -> None:
+    spec = json.dumps(OPTIONS["env.id"]).encode().ljust(MAX_BYTES + 1)
+    asked = request_of("evaluate", {"policy": sent_bundle(tmp_path, spec)})
+    with pytest.raises(Damaged, match=f"{MAX_BYTES:,} are read"):
+        kinds.named_code(tmp_path, asked, None)
 
 
 def test_metrics_of_the_callers_own_need_an_admin(api: Api) -> None:

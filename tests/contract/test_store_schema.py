@@ -13,11 +13,13 @@ from alembic.migration import MigrationContext
 from rl_orch.core.registry.models import Registry
 from rl_orch.core.store import migrations
 from rl_orch.core.store.database import Database
+from rl_orch.core.store.jobs import Jobs
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.schema_upgrade import migrate
 from rl_orch.core.store.tables import HEAD, METADATA
 from rl_orch.errors import BadInput
 from rl_orch.records import Attempt, State, Verdict
+from rl_orch.records.jobs import Job
 
 OLD_RUN = {
     "name": "walker", "group_name": None, "state": "failed", "reason": "why", "attempt": 1,
@@ -120,6 +122,25 @@ def test_verdicts_that_models_carried_become_rows(location: Path | str) -> None:
     (stored,) = registry.verdicts_on(judged.id)
     assert (stored.passed, stored.at, stored.verdict) == (True, 7.0, judged.verdict)
     assert registry.verdicts_on(unjudged.id) == []
+    store.close()
+
+
+def test_answers_of_jobs_get_a_column_of_their_own(location: Path | str) -> None:
+    go_to(location, "0010")
+    database = Database(location)
+    done = Job(id="a", kind="doctor", arguments={}, created_at=1.0, answer={"findings": ["x"]})
+    known = [done, Job(id="b", kind="doctor", arguments={}, created_at=2.0)]
+    with database.writing() as connection:
+        rows = sa.Table("jobs", sa.MetaData(), autoload_with=connection)
+        for job in known:
+            row = {"id": job.id, "state": "succeeded", "created_at": job.created_at}
+            row |= {"document": job.model_dump_json(), "digest": "", "lease": "", "home": "/"}
+            connection.execute(rows.insert().values(**row))
+    database.close()
+    store = Store(location)
+    jobs = Jobs(store)
+    assert [jobs.get(job.id).job for job in known] == known
+    assert [job.answer for job in jobs.newest(2)] == [None, None]
     store.close()
 
 

@@ -285,6 +285,8 @@ def test_who_asks_a_service_has_no_path_looked_at_outside_of_its_home(
     words += [f"{home.home}/{out}", f"{home.home}/link/x\0"]
     told = set()
     for word in map(str, words):
+        pinned = a_spec("ppo").changed({"start.from": word, "start.digest": "0" * 64})
+        assert ancestry.source_word(pinned, home.home) == word
         with pytest.raises(BadInput) as refusal:
             ancestry.weights(home.models, home, word, home=home.home)
         told.add(refusal.value.message.replace(repr(word), ""))
@@ -385,6 +387,27 @@ def carried_out(home: Orchestrator, run: Run) -> Run:
         supervisor.tick()
     home.store.release(run.id, lease=lease)
     return home.get(run.id)
+
+
+def test_a_run_that_has_yet_to_begin_finds_its_weights_in_a_home_that_was_moved(
+    tmp_path: Path,
+) -> None:
+    old = Orchestrator(tmp_path / "home", InlineRunner())
+    old.launch(a_spec("ppo", "name=first"))
+    old.carry_out(ExportJob(policy="first", format="bundle", out=str(old.home / "own" / "bundle")))
+    sources = ("first", str(old.home / "own" / "bundle"))
+    queued = [old.submit(a_spec("ppo", f"start.from={word}")).runs[0] for word in sources]
+    stopped = old.submit(a_spec("ppo", "start.from=first")).runs[0]
+    assert old.stop(stopped.id).state is State.STOPPED
+    old.home.rename(tmp_path / "moved")
+    home = Orchestrator(tmp_path / "moved", InlineRunner())
+    assert home.resume(stopped.id, overrides=["name=again"]).run.state is State.SUCCEEDED
+    assert [carried_out(home, run).state for run in queued] == [State.SUCCEEDED] * 2
+    shutil.rmtree(home.home / "own")
+    late = home.submit(a_spec("ppo", "start.from=first")).runs[0]
+    source = home.get("first")
+    (Path(source.path) / "checkpoints").rename(tmp_path / "checkpoints")
+    assert carried_out(home, late).state is State.FAILED
 
 
 def test_a_run_begins_with_what_it_waited_for_as_that_was_at_its_end(home: Orchestrator) -> None:

@@ -48,10 +48,7 @@ async def submit_job(
     Imports need the scope admin; code of the caller's choosing does, as for experiments.
     """
     asked = request_of(body.kind, body.arguments)
-    require(request, asked.needs)
-    spec, named = await slow_reads(_examined, here.orchestrator.home, asked)
-    require_code(request, named)
-    require_owner(request, getattr(asked, "module_path", ()))
+    spec = await _permitted(asked, request, here)
     if isinstance(asked, VerifyResumeJob) and spec is not None:
         _refuse_unagreed(asked, spec)
     job, repeated = await to_thread.run_sync(
@@ -68,8 +65,7 @@ def list_jobs(
 ) -> Response:
     """The newest jobs, all or those in a state, without their answers."""
     jobs = here.jobs.newest(limit, state) if here.orchestrator.exists else []
-    bare = [job.model_copy(update={"answer": None}) for job in jobs]
-    return json_response(JobList(jobs=tuple(bare)))
+    return json_response(JobList(jobs=tuple(jobs)))
 
 
 @routes.get("/jobs/{id}", **operation("getJob", Job, "read", 404))
@@ -85,15 +81,12 @@ def cancel_job(id: JobId, here: Here) -> Response:
 
 
 @routes.post("/jobs/{id}/retry", **operation("retryJob", Job, "operate", 404, 409, status=202))
-def retry_job(id: JobId, request: Request, here: Here) -> Response:
+async def retry_job(id: JobId, request: Request, here: Here) -> Response:
     """Queue a job again that was lost, failed or was cancelled."""
-    job = here.jobs.get(id)
-    asked = request_of(job.kind, job.arguments)
-    require(request, asked.needs)
-    _, named = _examined(here.orchestrator.home, asked)
-    require_code(request, named)
-    require_owner(request, getattr(asked, "module_path", ()))
-    return json_response(here.jobs.retry(id, who=who(request)), 202)
+    job = await to_thread.run_sync(here.jobs.get, id)
+    await _permitted(request_of(job.kind, job.arguments), request, here)
+    again = await to_thread.run_sync(lambda: here.jobs.retry(id, who=who(request)))
+    return json_response(again, 202)
 
 
 @routes.delete("/jobs/{id}", **operation("removeJob", Job, "operate", 404, 409))
@@ -161,6 +154,15 @@ async def upload(
     return json_response(Upload(upload=word), 201)
 
 
+async def _permitted(asked: JobRequest[Any], request: Request, here: Parts) -> Spec | None:
+    """The spec of a request, if it has one; refused unless the caller may ask for all of it."""
+    require(request, asked.needs)
+    spec, named = await slow_reads(_examined, here.orchestrator.home, asked)
+    require_code(request, named)
+    require_owner(request, getattr(asked, "module_path", ()))
+    return spec
+
+
 def _examined(home: Path, asked: JobRequest[Any]) -> tuple[Spec | None, list[NamedCode]]:
     """The spec of a request, resolved once, and the code that it names; paths are refused."""
     spec = spec_of(asked) if getattr(asked, "spec", None) is not None else None
@@ -180,7 +182,7 @@ def _folder(here: Parts, job_id: str) -> Path:
 
 async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[bytes]:
     timer, told, number = asyncio.get_running_loop().time, "", 0
-    said_at = timer()
+    said_at = asked_at = timer()
     yield RETRY
     while not here.hub.closing:
         job = await to_thread.run_sync(here.jobs.get, job_id)
@@ -193,6 +195,8 @@ async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[byt
         if timer() - said_at >= here.settings.keep_alive_s:
             said_at = timer()
             yield STILL_HERE
+        if timer() - asked_at >= here.settings.keep_alive_s:
+            asked_at = timer()
             if not await request.state.still_welcome():
                 return
         await asyncio.sleep(here.settings.poll_s)

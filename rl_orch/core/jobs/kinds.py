@@ -151,7 +151,7 @@ def named_code(home: Path, request: jobs.JobRequest[Any], spec: Spec | None) -> 
     named = [each for name in request.code for each in _named_in(request, name, spec)]
     for word in [getattr(request, name) for name in request.policies]:
         if word is not None and word.startswith(uploads.MARK):
-            named += code.named_by(bundles.read(uploads.content(home, word)).spec)
+            named += code.named_by(bundles.read_spec(uploads.content(home, word)))
     return named
 
 

@@ -108,7 +108,8 @@ class JobQueue:
         return self._stored(job_id).job
 
     def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
-        """So many jobs, all or those in a state, the newest first, each as it really is."""
+        """So many jobs, all or those in a state, the newest first, each as it really is, but for
+        its answer."""
         self.look()
         return [self._live(job) for job in self._jobs.newest(limit, state)]
 
@@ -117,10 +118,15 @@ class JobQueue:
         job = self.get(job_id)
         if not job.active:
             return job
-        if self._stored(job_id).lease != self.lease:
-            raise Conflict(f"job {job_id} is carried out by another service")
+        ended = _ended(job, JobState.CANCELLED, "it was cancelled")
+        stored = self._stored(job_id)
+        if stored.lease != self.lease:
+            waits = stored.job.state is JobState.QUEUED
+            if not waits or self.verbs.services.alive(stored.lease):
+                raise Conflict(f"job {job_id} is carried out by another service")
+            self._jobs.take(ended, was=stored, lease=self.lease, home=stored.home)
+            return self.get(job_id)
         with self._changed:
-            ended = _ended(job, JobState.CANCELLED, "it was cancelled")
             waited = self._jobs.save(ended, lease=self.lease, was=JobState.QUEUED)
             if not waited and (working := self._at_work.get(job_id)) is not None:
                 working.cancelled = True

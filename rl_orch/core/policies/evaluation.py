@@ -172,7 +172,7 @@ def named(source: PolicySource, using: str = TORCH) -> PolicyFiles:
 def target_of(source: PolicySource) -> float | None:
     """The return that the gate of a policy's spec asks for."""
     if source.kind == "bundle":
-        return bundles.read(source.path).spec.gates.min_return
+        return bundles.read_spec(source.path).gates.min_return
     return artefacts.spec_of(source.path).gates.min_return
 
 

@@ -45,6 +45,15 @@ def weights(
         return _newest(runs, word, error)
 
 
+def source_word(spec: Spec, home: Path) -> str:
+    """The policy that a spec says to begin with. A path that was pinned in the home, which may have
+    been moved since, is where it is in it now."""
+    path = str(spec.start.source)
+    return (
+        str(sealed.followed(Path(path), spec.start.digest, home)) if os.path.isabs(path) else path
+    )
+
+
 def awaited(models: KnowsModels, runs: KnowsRuns, spec: Spec, after: Collection[str]) -> Run | None:
     """The run at work whose weights a spec is to begin with once it has ended, if it waits for it:
     what to take of it is known then."""

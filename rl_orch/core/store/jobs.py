@@ -58,10 +58,14 @@ class Jobs:
         return _stored(rows[0])
 
     def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
-        """So many jobs, all or those in a state, the newest first."""
-        query = sa.select(JOBS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc()).limit(limit)
+        """So many jobs, all or those in a state, the newest first, without their answers."""
+        query = (
+            sa.select(JOBS.c.document)
+            .order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
+            .limit(limit)
+        )
         query = query if state is None else query.where(JOBS.c.state == state)
-        return [_job(row) for row in self._store.read(query)]
+        return [_document(row.document) for row in self._store.read(query)]
 
     def active(self) -> list[StoredJob]:
         """The jobs that have yet to end, the oldest first."""
@@ -95,7 +99,9 @@ class Jobs:
 
 def _row(job: Job) -> dict[str, Any]:
     row = {name: getattr(job, name) for name in ("id", "state", "created_at", "ended_at")}
-    return row | {"document": json.dumps(job.model_dump(mode="json"))}
+    document = job.model_dump(mode="json", exclude={"answer"})
+    answer = None if job.answer is None else json.dumps(job.answer)
+    return row | {"document": json.dumps(document), "answer": answer}
 
 
 def _stored(row: sa.Row[Any]) -> StoredJob:
@@ -103,4 +109,9 @@ def _stored(row: sa.Row[Any]) -> StoredJob:
 
 
 def _job(row: sa.Row[Any]) -> Job:
-    return Job.model_validate(json.loads(row.document))
+    answer = None if row.answer is None else json.loads(row.answer)
+    return _document(row.document).model_copy(update={"answer": answer})
+
+
+def _document(text: str) -> Job:
+    return Job.model_validate(json.loads(text))

@@ -15,7 +15,16 @@ import sqlalchemy as sa
 
 from rl_orch.core.store.database import Database, Lock
 from rl_orch.core.store.schema_upgrade import migrate
-from rl_orch.core.store.tables import ACTIVE, ATTEMPTS, META, MODELS, RUNS, SUBMISSIONS, VERDICTS
+from rl_orch.core.store.tables import (
+    ACTIVE,
+    ATTEMPTS,
+    JOBS,
+    META,
+    MODELS,
+    RUNS,
+    SUBMISSIONS,
+    VERDICTS,
+)
 from rl_orch.errors import Ambiguous, Conflict, LeaseLost, NotFound
 from rl_orch.records import Attempt, Run, queries
 from rl_orch.records.queries import NEWEST, Page, Query, QueryRows
@@ -309,7 +318,7 @@ class Store(Database):
         return [Attempt.model_validate(dict(row._mapping)) for row in self.read(query)]
 
     def relocate(self, home: Path) -> None:
-        """Follow a home that was moved or copied: paths inside the old one are inside this one."""
+        """Follow a home that was moved or copied: the old one, and paths in it, are in this one."""
         noted = self.read(sa.select(META.c.value).where(META.c.key == "home"))
         old: str | None = noted[0].value if noted else None
         if old == str(home):
@@ -317,9 +326,9 @@ class Store(Database):
         with self.adapting() as connection:
             connection.execute(META.delete().where(META.c.key == "home"))
             connection.execute(META.insert().values(key="home", value=str(home)))
-            columns = (RUNS.c.path, MODELS.c.model_path, VERDICTS.c.report_path)
+            columns = (RUNS.c.path, MODELS.c.model_path, VERDICTS.c.report_path, JOBS.c.home)
             for column in columns if old is not None else ():
-                inside = column.startswith(f"{old}/", autoescape=True)
+                inside = sa.or_(column == old, column.startswith(f"{old}/", autoescape=True))
                 moved = sa.literal(str(home)) + sa.func.substr(column, len(old or "") + 1)
                 connection.execute(sa.update(column.table).where(inside).values({column: moved}))
 

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-HEAD = "0010"
+HEAD = "0011"
 """The migration that these tables are at."""
 
 METADATA = sa.MetaData()
@@ -217,8 +217,9 @@ JOBS = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("lease", sa.Text, nullable=False),
     sa.Column("home", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text),
     sa.Index("idx_jobs_state", "state", "created_at"),
     sa.Index("idx_jobs_created", "created_at"),
 )
-"""Jobs: each as a whole in `document`; `lease` is the service that has it, and `home` where the
-files are that it may use."""
+"""Jobs: each as a whole in `document`, but for its `answer`, which may be large; `lease` is the
+service that has it, and `home` where the files are that it may use."""

@@ -84,10 +84,11 @@ def verify(
     return {name: files[name] for name in keep}
 
 
-def read_one(path: Path, name: str, *, noun: str) -> bytes:
-    """One file of a directory, verified; the others are not opened."""
+def read_one(path: Path, name: str, *, noun: str, most: int = MOST_BYTES) -> bytes:
+    """One file of a directory, of at most so many bytes, verified; the others are not opened."""
     names = listed(path, noun=noun) | {name}
     manifest = _read_manifest(path, names, noun)
+    _refuse_large(path, [name], noun, most)
     return _verified(path, name, manifest[name], noun, keep=True)
 
 
@@ -96,8 +97,16 @@ def manifest_digest(path: Path) -> str | None:
     try:
         with _opened(path, MANIFEST, "directory") as file:
             return hashlib.sha256(file.read(_MANIFEST_BYTES)).hexdigest()
-    except Damaged:
+    except (Damaged, ValueError):  # No path has a null character.
         return None
+
+
+def followed(path: Path, digest: str | None, root: Path) -> Path:
+    """The directory of that digest that a path named in a folder which may have been moved since:
+    in it by as much of the path's end as leads there; the path itself where none is there."""
+    parts = Path(os.path.normpath(path)).parts
+    ends = (root.joinpath(*parts[first:]) for first in range(1, len(parts)))
+    return next((end for end in ends if digest and manifest_digest(end) == digest), path)
 
 
 def damaged(path: Path, problem: str, *, noun: str) -> Damaged:

@@ -59,6 +59,11 @@ class RunDir:
         return RunDir(self.path, self.spec())
 
     @property
+    def home(self) -> Path:
+        """The home that the run is in, if it is in one."""
+        return self.path.parent.parent
+
+    @property
     def spec_file(self) -> Path:
         """The resolved spec."""
         return self.path / "spec.yaml"

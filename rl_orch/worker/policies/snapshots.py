@@ -16,15 +16,21 @@ from rl_orch.rl.warm_start import WarmStart
 from rl_orch.spec.model import Spec
 
 
-def warm_start(spec: Spec, store: SegmentStore | None = None) -> WarmStart | None:
+def warm_start(
+    spec: Spec, store: SegmentStore | None = None, *, home: Path | None = None
+) -> WarmStart | None:
     """What a spec says to begin with, if it does; the store takes over its replay segments.
 
-    `Damaged` if there is no longer what the spec's digest says.
+    In a home that was moved it is where it was in it. `Damaged` if there is no longer what the
+    spec's digest says.
     """
     start = spec.start
     if start.source is None:
         return None
-    path, digest = Path(start.source), sealed.manifest_digest(Path(start.source))
+    path = Path(start.source)
+    if home is not None:
+        path = sealed.followed(path, start.digest, home)
+    digest = sealed.manifest_digest(path)
     if start.digest not in (None, digest):
         raise Damaged(
             f"{start.source!r}, which start.from names, is {digest or 'gone'} by now",
