@@ -25,6 +25,7 @@ from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.jobs import Jobs
 from rl_orch.core.store.tables import JOBS
+from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io.files import trees
 from rl_orch.io.processes import import_path, pids
@@ -159,6 +160,27 @@ def test_a_listing_of_jobs_loads_no_answers(here: Orchestrator) -> None:
     assert jobs.newest(1) == [done.model_copy(update={"answer": None})]
     (row,) = here.store.read(sa.select(JOBS.c.document))
     assert "findings" not in row.document
+
+
+def test_a_stream_that_has_news_all_the_time_ends_when_its_token_is_revoked(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, tokens = JobQueue(here, Steered, at_once=0), Tokens(here.store)
+    job, _ = queue.submit(DoctorJob(), who="ann")
+    token, text = tokens.create("watcher", "read")
+    asked: list[float] = []
+
+    def further(_queue: JobQueue, _job: str) -> Job:
+        asked.append(len(asked) / 100)
+        if len(asked) == 2:
+            tokens.revoke(token.id)
+        state = JobState.RUNNING if len(asked) < 100 else JobState.CANCELLED
+        return job.model_copy(update={"done": asked[-1], "state": state})
+
+    monkeypatch.setattr(JobQueue, "get", further)
+    client = Api(here).client(text, queue=queue, keep_alive_s=0.05, poll_s=0.01)
+    told = client.get(f"/jobs/{job.id}/events").text
+    assert ("event: progress" in told, "event: end" in told) == (True, False)
 
 
 def test_no_more_than_so_many_jobs_wait(here: Orchestrator) -> None:
@@ -416,6 +438,7 @@ def test_a_command_says_which_job_it_waits_for_and_that_an_interrupt_has_cancell
         monkeypatch.setenv("RLCTL_SERVER", server.url)
         assert rlctl.run(["jobs", "wait", job_id]) == 1
         process.ended = False
+        process.told.set()  # The interrupt may have come before it began.
         assert rlctl.run(["jobs", "retry", job_id, "--json"]) == 0
         assert rlctl.run(["jobs", "wait", job_id]) == 0
         capsys.readouterr()

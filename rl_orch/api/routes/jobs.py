@@ -182,7 +182,7 @@ def _folder(here: Parts, job_id: str) -> Path:
 
 async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[bytes]:
     timer, told, number = asyncio.get_running_loop().time, "", 0
-    said_at = timer()
+    said_at = asked_at = timer()
     yield RETRY
     while not here.hub.closing:
         job = await to_thread.run_sync(here.jobs.get, job_id)
@@ -195,6 +195,8 @@ async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[byt
         if timer() - said_at >= here.settings.keep_alive_s:
             said_at = timer()
             yield STILL_HERE
+        if timer() - asked_at >= here.settings.keep_alive_s:
+            asked_at = timer()
             if not await request.state.still_welcome():
                 return
         await asyncio.sleep(here.settings.poll_s)
