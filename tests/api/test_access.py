@@ -65,7 +65,7 @@ NEEDED: dict[tuple[str, str], Right] = {
     ("POST", "/jobs"): "operate",
     ("GET", "/jobs"): "read",
     ("GET", "/jobs/{id}"): "read",
-    ("DELETE", "/jobs/{id}"): "operate",
+    ("DELETE", "/jobs/{id}"): "admin",
     ("POST", "/jobs/{id}/cancel"): "operate",
     ("POST", "/jobs/{id}/retry"): "operate",
     ("GET", "/jobs/{id}/events"): "read",
@@ -112,6 +112,10 @@ def test_every_route_needs_what_it_was_meant_to_need() -> None:
         for method in route.methods or ()
     }
     assert seen == NEEDED
+
+
+def test_to_delete_needs_an_admin_whatever_it_is() -> None:
+    assert {scope for (method, _), scope in NEEDED.items() if method == "DELETE"} == {"admin"}
 
 
 def test_a_route_that_does_not_say_what_it_needs_cannot_be_made() -> None:

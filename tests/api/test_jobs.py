@@ -178,7 +178,7 @@ def test_a_stream_that_has_news_all_the_time_ends_when_its_token_is_revoked(
         return job.model_copy(update={"done": asked[-1], "state": state})
 
     monkeypatch.setattr(JobQueue, "get", further)
-    client = Api(here).client(text, queue=queue, keep_alive_s=0.0, poll_s=0.0)
+    client = Api(here).client(text, queue=queue, keep_alive_s=0.05, poll_s=0.01)
     told = client.get(f"/jobs/{job.id}/events").text
     assert ("event: progress" in told, "event: end" in told) == (True, False)
 

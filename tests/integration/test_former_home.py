@@ -17,6 +17,7 @@ import pytest
 
 from rl_orch import orchestrator
 from rl_orch.core.orchestrator import Orchestrator
+from rl_orch.core.registry.sealing import as_artefact
 from rl_orch.io.policies import artefacts
 from rl_orch.io.run.directory import RunDir
 from rl_orch.records import ModelVersion
@@ -29,7 +30,8 @@ from rl_orch.worker.policies import sources
 ARCHIVE = Path(__file__).parents[1] / "data" / "home_before_artefacts.tar.gz"
 KILLED = """
 import importlib, os, signal, sys
-from rl_orch.cli.rlctl import main
+from rl_orch import orchestrator
+from rl_orch.core.registry.sealing import as_artefact
 
 name, _, function = f"rl_orch.{sys.argv[1]}".rpartition(".")
 module = importlib.import_module(name)
@@ -43,10 +45,11 @@ def killed(*arguments):
     return real(*arguments)
 
 setattr(module, function, killed)
-sys.argv = ["rlctl", "registry", "verify", "--home", sys.argv[2]]
-main()
+known = orchestrator.connect(sys.argv[2])
+for model in known.models.list():
+    as_artefact(known.store, model)
 """
-"""Verifies a home, and is killed as it seals its third model."""
+"""Seals the models of a home, and is killed at the third."""
 
 OBSERVATIONS = np.random.default_rng(7).normal(0.0, 1.0, (1000, 4)).astype(np.float32)
 
@@ -95,11 +98,19 @@ def state_of(known: Orchestrator) -> tuple[dict[str, int], object, object]:
     return files, views, known.models.history()
 
 
+def seal(known: Orchestrator) -> None:
+    for model in known.models.list():
+        as_artefact(known.store, model)
+
+
 def test_every_alias_of_a_former_home_means_what_it_meant(home: Path) -> None:
     known = orchestrator.connect(home)
     refuse_otherwise(known)  # As checkpoints, which they still are.
     before = {model.id: model for model in known.models.list()}
+    state = state_of(known)
     assert known.models.verify().ok
+    assert state_of(known) == state
+    seal(known)
     after = {model.id: model for model in known.models.list()}
     assert after.keys() == before.keys()
     for number, model in after.items():
@@ -133,6 +144,7 @@ def test_a_kill_while_a_former_home_is_sealed_is_survived(home: Path) -> None:
     assert any(done)
     assert not all(done)
     refuse_otherwise(known)
+    seal(known)
     assert known.models.verify().ok
     assert not [*(home / "runs").glob("*/models/.tmp-*")]
     refuse_otherwise(known)

@@ -89,7 +89,7 @@ async def retry_job(id: JobId, request: Request, here: Here) -> Response:
     return json_response(again, 202)
 
 
-@routes.delete("/jobs/{id}", **operation("removeJob", Job, "operate", 404, 409))
+@routes.delete("/jobs/{id}", **operation("removeJob", Job, "admin", 404, 409))
 def remove_job(id: JobId, here: Here) -> Response:
     """Forget a job that has ended, with what it made."""
     return json_response(here.jobs.remove(id))

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from rl_orch.core.registry import verdicts
 from rl_orch.core.registry.aliases import Aliases, present
 from rl_orch.core.registry.models import Registry, models
-from rl_orch.core.registry.sealing import as_artefact
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import MODELS
 from rl_orch.errors import Damaged, NotFound, RlctlError
@@ -21,15 +20,14 @@ from rl_orch.records import ModelVersion, RegistryFault, StoredVerdict, Verifica
 
 
 def verify(store: Store, env: str | None = None) -> Verification:
-    """Faults by name, missing or changed. Reads every byte of every artefact; models of earlier
-    releases are sealed on the way."""
+    """Faults by name, missing or changed. Reads every byte of every artefact; writes nothing."""
     query = sa.select(MODELS).order_by(MODELS.c.id)
     with store.reading() as connection:
         listed = models(connection, query if env is None else query.where(MODELS.c.env_id == env))
     registry = Registry(store)
     faults = [
         fault
-        for model in (as_artefact(store, each) for each in listed)
+        for model in listed
         for fault in _of_model(model, partial(registry.verdicts_on, model.id))
     ]
     faults += _of_aliases(Aliases(store), env)
