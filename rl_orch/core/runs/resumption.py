@@ -290,11 +290,19 @@ def _note(
 
 
 def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
-    """Raise if the run has come to an end that is final, and no larger budget is asked for; one
-    whose directory is gone has nothing to go on from either way."""
-    if run.state not in FINAL or asks_for_more(overrides):
+    """Raise if the run has come to an end that is final, and no larger budget is asked for, or if
+    it stands for a policy from elsewhere; one whose directory is gone has nothing to go on from."""
+    if run.active:
         return
     refuse_gone(run)
+    if "imported" in RunDir.of(run).manifest():
+        raise Conflict(
+            f"run {run.id} stands for a policy that was imported without what training needs",
+            hint=f"To train that policy further: rlctl launch --from {run.id} --total-timesteps "
+            "STEPS",
+        )
+    if run.state not in FINAL or asks_for_more(overrides):
+        return
     raise Conflict(
         f"run {run.id} has {run.state}, which is final unless it is given a larger budget",
         hint=f"To train it further: rlctl resume {run.id} --extend STEPS; in a run of its own: "
