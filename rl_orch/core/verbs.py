@@ -371,10 +371,10 @@ class Verbs(Home):
 
     def _explained(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """The runs, those that are queued with what they wait for."""
-        queued = [run for run in runs if run.state is State.QUEUED]
-        if not queued:
+        active = [run for run in runs if run.active]
+        if not active:
             return tuple(runs)
-        return tuple(map(self._queue(*queued).explained, runs))
+        return tuple(map(self._queue(*active).explained, runs))
 
     def _queue(self, *runs: Run) -> QueueSnapshot:
         """The queue as it is now, as far as some runs of it need it."""
