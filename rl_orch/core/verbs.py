@@ -62,7 +62,6 @@ from rl_orch.records import (
     Run,
     RunnerCapabilities,
     RunView,
-    State,
     Submission,
 )
 from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows

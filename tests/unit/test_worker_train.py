@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rl_orch import plugins
-from rl_orch.errors import Conflict, Diverged, RlctlError, RunLocked, place_of
+from rl_orch.errors import Conflict, Diverged, NotFound, RlctlError, RunLocked, place_of
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
@@ -151,6 +151,15 @@ def test_people_see_what_an_error_advises(directory: RunDir, monkeypatch: Patch)
         "hint": "Lower train.lr.",
         "final": True,
     }
+
+
+def test_a_module_that_is_missing_may_be_there_the_next_time(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    error = NotFound("'parts:Cb': there is no module 'parts'")
+    monkeypatch.setattr(worker, "train", raising(error))
+    assert run_attempt(directory, 1) == 2
+    assert "final" not in last_event(directory).tags
 
 
 def test_a_number_that_is_not_finite_ends_at_its_step(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from rl_orch.core.runs.creation import asked_of
+from rl_orch.core.runs.creation import asked_of, names_module
 from rl_orch.core.runs.state import FINAL, RESUMABLE, advance, asks_for_more
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
@@ -197,7 +197,8 @@ def requeued(
 ) -> tuple[Run, Spec]:
     """An ended run, queued for a further attempt, and its spec from then on.
 
-    Its directory says what has changed. `check` raises if a changed spec could not be carried out.
+    Its directory says what has changed. `check` raises if a changed spec could not be carried out,
+    or if that of a run from elsewhere names a module that is not here.
     One that had come to a final end goes on exactly, or, where that is accepted, approximately.
     """
     directory = RunDir.of(run)
@@ -215,10 +216,12 @@ def requeued(
         # There is one to go on from, or the error says why not.
         newest = newest_checkpoint(directory, without_replay=final and approximate)
         begun = newest.path is not None
-    if changes or reasons:
+    homeless = names_module(spec) and not directory.module_path()
+    if changes or reasons or homeless:
         # A run that has begun needs what it began with no more, which may be gone.
         there = spec.changed({"start.from": None}) if begun else spec
         check(there, directory.module_path())
+    if changes or reasons:
         note: dict[str, Any] = {"approximate": reasons, "step": run.env_steps} if reasons else {}
         note |= {} if early is None else {"past_end": True}
         _note(directory, spec, changes, attempt=run.attempt + 1, more=note)
