@@ -67,7 +67,7 @@ from rl_orch.records import (
 from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import runner_traits
 from rl_orch.spec.checks import refuse_pending
-from rl_orch.spec.model import Spec
+from rl_orch.spec.model import Spec, refuse_no_spec
 from rl_orch.spec.tags import validated_note
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ Runners = Callable[[str], Runner]
 
 def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
     """The spec as it can be launched here, and warnings. A listing does without what looks."""
+    refuse_no_spec(spec)
     looked: tuple[Spec, list[Finding]] = plugins.part("preflight").ready(home, spec)
     return looked
 
