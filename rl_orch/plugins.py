@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, distributions, entry_points
 from pkgutil import walk_packages
 from typing import Any
 
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, NotFound
 
 KINDS = {
     "algorithms": "rl_orch.rl.learn.learner.Algorithm",
@@ -152,8 +152,11 @@ def _imported(name: str) -> Any:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _broken(name, error) from error
         looked = ", ".join(searched_folders()) or "nowhere"
-        where = f"Besides what is installed, these folders were searched: {looked}."
-        raise BadInput(f"{name!r}: there is no module {error.name!r}", hint=where) from None
+        where = (
+            f"Besides what is installed, these folders were searched: {looked}. Run from the "
+            "folder that holds it, or install it."
+        )
+        raise NotFound(f"{name!r}: there is no module {error.name!r}", hint=where) from None
     except AttributeError as error:
         known = vars(sys.modules[module]) if module in sys.modules else {}
         if attribute in known or module not in sys.modules:

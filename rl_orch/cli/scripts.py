@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 
-from rl_orch.cli.rlctl import main
+from rl_orch.cli.entry import main
 
 
 def _as(*words: str) -> None:

@@ -43,7 +43,7 @@ from rl_orch.records import (
 from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import code
 from rl_orch.spec.engine import assign
-from rl_orch.spec.model import Spec
+from rl_orch.spec.model import Spec, refuse_no_spec
 from rl_orch.spec.operations import RunnerGroup
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ class Client:
 
     def _begun_there(self, spec: Spec) -> Spec:
         """The spec with what it begins with of this machine sent."""
+        refuse_no_spec(spec)
         return spec if spec.start.source is None else self.jobs.begun_there(spec)
 
     def _folders(self, spec: Spec) -> list[str]:

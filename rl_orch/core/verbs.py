@@ -62,13 +62,12 @@ from rl_orch.records import (
     Run,
     RunnerCapabilities,
     RunView,
-    State,
     Submission,
 )
 from rl_orch.records.queries import LARGEST_PAGE, NEWEST, Page, Query, QueryRows
 from rl_orch.spec import runner_traits
 from rl_orch.spec.checks import refuse_pending
-from rl_orch.spec.model import Spec
+from rl_orch.spec.model import Spec, refuse_no_spec
 from rl_orch.spec.tags import validated_note
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ Runners = Callable[[str], Runner]
 
 def ready(home: Path, spec: Spec) -> "tuple[Spec, list[Finding]]":
     """The spec as it can be launched here, and warnings. A listing does without what looks."""
+    refuse_no_spec(spec)
     looked: tuple[Spec, list[Finding]] = plugins.part("preflight").ready(home, spec)
     return looked
 
@@ -371,10 +371,10 @@ class Verbs(Home):
 
     def _explained(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """The runs, those that are queued with what they wait for."""
-        queued = [run for run in runs if run.state is State.QUEUED]
-        if not queued:
+        active = [run for run in runs if run.active]
+        if not active:
             return tuple(runs)
-        return tuple(map(self._queue(*queued).explained, runs))
+        return tuple(map(self._queue(*active).explained, runs))
 
     def _queue(self, *runs: Run) -> QueueSnapshot:
         """The queue as it is now, as far as some runs of it need it."""

@@ -38,7 +38,7 @@ def _compared(evidence: Evidence, rule: Rule, least: float, asked: str) -> Check
     unlike = _unlike(evidence.report, baseline)
     if unlike is not None:
         return missing(evidence, rule, f"how the two compare, since {unlike}", remedy)
-    apart = _difference(evidence.report, baseline)
+    apart = _difference(evidence.report, baseline, least)
     passed = apart.low > least if rule.name == "improvement" else apart.low >= least
     sentence = (
         f"mean return minus that of {_name(baseline, alias)} {apart.how} is {apart.mean:.2f}, "
@@ -74,30 +74,38 @@ class _Difference:
     how: str
 
 
-def _difference(report: EvalReport, baseline: EvalReport) -> _Difference:
+def _difference(report: EvalReport, baseline: EvalReport, least: float) -> _Difference:
     n = same_episodes(report, baseline)
     if n == 0:
         unpaired = stats.difference(report.returns, baseline.returns)
         how = f"over {unpaired.n[0]} and {unpaired.n[1]} episodes with other seeds"
         # Where it was stopped by pairs that are not here, nothing is bounded.
         ci95 = unpaired.ci95 if report.stopping is None else (-math.inf, math.inf)
-        return _Difference(ci95[0], unpaired.mean, _between(ci95), how)
+        return _Difference(ci95[0], unpaired.mean, _between(ci95, least), how)
     first, second = report.returns[:n], baseline.returns[:n]
     apart = stats.paired(first, second, seed=report.seed)
     how = f"over {n} pairs of episodes with the same seed"
     stopping = report.stopping
     if stopping is None:
-        return _Difference(apart.ci95[0], apart.mean, _between(apart.ci95), how)
+        return _Difference(apart.ci95[0], apart.mean, _between(apart.ci95, least), how)
     test = stats.plan(
         stopping.n_max, looks=stopping.looks, alpha=stopping.alpha, margin=stopping.margin
     )
     seen = test.look([a - b for a, b in zip(first, second, strict=True)])
     how = f"{how}, of at most {stopping.n_max},"
-    return _Difference(seen.low, apart.mean, f"at least {seen.low:.2f} by all looks", how)
+    return _Difference(
+        seen.low, apart.mean, f"at least {_beside(seen.low, least)} by all looks", how
+    )
 
 
-def _between(ci95: tuple[float, float]) -> str:
-    return f"with 95 % confidence between {ci95[0]:.2f} and {ci95[1]:.2f}"
+def _between(ci95: tuple[float, float], least: float) -> str:
+    return f"with 95 % confidence between {_beside(ci95[0], least)} and {ci95[1]:.2f}"
+
+
+def _beside(value: float, limit: float) -> str:
+    """A bound with as many digits as it takes to tell it from a limit that it is not at."""
+    digits = (d for d in range(2, 17) if value == limit or round(value, d) != round(limit, d))
+    return f"{value:.{next(digits, 17)}f}"
 
 
 def _name(baseline: EvalReport, alias: str) -> str:

@@ -76,7 +76,7 @@ def _state(name: str, word: str) -> State:
     if word in list(State):
         return State(word)
     near = difflib.get_close_matches(word.lower(), list(State), n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else None
+    hint = f"Did you mean {str(near[0])!r}?" if near else None
     raise BadInput(f"{name} is {word!r:.80}; must be of {', '.join(State)}", path=name, hint=hint)
 
 

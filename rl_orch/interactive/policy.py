@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from rl_orch.core.jobs.kinds import Workplace
 from rl_orch.errors import BadInput
 from rl_orch.export.acting import stacked
-from rl_orch.export.observed import ranges_of
+from rl_orch.export.observed import ranges_of, refuse_closed
 from rl_orch.io.policies.nested import flattened
 from rl_orch.io.policies.observed import (
     NUMBERS,
@@ -187,7 +187,9 @@ class ActingPolicy:
                 "this policy was trained with masks, and none are given",
                 hint="action_masks=info['action_mask'], or env.unwrapped.action_masks().",
             )
-        return masks_in({KEY: given}, count, self._choices)
+        masks = masks_in({KEY: given}, count, self._choices)
+        refuse_closed(masks, choices_of(self._policy.action_space))
+        return masks
 
 
 def _is_single(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> bool:

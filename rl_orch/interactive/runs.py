@@ -17,7 +17,8 @@ from rl_orch.spec.difference import differences
 
 
 class Runs:
-    """The runs of a home: RLCTL_HOME, or `./rlruns`, unless another is named."""
+    """The runs of a home: RLCTL_HOME, or `./rlruns`, unless another is named, here
+    or in a call."""
 
     def __init__(self, home: str | Path | None = None) -> None:
         self._home = home
@@ -25,15 +26,20 @@ class Runs:
     def __repr__(self) -> str:
         return f"<the runs in {self._connected().home}>"
 
-    def get(self, reference: str) -> TrainingResult:
+    def get(self, reference: str, *, home: str | Path | None = None) -> TrainingResult:
         """A run or a group, by id, the beginning of one, name, or `last`; as it is now."""
-        here = self._connected()
+        here = self._connected(home)
         group = here.group(reference)
         members = (here.get(reference),) if group is None else here.group_runs(group.id)
         return result_of(here, members)
 
     def list(
-        self, limit: int = 50, *, frame: FrameKind = "auto", **filters: Unpack[RunFilters]
+        self,
+        limit: int = 50,
+        *,
+        frame: FrameKind = "auto",
+        home: str | Path | None = None,
+        **filters: Unpack[RunFilters],
     ) -> Any:
         """The newest runs, a row each, of those that match every filter, as `rlctl ls` has them.
 
@@ -41,10 +47,16 @@ class Runs:
         `tag` is `"name=value"`, several of them or a mapping; `since` and `until` are `"12h"` (so
         long ago), a date and a time, a datetime, a timedelta or seconds since the epoch.
         """
-        found = self._connected().ls(query_of(limit, filters)).runs
+        found = self._connected(home).ls(query_of(limit, filters)).runs
         return framed(_table([RunOrGroup((run,)) for run in found]), frame)
 
-    def compare(self, *references: str, metric: str = RETURN, frame: FrameKind = "auto") -> Any:
+    def compare(
+        self,
+        *references: str,
+        metric: str = RETURN,
+        frame: FrameKind = "auto",
+        home: str | Path | None = None,
+    ) -> Any:
         """Runs or groups side by side, a row each: final returns with their 95 % interval, and
         every option in which their specs differ. Where there are groups, `difference` is the mean
         return less that of the first, with its interval over training runs; None where the two
@@ -52,15 +64,15 @@ class Runs:
         are of, such as `success_rate`."""
         if len(references) < 2:
             raise BadInput("compare needs two runs or more", hint="runs.compare('first', 'second')")
-        here = self._connected()
-        subjects = [self.get(reference).subject for reference in references]
+        here = self._connected(home)
+        subjects = [self.get(reference, home=home).subject for reference in references]
         compared = gathered(here, subjects, metric)
         columns = _table(subjects) | _summaries([each.eval for each in compared])
         columns |= _differences(compared) | _options(compared)
         return framed(columns, frame)
 
-    def _connected(self) -> Orchestrator:
-        return connect(self._home)
+    def _connected(self, home: str | Path | None = None) -> Orchestrator:
+        return connect(self._home if home is None else home)
 
 
 runs = Runs()

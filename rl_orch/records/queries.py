@@ -64,7 +64,7 @@ class Query:
 class ModelQuery:
     """Which models to list: those that match everything that is given, the newest first.
 
-    With `top_n`, the best so many of them by mean reward.
+    With `top_n`, the best so many of each environment by mean reward, since only those compare.
     """
 
     validated: bool = False

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rl_orch import plugins
-from rl_orch.errors import RlctlError
+from rl_orch.errors import RlctlError, with_place
 from rl_orch.rl.data.batch import ARRAY_FIELDS, Batch, mapped
 from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.observe import FIELD_HOOKS, REQUESTS, Callback, CallbackRequests, Observer
@@ -110,7 +110,7 @@ class _Named(Observer):
         for hook in HOOKS:
             if _hears(made, hook):
                 heard = _protected(hook, getattr(made, hook))
-                setattr(self, hook, _telling(name, hook, heard))
+                setattr(self, hook, _telling(name, _written(made, hook), heard))
         self.has_state = all(callable(getattr(made, f, None)) for f in ("state", "load_state"))
         self._before = None if self.has_state else _copied(made)
 
@@ -172,6 +172,12 @@ def _hears(observer: Any, name: str) -> bool:
     return own is not None and own is not getattr(Observer, name)
 
 
+def _written(observer: Any, name: str) -> str:
+    """A hook by the name that its author gave it."""
+    by_callback = name in FIELD_HOOKS and _function(observer, name) is getattr(Callback, name)
+    return FIELD_HOOKS[name] if by_callback else name
+
+
 def _function(observer: Any, name: str) -> Any:
     own = getattr(observer, name, None)
     return getattr(own, "__func__", own)
@@ -212,9 +218,8 @@ def _telling(name: str, hook: str, function: Callable[..., Any]) -> Callable[...
         except RlctlError:
             raise
         except Exception as error:
-            kind = type(error).__name__
             raise RlctlError(
-                f"the observer {name!r} failed in {hook!r}: {kind}: {error}",
+                f"the observer {name!r} failed in {hook!r}: {with_place(error)}",
                 path="train.observers",
                 hint="Mend it, or leave it out of train.observers.",
             ) from error

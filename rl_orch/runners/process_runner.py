@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -67,8 +68,13 @@ class ProcessRunner:
         return Exit(code)
 
     def stop(self, handle: str, *, force: bool) -> None:
-        """SIGTERM, which a run process takes as `stop`, or SIGKILL, for it and its group."""
-        pids.signal_group(handle, signal.SIGKILL if force else signal.SIGTERM)
+        """SIGTERM, which a run process takes as `stop`: it alone, since it needs its helpers until
+        it has ended; or SIGKILL, for it and its group."""
+        if force:
+            pids.signal_group(handle, signal.SIGKILL)
+        elif pids.alive(handle):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pids.pid_of(handle), signal.SIGTERM)
 
     def adopt(self, directory: Path) -> str | None:
         """A run process of the directory: its identity is what `start` would have returned.

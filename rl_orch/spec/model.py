@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from rl_orch.errors import BadInput
 from rl_orch.spec.groups import (
     MOST_SEEDS,
     AgentGroup,
@@ -200,3 +201,12 @@ def _with(group: Any, names: list[str], value: Any) -> Any:
     first, *rest = names
     inner = _with(getattr(group, first), rest, value) if rest else value
     return group.model_copy(update={first: inner})
+
+
+def refuse_no_spec(given: object) -> None:
+    """Raise if something else than a Spec was given, such as what one can be made of."""
+    if not isinstance(given, Spec):
+        raise BadInput(
+            f"a Spec is needed here, and this is of type {type(given).__name__}: {given!r:.80}",
+            hint="rl_orch.orchestrator.to_spec(cfg) makes one of a mapping or a file.",
+        )

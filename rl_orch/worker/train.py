@@ -96,7 +96,7 @@ class TrainingAttempt:
                 start = None
                 if beginning.checkpoint is None:
                     start = warm_start(spec, store, home=self.directory.home)
-                return self._trained(spec, recorder, proof, start)
+                return self._trained(spec, recorder, proof, start, orders)
 
     def _tell_clock(self, unit: ClockUnit) -> None:
         """Say what the run counts, where its manifest could not know."""
@@ -105,7 +105,12 @@ class TrainingAttempt:
             self.writer.emit(EventKind.STATE, "clock", unit, step=self.beginning.step)
 
     def _trained(
-        self, spec: Spec, recorder: FileRecorder, proof: Proof, start: WarmStart | None
+        self,
+        spec: Spec,
+        recorder: FileRecorder,
+        proof: Proof,
+        start: WarmStart | None,
+        orders: PendingCommands,
     ) -> End:
         COMPILING.on_compile = partial(self._tell_of_compiling, recorder)
         try:
@@ -121,7 +126,11 @@ class TrainingAttempt:
         except (Exception, SystemExit) as error:
             counts_steps = algorithm(spec.agent.algorithm).traits.clock == "env_steps"
             at = error.step if counts_steps and isinstance(error, Diverged) else 0
-            return failure(error, max(recorder.step, at))
+            end = failure(error, max(recorder.step, at))
+            begins = end.step <= self.beginning.step
+            if begins and orders.stopping:  # A helper of the environment may have been, too.
+                return End("stopped", end.step, f"stopped as it began; {end.why}")
+            return end
         finally:
             recorder.end_changes()
             COMPILING.on_compile = None

@@ -95,7 +95,12 @@ def test_an_imported_policy_is_judged_promoted_exported_and_removed_like_any_oth
     exported = json.loads(rlctl("export", number, *out, "--json").out)
     assert exported["parity"]["torchscript"]["differing"] == 0
 
-    assert rlctl("resume", model["run_id"]).code == 2
+    for more in ((), ("--extend", "9e6"), ("--extend", "9e6", "--approximate", "--detach")):
+        refused = rlctl("resume", model["run_id"], *more, "--json")
+        assert refused.code == 2
+        hint = json.loads(refused.out)["error"]["hint"]
+        assert f"rlctl launch --from {model['run_id']} " in hint
+        assert "resume" not in hint
     assert rlctl("rm", model["run_id"], "--yes").code == 2  # It has an alias.
     assert rlctl("registry", "unalias", "production").code == 0
     assert rlctl("rm", model["run_id"], "--yes").code == 0

@@ -194,6 +194,23 @@ def test_a_run_from_elsewhere_does_not_say_where_modules_are(
     assert RunDir.of(taken).module_path() == []
 
 
+def test_a_run_from_elsewhere_is_resumed_where_its_modules_are_and_refused_in_other_folders(
+    tmp_path: Path, elsewhere: Path, launched: tuple[Path, dict[str, str]]
+) -> None:
+    home, (_, run) = tmp_path / "other", launched
+    (here,) = launched[0].parent.glob("a folder*")
+    taken = rlctl(home, elsewhere, "import-run", run["path"], "--json")
+    assert json.loads(taken.stdout)["state"] == "lost", taken.stderr
+    refused = rlctl(home, elsewhere, "resume", run["id"], "--json")
+    error = json.loads(refused.stdout)["error"]
+    assert (refused.returncode, error["path"]) == (2, "env.id")
+    assert str(elsewhere) in error["hint"]
+    seen = json.loads(rlctl(home, elsewhere, "show", run["id"], "--json").stdout)
+    assert (seen["state"], seen["attempt"]) == ("lost", run["attempt"])
+    done = rlctl(home, here, "resume", run["id"], "--json")
+    assert json.loads(done.stdout)["state"] == "succeeded", done.stderr
+
+
 def test_a_checkpoint_that_is_named_by_its_path_does_not_say_where_modules_are(
     elsewhere: Path, launched: tuple[Path, dict[str, str]]
 ) -> None:

@@ -1,6 +1,7 @@
 """Who a process is, and how the processes of a run are found wherever they have gone."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -167,3 +168,24 @@ def test_a_process_whose_environment_is_empty_is_loading_only_while_it_is_young(
             assert not pids._is_loading(os.getpid())
         finally:
             child.kill()
+
+
+HELPED = """
+import subprocess, sys, time
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_kind_stop_reaches_a_run_process_and_none_of_its_helpers() -> None:
+    words = [sys.executable, "-c", HELPED]
+    first = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert first.stdout is not None
+    handle, helper = pids.identity(first.pid), pids.identity(int(first.stdout.readline()))
+    assert handle is not None
+    assert helper is not None
+    LocalRunner().stop(handle, force=False)
+    assert first.wait(PATIENCE_S) == -signal.SIGTERM
+    assert pids.alive(helper)
+    os.killpg(first.pid, signal.SIGKILL)
+    soon(lambda: not pids.alive(helper))

@@ -13,6 +13,7 @@ from rl_orch.core.store.runs import Store
 from rl_orch.io.run.directory import RunDir
 from rl_orch.orchestrator import connect, to_spec
 from rl_orch.records import Run, State
+from tests.conftest import python_path
 
 ROOT = Path(__file__).parents[2]
 MAIN = "from rl_orch.cli.rlctl import main; main()"
@@ -147,3 +148,16 @@ def _run(number: int, home: Path) -> Run:
         created_at=1_700_000_000.0 + number,
         updated_at=1_700_000_000.0 + number,
     )
+
+
+def test_ctrl_c_while_the_program_is_loaded_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    entry = "from rl_orch.cli.entry import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", entry, "ls"],
+        env=os.environ | {"PYTHONPATH": python_path(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -442,3 +443,12 @@ def test_what_could_not_be_written_here_is_refused_before_there_is_a_job(tmp_pat
             script.client().jobs.submit(asked)
     assert script.asked == []
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_no_spec_is_refused_with_what_makes_one() -> None:
+    given: Any = {"env": {"id": "CartPole-v1"}}
+    client = Client("http://127.0.0.1:9")
+    for asked in (client.submit, client.check):
+        with pytest.raises(BadInput) as refused:
+            asked(given)
+        assert "to_spec" in str(refused.value.hint)

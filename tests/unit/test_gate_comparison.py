@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rl_orch.gate import Evidence, Rule, weigh
-from rl_orch.gate.comparison import same_episodes
+from rl_orch.gate.comparison import _beside, same_episodes
 from rl_orch.records import Check, EvalReport, Stopping
 from rl_orch.stats import bootstrap, paired, plan
 from rl_orch.stats.bootstrap import Floats
@@ -64,6 +64,13 @@ def test_to_be_no_worse_and_to_be_better_are_two_different_things() -> None:
     within = checked(no_worse(1.0), *equal)
     assert (within.passed, within.limit) == (True, -1.0)
     assert "a loss of at most 1 is allowed" in within.sentence
+
+
+@pytest.mark.parametrize("low", [-0.003, 0.003])
+def test_a_bound_is_told_from_a_limit_that_it_is_close_to(low: float) -> None:
+    assert _beside(low, 0.0) == f"{low:.3f}"
+    assert _beside(0.0, 0.0) == "0.00"
+    assert _beside(-4.996, -5.0) == "-4.996"
 
 
 def test_the_same_policy_is_no_worse_than_itself_and_no_better() -> None:

@@ -252,6 +252,19 @@ def test_a_filter_that_cannot_be_read_is_refused(
     assert hint in str(refused.value.hint)
 
 
+def test_a_near_miss_of_a_state_is_answered_with_its_word(tagged_home: Path) -> None:
+    with pytest.raises(BadInput) as refused:
+        Runs(tagged_home).list(state="succeded")
+    assert refused.value.hint == "Did you mean 'succeeded'?"
+
+
+def test_runs_of_any_home_are_found(tagged_home: Path) -> None:
+    (row,) = rl_orch.runs.list(home=tagged_home, frame="plain")
+    assert rl_orch.runs.get(row["run"], home=tagged_home).run.name == "tagged"
+    same = rl_orch.runs.compare("tagged", "tagged", home=tagged_home, frame="plain")
+    assert [each["name"] for each in same] == ["tagged"] * 2
+
+
 def test_groups_are_compared_by_their_difference() -> None:
     for name in ("a", "b"):
         rl_orch.train("CartPole-v1", name=name, seeds=[1, 2])

@@ -171,6 +171,9 @@ def test_a_policy_with_masks_asks_for_them(load: Load) -> None:
     _, masked = load(KINDS["masks"])
     with pytest.raises(BadInput, match="trained with masks"):
         masked.act([0.5])
+    for way in (masked.act, masked.predict):
+        with pytest.raises(BadInput, match="forbids every action"):
+            way([0.5], action_masks=[0] * masked._choices)
 
 
 def test_a_state_of_another_number_of_episodes_is_refused(load: Load) -> None:

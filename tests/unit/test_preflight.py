@@ -165,6 +165,13 @@ def test_a_disk_must_have_room_for_what_will_be_written() -> None:
     ) == ["fail", "warn", "warn", "ok", "warn", "ok"]
 
 
+def test_where_there_is_no_room_at_all_nobody_is_told_to_free_some() -> None:
+    found = findings.disk(0, 100, "/proc/x")
+    assert found.level == "fail"
+    assert "nothing can be written" in found.detail
+    assert "Free" not in str(found.fix)
+
+
 @pytest.mark.parametrize(
     ("env_id", "extra"),
     [

@@ -4,6 +4,7 @@ exactly in a resumed one."""
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -465,6 +466,17 @@ def test_states_share_the_room_and_are_kept_apart(monkeypatch: pytest.MonkeyPatc
         three = Observers(observers_of(spec.changed({"train.observers": ("mine",) * 3})))
         with pytest.raises(RlctlError, match="100 together"):
             three.state()
+
+
+def test_a_callback_that_fails_is_named_by_the_hook_that_was_written_and_its_place() -> None:
+    def on_update(_self: Any, _metrics: Any, _step: int) -> None:
+        raise KeyError("nokey")
+
+    with named(acting(on_update=on_update)) as spec, pytest.raises(RlctlError) as refused:
+        Observers(observers_of(spec)).updated[-1]({}, 1)
+    message = refused.value.message
+    assert "failed in 'on_update': KeyError" in message
+    assert f"{Path(__file__).name}, line " in message
 
 
 @pytest.mark.parametrize("hook", ["__init__", "load_state"])

@@ -417,6 +417,30 @@ def test_a_final_evaluation_that_never_began_is_begun(tmp_path: Path) -> None:
     assert machine.state(run) is State.SUCCEEDED
 
 
+def test_a_run_whose_service_is_down_says_so_and_ends_once_its_evaluation_has(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    run = machine.submit()
+    machine.tick()
+    dead = machine.verbs.services.list()[0].model_copy(update={"id": DEAD})
+    machine.verbs.services._joined[DEAD] = dead
+    machine.verbs.services.join(dead)
+    looker = Orchestrator(tmp_path, machine.runner)
+    assert looker.get(run.id).reason == machine.verbs.store.get(run.id).reason
+    _die(machine, run)
+    assert "nobody watches over it" in looker.get(run.id).reason
+    assert looker.store.lease_of(run.id) == DEAD
+    assert machine.verbs.store.take_lease(run.id, held_by=DEAD, lease=machine.service.id)
+    machine.go_on()
+    assert machine.state(run) is State.EVALUATING
+    _die(machine, run)
+    assert [seen.state for seen in looker.ls().runs] == [State.EVALUATING]
+    machine.runner.finish()
+    assert [seen.state for seen in looker.ls().runs] == [State.SUCCEEDED]
+    assert looker.get(run.id).reason == "trained; no gate was set"
+
+
 def test_a_queued_run_of_a_dead_service_is_queued_again(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     run = machine.submit()

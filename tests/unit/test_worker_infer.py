@@ -106,6 +106,13 @@ def test_masks_are_a_column(kept: Callable[..., Kept]) -> None:
         assert answer.action == only + int(policy.case.policy.action_space.start)  # type: ignore[attr-defined]
 
 
+def test_a_mask_that_forbids_every_action_is_refused(kept: Callable[..., Kept]) -> None:
+    policy = kept(case("Masked", "ppo", agent={"action_masks": True}))
+    port = next(port for port in policy.case.graph.inputs if port.name == "mask")
+    with pytest.raises(BadInput, match="mask of row 0 forbids every action"):
+        policy.ask(observation={"observation": [0.5], "mask": [False] * port.shape[0]})
+
+
 def test_drawn_actions_follow_from_the_seed(kept: Callable[..., Kept], tmp_path: Path) -> None:
     policy = kept(CASES["sac"])
     np.save(tmp_path / "in.npy", np.zeros((20, 3), np.float32))

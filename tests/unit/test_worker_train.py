@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import pytest
 
 from rl_orch import plugins
-from rl_orch.errors import Conflict, Diverged, RlctlError, RunLocked, place_of
+from rl_orch.errors import Conflict, Diverged, NotFound, RlctlError, RunLocked, place_of
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import read
-from rl_orch.records import Clock, Event
+from rl_orch.records import Clock, Event, EventKind
 from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.rl.train import Outcome
 from rl_orch.rl.training_recorder import TrainingRecorder
@@ -153,6 +153,15 @@ def test_people_see_what_an_error_advises(directory: RunDir, monkeypatch: Patch)
     }
 
 
+def test_a_module_that_is_missing_may_be_there_the_next_time(
+    directory: RunDir, monkeypatch: Patch
+) -> None:
+    error = NotFound("'parts:Cb': there is no module 'parts'")
+    monkeypatch.setattr(worker, "train", raising(error))
+    assert run_attempt(directory, 1) == 2
+    assert "final" not in last_event(directory).tags
+
+
 def test_a_number_that_is_not_finite_ends_at_its_step(
     directory: RunDir, monkeypatch: Patch
 ) -> None:
@@ -263,6 +272,22 @@ def test_signals_stop_the_loop_and_are_the_callers_again_afterwards(
     assert seen == ["stop"]
     assert last_event(directory).value == "stopped"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("step", "how"), [(0, "stopped"), (8, "failed")])
+def test_an_attempt_that_fails_as_it_begins_after_it_was_asked_to_stop_has_stopped(
+    directory: RunDir, monkeypatch: Patch, step: int, how: str
+) -> None:
+    def fail(_spec: Spec, recorder: TrainingRecorder, **_how: Any) -> Outcome:
+        recorder.emit(EventKind.LOG, "x", 1.0, step=step)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ImportError("Failed to load GLFW3 shared library")
+
+    monkeypatch.setattr(worker, "train", fail)
+    run_attempt(directory, 1)
+    last = last_event(directory)
+    assert last.value == how
+    assert "GLFW3" in last.tags["reason"]
 
 
 def test_another_thread_than_the_main_one_leaves_signals_alone(directory: RunDir) -> None:

@@ -42,7 +42,8 @@ def list_models(
     run: Word = None,
     limit: Annotated[int, Parameter(ge=1, le=LARGEST_PAGE)] = 1000,
 ) -> Response:
-    """Models that match all that is given, the newest first; with `top_n`, the best so many."""
+    """Models that match all that is given, the newest first; with `top_n`, the best so many of each
+    environment, by environment."""
     query = ModelQuery(validated, top_n, env, algo, alias, run, limit)
     return json_response(ModelList(models=here.orchestrator.models.list(query)))
 

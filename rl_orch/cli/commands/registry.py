@@ -34,7 +34,8 @@ def list_(
         bool, typer.Option("--validated", help="Only models that a gate has passed.")
     ] = False,
     top_n: Annotated[
-        int | None, typer.Option("--top-n", min=1, max=10_000, help="The best so many, best first.")
+        int | None,
+        typer.Option("--top-n", min=1, max=10_000, help="The best so many of each environment."),
     ] = None,
     env: Env = None,
     algo: Annotated[str | None, typer.Option(help="Of this algorithm only.")] = None,
@@ -46,7 +47,9 @@ def list_(
     target: ConnectionOptions,
     json: Json = False,
 ) -> None:
-    """List models, newest first; with --top-n, the best first.
+    """List models, newest first; with --top-n, by environment, the best of each first.
+
+    Returns of different environments do not compare.
 
     Examples:
 

@@ -86,8 +86,8 @@ class ProgressLines:
         if before is None or run.state is not before.state:
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
             self._say_of_group(run)
-        elif run.state is State.EVALUATING:
-            self._say_of_evaluation(run)
+        elif run.state is State.EVALUATING or run.reason != before.reason:
+            self._say_of_reason(run)
         elif not run.active or time.monotonic() - self._said_at[run.id] < PLAIN_EVERY_S:
             return
         elif run.state is State.QUEUED:
@@ -102,8 +102,8 @@ class ProgressLines:
         line = f"{run.id}  {step:,}/{run.total_timesteps:,}{speed}  {what}"
         self._console.print(safe(line), soft_wrap=True)
 
-    def _say_of_evaluation(self, run: Run) -> None:
-        """How far the final evaluation is: something else at once, other numbers now and then."""
+    def _say_of_reason(self, run: Run) -> None:
+        """How far the final evaluation is, for one: other words at once, numbers now and then."""
         said, words = self._said.get(run.id, ""), run.reason
         recently = time.monotonic() - self._said_at[run.id] < PLAIN_EVERY_S
         if words != said and not (recently and NUMBER.sub("", words) == NUMBER.sub("", said)):

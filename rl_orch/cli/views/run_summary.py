@@ -87,8 +87,6 @@ def print_summary(
             row(console, "model", f"#{model.id} {word}: {safe(short(model.model_path))}")
     for name, text in _history_rows(shown):
         row(console, name, safe(text))
-    if run.active and run.state is not State.QUEUED and not shown.watched:
-        row(console, "note", safe(f"nobody watches over it: rlctl resume {run.id}{flags}"))
     row(console, "folder", safe(short(run.path)))
     row(console, "next", safe("\n".join(_next_commands(shown, flags))))
 

@@ -172,6 +172,9 @@ def disk(free_mb: int, needed_mb: int, home: str) -> Finding:
     needs = f"; about {needed_mb:,} MiB will be written" if needed_mb else ""
     detail = f"{free_mb:,} MiB free for {home!r}{needs}"
     fix = "Free some, or set RLCTL_HOME to a folder on another disk."
+    if free_mb == 0:
+        detail = f"nothing can be written in {home!r}: that disk has no room"
+        return Finding("disk", "fail", detail, "Set RLCTL_HOME to a folder on another disk.")
     if needed_mb:
         fix += " A smaller checkpoint.keep_last needs less."
     if needed_mb > free_mb:

@@ -1,4 +1,5 @@
-"""Why queued runs wait: for other runs, a service, their turn, or cores, memory and GPUs.
+"""Why queued runs wait: for other runs, a service, their turn, or cores, memory and GPUs; and
+whether runs at work have a supervisor.
 
 One look at the queue explains all runs of an answer. What is decided there is in `scheduler.py`.
 """
@@ -40,10 +41,18 @@ class QueueSnapshot:
         self._is_shared_out = is_shared_out
 
     def explained(self, run: Run) -> Run:
-        """The run, with all that it waits for as its reason; one that is not queued as it is."""
+        """The run, with all that it waits for as its reason; one at work that has no supervisor,
+        with that."""
         if run.state is not State.QUEUED:
-            return run
+            return self._looked_after(run) if run.active else run
         return run.model_copy(update={"reason": "; ".join(self._reasons(run))})
+
+    def _looked_after(self, run: Run) -> Run:
+        lease = self._leases.get(run.id)
+        if run.id not in self._leases or (lease and self._services.alive(lease, run)):
+            return run
+        alone = f"nobody watches over it: `rlctl up` does, or `rlctl resume {run.id}`"
+        return run.model_copy(update={"reason": f"{run.reason}; {alone}"})
 
     def place(self, run: Run) -> Forecast | None:
         """Position of a run in the queue; None if it is not there, or waits for more than room."""

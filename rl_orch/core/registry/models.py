@@ -153,13 +153,22 @@ class Registry:
         return model
 
     def find(self, query: ModelQuery) -> list[ModelVersion]:
-        """The models that a query asks for: the newest first, or the best where it asks for so
-        many of them."""
-        best = (MODELS.c.mean_reward.desc().nulls_last(), MODELS.c.id.desc())
-        order = (MODELS.c.id.desc(),) if query.top_n is None else best
-        statement = sa.select(MODELS).where(*_conditions(query)).order_by(*order)
+        """The models that a query asks for: the newest first, or the best so many of each
+        environment, whose returns alone compare."""
+        statement = sa.select(MODELS).where(*_conditions(query))
+        if query.top_n is None:
+            statement = statement.order_by(MODELS.c.id.desc()).limit(query.limit)
+        else:
+            best = (MODELS.c.mean_reward.desc().nulls_last(), MODELS.c.id.desc())
+            place = sa.func.row_number().over(partition_by=MODELS.c.env_id, order_by=best)
+            ranked = sa.select(MODELS.c.id, place.label("place")).where(*_conditions(query))
+            leading = ranked.subquery()
+            statement = statement.join(leading, leading.c.id == MODELS.c.id)
+            statement = statement.where(leading.c.place <= query.top_n)
+            statement = statement.order_by(MODELS.c.env_id, *best)
+            statement = statement.limit(max(query.limit, query.top_n))
         with self._store.reading() as connection:
-            return models(connection, statement.limit(query.top_n or query.limit))
+            return models(connection, statement)
 
     def environments(self) -> list[str]:
         """The environments that have a validated model, by name."""

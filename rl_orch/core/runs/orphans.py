@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_orch.core.registry.registration import FINAL
 from rl_orch.core.runs import tracking
 from rl_orch.core.runs.supervisor import Supervisor
 from rl_orch.core.store.runs import Store
@@ -141,14 +142,15 @@ class Orphans:
             store.release(run.id, lease=lease)
 
     def _is_left_alone(self, run: Run, held_by: str | None) -> bool:
-        """Whether somebody looks after the run, or a service will."""
+        """Whether somebody looks after the run, or a service will where that makes a difference."""
         asked_to_stop = run.id in self._unnoted or RunDir.of(run).stop_requested
         if held_by is None:
             return run.state is State.QUEUED and not asked_to_stop
         services = self._home.services
         if services.alive(held_by, run):
             return True
-        return not asked_to_stop and (self._home.resident or services.knows(held_by))
+        awaited = self._home.resident or (services.knows(held_by) and not _is_evaluated(run))
+        return awaited and not asked_to_stop
 
     def _as_last_known(self, run: Run, obstacle: str) -> Run:
         """The run as it was last noted; that it may be otherwise by now is said once."""
@@ -161,3 +163,10 @@ class Orphans:
                 obstacle,
             )
         return run
+
+
+def _is_evaluated(run: Run) -> bool:
+    """Whether the final evaluation of a run has ended with a report, which ends the run as well."""
+    directory = RunDir.of(run)
+    reported = run.state is State.EVALUATING and directory.report_file(FINAL).exists()
+    return reported and directory.lock_holder() is None

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from rl_orch.core.runs.creation import asked_of
+from rl_orch.core.runs.creation import asked_of, names_module
 from rl_orch.core.runs.state import FINAL, RESUMABLE, advance, asks_for_more
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.services import Services
@@ -197,7 +197,8 @@ def requeued(
 ) -> tuple[Run, Spec]:
     """An ended run, queued for a further attempt, and its spec from then on.
 
-    Its directory says what has changed. `check` raises if a changed spec could not be carried out.
+    Its directory says what has changed. `check` raises if a changed spec could not be carried out,
+    or if that of a run from elsewhere names a module that is not here.
     One that had come to a final end goes on exactly, or, where that is accepted, approximately.
     """
     directory = RunDir.of(run)
@@ -215,10 +216,12 @@ def requeued(
         # There is one to go on from, or the error says why not.
         newest = newest_checkpoint(directory, without_replay=final and approximate)
         begun = newest.path is not None
-    if changes or reasons:
+    homeless = names_module(spec) and not directory.module_path()
+    if changes or reasons or homeless:
         # A run that has begun needs what it began with no more, which may be gone.
         there = spec.changed({"start.from": None}) if begun else spec
         check(there, directory.module_path())
+    if changes or reasons:
         note: dict[str, Any] = {"approximate": reasons, "step": run.env_steps} if reasons else {}
         note |= {} if early is None else {"past_end": True}
         _note(directory, spec, changes, attempt=run.attempt + 1, more=note)
@@ -290,11 +293,19 @@ def _note(
 
 
 def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
-    """Raise if the run has come to an end that is final, and no larger budget is asked for; one
-    whose directory is gone has nothing to go on from either way."""
-    if run.state not in FINAL or asks_for_more(overrides):
+    """Raise if the run has come to an end that is final, and no larger budget is asked for, or if
+    it stands for a policy from elsewhere; one whose directory is gone has nothing to go on from."""
+    if run.active:
         return
     refuse_gone(run)
+    if "imported" in RunDir.of(run).manifest():
+        raise Conflict(
+            f"run {run.id} stands for a policy that was imported without what training needs",
+            hint=f"To train that policy further: rlctl launch --from {run.id} --total-timesteps "
+            "STEPS",
+        )
+    if run.state not in FINAL or asks_for_more(overrides):
+        return
     raise Conflict(
         f"run {run.id} has {run.state}, which is final unless it is given a larger budget",
         hint=f"To train it further: rlctl resume {run.id} --extend STEPS; in a run of its own: "

@@ -21,6 +21,11 @@ class PendingCommands:
         self._checkpoint_wanted = False
         self._paused = False
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the attempt was asked to end."""
+        return self._stopping
+
     def next(self) -> TrainingCommand | None:
         """The next command, `stop` before all else; waits here while the run is paused."""
         while self._paused and not (self._stopping or self._checkpoint_wanted):

@@ -15,6 +15,7 @@ from rl_orch.errors import (
     Conflict,
     Damaged,
     Diverged,
+    NotFound,
     RlctlError,
     RunLocked,
     with_place,
@@ -118,7 +119,8 @@ def failure(error: BaseException, step: int) -> End:
         if isinstance(error.__cause__, Exception) and not isinstance(error.__cause__, OSError):
             log.exception("attempt failed")
         why = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
-        final = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
+        lasting = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
+        final = lasting and not isinstance(error, NotFound)  # It may be there the next time.
         return End("failed", step, why, error.hint, error.exit_code, final)
     log.exception("attempt failed")
     return End("failed", step, with_place(error), code=1, repeats=not isinstance(error, PASSING))

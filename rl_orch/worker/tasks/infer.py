@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from rl_orch.export.acting import GraphActing, PolicySession, SampledActing, greedy
 from rl_orch.export.formats import session_run
 from rl_orch.export.graph import FIRST, MASK, OBSERVATION, PolicyGraph
-from rl_orch.export.observed import ranges_of
+from rl_orch.export.observed import ranges_of, refuse_closed
 from rl_orch.io.policies import requests, tabular
 from rl_orch.io.policies.bundles import Port
 from rl_orch.io.policies.observed import PartRange
 from rl_orch.records.tasks import InferAnswer, InferTask
 from rl_orch.rl.data.batch import rows_of
 from rl_orch.rl.envs import space_json
+from rl_orch.rl.envs.actions import choices_of
 from rl_orch.worker.policies import sources
 from rl_orch.worker.task import Tell, answer_one
 
@@ -31,13 +32,15 @@ def infer(task: InferTask, tell: Tell) -> InferAnswer:
     torch.set_num_threads(1)
     requests.refuse_inference(task)
     tell("loading", 0.0)
-    acting, ports, ranges = _acting(task)
+    acting, ports, ranges, choices = _acting(task)
     if task.input is None:
         columns = tabular.from_json(task.observation, ports)
         table = tabular.fitted(columns, ports, source="--observation", row=0)
         _refuse_outside(table, ranges, single=True)
+        _refuse_closed(table, choices)
         return InferAnswer(action=_act(acting, table, ports).tolist()[0], rows=1)
-    tables = _inside(tabular.read(Path(task.input), ports), ranges, Path(task.input).name)
+    read = tabular.read(Path(task.input), ports)
+    tables = _inside(read, ranges, choices, Path(task.input).name)
     batches = _batches(acting, ports, tables, tell)
     if task.output is None:
         actions = tuple(action for batch in batches for action in batch.tolist())
@@ -58,12 +61,17 @@ def _to_file(batches: Iterator[NDArray[Any]], path: Path) -> InferAnswer:
 
 
 def _inside(
-    tables: Iterator[tuple[tabular.Table, float]], ranges: Ranges, source: str
+    tables: Iterator[tuple[tabular.Table, float]],
+    ranges: Ranges,
+    choices: Sequence[int],
+    source: str,
 ) -> Iterator[tuple[tabular.Table, float]]:
-    """The tables of a file, up to the first value that the policy's observations cannot have."""
+    """The tables of a file, up to the first value that the policy's observations cannot have, or
+    the first mask that forbids everything."""
     row = 0
     for table, share in tables:
         _refuse_outside(table, ranges, file=source, row=row)
+        _refuse_closed(table, choices, row)
         row += len(next(iter(table.values())))
         yield table, share
 
@@ -71,6 +79,11 @@ def _inside(
 def _refuse_outside(table: tabular.Table, ranges: Ranges, **how: Any) -> None:
     for name, part in ranges.items():
         part.refuse_outside(table[f"{OBSERVATION}.{name}" if name else OBSERVATION], **how)
+
+
+def _refuse_closed(table: tabular.Table, choices: Sequence[int], row: int = 0) -> None:
+    if MASK in table:
+        refuse_closed(table[MASK], choices, row)
 
 
 def _batches(
@@ -105,24 +118,29 @@ def _observations(table: tabular.Table) -> Any:
     return {name.removeprefix(prefix): t for name, t in table.items() if name.startswith(prefix)}
 
 
-def _acting(task: InferTask) -> tuple[PolicySession, tuple[Port, ...], Ranges]:
-    """The session that acts, the ports of its inputs, and what observations may be."""
+def _acting(task: InferTask) -> tuple[PolicySession, tuple[Port, ...], Ranges, Sequence[int]]:
+    """The session that acts, the ports of its inputs, what observations may be, and the
+    choices of each action."""
     source = Path(task.source)
     if task.using != requests.TORCH:
         return _with_graph(source, task.using)
     loaded = sources.load(source, task.module_path)
     graph = PolicyGraph(loaded.policy, loaded.spec)
     ranges = ranges_of(loaded.policy.observation_space, loaded.spec.obs.stack_frames)
+    known = graph.inputs, ranges, choices_of(loaded.policy.action_space)
     if task.sample:
-        return SampledActing(loaded.actor, loaded.spec, task.seed), graph.inputs, ranges
-    return greedy(loaded.policy, loaded.spec), graph.inputs, ranges
+        return SampledActing(loaded.actor, loaded.spec, task.seed), *known
+    return greedy(loaded.policy, loaded.spec), *known
 
 
-def _with_graph(source: Path, means: str) -> tuple[PolicySession, tuple[Port, ...], Ranges]:
+def _with_graph(
+    source: Path, means: str
+) -> tuple[PolicySession, tuple[Port, ...], Ranges, Sequence[int]]:
     bundle, data = requests.graph_of(source, means)
     policy = bundle.policy
     ranges = ranges_of(space_json.from_json(policy.observation_space), policy.stack_frames)
-    return GraphActing(session_run(data), policy.inputs), policy.inputs, ranges
+    choices = choices_of(space_json.from_json(policy.action_space))
+    return GraphActing(session_run(data), policy.inputs), policy.inputs, ranges, choices
 
 
 if __name__ == "__main__":
