@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from rl_orch import plugins
 from rl_orch.errors import SpecInvalid
+from rl_orch.records.tasks import CheckTask
 from rl_orch.rl.envs import refusals
 from rl_orch.rl.envs.describe import (
     EnvDescription,
@@ -21,8 +22,10 @@ from rl_orch.rl.envs.describe import (
 )
 from rl_orch.rl.envs.leaves import Leaf
 from rl_orch.spec.algorithms import Traits
+from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.worker.checks import environment, served_policy
 from tests.learning import known_envs
 
 
@@ -48,6 +51,17 @@ def test_an_environment_is_described_by_its_spaces() -> None:
         max_episode_steps=500,
         reward_threshold=475.0,
     )
+
+
+@pytest.mark.parametrize("backend", ["auto", "sync"])
+def test_an_id_of_a_module_without_its_version_is_that_of_the_newest(backend: str) -> None:
+    module = known_envs.__name__
+    written = a_spec(f"{module}:Identity", env={"backend": backend})
+    checks = [environment.check(CheckTask(spec=written), lambda *_: None)]
+    checks += [served_policy.check(CheckTask(spec=written), lambda *_: None)]
+    for told in checks:
+        assert assign(written, told.settled).env.id == f"{module}:Identity-v0"
+        assert [(each.path, each.value) for each in told.warnings] == [("env.id", written.env.id)]
 
 
 def test_the_description_is_of_what_the_policy_sees() -> None:

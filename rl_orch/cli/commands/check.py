@@ -47,7 +47,7 @@ def _print(spec: Spec) -> None:
         f"{grouped if spec.members else f'seed {spec.env.seed}'}"
     )
     console.print(f"    config hash {spec.config_hash[:12]}", style="dim")
-    settled = ", ".join(f"{path} {value}" for path, value in left_open(spec).items())
-    console.print(f"    {settled}", style="dim")
+    settled = [f"{path} {value}" for path, value in left_open(spec).items() if path != "env.id"]
+    console.print(f"    {', '.join(settled)}", style="dim")
     for path in checks.pending(spec):
         console.print(f"[yellow]pending[/yellow]  {path}: not in this release; `launch` refuses it")
