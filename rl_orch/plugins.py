@@ -26,7 +26,7 @@ from rl_orch.errors import BadInput
 KINDS = {
     "algorithms": "rl_orch.rl.learn.learner.Algorithm",
     "collectors": "a callable (spec, method, traced) -> rl_orch.rl.collect.collector.Collector",
-    "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
+    "encoders": "a callable (pipeline, feature, generator) -> rl_orch.rl.policies.nets.Net",
     "engines": "rl_orch.rl.learn.engine.Engine",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
     "observers": "a callable (spec, **arguments) -> rl_orch.rl.observe.Observer",
@@ -46,6 +46,7 @@ PARTS = {
     "client": "rl_orch.client",
     "client jobs": "rl_orch.client.jobs",
     "client probe": "rl_orch.client.probe",
+    "encoder check": "rl_orch.worker.checks.encoder",
     "group summary": "rl_orch.cli.views.group_summary",
     "job kinds": "rl_orch.core.jobs.kinds",
     "kernel compiler": "rl_orch.rl.jit",

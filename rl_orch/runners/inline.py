@@ -16,7 +16,7 @@ from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.runners.spec_check import heed
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
-from rl_orch.worker.checks import warm_start
+from rl_orch.worker.checks import encoder, warm_start
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.train import run_attempt
 
@@ -37,6 +37,7 @@ class InlineRunner:
             found = problems(spec, env)
             trial = EnvTrial() if found else try_out(spec)
             found += trial.problems
+            found += [] if found else encoder.problems(spec)
             found += [] if found else warm_start.problems(spec)
         heed(found, [*warnings, *trial.warnings], warn)
         return resolve_auto(spec, env.leaves, env.action.kind)

@@ -18,6 +18,7 @@ from rl_orch.rl import engine
 from rl_orch.rl.envs.describe import describe, named, problems
 from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.spec.engine import left_open
+from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
 from rl_orch.worker.checks import own_plugins
 from rl_orch.worker.task import Tell, answer_lines
@@ -42,6 +43,8 @@ def answer(spec: Spec) -> CheckAnswer:
             hint = "Install it with `pip install 'rl-orch[video]'`."
             found.append(Problem("eval.video", True, "films need the package av", hint))
         found += unexportable(spec)
+        if spec.feature.encoder not in ENCODERS and not found:
+            found += plugins.part("encoder check").problems(spec)
         if spec.start.source is not None and not found:
             found += plugins.part("warm start check").problems(spec)
         if not found:
