@@ -13,7 +13,7 @@ from rich.markup import escape
 from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
 from rl_orch.core.registry import references
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Warn
 from rl_orch.spec import checks, zoo
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
@@ -99,19 +99,23 @@ class SpecArguments(ArgumentGroup):
             self.flags[ENV_ARGUMENTS] = f"{before},{word}"
         return after_hyperparams or follows_arguments
 
-    def spec(self, inherit: Callable[[str], Mapping[str, Any]] | None = None) -> Spec:
-        """The spec that was typed: file, variables, flags and overrides.
+    def spec(
+        self,
+        inherit: Callable[[str], Mapping[str, Any]] | None = None,
+        tell: Warn = lambda warning: warn(str(warning)),
+    ) -> Spec:
+        """The spec that was typed: file, variables, flags and overrides; `tell` hears of warnings.
 
         Tuned hyperparameters are below all of them, if there are any; or, where no environment is
         named, what `inherit` says of the source of weights.
         """
-        for sentence in stray_variables(os.environ):
-            warn(sentence)
+        for warning in stray_variables(os.environ):
+            tell(warning)
         typed: Any = {"variables": os.environ, "flags": self.flags, "overrides": self.overrides}
         document = None if self.file is None else read_spec(self.file)
         spec = resolve_tuned(document, say=note, inherit=inherit, **typed)
-        for sentence in [*checks.unread(spec), *checks.overrun(spec)]:
-            warn(sentence)
+        for warning in [*checks.unread(spec), *checks.overrun(spec)]:
+            tell(warning)
         source = spec.start.source
         return spec if source is None else spec.changed({"start.from": absolute(source)})
 

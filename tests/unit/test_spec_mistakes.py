@@ -6,7 +6,7 @@ import pytest
 
 from rl_orch.errors import SpecInvalid
 from rl_orch.spec.mistakes import show, stray_variables
-from rl_orch.spec.options import table
+from rl_orch.spec.options import short_names, table
 from rl_orch.spec.resolve import resolve
 
 
@@ -158,16 +158,22 @@ def test_a_name_is_one_line_of_printable_text(name: str) -> None:
         ("RL_FEAT_ENCODR", "did you mean RL_FEAT_ENCODER?"),
         ("RL_POLICY_ALG", "did you mean RL_POLICY_ALGO?"),
         ("RL_EVAL_ZZZ", "`rlctl options` lists those in use"),
+        ("RL_NUM_ENV", "did you mean RL_NUM_ENVS?"),
+        ("RL_LERNING_RATE", "did you mean RL_LEARNING_RATE?"),
+        ("RL_GLUE_PORT", "`rlctl options` lists those in use"),
     ],
 )
 def test_a_variable_that_nothing_reads_is_pointed_out(name: str, advice: str) -> None:
-    assert stray_variables({name: "1"}) == [f"{name} is set, but no option reads it; {advice}"]
+    (warning,) = stray_variables({name: "1"})
+    assert (warning.path, warning.value) == (name, "1")
+    assert warning.message == f"{name} is set, but no option reads it; {advice}"
 
 
 def test_variables_of_ours_and_of_other_programs_are_left_alone() -> None:
-    others = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER", "RL_HOME"]
-    others += ["RLCTL_HOME", "URL_TRAIN_LR", "PATH", "RL_GLUE_PORT", "RLIMIT"]
+    others = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"]
+    others += ["RLCTL_HOME", "URL_TRAIN_LR", "PATH", "RLIMIT"]
     ours = [name for option in table().values() for name in option.variables]
+    ours += [f"RL_{word.upper()}" for word in short_names()]
     assert stray_variables(dict.fromkeys([*others, *ours], "1")) == []
 
 

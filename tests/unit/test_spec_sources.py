@@ -580,6 +580,28 @@ def test_part_of_a_step_is_no_count(text: str) -> None:
         resolve({"env": "CartPole-v1", "n_timesteps": text})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "path", "value"),
+    [
+        ("RL_ALGO", "DQN", "agent.algorithm", "dqn"),
+        ("RL_LR", "0.5", "train.lr", 0.5),
+        ("RL_LEARNING_RATE", "0.5", "train.lr", 0.5),
+        ("RL_GAMMA", "0.5", "train.gamma", 0.5),
+        ("RL_N_ENVS", "3", "env.num_envs", 3),
+        ("RL_ENV", "Taxi-v3", "env.id", "Taxi-v3"),
+        ("RL_NET_ARCH", "[8]", "agent.network.hidden_sizes", (8,)),
+    ],
+)
+def test_short_names_are_variables_too(name: str, text: str, path: str, value: Any) -> None:
+    spec = resolve({"env": "CartPole-v1"}, variables={name: text})
+    assert value_at(spec, path) == value
+
+
+def test_a_short_variable_and_a_long_one_that_differ_are_one_option_given_twice() -> None:
+    with pytest.raises(SpecInvalid, match=r"train\.lr is given twice"):
+        resolve({"env": "CartPole-v1"}, variables={"RL_LR": "1e-3", "RL_TRAIN_LR": "1e-4"})
+
+
 def test_a_run_that_goes_on_takes_short_names_too() -> None:
     spec = resolve({"env": "CartPole-v1", "lr": 1e-3})
     assert live.change(spec, ["lr=1e-4"]) == {"train.lr": [1e-3, 1e-4]}

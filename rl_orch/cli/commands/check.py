@@ -20,20 +20,24 @@ def command(typed: SpecArguments, json: Json = False) -> int:
     Pending options belong to parts that are not in this release: accepted here, refused by launch.
     """
     warnings: list[Problem] = []
+
+    def tell(warning: Problem) -> None:
+        warnings.append(warning)
+        warn(str(warning))
+
     try:
         here = orchestrator.connect()
-        spec = here.check(typed.spec(partial(inherited_here, here)), warn=warnings.append)
+        spec = typed.spec(partial(inherited_here, here), tell)
+        spec = here.check(spec, warn=warnings.append if json else tell)
     except BadInput as error:
         if not json:
             return report_error(error, as_json=False)
-        print_json(checks.findings(None) | {"errors": error.findings()})
+        print_json(checks.findings(None, warnings) | {"errors": error.findings()})
         return error.exit_code
     if json:
         print_json(checks.findings(spec, warnings) | {"errors": []})
     else:
         _print(spec)
-        for warning in warnings:
-            warn(str(warning))
     return 0
 
 
