@@ -82,10 +82,11 @@ def from_variables(variables: Mapping[str, str]) -> SpecLayer:
 
 
 def from_flags(flags: Mapping[str, str]) -> SpecLayer:
-    """Command-line flags, given by canonical path, and hyperparameters by other names."""
+    """Command-line flags, given by canonical path or as typed, and hyperparameters by other
+    names."""
     layer = SpecLayer()
     for name, text in flags.items():
-        option = table().get(path_of(name))
+        option = table().get(path_of(name.removeprefix("--").replace("-", "_")))
         if option is not None:
             source = option.flags[0] if name == option.path else name
             _put_text(layer, option, text, source)
@@ -194,6 +195,8 @@ def _put_text(layer: SpecLayer, option: Option, text: str, source: str) -> None:
         value = None
     elif option.mapping and (given := spelling.pairs(text, of_text=option.of_text)) is not None:
         value = given
+    elif option.numbers and spelling.NUMBERS.fullmatch(text):
+        value = spelling.sizes(text)
     elif option.structured and (not option.listing or text.lstrip().startswith("[")):
         try:
             value = reader.parse_json(text, source=source)

@@ -24,6 +24,7 @@ from rl_orch.spec.options import (
     read_variables,
     table,
 )
+from rl_orch.spec.zoo import NORMALIZER
 
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
@@ -135,6 +136,9 @@ def closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 def _correction(option: Option, value: Any) -> str | None:
     if option.path == "agent.algorithm" and isinstance(value, str):
         return _nearest_algorithm(option, value)
+    if option.path == "obs.normalize" and (isinstance(value, dict) or "(" in str(value)):
+        named = ", ".join(f"{name} is {path}" for name, path in NORMALIZER.items())
+        return f"Of VecNormalize's arguments {named}; others have no option."
     if option.choices and isinstance(value, str):
         near = closest(value, option.choices)
         return f"Did you mean {near}?" if near else None

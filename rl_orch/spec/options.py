@@ -89,6 +89,11 @@ class Option:
         return self.type.startswith(LISTS[str])
 
     @property
+    def numbers(self) -> bool:
+        """Whether the option is a list of whole numbers, which commas separate."""
+        return self.type.startswith(LISTS[int])
+
+    @property
     def mapping(self) -> bool:
         """Whether the option is a map, whose entries may be given one by one."""
         return self.type.startswith("map")

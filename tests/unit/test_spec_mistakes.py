@@ -113,7 +113,7 @@ def test_a_module_that_is_switched_off_is_refused() -> None:
     assert (path, said) == ("rl.enable", "rl.enable is false; must be true for the spec to be used")
 
 
-@pytest.mark.parametrize("text", ["[64,", "64,64", "{", "[1]]", "[" * 100_000])
+@pytest.mark.parametrize("text", ["[64,", "64,,64", "{", "[1]]", "[" * 100_000])
 def test_a_list_in_a_variable_must_be_json(text: str) -> None:
     [(path, said)] = found(variables={"RL_AGENT_NET_ARCH": text})
     assert path == "agent.network.hidden_sizes"
@@ -135,6 +135,19 @@ def test_a_bad_override_is_named_whole(override: str, said: str) -> None:
     [(path, sentence)] = found(overrides=[override])
     assert path in override
     assert said in sentence
+
+
+@pytest.mark.parametrize("word", ["CartPole-v1", "grid:Warehouse-v0", "CartPole"])
+def test_an_environment_that_stands_alone_is_told_its_flag(word: str) -> None:
+    [(path, said)] = found(overrides=[word])
+    assert path == word
+    assert f"--env {word}" in said
+
+
+def test_arguments_of_a_normaliser_that_have_no_option_are_told_those_that_have() -> None:
+    [(path, said)] = found({"env": "x", "normalize": "dict(norm_obs=True, gamma=0.9)"})
+    assert path == "obs.normalize"
+    assert "train.normalize_reward" in said
 
 
 @pytest.mark.parametrize("name", [2024, True, 1.5])
