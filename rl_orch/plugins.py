@@ -153,6 +153,9 @@ def _imported(name: str) -> Any:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _broken(name, error) from error
         looked = ", ".join(searched_folders()) or "nowhere"
+        if module.endswith(".py"):
+            hint = f"Write '{module.removesuffix('.py')}:{attribute}': a module, and not a file."
+            raise BadInput(f"{name!r}: {module} is no module", hint=hint) from None
         where = f"Besides what is installed, these folders were searched: {looked}."
         raise BadInput(f"{name!r}: there is no module {error.name!r}", hint=where) from None
     except AttributeError as error:

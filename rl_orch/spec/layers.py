@@ -86,7 +86,9 @@ def from_flags(flags: Mapping[str, str]) -> SpecLayer:
     names."""
     layer = SpecLayer()
     for name, text in flags.items():
-        option = table().get(path_of(name.removeprefix("--").replace("-", "_")))
+        word = name.removeprefix("--")
+        path = path_of(name) if word == name else short_names()[word.replace("-", "_")]
+        option = table().get(path)
         if option is not None:
             source = option.flags[0] if name == option.path else name
             _put_text(layer, option, text, source)

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from rl_orch import plugins
-from rl_orch.errors import SpecInvalid
+from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.records.tasks import CheckTask
 from rl_orch.rl.envs import refusals
 from rl_orch.rl.envs.describe import (
@@ -77,6 +77,26 @@ def test_a_misspelt_id_is_answered_with_the_nearest(written: str) -> None:
         f"env.id is {written!r}; no such environment is registered",
         "Did you mean 'CartPole-v1'?",
     )
+
+
+def test_an_id_like_no_other_is_told_how_own_modules_are_named() -> None:
+    _, message, hint = refusal("Warehouse-v0")
+    assert message.endswith("no such environment is registered")
+    assert hint is not None
+    assert "'my_module:Warehouse-v0'" in hint
+    assert "Did you mean" not in hint
+
+
+def test_a_file_in_the_place_of_a_module_is_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_grid.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert refusal("their_grid.py:Warehouse-v0")[2] == "Write 'their_grid:Warehouse-v0'."
+    with pytest.raises(BadInput) as refused:
+        plugins.load("encoders", "their_grid.py:Encoder")
+    assert refused.value.hint is not None
+    assert "'their_grid:Encoder'" in refused.value.hint
 
 
 def test_an_id_that_moved_on_points_to_its_successor() -> None:
