@@ -173,6 +173,6 @@ def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | No
         return resolve_tuned(document, inherit=inherit, overrides=overrides)
     say = partial(LOG.warning, "%s")
     spec = resolve_tuned(document, say=say, inherit=inherit, overrides=overrides)
-    for sentence in checks.unread(spec):
-        say(sentence)
+    for warning in checks.unread(spec):
+        say(str(warning))
     return spec

@@ -26,7 +26,7 @@ from rl_orch.errors import BadInput, NotFound
 KINDS = {
     "algorithms": "rl_orch.rl.learn.learner.Algorithm",
     "collectors": "a callable (spec, method, traced) -> rl_orch.rl.collect.collector.Collector",
-    "encoders": "a callable (pipeline, feature options, generator) -> torch module with `size`",
+    "encoders": "a callable (pipeline, feature, generator) -> rl_orch.rl.policies.nets.Net",
     "engines": "rl_orch.rl.learn.engine.Engine",
     "metrics": "rl_orch.rl.collect.episodes.Metric",
     "observers": "a callable (spec, **arguments) -> rl_orch.rl.observe.Observer",
@@ -46,6 +46,7 @@ PARTS = {
     "client": "rl_orch.client",
     "client jobs": "rl_orch.client.jobs",
     "client probe": "rl_orch.client.probe",
+    "encoder check": "rl_orch.worker.checks.encoder",
     "group summary": "rl_orch.cli.views.group_summary",
     "job kinds": "rl_orch.core.jobs.kinds",
     "kernel compiler": "rl_orch.rl.jit",
@@ -152,6 +153,9 @@ def _imported(name: str) -> Any:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _broken(name, error) from error
         looked = ", ".join(searched_folders()) or "nowhere"
+        if module.endswith(".py"):
+            hint = f"Write '{module.removesuffix('.py')}:{attribute}': a module, and not a file."
+            raise BadInput(f"{name!r}: {module} is no module", hint=hint) from None
         where = (
             f"Besides what is installed, these folders were searched: {looked}. Run from the "
             "folder that holds it, or install it."

@@ -3,7 +3,8 @@
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.markup import escape
 from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
 from rl_orch.core.registry import references
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, Warn
 from rl_orch.spec import checks, zoo
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
@@ -81,6 +82,7 @@ class SpecArguments(ArgumentGroup):
         for word in overrides or ():
             if not self._takes(word, after_hyperparams=bool(hyperparams)):
                 self.overrides.append(word)
+        _refuse_loose_numbers(self.overrides, self.flags)
         self.flags |= dict(_hyperparameter(word) for word in hyperparams or ())
 
     def _takes(self, word: str, *, after_hyperparams: bool) -> bool:
@@ -99,19 +101,24 @@ class SpecArguments(ArgumentGroup):
             self.flags[ENV_ARGUMENTS] = f"{before},{word}"
         return after_hyperparams or follows_arguments
 
-    def spec(self, inherit: Callable[[str], Mapping[str, Any]] | None = None) -> Spec:
-        """The spec that was typed: file, variables, flags and overrides.
+    def spec(
+        self,
+        inherit: Callable[[str], Mapping[str, Any]] | None = None,
+        tell: Warn = lambda warning: warn(str(warning)),
+    ) -> Spec:
+        """The spec that was typed: file, variables, flags and overrides; `tell` hears of warnings.
 
         Tuned hyperparameters are below all of them, if there are any; or, where no environment is
         named, what `inherit` says of the source of weights.
         """
-        for sentence in stray_variables(os.environ):
-            warn(sentence)
-        typed: Any = {"variables": os.environ, "flags": self.flags, "overrides": self.overrides}
+        for warning in stray_variables(os.environ):
+            tell(warning)
+        flags = {_as_typed(name): text for name, text in self.flags.items()}
+        typed: Any = {"variables": os.environ, "flags": flags, "overrides": self.overrides}
         document = None if self.file is None else read_spec(self.file)
         spec = resolve_tuned(document, say=note, inherit=inherit, **typed)
-        for sentence in [*checks.unread(spec), *checks.overrun(spec)]:
-            warn(sentence)
+        for warning in [*checks.unread(spec), *checks.overrun(spec)]:
+            tell(warning)
         source = spec.start.source
         return spec if source is None else spec.changed({"start.from": absolute(source)})
 
@@ -140,6 +147,28 @@ def _hyperparameter(word: str) -> tuple[str, str]:
 
 def _is_hyperparameter(name: str) -> bool:
     return name == zoo.POLICY or _flag(name) in _flags()
+
+
+def _as_typed(name: str) -> str:
+    """The flag that was typed for an option, of which the parser keeps no note; else its path."""
+    option = table().get(name)
+    words = {word.partition("=")[0].replace("_", "-") for word in sys.argv[1:]}
+    typed = (flag for flag in (option.flags if option else ()) if flag in words)
+    return next((flag for flag in typed if flag.startswith("--")), name)
+
+
+def _refuse_loose_numbers(words: Sequence[str], flags: Mapping[str, str]) -> None:
+    """Raise if a list was typed as argparse takes it: `--seeds 1 2 3`."""
+    loose = [word for word in words if word.isdecimal()]
+    lists = [
+        path for path in flags if path == "seeds" or (path in table() and table()[path].numbers)
+    ]
+    if not loose:
+        return
+    written = ",".join([*(flags[path] for path in lists[:1]), *loose])
+    flag = min(table()[next(iter(lists), "seeds")].flags, key=len)
+    message = f"{' '.join(loose)} belongs to no option; a list is one word, with commas"
+    raise BadInput(message, hint=f"For example: {flag} {written}")
 
 
 def _flag(name: str) -> str:
@@ -236,8 +265,10 @@ class ChangedOptions(ArgumentGroup):
     about = "Every option is a flag here as it is of `rlctl launch`, with the same spellings."
 
     def __init__(self, words: Overrides = None, **flags: str | bool | None) -> None:
-        given = _given_flags(flags)
-        self.overrides = [*(words or ()), *(_as_override(path, text) for path, text in given)]
+        given = dict(_given_flags(flags))
+        _refuse_loose_numbers(words or (), given)
+        changed = (_as_override(path, text) for path, text in given.items())
+        self.overrides = [*(words or ()), *changed]
 
 
 def _as_override(path: str, text: str) -> str:

@@ -11,6 +11,7 @@ from rl_orch.io.processes.task_worker import TaskEnded
 from rl_orch.records.tasks import CheckAnswer
 from rl_orch.runners.process_runner import ProcessRunner
 from rl_orch.runners.spec_check import check_task, checked, checker, deadly, heed
+from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
 from rl_orch.worker.external import program
@@ -34,4 +35,4 @@ class ExternalRunner(ProcessRunner):
             except TaskEnded as error:
                 answer = deadly(spec.env.id, error)
         heed(answer.problems, answer.warnings, warn)
-        return spec
+        return assign(spec, answer.settled)

@@ -10,13 +10,13 @@ from rl_orch.core.ports import Exit, Task
 from rl_orch.errors import Warn, unheard
 from rl_orch.io.run.directory import RunDir
 from rl_orch.rl.engine import resolve_auto
-from rl_orch.rl.envs.describe import describe, problems
-from rl_orch.rl.envs.trial import try_out
+from rl_orch.rl.envs.describe import describe, named, problems
+from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.rl.seeding import rng_state, set_rng_state
 from rl_orch.runners.spec_check import heed
 from rl_orch.spec.model import Spec
 from rl_orch.spec.runner_traits import BUILT_IN
-from rl_orch.worker.checks import warm_start
+from rl_orch.worker.checks import encoder, warm_start
 from rl_orch.worker.evaluate import run_evaluation
 from rl_orch.worker.train import run_attempt
 
@@ -33,11 +33,13 @@ class InlineRunner:
         """Make the environment here and look at it."""
         with _undisturbed():
             env = describe(spec)
+            spec, warnings = named(spec, env)
             found = problems(spec, env)
-            trial = None if found else try_out(spec)
-            found += [] if trial is None else trial.problems
+            trial = EnvTrial() if found else try_out(spec)
+            found += trial.problems
+            found += [] if found else encoder.problems(spec)
             found += [] if found else warm_start.problems(spec)
-        heed(found, () if trial is None else trial.warnings, warn)
+        heed(found, [*warnings, *trial.warnings], warn)
         return resolve_auto(spec, env.leaves, env.action.kind)
 
     def start(self, directory: Path, task: Task) -> str:

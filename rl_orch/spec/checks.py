@@ -141,8 +141,8 @@ def value_at(spec: Spec, path: str) -> Any:
     return value
 
 
-def unread(spec: Spec) -> list[str]:
-    """A sentence for each option that is set, but that the algorithm does not read."""
+def unread(spec: Spec) -> list[Problem]:
+    """A warning of each option that is set, but that the algorithm does not read."""
     traits = BUILT_IN.get(spec.agent.algorithm)
     if traits is None or not spec.runner.traits.trains_here:
         return []
@@ -154,21 +154,19 @@ def unread(spec: Spec) -> list[str]:
         and option.path not in readable
         and option.path not in FACTORS
     ]
-    sentences = _inert(spec)
+    warnings = _inert(spec)
     for option in others:
         value = value_at(spec, option.path)
         if _plain(value) != option.default:
             by = [name for name, other in BUILT_IN.items() if option.path in other.reads]
             who = f"; {', '.join(by)} would" if by else ""
-            shown = json.dumps(_plain(value))
-            sentences.append(
-                f"{option.path} is {shown}, but {spec.agent.algorithm} does not read it{who}"
-            )
-    return sentences
+            why = f"{spec.agent.algorithm} does not read it{who}"
+            warnings.append(_useless(option.path, value, why))
+    return warnings
 
 
-def overrun(spec: Spec) -> list[str]:
-    """A sentence if whole rollouts take far more steps than the budget, or the first one does."""
+def overrun(spec: Spec) -> list[Problem]:
+    """A warning if whole rollouts take far more steps than the budget, or the first one does."""
     traits = BUILT_IN.get(spec.agent.algorithm)
     if traits is None or traits.clock != "env_steps" or not spec.runner.traits.trains_here:
         return []
@@ -177,14 +175,19 @@ def overrun(spec: Spec) -> list[str]:
     if budget >= size and trained - budget <= LARGE_OVERRUN * budget:
         return []
     copies, steps = spec.env.num_envs, spec.rollout.steps
-    return [
+    message = (
         f"train.total_timesteps is {budget:,}, but rollouts are whole, and one is {copies} × "
         f"{steps} = {size:,} steps (env.num_envs × rollout.steps): {trained:,} will be trained"
-    ]
+    )
+    return [Problem("train.total_timesteps", budget, message)]
 
 
-def _inert(spec: Spec) -> list[str]:
-    """A sentence for each option that would count only together with another one."""
+def _useless(path: str, value: Any, why: str) -> Problem:
+    return Problem(path, value, f"{path} is {json.dumps(_plain(value))}, but {why}")
+
+
+def _inert(spec: Spec) -> list[Problem]:
+    """A warning of each option that would count only together with another one."""
     conditions = {
         "agent.options": (False, "only algorithms that are plugins read it"),
         "feature.options": (
@@ -209,7 +212,7 @@ def _inert(spec: Spec) -> list[str]:
         ),
     }
     return [
-        f"{path} is {json.dumps(_plain(value_at(spec, path)))}, but {why}"
+        _useless(path, value_at(spec, path), why)
         for path, (counts, why) in conditions.items()
         if not counts and _plain(value_at(spec, path)) != table()[path].default
     ]

@@ -45,8 +45,9 @@ def too_wide(spec: Spec) -> bool:
 
 
 def left_open(spec: Spec) -> dict[str, str]:
-    """The options that rules settle, by path, with what they are in a spec."""
-    return {"env.backend": spec.env.backend, "train.engine": spec.train.engine}
+    """The options that a check settles, by path, with what they are in a spec."""
+    settled = {"env.backend": spec.env.backend, "train.engine": spec.train.engine}
+    return {"env.id": spec.env.id, **settled}
 
 
 def assign(spec: Spec, values: Mapping[str, str]) -> Spec:

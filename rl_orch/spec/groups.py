@@ -29,6 +29,7 @@ from rl_orch.spec.spelling import (
     number,
     pair,
     plain_map,
+    seconds,
     seeds,
     sizes,
     strategy,
@@ -40,6 +41,7 @@ from rl_orch.spec.wrappers import FORM, WrapperChoice, choice, wrapper
 
 Whole = Annotated[int, BeforeValidator(whole)]
 Number = Annotated[float, BeforeValidator(number), Field(allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(seconds), Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(switch)]
 ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*$"
 """No control characters, and none that end a line or turn the direction of reading."""
@@ -230,16 +232,20 @@ class FeatureGroup(OptionGroup):
     options: PlainMap = option({}, "Options of an encoder that is a plugin.")
 
 
+Sizes = Annotated[
+    tuple[Annotated[Whole, Field(ge=1, le=16384)], ...],
+    Field(max_length=32),
+    BeforeValidator(sizes),
+]
+
+
 class NetworkGroup(OptionGroup):
     """The layers behind the policy and the value function."""
 
-    hidden_sizes: Annotated[
-        tuple[Annotated[Whole, Field(ge=1, le=16384)], ...], BeforeValidator(sizes)
-    ] = option(
+    hidden_sizes: Sizes = option(
         (64, 64),
         "Width of each hidden layer.",
         allowed="a list of up to 32 whole numbers in [1, 16384], e.g. [64, 64]",
-        max_length=32,
     )
     activation: Annotated[
         Literal["tanh", "relu", "elu", "gelu", "silu"], BeforeValidator(nonlinearity)
@@ -249,12 +255,11 @@ class NetworkGroup(OptionGroup):
     log_std_init: Number = option(
         0.0, "Initial log standard deviation of Gaussian actions.", ge=-20, le=4
     )
-    critic_hidden_sizes: tuple[Annotated[Whole, Field(ge=1, le=16384)], ...] | None = option(
+    critic_hidden_sizes: Sizes | None = option(
         None,
         "Width of each hidden layer of critics that judge continuous actions; null is "
         "hidden_sizes.",
         allowed="a list of up to 32 whole numbers in [1, 16384], e.g. [256, 256]",
-        max_length=32,
     )
     n_critics: Whole = option(2, "TQC's critics.", ge=1, le=100)
     dueling: Switch = option(False, "Q-values as state value plus advantages (dueling network).")

@@ -12,7 +12,16 @@ from rl_orch.errors import BadInput, Problem
 from rl_orch.spec import mistakes, reader, spelling, zoo
 from rl_orch.spec.aliases import ENABLE, WRAPPER, snake
 from rl_orch.spec.mistakes import Given
-from rl_orch.spec.options import Option, is_group, names_in, path_of, short_names, table
+from rl_orch.spec.options import (
+    VARIABLE,
+    Option,
+    is_group,
+    names_in,
+    path_of,
+    read_variables,
+    short_names,
+    table,
+)
 from rl_orch.spec.overrides import RESET, parse_override
 
 
@@ -61,19 +70,25 @@ def from_document(document: Mapping[str, Any]) -> SpecLayer:
 def from_variables(variables: Mapping[str, str]) -> SpecLayer:
     """Environment variables. An empty one counts as not set."""
     layer = SpecLayer()
-    for option in table().values():
-        names = [name for name in option.variables if variables.get(name)]
+    given: dict[str, list[str]] = {}
+    for name, path in read_variables().items():
+        if variables.get(name):
+            given.setdefault(path, []).append(name)
+    for path, names in given.items():
         # A variable that other programs read too gives way to ours.
-        for name in [name for name in names if name.startswith("RL_")] or names:
-            _put_text(layer, option, variables[name], name)
+        for name in [name for name in names if name.startswith(VARIABLE)] or names:
+            _put_text(layer, table()[path], variables[name], name)
     return layer
 
 
 def from_flags(flags: Mapping[str, str]) -> SpecLayer:
-    """Command-line flags, given by canonical path, and hyperparameters by other names."""
+    """Command-line flags, given by canonical path or as typed, and hyperparameters by other
+    names."""
     layer = SpecLayer()
     for name, text in flags.items():
-        option = table().get(path_of(name))
+        word = name.removeprefix("--")
+        path = path_of(name) if word == name else short_names()[word.replace("-", "_")]
+        option = table().get(path)
         if option is not None:
             source = option.flags[0] if name == option.path else name
             _put_text(layer, option, text, source)
@@ -182,6 +197,8 @@ def _put_text(layer: SpecLayer, option: Option, text: str, source: str) -> None:
         value = None
     elif option.mapping and (given := spelling.pairs(text, of_text=option.of_text)) is not None:
         value = given
+    elif option.numbers and spelling.NUMBERS.fullmatch(text):
+        value = spelling.sizes(text)
     elif option.structured and (not option.listing or text.lstrip().startswith("[")):
         try:
             value = reader.parse_json(text, source=source)

@@ -16,7 +16,15 @@ from rl_orch.spec.aliases import (
     bare,
     canonical,
 )
-from rl_orch.spec.options import Option, is_group, names_in, table
+from rl_orch.spec.options import (
+    VARIABLE,
+    Option,
+    is_group,
+    names_in,
+    read_variables,
+    table,
+)
+from rl_orch.spec.zoo import NORMALIZER
 
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
@@ -88,22 +96,21 @@ def given_twice(path: str, first: Given, second: Given) -> Problem:
     return Problem(path, second.value, message, "Keep one; aliases count as the same option.")
 
 
-def stray_variables(variables: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that looks like one of ours, but that no option reads."""
-    names = [name for option in table().values() for name in option.variables]
-    sentences = []
+def stray_variables(variables: Mapping[str, str]) -> list[Problem]:
+    """A warning of each variable that looks like one of ours, but that no option reads."""
+    names, warnings = read_variables(), []
     for name in sorted(set(variables) - set(names)):
-        ours = next((prefix for prefix in _variable_prefixes() if name.startswith(prefix)), None)
-        if ours is not None:
-            rests = [k.removeprefix(ours) for k in names if k.startswith(ours)]
-            rest = closest(name.removeprefix(ours), rests)
-            advice = f"did you mean {ours}{rest}?" if rest else "`rlctl options` lists those in use"
-        elif name.startswith("RL_") and (near := closest(name, names, cutoff=0.85)):
-            advice = f"did you mean {near}?"
-        else:
+        if not name.startswith(VARIABLE):
             continue
-        sentences.append(f"{name} is set, but no option reads it; {advice}")
-    return sentences
+        ours = next(
+            (prefix for prefix in _variable_prefixes() if name.startswith(prefix)), VARIABLE
+        )
+        rests = [known.removeprefix(ours) for known in names if known.startswith(ours)]
+        near = closest(name.removeprefix(ours), rests)
+        advice = f"did you mean {ours}{near}?" if near else "`rlctl options` lists those in use"
+        message = f"{name} is set, but no option reads it; {advice}"
+        warnings.append(Problem(name, variables[name], message))
+    return warnings
 
 
 def show(value: Any) -> str:
@@ -129,6 +136,9 @@ def closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 def _correction(option: Option, value: Any) -> str | None:
     if option.path == "agent.algorithm" and isinstance(value, str):
         return _nearest_algorithm(option, value)
+    if option.path == "obs.normalize" and (isinstance(value, dict) or "(" in str(value)):
+        named = ", ".join(f"{name} is {path}" for name, path in NORMALIZER.items())
+        return f"Of VecNormalize's arguments {named}; others have no option."
     if option.choices and isinstance(value, str):
         near = closest(value, option.choices)
         return f"Did you mean {near}?" if near else None

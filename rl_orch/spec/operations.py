@@ -15,6 +15,7 @@ from rl_orch.spec.groups import (
     Number,
     OptionGroup,
     PlainMap,
+    Seconds,
     Switch,
     Text,
     Whole,
@@ -78,13 +79,14 @@ class ScheduleGroup(OptionGroup):
         ge=0,
         le=1000,
     )
-    backoff_s: Number = option(
+    backoff_s: Seconds = option(
         1.0, "Seconds before the first retry; each further one waits twice as long.", ge=0, le=3600
     )
-    time_limit_s: Number | None = option(
+    time_limit_s: Seconds | None = option(
         None,
         "Seconds after which an attempt is stopped, with a last checkpoint; it can be resumed.",
         flag="--time-limit",
+        allowed="a number of seconds > 0, or one of s, m, h or d, such as 90m",
         gt=0,
     )
 
@@ -126,13 +128,13 @@ class RunnerGroup(OptionGroup):
     resume: Literal["none", "approximate", "bitwise"] = option(
         "none", "What the program promises when it goes on from a checkpoint of its own."
     )
-    silence_s: Number = option(
+    silence_s: Seconds = option(
         120.0,
         "Seconds without a sign of life from its run process after which a run is taken for hung.",
         gt=0,
         le=10**6,
     )
-    stop_grace_s: Number = option(
+    stop_grace_s: Seconds = option(
         120.0, "Seconds that a run may take to end when asked, before it is killed.", gt=0, le=86400
     )
 
@@ -252,7 +254,7 @@ class MetricsGroup(OptionGroup):
         pending=OTEL,
     )
     protocol: Literal["grpc", "http"] = option("grpc", "Wire protocol.", pending=OTEL)
-    export_interval: Number = option(10.0, "Seconds between exports.", pending=OTEL, gt=0)
+    export_interval: Seconds = option(10.0, "Seconds between exports.", pending=OTEL, gt=0)
     track_reward: Switch = option(True, "Export the reward.", pending=OTEL)
     track_loss: Switch = option(True, "Export the losses.", pending=OTEL)
     track_entropy: Switch = option(True, "Export the entropy.", pending=OTEL)

@@ -43,6 +43,10 @@ BOUNDS = {
 }
 
 
+VARIABLE = "RL_"
+"""How our variables begin, but for those that other programs read, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option. `type` reads well in a table, `allowed` in a sentence after "must be"."""
@@ -83,6 +87,11 @@ class Option:
         One that begins with a bracket is a list in JSON.
         """
         return self.type.startswith(LISTS[str])
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the option is a list of whole numbers, which commas separate."""
+        return self.type.startswith(LISTS[int])
 
     @property
     def mapping(self) -> bool:
@@ -142,6 +151,14 @@ def short_names() -> dict[str, str]:
         if flag.startswith("--")
     }
     return own | flags
+
+
+@cache
+def read_variables() -> dict[str, str]:
+    """Paths by the variables that are read: those of the options, and their short names."""
+    named = {name: option.path for option in table().values() for name in option.variables}
+    short = {f"{VARIABLE}{word.upper()}": path for word, path in short_names().items()}
+    return named | {name: path for name, path in short.items() if name not in named}
 
 
 def path_of(name: str) -> str:
@@ -248,7 +265,7 @@ def _variables(path: str, given: object) -> tuple[str, ...]:
     names = [str(given)] if given else []
     for name in (path, *aliases_of(path)):
         group, _, rest = name.partition(".")
-        names.append("RL_" + name.replace(".", "_").upper())
+        names.append(VARIABLE + name.replace(".", "_").upper())
         if rest and group in VARIABLE_PREFIXES:
             names.append(VARIABLE_PREFIXES[group] + rest.replace(".", "_").upper())
     return tuple(dict.fromkeys(names))

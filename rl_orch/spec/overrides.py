@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_orch.errors import BadInput
-from rl_orch.spec.zoo import keywords, pair
+from rl_orch.spec.zoo import ENV_ID, keywords, pair
 
 
 class _Reset:
@@ -86,9 +86,11 @@ def _by_grammar(typed: str) -> Override:
                 return _by_grammar(mended)
         if typed.endswith((".yaml", ".yml", ".json")):
             raise BadInput(f"{typed!r} is not an override", hint=f"A file: -f {typed}") from None
+        if "=" not in typed and not typed.startswith("~"):
+            message = f"override {typed!r} is not understood: it gives no value"
+            raise BadInput(message, hint=_hint(typed)) from None
         raise BadInput(
-            f"override {typed!r} is not understood: {str(error).splitlines()[0]}",
-            hint=_hint(typed),
+            f"override {typed!r} is not understood: {str(error).splitlines()[0]}", hint=HINT
         ) from None
     if not override.key_or_group:
         raise BadInput(f"override {typed!r} names no option", hint=HINT)
@@ -106,9 +108,11 @@ def _by_grammar(typed: str) -> Override:
 
 
 def _hint(typed: str) -> str:
-    named = None if "=" in typed else pair(typed)
+    if ENV_ID.fullmatch(typed):
+        return f"An environment: --env {typed}"
+    named = pair(typed)
     if named is None:
-        return HINT
+        return f"An environment: --env {typed}. An option: {HINT}"
     return f"Write {named[0]}={named[1]}; NAME:VALUE goes after --hyperparams or --env-kwargs."
 
 

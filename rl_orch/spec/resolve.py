@@ -90,6 +90,7 @@ def _layers(
     for layer in sources:
         _spell_out(layer)
         _spell_out_schedules(layer)
+        _spell_out_normalizer(layer)
     return sources
 
 
@@ -113,6 +114,17 @@ def _spell_out_schedules(layer: SpecLayer) -> None:
         if named is not None and first is not None:
             layer.values[path] = Given(first, named.source)
             layer.put(schedule, Given("linear", named.source))
+
+
+def _spell_out_normalizer(layer: SpecLayer) -> None:
+    """Let a layer say what is normalised, where the zoo writes it as arguments."""
+    named = layer.values.get("obs.normalize")
+    options = None if named is None else zoo.normalizer(named.value)
+    if named is None or options is None:
+        return
+    del layer.values["obs.normalize"]
+    for path, value in options.items():
+        layer.put(path, Given(value, named.source))
 
 
 def _merged(sources: Sequence[SpecLayer]) -> dict[str, Given]:

@@ -34,6 +34,22 @@ def whole(value: Any) -> Any:
     return value
 
 
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+SPAN = re.compile(r"([0-9]{1,6})([smhdw])")
+
+
+def span(text: str) -> float | None:
+    """Seconds in a span of time: `45m`, `12h`, `30d`; None if it is no such text."""
+    match = SPAN.fullmatch(text.strip())
+    return None if match is None else float(int(match[1]) * UNITS[match[2]])
+
+
+def seconds(value: Any) -> Any:
+    """A number of seconds, or a span of time."""
+    found = span(value) if isinstance(value, str) else None
+    return number(value) if found is None else found
+
+
 def number(value: Any) -> Any:
     """A number from `"3e-4"`; YAML reads that as text."""
     if isinstance(value, bool):
@@ -155,8 +171,17 @@ def nonlinearity(value: Any) -> Any:
     return name.rpartition(".")[2].strip().lower() if isinstance(name, str) else value
 
 
+NUMBERS = re.compile(r"\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*")
+"""Whole numbers without brackets, as `--seeds` has them."""
+
+
 def sizes(value: Any) -> Any:
-    """The widths of layers, also from `{"pi": […], "vf": […]}` where both say the same."""
+    """The widths of layers, also from `64`, from `"64, 64"`, and from `{"pi": […], "vf": […]}`
+    where both say the same."""
+    if isinstance(value, str) and NUMBERS.fullmatch(value):
+        value = value.split(",")
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
     if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], dict):
         value = value[0]
     if not isinstance(value, dict) or not value or not {*value} <= {"pi", "vf", "qf"}:

@@ -20,6 +20,25 @@ SCHEDULES = {"train.lr": "train.lr_schedule", "train.clip_range": "train.clip_sc
 ENV_ID = re.compile(r"(?:[\w.:-]+/)?[\w.:-]+-v[0-9]+")
 
 
+NORMALIZER = {
+    "norm_obs": "obs.normalize",
+    "norm_reward": "train.normalize_reward",
+    "clip_obs": "obs.clip_range",
+    "clip_reward": "train.clip_reward",
+}
+"""Arguments of Stable-Baselines3's `VecNormalize`, as the zoo writes them, and what they are."""
+
+
+def normalizer(value: Any) -> dict[str, Any] | None:
+    """Options, by path, in `dict(norm_obs=True, norm_reward=False)`; None if it has others, or is
+    no such map."""
+    given = value if isinstance(value, Mapping) else keywords(value)
+    if given is None or not set(given) <= set(NORMALIZER):
+        return None
+    whole = {"norm_obs": True, "norm_reward": True, **given}
+    return {NORMALIZER[name]: each for name, each in whole.items()}
+
+
 def falling(value: Any) -> str | None:
     """The number that `lin_0.001` falls from; None where that is not what is written."""
     match = LINEAR.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -150,7 +150,7 @@ def test_a_check_tells_the_hash_the_seeds_and_what_is_pending(api: Api) -> None:
     assert answer == {
         "ok": True,
         "config_hash": to_spec(CARTPOLE).config_hash,
-        "settled": {"env.backend": "auto", "train.engine": "auto"},
+        "settled": {"env.id": "CartPole-v1", "env.backend": "auto", "train.engine": "auto"},
         "pending": ["infer.model_path"],
         "seeds": [a_spec().env.seed, a_spec().env.seed + 1],
         "warnings": [],

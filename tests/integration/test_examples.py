@@ -30,7 +30,11 @@ def test_the_charters_spec_is_accepted(rlctl: Rlctl) -> None:
     assert json.loads(ran.out) == {
         "ok": True,
         "config_hash": spec.config_hash,
-        "settled": {"env.backend": "native", "train.engine": "kernels"},
+        "settled": {
+            "env.id": "CartPole-v1",
+            "env.backend": "native",
+            "train.engine": "kernels",
+        },
         "pending": [],
         "seeds": [123],
         "warnings": [],

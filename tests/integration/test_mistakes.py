@@ -133,10 +133,10 @@ IN_FILES = [
     in_yaml("a boolean for a number", CARTPOLE + "train: {lr: yes}", "train.lr", "true", "(0, 10]"),
     in_yaml("a list for a number", CARTPOLE + "train: {lr: [1]}", "train.lr", "[1]", "(0, 10]"),
     in_yaml(
-        "a number for a list",
-        CARTPOLE + "agent: {netArch: 64}",
+        "a fraction for a list",
+        CARTPOLE + "agent: {netArch: 0.5}",
         "agent.network.hidden_sizes",
-        "64 (from agent.netArch)",
+        "0.5 (from agent.netArch)",
         "e.g. [64, 64]",
     ),
     in_yaml("a value for a group", CARTPOLE + "rollout: 256", "rollout", "256", "any of: steps"),

@@ -146,8 +146,8 @@ def rlctl(home: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess
     )
 
 
-def launch(home: Path, folder: Path, *more: str) -> dict[str, str]:
-    words = ("--env", f"{NAME}:Marked-v0", "--total-timesteps", "64", "--eval-episodes", "2")
+def launch(home: Path, folder: Path, *more: str, env: str = f"{NAME}:Marked-v0") -> dict[str, str]:
+    words = ("--env", env, "--total-timesteps", "64", "--eval-episodes", "2")
     done = rlctl(home, folder, "launch", *words, *more, "rollout.steps=32", "--json")
     assert done.returncode == 0, done.stderr
     document: dict[str, str] = json.loads(done.stdout)
@@ -174,6 +174,15 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     folder = tmp_path_factory.mktemp("modules")
     here = holding(folder / "a folder: with the module", folder / "mark")
     return folder / "home", launch(folder / "home", here)
+
+
+def test_a_run_whose_id_leaves_the_version_out_is_one_of_the_newest(
+    here: Path, launched: tuple[Path, dict[str, str]]
+) -> None:
+    home, run = launched
+    more = launch(home, here, env=f"{NAME}:Marked")
+    assert (more["env"], more["config_hash"]) == (run["env"], run["config_hash"])
+    assert RunDir(Path(more["path"])).spec().env.id == run["env"]
 
 
 def test_a_launch_in_the_foreground_finds_what_is_in_its_folder_and_nowhere_else(

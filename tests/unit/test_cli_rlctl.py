@@ -204,6 +204,7 @@ def test_a_variable_with_a_typo_is_a_warning_on_standard_error(
         "warning: RL_TRAIN_LRR is set, but no option reads it; did you mean RL_TRAIN_LR?"
     ]
     assert [e["path"] for e in json.loads(ran.out)["errors"]] == ["train.lr"]
+    assert [e["path"] for e in json.loads(ran.out)["warnings"]] == ["RL_TRAIN_LRR"]
 
 
 def test_many_problems_take_five_lines_and_name_every_path(rlctl: Rlctl) -> None:

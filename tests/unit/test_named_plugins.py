@@ -49,8 +49,7 @@ class Encoder(nn.Module):
         self.size = 4
 
     def forward(self, inputs):
-        (values,) = inputs.values()
-        return values.flatten(1)
+        return inputs.flatten(1)
 
 
 def collector(spec, *how):
@@ -120,6 +119,60 @@ def test_every_kind_of_plugin_is_taken_from_a_module(folder: Path, tmp_path: Pat
     report = RunDir.of(run).read_report("final")
     assert report is not None
     assert "its_parts:Half" in report.model_dump_json()
+
+
+ENCODERS = """
+import torch
+from torch import nn
+
+
+class Silent(nn.Module):
+    def __init__(self, pipeline, feature, generator):
+        super().__init__()
+        self.size, self.layer = 3, nn.Linear(pipeline.size, 3)
+
+
+class Short(Silent):
+    def forward(self, inputs):
+        return self.layer(inputs)[:, :2]
+
+
+class Cut(Silent):
+    def forward(self, inputs):
+        return self.layer(inputs).detach()
+
+
+class Broken(Silent):
+    def forward(self, inputs):
+        return self.layer(inputs) / 0.0
+
+
+class Unsized(Short):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.size = 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("torch.nn:Linear", "could not be made: TypeError"),
+        ("their_encoders:Silent", "its forward fails for [1, 4] of float32: NotImplementedError"),
+        ("their_encoders:Short", "its forward gives the shape [1, 2]"),
+        ("their_encoders:Cut", "no gradient reaches its parameters"),
+        ("their_encoders:Broken", "numbers that are not finite"),
+        ("their_encoders:Unsized", "with `size`"),
+    ],
+)
+def test_an_encoder_that_does_not_encode_is_refused_by_the_check(
+    folder: Path, name: str, says: str
+) -> None:
+    (folder / "their_encoders.py").write_text(ENCODERS)
+    (problem,) = answer(a_spec("ppo", f"feature.encoder={name}")).problems
+    assert (problem.path, problem.value) == ("feature.encoder", name)
+    assert says in problem.message
+    assert problem.hint is not None
 
 
 def test_encoders_and_vector_environments_are_taken_from_a_module(folder: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from gymnasium import spaces
 
 from rl_orch import plugins
-from rl_orch.errors import SpecInvalid
+from rl_orch.errors import BadInput, SpecInvalid
+from rl_orch.records.tasks import CheckTask
 from rl_orch.rl.envs import refusals
 from rl_orch.rl.envs.describe import (
     EnvDescription,
@@ -21,8 +22,10 @@ from rl_orch.rl.envs.describe import (
 )
 from rl_orch.rl.envs.leaves import Leaf
 from rl_orch.spec.algorithms import Traits
+from rl_orch.spec.engine import assign
 from rl_orch.spec.model import Spec
 from rl_orch.spec.resolve import resolve
+from rl_orch.worker.checks import environment, served_policy
 from tests.learning import known_envs
 
 
@@ -50,6 +53,17 @@ def test_an_environment_is_described_by_its_spaces() -> None:
     )
 
 
+@pytest.mark.parametrize("backend", ["auto", "sync"])
+def test_an_id_of_a_module_without_its_version_is_that_of_the_newest(backend: str) -> None:
+    module = known_envs.__name__
+    written = a_spec(f"{module}:Identity", env={"backend": backend})
+    checks = [environment.check(CheckTask(spec=written), lambda *_: None)]
+    checks += [served_policy.check(CheckTask(spec=written), lambda *_: None)]
+    for told in checks:
+        assert assign(written, told.settled).env.id == f"{module}:Identity-v0"
+        assert [(each.path, each.value) for each in told.warnings] == [("env.id", written.env.id)]
+
+
 def test_the_description_is_of_what_the_policy_sees() -> None:
     spec = a_spec("Pendulum-v1", env={"max_episode_steps": 7}, obs={"stack_frames": 4})
     seen = describe(spec)
@@ -63,6 +77,26 @@ def test_a_misspelt_id_is_answered_with_the_nearest(written: str) -> None:
         f"env.id is {written!r}; no such environment is registered",
         "Did you mean 'CartPole-v1'?",
     )
+
+
+def test_an_id_like_no_other_is_told_how_own_modules_are_named() -> None:
+    _, message, hint = refusal("Warehouse-v0")
+    assert message.endswith("no such environment is registered")
+    assert hint is not None
+    assert "'my_module:Warehouse-v0'" in hint
+    assert "Did you mean" not in hint
+
+
+def test_a_file_in_the_place_of_a_module_is_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "their_grid.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert refusal("their_grid.py:Warehouse-v0")[2] == "Write 'their_grid:Warehouse-v0'."
+    with pytest.raises(BadInput) as refused:
+        plugins.load("encoders", "their_grid.py:Encoder")
+    assert refused.value.hint is not None
+    assert "'their_grid:Encoder'" in refused.value.hint
 
 
 def test_an_id_that_moved_on_points_to_its_successor() -> None:

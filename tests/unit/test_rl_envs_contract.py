@@ -304,7 +304,8 @@ def test_a_limit_may_come_with_the_arguments(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["vector", "envpool"])
 def test_a_check_says_what_steps_the_environment(backend: str) -> None:
     found = answer(a_spec(f"env.backend={backend}"))
-    assert found.settled == {"env.backend": backend, "train.engine": "kernels"}
+    settled = {"env.id": "CartPole-v1", "env.backend": backend, "train.engine": "kernels"}
+    assert found.settled == settled
     assert found.problems == ()
 
 

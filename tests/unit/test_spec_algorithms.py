@@ -330,7 +330,8 @@ def test_an_algorithm_or_an_encoder_that_is_not_there_is_answered_with_those_tha
 def test_an_option_that_the_algorithm_does_not_read_is_pointed_out(
     algo: str, path: str, value: Any, sentence: str
 ) -> None:
-    assert unread(a_spec(algo, {path: value})) == [f"{path} is {sentence}"]
+    (warning,) = unread(a_spec(algo, {path: value}))
+    assert (warning.path, warning.message) == (path, f"{path} is {sentence}")
 
 
 def test_an_external_program_may_read_anything() -> None:
@@ -554,7 +555,8 @@ def test_rollouts_that_take_far_more_than_the_budget_are_pointed_out(
     budget: int, trained: int | None
 ) -> None:
     sizes = {"env.num_envs": 16, "rollout.steps": 128, "train.batch_size": 128}
-    sentences = overrun(a_spec("ppo", sizes | {"train.total_timesteps": budget}))
+    warnings = overrun(a_spec("ppo", sizes | {"train.total_timesteps": budget}))
+    sentences = [str(each) for each in warnings]
     assert len(sentences) == (trained is not None)
     assert all("16 × 128 = 2,048" in said and f"{trained:,} will" in said for said in sentences)
 

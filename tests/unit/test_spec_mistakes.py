@@ -6,7 +6,7 @@ import pytest
 
 from rl_orch.errors import SpecInvalid
 from rl_orch.spec.mistakes import show, stray_variables
-from rl_orch.spec.options import table
+from rl_orch.spec.options import short_names, table
 from rl_orch.spec.resolve import resolve
 
 
@@ -113,7 +113,7 @@ def test_a_module_that_is_switched_off_is_refused() -> None:
     assert (path, said) == ("rl.enable", "rl.enable is false; must be true for the spec to be used")
 
 
-@pytest.mark.parametrize("text", ["[64,", "64,64", "{", "[1]]", "[" * 100_000])
+@pytest.mark.parametrize("text", ["[64,", "64,,64", "{", "[1]]", "[" * 100_000])
 def test_a_list_in_a_variable_must_be_json(text: str) -> None:
     [(path, said)] = found(variables={"RL_AGENT_NET_ARCH": text})
     assert path == "agent.network.hidden_sizes"
@@ -137,6 +137,19 @@ def test_a_bad_override_is_named_whole(override: str, said: str) -> None:
     assert said in sentence
 
 
+@pytest.mark.parametrize("word", ["CartPole-v1", "grid:Warehouse-v0", "CartPole"])
+def test_an_environment_that_stands_alone_is_told_its_flag(word: str) -> None:
+    [(path, said)] = found(overrides=[word])
+    assert path == word
+    assert f"--env {word}" in said
+
+
+def test_arguments_of_a_normaliser_that_have_no_option_are_told_those_that_have() -> None:
+    [(path, said)] = found({"env": "x", "normalize": "dict(norm_obs=True, gamma=0.9)"})
+    assert path == "obs.normalize"
+    assert "train.normalize_reward" in said
+
+
 @pytest.mark.parametrize("name", [2024, True, 1.5])
 def test_a_name_that_is_no_text_is_told_to_wear_quotes(name: Any) -> None:
     assert found({"env.id": "x", "name": name})[0][1].endswith("Put it in quotes to make it text.")
@@ -158,16 +171,22 @@ def test_a_name_is_one_line_of_printable_text(name: str) -> None:
         ("RL_FEAT_ENCODR", "did you mean RL_FEAT_ENCODER?"),
         ("RL_POLICY_ALG", "did you mean RL_POLICY_ALGO?"),
         ("RL_EVAL_ZZZ", "`rlctl options` lists those in use"),
+        ("RL_NUM_ENV", "did you mean RL_NUM_ENVS?"),
+        ("RL_LERNING_RATE", "did you mean RL_LEARNING_RATE?"),
+        ("RL_GLUE_PORT", "`rlctl options` lists those in use"),
     ],
 )
 def test_a_variable_that_nothing_reads_is_pointed_out(name: str, advice: str) -> None:
-    assert stray_variables({name: "1"}) == [f"{name} is set, but no option reads it; {advice}"]
+    (warning,) = stray_variables({name: "1"})
+    assert (warning.path, warning.value) == (name, "1")
+    assert warning.message == f"{name} is set, but no option reads it; {advice}"
 
 
 def test_variables_of_ours_and_of_other_programs_are_left_alone() -> None:
-    others = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER", "RL_HOME"]
-    others += ["RLCTL_HOME", "URL_TRAIN_LR", "PATH", "RL_GLUE_PORT", "RLIMIT"]
+    others = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"]
+    others += ["RLCTL_HOME", "URL_TRAIN_LR", "PATH", "RLIMIT"]
     ours = [name for option in table().values() for name in option.variables]
+    ours += [f"RL_{word.upper()}" for word in short_names()]
     assert stray_variables(dict.fromkeys([*others, *ours], "1")) == []
 
 

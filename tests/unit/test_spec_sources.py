@@ -580,6 +580,96 @@ def test_part_of_a_step_is_no_count(text: str) -> None:
         resolve({"env": "CartPole-v1", "n_timesteps": text})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "path", "value"),
+    [
+        ("RL_ALGO", "DQN", "agent.algorithm", "dqn"),
+        ("RL_LR", "0.5", "train.lr", 0.5),
+        ("RL_LEARNING_RATE", "0.5", "train.lr", 0.5),
+        ("RL_GAMMA", "0.5", "train.gamma", 0.5),
+        ("RL_N_ENVS", "3", "env.num_envs", 3),
+        ("RL_ENV", "Taxi-v3", "env.id", "Taxi-v3"),
+        ("RL_NET_ARCH", "[8]", "agent.network.hidden_sizes", (8,)),
+    ],
+)
+def test_short_names_are_variables_too(name: str, text: str, path: str, value: Any) -> None:
+    spec = resolve({"env": "CartPole-v1"}, variables={name: text})
+    assert value_at(spec, path) == value
+
+
+def test_a_short_variable_and_a_long_one_that_differ_are_one_option_given_twice() -> None:
+    with pytest.raises(SpecInvalid, match=r"train\.lr is given twice"):
+        resolve({"env": "CartPole-v1"}, variables={"RL_LR": "1e-3", "RL_TRAIN_LR": "1e-4"})
+
+
+NORMALIZED = [
+    ("dict(norm_obs=True, norm_reward=False)", "running", False),
+    ("dict(norm_obs=False, norm_reward=True)", "none", True),
+    ("dict(norm_obs=False)", "none", True),
+    ({"norm_reward": False}, "running", False),
+]
+
+
+@pytest.mark.parametrize(("written", "observations", "rewards"), NORMALIZED)
+def test_a_normaliser_of_the_zoo_says_what_is_normalised(
+    written: Any, observations: str, rewards: bool
+) -> None:
+    for spec in (
+        resolve({"env": "CartPole-v1", "normalize": written}),
+        resolve({"env": "CartPole-v1"}, flags={"normalize": written}),
+    ):
+        assert (spec.obs.normalize, spec.train.normalize_reward) == (observations, rewards)
+
+
+def test_clips_of_a_normaliser_of_the_zoo_are_taken_along() -> None:
+    text = "dict(norm_obs=True, clip_obs=5.0, clip_reward=4)"
+    spec = resolve({"env": "CartPole-v1", "normalize": text})
+    assert (spec.obs.clip_range, spec.train.clip_reward) == ((-5.0, 5.0), (-4.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("32,32", (32, 32)), ("64", (64,)), ("[8, 8]", (8, 8))]
+)
+def test_lists_of_whole_numbers_may_have_commas_alone(text: str, sizes: tuple[int, ...]) -> None:
+    path = "agent.network.hidden_sizes"
+    for spec in (
+        resolve({"env": "x"}, flags={path: text}),
+        resolve({"env": "x"}, flags={"agent.network.critic_hidden_sizes": text, path: text}),
+        resolve({"env": "x"}, variables={"RL_NET_ARCH": text}),
+    ):
+        assert spec.agent.network.hidden_sizes == sizes
+    assert resolve({"env": "x", "net_arch": "8, 8"}).agent.network.hidden_sizes == (8, 8)
+    assert resolve({"env": "x"}, overrides=["net_arch=64"]).agent.network.hidden_sizes == (64,)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5m", 300), ("2h", 7200), ("1d", 86400), ("9", 9)])
+def test_seconds_may_be_a_span_of_time(text: str, seconds: float) -> None:
+    for spec in (
+        resolve({"env": "x"}, flags={"schedule.time_limit_s": text}),
+        resolve({"env": "x", "time_limit": text}),
+        resolve({"env": "x"}, overrides=[f"schedule.time_limit_s={text}"]),
+    ):
+        assert spec.schedule.time_limit_s == seconds
+    with pytest.raises(SpecInvalid, match="90m"):
+        resolve({"env": "x"}, flags={"schedule.time_limit_s": "0m"})
+
+
+def test_a_flag_is_named_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["rlctl", "check", "--env", "CartPole-v1", "--net_arch", "wide"]
+    monkeypatch.setattr("sys.argv", words)
+    typed = SpecArguments(flag_agent__network__hidden_sizes="wide", flag_env__id="CartPole-v1")
+    with pytest.raises(SpecInvalid) as refused:
+        typed.spec()
+    (problem,) = refused.value.problems
+    assert "(from --net-arch)" in problem.message
+
+
+def test_numbers_that_stand_alone_are_told_to_be_one_word() -> None:
+    with pytest.raises(BadInput) as refused:
+        SpecArguments(["2", "3"], flag_seeds="1")
+    assert refused.value.hint == "For example: --seeds 1,2,3"
+
+
 def test_a_run_that_goes_on_takes_short_names_too() -> None:
     spec = resolve({"env": "CartPole-v1", "lr": 1e-3})
     assert live.change(spec, ["lr=1e-4"]) == {"train.lr": [1e-3, 1e-4]}

@@ -420,7 +420,7 @@ def test_no_regression_asks_for_the_loss_that_is_acceptable() -> None:
     assert resolve(given).gates.margin == 0.0
     alone = resolve({"env.id": "CartPole-v1", "gates.margin": 5})
     said = "gates.margin is 5.0, but gates.no_regression, which reads it, is not set"
-    assert said in unread(alone)
+    assert said in [str(each) for each in unread(alone)]
 
 
 @pytest.mark.parametrize("rule", ["converged", "guardrail_clean"])

@@ -20,20 +20,24 @@ def command(typed: SpecArguments, json: Json = False) -> int:
     Pending options belong to parts that are not in this release: accepted here, refused by launch.
     """
     warnings: list[Problem] = []
+
+    def tell(warning: Problem) -> None:
+        warnings.append(warning)
+        warn(str(warning))
+
     try:
         here = orchestrator.connect()
-        spec = here.check(typed.spec(partial(inherited_here, here)), warn=warnings.append)
+        spec = typed.spec(partial(inherited_here, here), tell)
+        spec = here.check(spec, warn=warnings.append if json else tell)
     except BadInput as error:
         if not json:
             return report_error(error, as_json=False)
-        print_json(checks.findings(None) | {"errors": error.findings()})
+        print_json(checks.findings(None, warnings) | {"errors": error.findings()})
         return error.exit_code
     if json:
         print_json(checks.findings(spec, warnings) | {"errors": []})
     else:
         _print(spec)
-        for warning in warnings:
-            warn(str(warning))
     return 0
 
 
@@ -47,7 +51,7 @@ def _print(spec: Spec) -> None:
         f"{grouped if spec.members else f'seed {spec.env.seed}'}"
     )
     console.print(f"    config hash {spec.config_hash[:12]}", style="dim")
-    settled = ", ".join(f"{path} {value}" for path, value in left_open(spec).items())
-    console.print(f"    {settled}", style="dim")
+    settled = [f"{path} {value}" for path, value in left_open(spec).items() if path != "env.id"]
+    console.print(f"    {', '.join(settled)}", style="dim")
     for path in checks.pending(spec):
         console.print(f"[yellow]pending[/yellow]  {path}: not in this release; `launch` refuses it")

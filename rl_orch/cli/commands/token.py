@@ -1,6 +1,5 @@
 """`rlctl token`: keys to the HTTP API, made, listed and revoked in the database itself."""
 
-import re
 import sys
 import time
 from typing import Annotated
@@ -16,6 +15,7 @@ from rl_orch.client import Client
 from rl_orch.core.store.tokens import Scope, Tokens
 from rl_orch.errors import BadInput
 from rl_orch.records import Token
+from rl_orch.spec.spelling import span
 
 ScopeOption = Annotated[
     Scope,
@@ -24,7 +24,6 @@ ScopeOption = Annotated[
         help="`read` looks, `operate` also submits, stops and resumes, `admin` may do all.",
     ),
 ]
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def create(
@@ -119,13 +118,13 @@ commands = {"create": create, "ls": ls, "revoke": revoke, "code": code}
 
 def seconds(text: str) -> float:
     """A span of time as people write it: `45m`, `12h`, `30d`."""
-    match = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
-    if match is None or int(match[1]) == 0:
+    found = span(text)
+    if not found:
         raise BadInput(
             f"--expires is {text!r}; must be a number of s, m, h, d or w",
             hint="For example: --expires 30d",
         )
-    return float(int(match[1]) * UNITS[match[2]])
+    return found
 
 
 def _tokens(target: LocalOptions) -> Tokens:

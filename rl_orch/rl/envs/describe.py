@@ -3,6 +3,7 @@
 `describe` makes the environment once and closes it. `problems` is pure.
 """
 
+import re
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
@@ -48,6 +49,7 @@ class SpaceDescription:
 class EnvDescription:
     """One copy of an environment as a policy sees it, after the spec's wrappers.
 
+    `id` is whole, with the newest version where the spec names none;
     `leaves` are the parts of its observations by name, or `unseeable` says why there are none, and
     `seeable` has the keys of those that could be;
     `unstackable` is a kind of part whose frames are stacked, but cannot be; `goalless` says why
@@ -110,6 +112,14 @@ def problems(spec: Spec, env: EnvDescription) -> list[Problem]:
     return [problem for problem in problems if problem is not None]
 
 
+def named(spec: Spec, env: EnvDescription) -> tuple[Spec, list[Problem]]:
+    """The spec with the whole id of its environment, and a warning where it left out a part."""
+    if env.id == spec.env.id:
+        return spec, []
+    message = f"{spec.env.id} is {env.id}, its newest version"
+    return spec.changed({"env.id": env.id}), [Problem("env.id", spec.env.id, message)]
+
+
 def in_process(backend: str) -> str:
     """The backend of the same episodes without processes and without kernels."""
     return "sync" if backend in vector.BACKENDS else backend
@@ -155,7 +165,7 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
         unseeable = error.message
         seeable = seeable_keys(envs.single_observation_space, stacked=stacked)
     return EnvDescription(
-        id=spec.env.id,
+        id=_whole_id(spec, envs),
         observation=_space(envs.single_observation_space),
         action=_space(envs.single_action_space),
         leaves=leaves,
@@ -165,6 +175,17 @@ def _described(spec: Spec, envs: vector.Envs) -> EnvDescription:
         max_episode_steps=spec.env.max_episode_steps or limit,
         reward_threshold=registered.reward_threshold if registered else None,
         seeable=seeable,
+    )
+
+
+def _whole_id(spec: Spec, envs: vector.Envs) -> str:
+    """The spec's id, with the version that was made where it leaves that out."""
+    module, colon, name = spec.env.id.rpartition(":")
+    made = envs.spec.id if envs.spec else name
+    return (
+        f"{module}{colon}{made}"
+        if re.fullmatch(f"{re.escape(name)}-v[0-9]+", made)
+        else spec.env.id
     )
 
 

@@ -1,9 +1,11 @@
 """Refusals of environments that could not be made: sentences that say what to do next."""
 
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from pathlib import PurePath
 
 import gymnasium
 from gymnasium import error as gym_error
@@ -22,6 +24,10 @@ ID_FORMS = "'Name-v0', 'namespace/Name-v0' or 'module:Name-v0'"
 
 
 MAKING = "making it"
+SUFFIX = ".py"
+VERSION = re.compile(r"-v[0-9]+$")
+ALIKE = 0.75
+"""How like ids are, but for their versions, of which one may be meant for the other."""
 
 
 def explain(spec: Spec, error: BaseException, doing: str = MAKING) -> Problem:
@@ -29,13 +35,16 @@ def explain(spec: Spec, error: BaseException, doing: str = MAKING) -> Problem:
     `doing` something else with it, such as `its step 31`."""
     env_id = spec.env.id
     module, _, name = full_id(env_id).rpartition(":")
+    if module.endswith(SUFFIX):
+        own = f"{PurePath(module).stem}:{name}"
+        return _about_id(env_id, f"{module!r} is a file, and not a module", f"Write {own!r}.")
     if isinstance(error, gym_error.DeprecatedEnv | gym_error.VersionNotFound):
         return _moved_on(env_id, module, name)
     if isinstance(error, gym_error.UnregisteredEnv):
         package = package_of(name)
         if package is not None and package.module not in sys.modules:
             return _unregistered(env_id, name, package)
-        hint = _nearest(module, name) or f"An id looks like {ID_FORMS}."
+        hint = _nearest(module, name) or _how_to_name(module, name)
         return _about_id(env_id, "no such environment is registered", hint)
     if isinstance(error, gym_error.DependencyNotInstalled):
         return _missing_dependency(env_id, name, error)
@@ -80,7 +89,24 @@ def _about_id(env_id: str, what: str, hint: str | None) -> Problem:
 
 def _nearest(module: str, name: str) -> str | None:
     near = _close(name, gymnasium.registry)
-    return f"Did you mean {_with_module(module, near)!r}?" if near else None
+    if near is None or _likeness(near, name) < ALIKE:
+        return None
+    return f"Did you mean {_with_module(module, near)!r}?"
+
+
+def _likeness(one: str, other: str) -> float:
+    """How like two ids are but for their versions, which are like each other in all."""
+    stems = [VERSION.sub("", name.lower()) for name in (one, other)]
+    return difflib.SequenceMatcher(None, *stems).ratio()
+
+
+def _how_to_name(module: str, name: str) -> str:
+    if module:
+        return f"An id looks like {ID_FORMS}; {module} is imported, and registers none like it."
+    return (
+        "One of your own is named by the module that registers it, such as "
+        f"'my_module:{name}' for my_module.py. Others look like {ID_FORMS}."
+    )
 
 
 def _close(word: str, words: Iterable[str]) -> str | None:

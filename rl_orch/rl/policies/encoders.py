@@ -192,7 +192,8 @@ def _from_plugin(
                 hint="It is called with the observations' pipeline, the options of feature, and a "
                 "generator.",
             ) from error
-    if isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "size", None), int):
+    size = getattr(encoder, "size", None)
+    if isinstance(encoder, nn.Module) and type(size) is int and size > 0:
         return encoder  # type: ignore[return-value]
     raise BadInput(
         f"the encoder plugin {feature.encoder!r} made a {type(encoder).__name__}; must be a torch "

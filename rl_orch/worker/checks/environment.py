@@ -15,9 +15,10 @@ from rl_orch.io.policies.bundles import ONNX_PACKAGES
 from rl_orch.io.processes import import_path
 from rl_orch.records.tasks import CheckAnswer, CheckTask
 from rl_orch.rl import engine
-from rl_orch.rl.envs.describe import describe, problems
+from rl_orch.rl.envs.describe import describe, named, problems
 from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.spec.engine import left_open
+from rl_orch.spec.groups import ENCODERS
 from rl_orch.spec.model import Spec
 from rl_orch.worker.checks import own_plugins
 from rl_orch.worker.task import Tell, answer_lines
@@ -27,25 +28,30 @@ from rl_orch.worker.warm.loaded import OUTDATED, LoadedModules
 def answer(spec: Spec) -> CheckAnswer:
     """The problems that only the environment itself can tell of; and what the spec leaves open,
     settled."""
-    settled, trial = {}, EnvTrial()
+    settled: dict[str, str] = {}
+    warnings: list[Problem] = []
     if unfit := own_plugins.problems(spec):
         return CheckAnswer(settled={}, problems=tuple(unfit))
     try:
         env = describe(spec)
+        spec, warnings = named(spec, env)
         found = problems(spec, env)
-        trial = trial if found else try_out(spec)
+        trial = EnvTrial() if found else try_out(spec)
         found += trial.problems
+        warnings += trial.warnings
         if spec.eval.video and find_spec("av") is None:
             hint = "Install it with `pip install 'rl-orch[video]'`."
             found.append(Problem("eval.video", True, "films need the package av", hint))
         found += unexportable(spec)
+        if spec.feature.encoder not in ENCODERS and not found:
+            found += plugins.part("encoder check").problems(spec)
         if spec.start.source is not None and not found:
             found += plugins.part("warm start check").problems(spec)
         if not found:
             settled = left_open(engine.resolve_auto(spec, env.leaves, env.action.kind))
     except SpecInvalid as error:
         found = list(error.problems)
-    return CheckAnswer(settled=settled, problems=tuple(found), warnings=tuple(trial.warnings))
+    return CheckAnswer(settled=settled, problems=tuple(found), warnings=tuple(warnings))
 
 
 def unexportable(spec: Spec) -> list[Problem]:

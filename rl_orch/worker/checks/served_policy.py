@@ -11,7 +11,7 @@ import sys
 from rl_orch.errors import Problem, SpecInvalid
 from rl_orch.io.processes import import_path
 from rl_orch.records.tasks import CheckAnswer, CheckTask
-from rl_orch.rl.envs.describe import EnvDescription, describe
+from rl_orch.rl.envs.describe import EnvDescription, describe, named
 from rl_orch.rl.envs.trial import EnvTrial, try_out
 from rl_orch.worker.task import Tell, answer_one
 
@@ -22,14 +22,18 @@ ARRAYS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 def check(task: CheckTask, _tell: Tell) -> CheckAnswer:
     """The problems that only the environment itself can tell of."""
     import_path.search(task.module_path)
-    trial = EnvTrial()
     try:
-        found = problems(describe(task.spec))
-        trial = trial if found else try_out(task.spec)
-        found += trial.problems
+        env = describe(task.spec)
     except SpecInvalid as error:
-        found = list(error.problems)
-    return CheckAnswer(problems=tuple(found), warnings=tuple(trial.warnings))
+        return CheckAnswer(problems=tuple(error.problems))
+    spec, warnings = named(task.spec, env)
+    found = problems(env)
+    trial = EnvTrial() if found else try_out(spec)
+    return CheckAnswer(
+        problems=(*found, *trial.problems),
+        warnings=(*warnings, *trial.warnings),
+        settled={"env.id": env.id},
+    )
 
 
 def problems(env: EnvDescription) -> list[Problem]:
