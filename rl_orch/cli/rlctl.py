@@ -104,7 +104,7 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(
         ("-t", "--tensorboard-log", "--tensorboard", "--logdir"),
-        "TensorBoard files are in every run's folder, tb/; store.trackers=[] writes none.",
+        "TensorBoard files are in the folder of every run, tensorboard/.",
     ),
     **dict.fromkeys(
         ("--optimize", "--n-trials", "--optimize-hyperparameters", "--sampler", "--pruner"),
