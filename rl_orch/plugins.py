@@ -39,6 +39,12 @@ INSTALLED = frozenset({"runners"})
 """Kinds of which no `module:Class` is imported: they work inside whoever supervises, and what they
 declare is read before it is known whether the one who names them may."""
 
+OWN = {
+    "trackers": "tensorboard is there; another one is a class of yours, named as module:Class: "
+    "docs/extending.md has one in 25 lines.",
+}
+"""What to do where a plugin of a kind is looked for that many people have elsewhere."""
+
 OBSERVER_HOOKS = ("before", "collected", "updated", "evaluated", "saved")
 """What an observer may have, and must have one of."""
 
@@ -154,8 +160,8 @@ def _imported(name: str) -> Any:
             raise _broken(name, error) from error
         looked = ", ".join(searched_folders()) or "nowhere"
         if module.endswith(".py"):
-            hint = f"Write '{module.removesuffix('.py')}:{attribute}': a module, and not a file."
-            raise BadInput(f"{name!r}: {module} is no module", hint=hint) from None
+            advice = f"Write '{module.removesuffix('.py')}:{attribute}': a module, and not a file."
+            raise BadInput(f"{name!r}: {module} is no module", hint=advice) from None
         where = (
             f"Besides what is installed, these folders were searched: {looked}. Run from the "
             "folder that holds it, or install it."
@@ -179,7 +185,7 @@ def _broken(name: str, error: BaseException) -> BadInput:
 def _unknown(kind: str, name: str, known: Sequence[str], path: str | None = None) -> BadInput:
     near = difflib.get_close_matches(name, known, n=1)
     said = f"no plugin {name!r} of kind {kind}; installed: {', '.join(known) or 'none'}"
-    hint = f"Did you mean {near[0]!r}?" if near else None
+    hint = f"Did you mean {near[0]!r}?" if near else OWN.get(kind)
     return BadInput(said if path is None else f"{path}: {said}", path=path, hint=hint)
 
 

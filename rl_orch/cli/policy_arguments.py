@@ -6,12 +6,15 @@ from typing import Annotated, Literal
 import typer
 
 from rl_orch.cli.connection import Connected
+from rl_orch.cli.views.subjects import run_at
 from rl_orch.core.registry import references
 from rl_orch.errors import BadInput
 
 FORMS = "A model's id, an alias, best, best@ENV, a run, or the path of a checkpoint or bundle."
-PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=FORMS)]
-OptionalPolicy = Annotated[str | None, typer.Argument(metavar="[POLICY]", help=FORMS)]
+PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help=FORMS, callback=run_at)]
+OptionalPolicy = Annotated[
+    str | None, typer.Argument(metavar="[POLICY]", help=FORMS, callback=run_at)
+]
 MeantEnv = Annotated[
     str | None,
     typer.Option("--env", metavar="ENV", help="Refuse a policy of any other environment."),

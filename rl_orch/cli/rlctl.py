@@ -93,8 +93,31 @@ MEANT = {
     **dict.fromkeys(("predict", "act"), "infer"),
     **dict.fromkeys(("tokens", "login"), "token"),
     **dict.fromkeys(("validate", "lint"), "check"),
+    **dict.fromkeys(("import-policy", "import"), "registry import"),
 }
 """Words of other tools that are answered with what is meant here."""
+
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("--log-interval", "--log-freq"),
+        "Every update is logged: `rlctl watch` and `rlctl show` have the numbers.",
+    ),
+    **dict.fromkeys(
+        ("-t", "--tensorboard-log", "--tensorboard", "--logdir"),
+        "TensorBoard files are in the folder of every run, tensorboard/.",
+    ),
+    **dict.fromkeys(
+        ("--optimize", "--n-trials", "--optimize-hyperparameters", "--sampler", "--pruner"),
+        "There is no search for hyperparameters yet; --seeds 1,2,3 launches one spec several "
+        "times, and `rlctl compare` puts runs side by side.",
+    ),
+    **dict.fromkeys(
+        ("--track", "--wandb", "--wandb-project-name", "--wandb-entity"),
+        "Trackers are named by store.trackers=[tensorboard, my_module:Mine]; "
+        "docs/extending.md has one in 25 lines.",
+    ),
+}
+"""Flags of other tools, and how the same is had here."""
 
 BOTH = {"ls": "list", "list": "ls"}
 """Names of sub-commands that are understood in either spelling."""
@@ -238,7 +261,10 @@ def _usage_error(error: typer.TyperException) -> BadInput:
     message = error.format_message().replace(PYDANTIC, "")
     near = _near_choices(message)
     if (typed := getattr(error, "option_name", None)) is not None and context is not None:
-        message, near = error.message, near_options(typed, _flags(context))
+        message = error.message
+        if typed in ELSEWHERE:
+            return BadInput(message, hint=ELSEWHERE[typed])
+        near = near_options(typed, _flags(context))
     if near:
         hint = f"Did you mean {' or '.join(near)}? {hint}".strip()
     return BadInput(message, hint=hint or None)

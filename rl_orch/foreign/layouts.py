@@ -221,8 +221,9 @@ def _sequential(tensors: Mapping[str, Array], told: Told) -> Placed:
         options = {HIDDEN: found.hidden, ACTIVATION: "relu"}
         both = trunk.under("trunk") | head.under("head")
         return Placed("sac", both, found.names, options, (CRITICS, ASSUMED))
+    given = "is missing" if told.algorithm is None else f"is {told.algorithm!r}"
     raise BadInput(
-        f"layers that are only numbered do not say what they are of: --algo is {told.algorithm!r}; "
+        f"layers that are only numbered do not say what they are of: --algo {given}; "
         f"must be one of {', '.join(ALGORITHMS)}",
         path="algo",
         hint="For example: --algo dqn",

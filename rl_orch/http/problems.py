@@ -191,7 +191,8 @@ def _shape_problem(detail: Mapping[str, Any]) -> ProblemItem:
     where = [str(part) for part in detail["loc"] if part not in ("body", "query", "path", "header")]
     path = ".".join(where) or "body"
     if detail["type"] == "missing":
-        return ProblemItem(path=path, message=f"{path} is missing")
+        wrapped = '; wrap it in {"spec": …}' if path == "spec" else ""
+        return ProblemItem(path=path, message=f"{path} is missing{wrapped}")
     if detail["type"] == "extra_forbidden":
         return ProblemItem(path=path, message=f"{path} is not known here; leave it out")
     value = detail.get("input")

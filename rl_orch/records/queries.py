@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State
+from rl_orch.spec.aliases import algorithm_named
 
 SORTS: Mapping[str, type] = {
     "created_at": float,
@@ -31,7 +32,7 @@ class Query:
 
     `tags` are written `name=value`; `since` and `until` bound when runs were made, in seconds since
     the epoch, the second one excluded. The columns of `sort` are in `SORTS`; runs that are alike in
-    it come in the order of their ids.
+    it come in the order of their ids. `algo` may have any of its names.
     """
 
     limit: int = 50
@@ -48,6 +49,10 @@ class Query:
     tags: tuple[str, ...] = ()
     since: float | None = None
     until: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.algo is not None:
+            object.__setattr__(self, "algo", algorithm_named(self.algo))
 
     @property
     def column(self) -> str:
@@ -74,6 +79,10 @@ class ModelQuery:
     alias: str | None = None
     run: str | None = None
     limit: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.algo is not None:
+            object.__setattr__(self, "algo", algorithm_named(self.algo))
 
 
 NEWEST = Query()

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rl_orch.spec.algorithms import BUILT_IN
+
 GROUPS = {"policy": "agent", "ckpt": "checkpoint"}
 """Other names for whole groups."""
 
@@ -93,6 +95,13 @@ def spelled_out(algorithm: Any) -> tuple[str, Mapping[str, Any]] | None:
     if not isinstance(algorithm, str):
         return None
     return ALGORITHMS.get(bare(algorithm))
+
+
+def algorithm_named(name: str) -> str:
+    """The algorithm that one of `ALGORITHMS` is, or one of ours in any case; another as it is."""
+    meant = spelled_out(name)
+    plain = bare(name)
+    return meant[0] if meant else plain if plain in BUILT_IN else name
 
 
 def bare(name: str) -> str:

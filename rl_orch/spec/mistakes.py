@@ -24,7 +24,7 @@ from rl_orch.spec.options import (
     read_variables,
     table,
 )
-from rl_orch.spec.zoo import NORMALIZER
+from rl_orch.spec.zoo import NORMALIZER, SCHEDULES
 
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
@@ -134,6 +134,9 @@ def closest(word: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def _correction(option: Option, value: Any) -> str | None:
+    if option.path in SCHEDULES and callable(value):
+        name, schedule = option.path.rpartition(".")[2], SCHEDULES[option.path].rpartition(".")[2]
+        return f"It falls by {schedule}='linear' or 'cosine'; {name}='lin_0.001' is both in one."
     if option.path == "agent.algorithm" and isinstance(value, str):
         return _nearest_algorithm(option, value)
     if option.path == "obs.normalize" and (isinstance(value, dict) or "(" in str(value)):

@@ -159,6 +159,12 @@ def test_a_check_tells_the_hash_the_seeds_and_what_is_pending(api: Api) -> None:
     assert api.client().get("/runs").json()["runs"] == []
 
 
+def test_a_spec_that_is_not_wrapped_is_told_how(api: Api) -> None:
+    answer = api.client().post("/experiments/check", json={"env": {"id": "CartPole-v1"}})
+    assert answer.status_code == 422 or answer.status_code == 400
+    assert 'wrap it in {"spec"' in answer.json()["detail"]
+
+
 def test_a_check_lists_what_is_wrong(api: Api) -> None:
     wrong = {**CARTPOLE, "train": {"gamma": 2}}
     answer = api.client().post("/experiments/check", json={"spec": wrong})

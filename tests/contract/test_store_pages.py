@@ -12,7 +12,7 @@ from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import ACTIVE, RUNS
 from rl_orch.errors import BadInput
 from rl_orch.records import Run, State, queries
-from rl_orch.records.queries import SORTS, Query
+from rl_orch.records.queries import SORTS, ModelQuery, Query
 from tests.counting import calls
 from tests.postgres import Postgres
 from tests.stores import KINDS, a_run
@@ -154,3 +154,11 @@ def _plan(store: Store, query: sa.Select[tuple[object, ...]]) -> str:
         word = "EXPLAIN" if dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
         rows = connection.execute(sa.text(f"{word} {text}")).all()
     return "\n".join(str(row[-1]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("written", "algo"),
+    [("MaskablePPO", "ppo"), ("RecurrentPPO", "ppo"), ("QR-DQN", "qrdqn"), ("m:Evo", "m:Evo")],
+)
+def test_a_filter_takes_an_algorithm_by_any_of_its_names(written: str, algo: str) -> None:
+    assert Query(algo=written).algo == ModelQuery(algo=written).algo == algo

@@ -1,16 +1,20 @@
 """How the command speaks: help, version, errors and exit codes, in words and in JSON."""
 
 import json
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_orch import __version__, errors
 from rl_orch.cli.arguments import expanded
+from rl_orch.cli.commands import check
 from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import print_json, report_error, safe
 from rl_orch.cli.rlctl import COMMANDS, load
+from rl_orch.cli.views.subjects import run_at
 from rl_orch.cli.views.text import counted
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
 from rl_orch.io.files.text import clean
@@ -78,6 +82,45 @@ def test_an_unknown_command_names_the_known_ones_and_the_nearest(rlctl: Rlctl) -
         "  Did you mean `rlctl launch`?",
     ]
     assert "`rlctl --help` explains them" in rlctl("qqq").err
+
+
+def test_a_check_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = threading.Event()
+    monkeypatch.setattr(check, "SILENCE_S", 0.0)
+    monkeypatch.setattr(check, "note", lambda _sentence: said.set())
+    with check.patience():
+        assert said.wait(60)
+
+
+def test_the_directory_of_a_run_stands_for_it(tmp_path: Path) -> None:
+    there = tmp_path / "runs" / "mine-k3m9xq"
+    there.mkdir(parents=True)
+    assert run_at(f"{there}/") == f"{there}/"
+    for name in ("spec.yaml", "manifest.json"):
+        (there / name).touch()
+    assert run_at(f"{there}/") == run_at(str(there)) == there.name
+    assert run_at("runs/none") == "runs/none"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["import-policy", "x"], "rlctl registry import"),
+        (["check", "--log-interval", "4"], "rlctl watch"),
+        (["check", "-tb", "x"], "TensorBoard"),
+        (["check", "--tensorboard-log", "x"], "TensorBoard"),
+        (["check", "--optimize", "--n-trials", "10"], "no search"),
+        (["check", "--track"], "store.trackers"),
+        (["check", "--env", "x", "store.trackers=[wandb]"], "docs/extending.md"),
+        (["set", "last"], "lr=1e-4"),
+    ],
+)
+def test_words_of_other_tools_are_answered_with_what_is_here(
+    rlctl: Rlctl, words: list[str], said: str
+) -> None:
+    ran = rlctl(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,36 @@ def test_what_cannot_be_trained_in_is_refused(given: tuple[Any, ...], says: str)
     assert problem.hint
 
 
+@pytest.mark.parametrize(
+    ("normalize", "dtype", "warned"),
+    [
+        ("none", np.float32, ["obs.normalize"]),
+        ("running", np.float32, []),
+        ("none", np.uint8, []),
+    ],
+)
+def test_pixels_that_are_floats_are_warned_of_once(
+    normalize: str, dtype: Any, warned: list[str]
+) -> None:
+    class Camera(Written):
+        observation_space = spaces.Box(0, 255, (4, 4, 3), dtype)
+
+        def reset(self, **_options: Any) -> Any:
+            return np.zeros((4, 4, 3), dtype), {}
+
+    pixels = np.zeros((4, 4, 3), dtype)
+
+    def make(**_options: Any) -> Camera:
+        return Camera(lambda _: (pixels, 1.0), length=5)
+
+    gymnasium.register("Camera-v0", make, max_episode_steps=9)
+    try:
+        spec = Spec.model_validate({"env": {"id": "Camera-v0"}, "obs": {"normalize": normalize}})
+        assert [warning.path for warning in try_out(spec).warnings] == warned
+    finally:
+        del gymnasium.registry["Camera-v0"]
+
+
 @pytest.mark.parametrize("error", [ValueError("boom"), SystemExit("boom")])
 def test_a_step_that_fails_is_named_with_its_number_and_place(error: BaseException) -> None:
     def given(step: int) -> tuple[Any, ...]:

@@ -144,6 +144,12 @@ def test_an_environment_that_stands_alone_is_told_its_flag(word: str) -> None:
     assert f"--env {word}" in said
 
 
+def test_a_schedule_that_is_a_function_is_told_its_option() -> None:
+    [(path, said)] = found({"env": "x", "lr": lambda left: left * 1e-3})
+    assert path == "train.lr"
+    assert "lr_schedule" in said
+
+
 def test_arguments_of_a_normaliser_that_have_no_option_are_told_those_that_have() -> None:
     [(path, said)] = found({"env": "x", "normalize": "dict(norm_obs=True, gamma=0.9)"})
     assert path == "obs.normalize"

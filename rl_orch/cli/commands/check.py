@@ -1,17 +1,24 @@
 """`rlctl check`: everything that can be known about a spec before training."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from rl_orch import orchestrator
 from rl_orch.cli.arguments import Json
-from rl_orch.cli.output import out, print_json, report_error, safe, warn
+from rl_orch.cli.output import note, out, print_json, report_error, safe, warn
 from rl_orch.cli.spec_flags import SpecArguments
 from rl_orch.cli.views.text import counted, seeds_text
 from rl_orch.core.registry.inherited_specs import inherited_here
 from rl_orch.errors import BadInput, Problem
+from rl_orch.runners.spec_check import CHECK_TIMEOUT_S
 from rl_orch.spec import checks
 from rl_orch.spec.engine import left_open
 from rl_orch.spec.model import Spec
+
+SILENCE_S = 5.0
+"""How long a check may say nothing."""
 
 
 def command(typed: SpecArguments, json: Json = False) -> int:
@@ -28,7 +35,8 @@ def command(typed: SpecArguments, json: Json = False) -> int:
     try:
         here = orchestrator.connect()
         spec = typed.spec(partial(inherited_here, here), tell)
-        spec = here.check(spec, warn=warnings.append if json else tell)
+        with nullcontext() if json else patience():
+            spec = here.check(spec, warn=warnings.append if json else tell)
     except BadInput as error:
         if not json:
             return report_error(error, as_json=False)
@@ -39,6 +47,22 @@ def command(typed: SpecArguments, json: Json = False) -> int:
     else:
         _print(spec)
     return 0
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Time in which an environment is tried; if it is long, that is said."""
+    said = (
+        f"the environment is still being tried; that may take {CHECK_TIMEOUT_S:.0f} s, and is then "
+        "given up"
+    )
+    timer = threading.Timer(SILENCE_S, note, [said])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _print(spec: Spec) -> None:

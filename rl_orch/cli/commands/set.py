@@ -1,22 +1,16 @@
 """`rlctl set`: change options of a run while it goes on."""
 
-from typing import Annotated
-
-import typer
-
 from rl_orch.cli.arguments import Json
 from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.live.commands import Reply, tell
+from rl_orch.cli.spec_flags import ChangedOptions
 from rl_orch.cli.views.subjects import SubjectArgument
 from rl_orch.cli.views.text import changes_text
-
-Options = Annotated[
-    list[str], typer.Argument(metavar="GROUP.OPTION=VALUE", help="Options, and their new values.")
-]
+from rl_orch.errors import BadInput
 
 
 def command(
-    run: SubjectArgument, options: Options, *, target: ConnectionOptions, json: Json = False
+    run: SubjectArgument, typed: ChangedOptions, *, target: ConnectionOptions, json: Json = False
 ) -> None:
     """Change options of a run while it goes on.
 
@@ -28,9 +22,13 @@ def command(
 
       rlctl set last train.lr=1e-4 train.ent_coef=0.01
 
+      rlctl set last --lr 2e-4
+
       rlctl set cartpole-k3m9xq train.total_timesteps=2e6 gates.min_return=475
     """
-    tell(target, run, ("set", {"overrides": options}), json=json, text=_said)
+    if not typed.overrides:
+        raise BadInput("set changes nothing without options", hint="For example: lr=1e-4")
+    tell(target, run, ("set", {"overrides": typed.overrides}), json=json, text=_said)
 
 
 def _said(reply: Reply) -> str:

@@ -1,7 +1,9 @@
 """What a word on the command line means: a run, or a group with all of its runs."""
 
+import os
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,10 +17,22 @@ from rl_orch.errors import Ambiguous
 from rl_orch.records import State
 from rl_orch.records.queries import LARGEST_PAGE, Query
 
+
+def run_at(word: str | None) -> str | None:
+    """The id of the run whose directory is named, as tab completion writes it; else the word."""
+    if word is None or os.sep not in word:
+        return word
+    path = Path(word).expanduser()
+    is_run = (path / "spec.yaml").is_file() and (path / "manifest.json").is_file()
+    return path.resolve().name if is_run and path.resolve().parent.name == "runs" else word
+
+
 SubjectArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run or a group: id, a unique beginning of it, name, or `last`."
+        metavar="RUN",
+        help="A run or a group: id, a unique beginning of it, name, or `last`.",
+        callback=run_at,
     ),
 ]
 

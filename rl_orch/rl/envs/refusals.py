@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
-from pathlib import PurePath
 
 import gymnasium
 from gymnasium import error as gym_error
@@ -36,7 +35,7 @@ def explain(spec: Spec, error: BaseException, doing: str = MAKING) -> Problem:
     env_id = spec.env.id
     module, _, name = full_id(env_id).rpartition(":")
     if module.endswith(SUFFIX):
-        own = f"{PurePath(module).stem}:{name}"
+        own = f"{module.removesuffix(SUFFIX).rpartition('/')[2]}:{name}"
         return _about_id(env_id, f"{module!r} is a file, and not a module", f"Write {own!r}.")
     if isinstance(error, gym_error.DeprecatedEnv | gym_error.VersionNotFound):
         return _moved_on(env_id, module, name)
@@ -96,8 +95,8 @@ def _nearest(module: str, name: str) -> str | None:
 
 def _likeness(one: str, other: str) -> float:
     """How like two ids are but for their versions, which are like each other in all."""
-    stems = [VERSION.sub("", name.lower()) for name in (one, other)]
-    return difflib.SequenceMatcher(None, *stems).ratio()
+    first, second = (VERSION.sub("", name.lower()) for name in (one, other))
+    return difflib.SequenceMatcher(None, first, second).ratio()
 
 
 def _how_to_name(module: str, name: str) -> str:

@@ -23,13 +23,16 @@ from rl_orch.rl.envs.describe import in_process, traits_of
 from rl_orch.rl.envs.goals import ACHIEVED, DESIRED, Rewards, goal_rewards
 from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import allowed_action, masks_in
-from rl_orch.rl.envs.observations import flatten_observation
+from rl_orch.rl.envs.observations import flat_space, flatten_observation
 from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
 
 TRIAL_S = 1.0
 TRIAL_STEPS = 1_000
 """How long the episode may last; a slow environment is stepped once at least."""
+
+WHITE = 255
+"""The greatest value of a pixel."""
 
 TOLERANCE = 1e-5
 """How far beyond a bound, relatively, a number may be by rounding alone."""
@@ -72,7 +75,7 @@ def try_out(spec: Spec) -> EnvTrial:
         except (Exception, SystemExit) as error:
             return EnvTrial([refusals.explain(spec, error, episode.doing)])
         warnings = [*episode.warnings.values(), *episode.without_limit(), *episode.unrecorded()]
-        return EnvTrial(warnings=warnings)
+        return EnvTrial(warnings=[*warnings, *_unscaled(spec, envs.single_observation_space)])
 
 
 class _RandomEpisode:
@@ -244,6 +247,26 @@ class _RandomEpisode:
     def _refused(self, what: str, hint: str) -> BadInput:
         env_id = self._spec.env.id
         return BadInput(f"env.id is {env_id!r}; {what}", path="env.id", hint=hint)
+
+
+def _unscaled(spec: Spec, space: Any) -> list[Problem]:
+    """The warning that pixels are numbers here, which nothing scales."""
+    flat = flat_space(space)
+    parts = [*flat.values()] if isinstance(flat, spaces.Dict) else [flat]
+    if spec.obs.normalize != "none" or not any(map(_is_of_pixels, parts)):
+        return []
+    message = (
+        f"{spec.env.id} shows pixels as floats in [0, {WHITE}], which are taken for a vector of "
+        "numbers, and are neither scaled nor convolved"
+    )
+    hint = "Let its observation_space be of uint8, or set obs.normalize=running."
+    return [Problem("obs.normalize", spec.obs.normalize, message, hint)]
+
+
+def _is_of_pixels(space: Any) -> bool:
+    if not isinstance(space, spaces.Box) or space.dtype is None or space.dtype.kind != "f":
+        return False
+    return len(space.shape) > 1 and bool((space.low == 0).all() and (space.high == WHITE).all())
 
 
 def _retells(spec: Spec) -> bool:
