@@ -27,10 +27,12 @@ from rl_orch.core.store.jobs import Jobs
 from rl_orch.core.store.tables import JOBS
 from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
+from rl_orch.io import service_note
 from rl_orch.io.files import trees
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.directory import RunDir
+from rl_orch.io.service_note import ServiceEndpoint
 from rl_orch.records import State
 from rl_orch.records.jobs import DoctorJob, InferJob, Job, JobDone, JobState, JobTask, ProfileJob
 from rl_orch.spec.model import Spec
@@ -501,7 +503,96 @@ def test_a_job_that_waits_for_a_dead_service_of_another_home_can_be_cancelled(
     pids.let_go(first.lease)
     assert queue.cancel(job.id).state is JobState.CANCELLED
     assert Jobs(here.store).get(job.id).home == str(here.home)
-    queue.remove(job.id)
+    JobQueue(here, Steered, at_once=0).remove(job.id)
+
+
+def test_what_a_job_made_is_given_out_and_removed_by_its_own_home_alone(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    """Where homes share a database, the others say which home that is, and where to ask."""
+    other = Orchestrator(tmp_path / "other", FakeRunner(trains_to([])), database=here.location)
+    process = Steered()
+    process.told.set()
+    with serving(here, process) as own, serving(other, Steered()) as stranger:
+        job = own.post("/jobs", json=DOCTOR).json()["id"]
+        assert '"state":"succeeded"' in own.get(f"/jobs/{job}/events").text
+        made = f"/jobs/{job}/artifacts/made.txt"
+        asks = [("GET", f"/jobs/{job}/artifacts"), ("GET", made), ("DELETE", f"/jobs/{job}")]
+        for url in (None, "http://localhost:7311"):
+            if url is not None:
+                note = ServiceEndpoint(url, str(pids.identity(os.getpid())), pids.host(), "token")
+                service_note.write(here.home, note)
+            for method, path in asks:
+                refused = stranger.request(method, path)
+                assert refused.status_code == 409
+                assert repr(str(here.home)) in refused.json()["detail"]
+                assert (url or f"--home {here.home}") in refused.json()["hint"]
+        assert stranger.get(f"/jobs/{job}").json()["id"] == job
+        assert own.get(made).text == "made"
+        assert own.delete(f"/jobs/{job}").status_code == 200
+        assert own.get(f"/jobs/{job}").status_code == 404
+    assert [*(here.home / "jobs").iterdir()] == []
+
+
+def test_a_job_is_of_its_home_by_another_path_and_after_a_move(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    here = Orchestrator(here.home, FakeRunner(trains_to([])), database=tmp_path / "shared.db")
+    jobs = [a_finished_one(here) for _ in range(2)]
+    link = tmp_path / "link"
+    link.symlink_to(here.home)
+    linked, moved = (
+        JobQueue(Orchestrator(path, FakeRunner(trains_to([])), database=here.location), Steered)
+        for path in (link, tmp_path / "moved")
+    )
+    linked.remove(jobs[0].id)
+    here.home.rename(tmp_path / "moved")
+    moved.remove(jobs[1].id)
+    assert [*(tmp_path / "moved" / "jobs").iterdir()] == []
+
+
+def test_a_job_of_another_machine_is_not_of_the_home_that_has_its_path_here(
+    here: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless both see the same disk."""
+    gone, there = a_finished_one(here), a_finished_one(here)
+    queue = JobQueue(here, Steered, at_once=0)
+    queue.folder(gone.id).rename(here.home / "elsewhere")
+    monkeypatch.setattr(pids, "host", lambda: "another-boot-space")
+    with pytest.raises(Conflict):
+        queue.remove(gone.id)
+    queue.remove(there.id)
+    assert not queue.folder(there.id).exists()
+
+
+def test_what_jobs_made_that_nobody_knows_any_more_is_swept(
+    here: Orchestrator, tmp_path: Path
+) -> None:
+    """In the own home, and once it is as old as jobs become."""
+    other = Orchestrator(tmp_path / "other", FakeRunner(trains_to([])), database=here.location)
+    queues = [JobQueue(each, Steered, at_once=0) for each in (here, other)]
+    known = queues[0].submit(DoctorJob(), who="ann")[0].id
+    old = [queue.folder(name) for queue in queues for name in (known, "job-00000000000a")]
+    new = queues[0].folder("job-00000000000b")
+    for folder in (*old, new):
+        folder.mkdir(parents=True)
+    for folder in old:
+        os.utime(folder, (0, 0))
+    queues[0].tend()
+    assert [folder.is_dir() for folder in (*old, new)] == [True, False, True, True, True]
+    queues[1].tend()
+    assert [folder.is_dir() for folder in old] == [True, False, True, False]
+
+
+def a_finished_one(here: Orchestrator) -> Job:
+    """A job that has been carried out, and made something."""
+    process = Steered()
+    process.told.set()
+    queue = JobQueue(here, lambda: process)
+    job, _ = queue.submit(DoctorJob(), who="ann")
+    until(lambda: not queue.get(job.id).active)
+    queue.close()
+    return queue.get(job.id)
 
 
 OF_SPECS = ("profile", "verify_resume", "doctor")

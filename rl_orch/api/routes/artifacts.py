@@ -52,8 +52,8 @@ IfRange = Annotated[str | None, Header(max_length=100)]
 IfNoneMatch = Annotated[list[str] | None, Header(examples=[['"18b3c5d2e4f-1a2b"']])]
 
 
-def file_operation(id: str) -> dict[str, Any]:
-    """How a route is declared that answers with a file."""
+def file_operation(id: str, *statuses: int) -> dict[str, Any]:
+    """How a route is declared that answers with a file, or with one of further statuses."""
     content = {
         kind: {"schema": {"type": "string", "format": "binary"}}
         for kind in ("application/octet-stream", "text/plain")
@@ -63,7 +63,7 @@ def file_operation(id: str) -> dict[str, Any]:
         206: {"description": "A range of its bytes", "content": content},
         304: {"description": "It is what the caller has already"},
     }
-    declared = operation(id, None, "read", 404, 416, also=also)
+    declared = operation(id, None, "read", 404, *statuses, 416, also=also)
     return declared | {"response_class": StreamingResponse}
 
 

@@ -95,15 +95,15 @@ def remove_job(id: JobId, here: Here) -> Response:
     return json_response(here.jobs.remove(id))
 
 
-@routes.get("/jobs/{id}/artifacts", **operation("listJobArtifacts", ArtifactList, "read", 404))
+@routes.get("/jobs/{id}/artifacts", **operation("listJobArtifacts", ArtifactList, "read", 404, 409))
 async def list_job_artifacts(id: JobId, here: Here) -> Response:
     """The files that a job made."""
-    folder = await slow_reads(_folder, here, id)
+    folder = await slow_reads(here.jobs.files, id)
     nothing = ArtifactList(artifacts=[])  # It has yet to begin.
     return await slow_reads(lambda: json_response(listing(folder) if folder.is_dir() else nothing))
 
 
-@routes.get("/jobs/{id}/artifacts/{path:path}", **file_operation("getJobArtifact"))
+@routes.get("/jobs/{id}/artifacts/{path:path}", **file_operation("getJobArtifact", 409))
 async def get_job_artifact(
     id: JobId,
     here: Here,
@@ -113,7 +113,7 @@ async def get_job_artifact(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One file that a job made, or a single range of its bytes."""
-    folder = await slow_reads(_folder, here, id)
+    folder = await slow_reads(here.jobs.files, id)
     return await sent(folder, path, range, if_range, if_none_match)
 
 
@@ -173,11 +173,6 @@ def _examined(home: Path, asked: JobRequest[Any]) -> tuple[Spec | None, list[Nam
 def _refuse_unagreed(asked: VerifyResumeJob, spec: Spec) -> None:
     if consent.is_needed(spec) and not asked.consent:
         raise consent_needed(spec)
-
-
-def _folder(here: Parts, job_id: str) -> Path:
-    here.jobs.get(job_id)
-    return here.jobs.folder(job_id)
 
 
 async def _told(job_id: str, request: Request, here: Parts) -> AsyncIterator[bytes]:

@@ -7,6 +7,7 @@ says so; one that still waited is taken over by the next service of the home.
 import hashlib
 import logging
 import secrets
+import shlex
 import shutil
 import threading
 import time
@@ -20,6 +21,7 @@ from rl_orch.core import uploads
 from rl_orch.core.store.jobs import Jobs, StoredJob
 from rl_orch.core.verbs import Verbs
 from rl_orch.errors import Conflict, NotFound, RlctlError, TooMany
+from rl_orch.io import service_note
 from rl_orch.io.files import private
 from rl_orch.io.processes import pids
 from rl_orch.io.processes.task_worker import ProgressCallback, TaskWorker
@@ -103,8 +105,6 @@ class JobQueue:
         """A job as it really is."""
         if (working := self._at_work.get(job_id)) is not None:
             return working.job
-        if not self.verbs.exists:
-            raise NotFound(f"no job {job_id!r}")
         return self._stored(job_id).job
 
     def newest(self, limit: int, state: JobState | None = None) -> list[Job]:
@@ -158,13 +158,20 @@ class JobQueue:
         job = self.get(job_id)
         if job.active:
             raise Conflict(f"job {job_id} is {job.state}; cancel it first")
-        if not self._jobs.remove(job_id):
+        stored = self._jobs.get(job_id)
+        self._refuse_elsewhere(stored)
+        if not self._jobs.remove(job_id, home=stored.home):
             raise Conflict(f"job {job_id} was asked for again, or removed, by somebody else")
         shutil.rmtree(self.folder(job_id), ignore_errors=True)
         return job
 
+    def files(self, job_id: str) -> Path:
+        """Where the files are that a job made; there are none yet where it has not begun."""
+        self._refuse_elsewhere(self._stored(job_id))
+        return self.folder(job_id)
+
     def folder(self, job_id: str) -> Path:
-        """Where the files are that a job made."""
+        """Where the files are that a job of this home made."""
         return self.verbs.home / FOLDER / job_id
 
     def look(self) -> None:
@@ -192,7 +199,7 @@ class JobQueue:
 
     def sweep(self) -> None:
         """Let go of jobs and uploads that are old, but for uploads that a job or a run has yet to
-        read."""
+        read; and of what jobs made that nobody knows any more."""
         if not self.verbs.exists:
             return
         for job_id in self._jobs.ended_before(time.time() - KEPT_S, str(self.verbs.home)):
@@ -201,6 +208,7 @@ class JobQueue:
         waiting = [stored.job.arguments for stored in self._jobs.active()]
         wanted = uploads.named_in([*waiting, *self._starts()])
         uploads.sweep(self.verbs.home, wanted=wanted)
+        self._sweep_folders()
 
     def close(self) -> None:
         """End what is at work, and take no more."""
@@ -212,6 +220,36 @@ class JobQueue:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+
+    def _sweep_folders(self) -> None:
+        """Let go of old folders whose jobs are gone. A job is known before its folder is made; and
+        where the database is another one than it was, no files go that the other still tells of."""
+        for folder in (self.verbs.home / FOLDER).glob("job-*"):
+            with suppress(FileNotFoundError):  # Somebody else has let go of it.
+                old = time.time() - folder.stat().st_mtime > KEPT_S
+                if old and not self._jobs.knows(folder.name):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _refuse_elsewhere(self, stored: StoredJob) -> None:
+        """Raise if the files of a job are those of another home, or of another machine."""
+        if self._is_here(stored):
+            return
+        service = service_note.living(Path(stored.home))
+        start = f"On its machine, `rlctl up --detach --home {shlex.quote(stored.home)}`; ask there."
+        raise Conflict(
+            f"job {stored.job.id} is of the home {stored.home!r}, and its files are there",
+            hint=start if service is None else f"Ask the service of that home: {service.url}",
+        )
+
+    def _is_here(self, stored: StoredJob) -> bool:
+        """Whether a job is of this home, under whatever path; one that was moved has its files."""
+        here, there, machine = self.verbs.home, Path(stored.home), pids.holder_of(stored.lease)[0]
+        has_files, is_near = self.folder(stored.job.id).is_dir(), pids.same_machine(machine)
+        if there == here:
+            return is_near or has_files or stored.job.started_at is None
+        if is_near and there.is_dir():
+            return here.is_dir() and there.samefile(here)
+        return is_near and has_files
 
     def _starts(self) -> Iterator[dict[str, Any] | None]:
         """What the runs that have yet to end began or will begin with."""
@@ -257,6 +295,8 @@ class JobQueue:
 
     def _stored(self, job_id: str) -> StoredJob:
         """A job in the database, after a look whether its service lives."""
+        if not self.verbs.exists:
+            raise NotFound(f"no job {job_id!r}")
         stored = self._jobs.get(job_id)
         if stored.job.active and stored.lease != self.lease:
             self.look()

@@ -91,9 +91,14 @@ class Jobs:
         )
         return self._store.write(taken.values(**_row(job), lease=lease, home=home)) == 1
 
-    def remove(self, job_id: str) -> bool:
-        """Forget a job, if it has ended and is there."""
-        gone = JOBS.delete().where(JOBS.c.id == job_id, JOBS.c.state.not_in(ACTIVE))
+    def knows(self, job_id: str) -> bool:
+        """Whether there is a job of that id."""
+        return bool(self._store.read(sa.select(JOBS.c.id).where(JOBS.c.id == job_id)))
+
+    def remove(self, job_id: str, *, home: str) -> bool:
+        """Forget a job, if it has ended and is there, of that home."""
+        ended = JOBS.c.state.not_in(ACTIVE)
+        gone = JOBS.delete().where(JOBS.c.id == job_id, JOBS.c.home == home, ended)
         return self._store.write(gone) == 1
 
 

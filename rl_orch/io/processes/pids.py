@@ -63,7 +63,12 @@ def host() -> str:
 def rebooted(other: str) -> bool:
     """Whether a host is this machine before a reboot, so that nothing of it lives."""
     mine, theirs = host().split("-"), other.split("-")
-    return len(theirs) == len(mine) and theirs[0] == mine[0] and theirs[1] != mine[1]
+    return same_machine(other) and len(theirs) == len(mine) and theirs[1] != mine[1]
+
+
+def same_machine(other: str) -> bool:
+    """Whether a host is this machine, at whatever boot and in whatever container."""
+    return host().split("-")[0] == other.split("-")[0]
 
 
 _LEASES: set[str] = set()
