@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
+from rl_orch.addresses import masked, masked_in
+
 LONGEST = 2000
 KEPT = 1900
 """Characters of a message: how many it may have, and how many are kept of a longer one."""
@@ -95,7 +97,8 @@ def _short(file: str) -> str:
 class RlctlError(Exception):
     """Something failed; the message says what, and the hint what to do next.
 
-    A message that repeats those of other programs is shortened; their logs have all of it.
+    A message that repeats those of other programs is shortened; their logs have all of it. None
+    repeats the password of an address.
     """
 
     code: ClassVar[str] = "failed"
@@ -103,7 +106,7 @@ class RlctlError(Exception):
     http_status: ClassVar[int] = 500
 
     def __init__(self, message: str, *, path: str | None = None, hint: str | None = None) -> None:
-        message = shortened(message)
+        message, hint = shortened(masked(message)), hint and masked(hint)
         super().__init__(message)
         if hint:
             self.add_note(hint)  # Which a traceback shows below the message.
@@ -144,7 +147,8 @@ class Problem:
     hint: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "message", shortened(self.message))
+        object.__setattr__(self, "message", shortened(masked(self.message)))
+        object.__setattr__(self, "value", masked_in(self.value))
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}" if self.hint else self.message

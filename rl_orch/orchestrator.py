@@ -161,6 +161,7 @@ def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | No
     """
     if isinstance(cfg, Spec):
         document: Mapping[str, Any] = cfg.model_dump(mode="json")
+        document["registry"]["db_path"] = cfg.registry.db_path  # No dump has an address.
     elif isinstance(cfg, Mapping):
         document = cfg
     else:

@@ -4,7 +4,6 @@ All of them know the same verbs. What only one of them needs is loaded when it i
 """
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from rl_orch import plugins
+from rl_orch.addresses import is_url, masked
 from rl_orch.cli.arguments import (
     DATABASE_VARIABLES,
     SERVER_VARIABLE,
@@ -239,21 +239,6 @@ class RetryingConnection:
                 return Tail(tuple(events), offset)
             events += tail.events
             offset = tail.offset
-
-
-def is_url(database: str) -> bool:
-    """Whether a database is named by an address, and not by a path."""
-    return "://" in database
-
-
-def masked(database: str) -> str:
-    """A database as it may be shown: the password of an address is three stars."""
-    if not is_url(database):
-        return database
-    scheme, _, rest = database.partition("://")
-    rest = re.sub(r"^([^/?#]*?:)[^/?#]*@", r"\1***@", rest)
-    rest = re.sub(r"([?&](?:ssl)?password=)[^&#]*", r"\1***", rest)
-    return f"{scheme}://{rest}"
 
 
 def same_database(asked: str, kept: str) -> bool:

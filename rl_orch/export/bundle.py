@@ -135,7 +135,7 @@ def assembled(
         digests={},
     )
     own = {name: np.array(t) for name, t in tensors.items() if name.startswith(TENSOR_PREFIX)}
-    spec, report = subject.spec, subject.report
+    spec, report = _shared(subject.spec), subject.report
     files = {
         **graphs,
         bundles.WEIGHTS: encode_tensors(own),
@@ -171,6 +171,11 @@ def described(
         parity=parities,
         int8=int8,
     )
+
+
+def _shared(spec: Spec) -> Spec:
+    """The spec as others may have it: options of trackers can hold what is their user's alone."""
+    return spec.changed({"store.trackers": tuple(each.name for each in spec.store.chosen_trackers)})
 
 
 def _normalizer(policy: PolicyModule, spec: Spec) -> dict[str, Any] | None:

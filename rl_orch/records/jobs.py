@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PlainSerializer, ValidationError
 
 from rl_orch.errors import BadInput
 from rl_orch.records.exactness import Certificate
@@ -19,6 +19,11 @@ from rl_orch.records.record import Record
 from rl_orch.records.reports import Estimate, Evaluation
 from rl_orch.records.runs import Run
 from rl_orch.records.tasks import ExportAnswer, FilmAnswer, InferAnswer
+from rl_orch.spec.database_address import (
+    without_address,
+    without_address_at,
+    without_address_in,
+)
 from rl_orch.spec.model import Spec
 
 JOB_TAG = "job"
@@ -30,7 +35,10 @@ Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
 Rows = Annotated[int, Field(ge=1, le=1_000_000)]
 Margin = Annotated[float, Field(ge=0, le=1e300)]
 Using = Literal["torch", "onnx", "int8"]
-Overrides = tuple[str, ...]
+SpecDocument = Annotated[dict[str, Any], PlainSerializer(without_address)]
+Overrides = Annotated[tuple[str, ...], PlainSerializer(without_address_in)]
+StepOverrides = Annotated[tuple[tuple[int, str], ...], PlainSerializer(without_address_at)]
+"""A spec and overrides of one; what is sent or kept of them has no address of a database."""
 Folder = Annotated[str, Field(max_length=4096, pattern=r"^/[^\x00]*$")]
 Folders = Annotated[tuple[Folder, ...], Field(max_length=100)]
 """Folders of the machine of a service that modules are searched for in; only its own user may name
@@ -199,7 +207,7 @@ class EvaluateJob(JobRequest[PolicyEvaluation]):
     episodes: Episodes = 100
     seed: Seed | None = None
     deterministic: bool | None = None
-    metrics: Overrides = ()
+    metrics: tuple[str, ...] = ()
     sequential: bool = False
     margin: Margin = 0.0
     processes: Annotated[int, Field(ge=1, le=256)] | None = None
@@ -273,7 +281,7 @@ class ProfileJob(JobRequest[ProfileResult]):
     answers = ProfileResult
     code = ("spec",)
 
-    spec: dict[str, Any]
+    spec: SpecDocument
     seconds: Annotated[float, Field(ge=0.1, le=86400)] | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
     module_path: Folders = ()
@@ -339,7 +347,7 @@ class DoctorJob(JobRequest[Diagnosis]):
     code = ("spec",)
     local = frozenset({"database"})
 
-    spec: dict[str, Any] | None = None
+    spec: SpecDocument | None = None
     database: str | None = None
     module_path: Folders = ()
 
@@ -380,9 +388,9 @@ class VerifyResumeJob(JobRequest[Certificate]):
     answers = Certificate
     code = ("spec", "settings")
 
-    spec: dict[str, Any]
+    spec: SpecDocument
     kills: Annotated[int, Field(ge=1, le=1000)] = 5
     moments: int | None = None
-    settings: tuple[tuple[int, str], ...] = ()
+    settings: StepOverrides = ()
     consent: bool = False
     module_path: Folders = ()

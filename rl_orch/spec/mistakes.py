@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_orch.addresses import masked
 from rl_orch.errors import Problem
 from rl_orch.spec.algorithms import NEAREST
 from rl_orch.spec.aliases import (
@@ -109,7 +110,7 @@ def stray_variables(variables: Mapping[str, str]) -> list[Problem]:
         near = closest(name.removeprefix(ours), rests)
         advice = f"did you mean {ours}{near}?" if near else "`rlctl options` lists those in use"
         message = f"{name} is set, but no option reads it; {advice}"
-        warnings.append(Problem(name, variables[name], message))
+        warnings.append(Problem(name, None, message))
     return warnings
 
 
@@ -122,6 +123,7 @@ def show(value: Any) -> str:
             text = json.dumps(value, default=str, ensure_ascii=False, skipkeys=True)
         except (ValueError, RecursionError):
             text = f"a {type(value).__name__} without end"
+    text = masked(text)  # Before it is cut.
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringConstraints
 
+from rl_orch.addresses import is_url, masked
 from rl_orch.spec import runner_traits
 from rl_orch.spec.groups import (
     ARGUMENTS,
@@ -24,6 +25,17 @@ from rl_orch.spec.groups import (
 )
 from rl_orch.spec.runner_traits import RunnerTraits
 from rl_orch.spec.spelling import entries, plain_map, words
+
+
+def _written(database: str) -> str | None:
+    return None if is_url(database) else database
+
+
+DatabaseLocation = Annotated[Location, PlainSerializer(_written)]
+"""A database. An address of one may hold a password, and is never written down: whoever is to use
+it is told by a variable or a flag, or finds it noted in the home."""
+ServerAddress = Annotated[Location, PlainSerializer(masked)]
+"""The address of a server, which is written down without its password."""
 
 
 class ResourcesGroup(OptionGroup):
@@ -205,7 +217,7 @@ class StoreGroup(OptionGroup):
         flag="--backend",
         pending={name: f"the {name} tracker" for name in ("s3", "mlflow", "wandb")},
     )
-    tracking_uri: Location | None = option(
+    tracking_uri: ServerAddress | None = option(
         None, "Address of the tracking server.", flag="--tracking-uri", pending="remote tracking"
     )
     experiment_name: Word | None = option(
@@ -229,11 +241,12 @@ class RegistryGroup(OptionGroup):
     """The model registry: a table in the one database."""
 
     enable: Switch = option(True, "Register kept, evaluated checkpoints.", flag="--registry")
-    db_path: Location | None = option(
+    db_path: DatabaseLocation | None = option(
         None,
-        "The database; null is `rlctl.db` in RLCTL_HOME.",
+        "The database; null is `rlctl.db` in RLCTL_HOME. An address is not written into runs.",
         env="RL_REGISTRY_DB",
         flag="--registry-db",
+        repr=False,
     )
     keep_top_n: Whole | None = option(
         None, "Keep only the best n models of the environment when a run ends.", ge=1, le=10**6
@@ -247,7 +260,7 @@ class MetricsGroup(OptionGroup):
     """Runtime metrics over OpenTelemetry."""
 
     enable: Switch = option(False, "Export metrics.", flag="--metrics", pending=OTEL)
-    endpoint: Location | None = option(
+    endpoint: ServerAddress | None = option(
         None,
         "Collector endpoint.",
         env="OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -265,7 +278,7 @@ class TracesGroup(OptionGroup):
     """Spans over OpenTelemetry."""
 
     enable: Switch = option(False, "Export traces.", flag="--traces", pending=OTEL)
-    endpoint: Location | None = option(None, "Collector endpoint.", pending=OTEL)
+    endpoint: ServerAddress | None = option(None, "Collector endpoint.", pending=OTEL)
     sample_rate: Number = option(
         1.0,
         "Share of episodes that are traced.",
@@ -283,7 +296,7 @@ class LogsGroup(OptionGroup):
     """Log records over OpenTelemetry."""
 
     enable: Switch = option(False, "Export logs.", flag="--logs", pending=OTEL)
-    endpoint: Location | None = option(None, "Collector endpoint.", pending=OTEL)
+    endpoint: ServerAddress | None = option(None, "Collector endpoint.", pending=OTEL)
     level: Literal["debug", "info", "warn", "error"] = option(
         "info", "Least severe level to export.", flag="--log-level", pending=OTEL
     )

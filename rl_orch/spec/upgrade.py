@@ -3,10 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rl_orch.addresses import is_url
+
 
 def upgraded(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The document of a resolved spec, which says every option that its release had."""
-    return _before_letting_go(_before_engines(_before_encoders(document)))
+    return _before_letting_go(_before_engines(_before_encoders(without_address(document))))
+
+
+def without_address(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document without the address of a database, which was written down once, and with it a
+    password."""
+    registry = document.get("registry")
+    if not isinstance(registry, Mapping) or not is_url(registry.get("db_path")):
+        return document
+    return {**document, "registry": {**registry, "db_path": None}}
 
 
 def _before_encoders(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from rl_orch import orchestrator
+from rl_orch.addresses import masked
 from rl_orch.api.app import create_app
 from rl_orch.cli.commands import logs
 from rl_orch.cli.commands.token import seconds
 from rl_orch.cli.commands.up import ServiceOptions
-from rl_orch.cli.connection import ConnectionOptions, masked
+from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.client import Client
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.ports import Task

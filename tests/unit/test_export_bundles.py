@@ -22,8 +22,9 @@ from rl_orch.io.policies.bundles import NEEDED, NOUN, WEIGHTS, GraphParity
 from rl_orch.io.policies.requests import FILES
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.policies.policy import policy_tensors
+from rl_orch.spec.model import Spec
 from rl_orch.worker.policies import sources
-from tests.exported import CASES, made
+from tests.exported import CASES, Case, made
 from tests.odd_files import HUGE, KINDS, a_hole, in_place
 
 Tamper = Callable[[Path], None]
@@ -96,6 +97,45 @@ def test_the_policy_in_a_bundle_is_the_one_that_went_in(sealed_bundle: Path) -> 
     for name, tensor in policy_tensors(went_in.policy).items():
         np.testing.assert_array_equal(loaded.tensors[name], tensor)
     assert loaded.policy.observation_space == went_in.policy.observation_space
+
+
+ADDRESS = "postgresql://ann:hunter2@db/rl"
+TRACKERS = ["tensorboard", {"name": "mine", "key": "hunter2"}]
+
+
+def test_a_bundle_has_no_password_of_its_maker() -> None:
+    """Neither in the address of a database, nor in options of trackers."""
+    given = {"registry": {"db_path": ADDRESS}, "store": {"trackers": TRACKERS}}
+    case = made(CASES["ppo"] | given)
+    files = of_spec(case, case.spec)
+    assert not [name for name, data in files.items() if b"hunter2" in data]
+    assert yaml.safe_load(files[bundles.SPEC])["store"]["trackers"] == ["tensorboard", "mine"]
+
+
+def test_a_bundle_of_an_earlier_version_is_read_and_made_again_without_them(bundle: Path) -> None:
+    document = yaml.safe_load((bundle / bundles.SPEC).read_text())
+    document["registry"]["db_path"], document["store"]["trackers"] = ADDRESS, TRACKERS
+    (bundle / bundles.SPEC).write_text(yaml.safe_dump(document))
+    told = json.loads((bundle / bundles.DOCUMENT).read_text())
+    told["digests"][bundles.SPEC] = digest_of(bundle / bundles.SPEC)
+    (bundle / bundles.DOCUMENT).write_text(json.dumps(told))
+    reseal(bundle)
+    for spec in (bundles.read(bundle).spec, bundles.read_spec(bundle)):
+        assert spec.registry.db_path is None
+    again = of_spec(made(CASES["recurrent ppo"]), sources.load(bundle).spec)
+    assert not [name for name, data in again.items() if b"hunter2" in data]
+
+
+def of_spec(case: Case, spec: Spec) -> dict[str, bytes]:
+    """The files of a bundle of that spec, without graphs."""
+    report = evaluate(case.policy, case.spec, episodes=1, seed=2, deterministic=True, step=7)
+    subject = ExportSubject(case.policy, spec, report, {"run": "r-1"})
+    document = described(subject, case.graph, dict.fromkeys(FILES, NEAR))
+    return assembled(subject, policy_tensors(case.policy), document, {})
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def flip(name: str, at: int = -100) -> Tamper:

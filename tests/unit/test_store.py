@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from rl_orch.core.store.database import SAFE_WAL, hide_password, is_url
+from rl_orch.addresses import is_url
+from rl_orch.core.store.database import SAFE_WAL, hide_password
 from rl_orch.core.store.runs import Store
 from rl_orch.core.store.tables import META
 from rl_orch.errors import RlctlError, Unavailable

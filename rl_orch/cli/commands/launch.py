@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_orch import plugins
 from rl_orch.cli.arguments import Detach, Home, Json, Quiet, Server
-from rl_orch.cli.connection import Connected, ConnectionOptions, is_url, local_orchestrator
+from rl_orch.cli.connection import Connected, ConnectionOptions, local_orchestrator
 from rl_orch.cli.consent import Yes, agreed
 from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground, run_in_foreground
 from rl_orch.cli.live.follow import announce
@@ -58,7 +58,6 @@ def command(
 
     spec = agreed(typed.spec(inherit), yes=yes)
     database = spec.registry.db_path
-    spec = _without_address(spec)
     target = ConnectionOptions(home, database, server)
     options = OutputOptions(target.flags, json=json, quiet=quiet)
     if not detach and server is None:
@@ -95,10 +94,3 @@ def _prestarted(spec: Spec) -> Iterator[dict[str, "Runner"]]:
         yield {spec.runner.name: runner}
     finally:
         runner.standbys.close()
-
-
-def _without_address(spec: Spec) -> Spec:
-    """The spec as it may be written down: the address of a database can hold a password."""
-    if spec.registry.db_path is None or not is_url(spec.registry.db_path):
-        return spec
-    return spec.changed({"registry.db_path": None})

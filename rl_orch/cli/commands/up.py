@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import typer
 
 from rl_orch import plugins
+from rl_orch.addresses import masked
 from rl_orch.cli.arguments import ArgumentGroup, Home, Json, ServiceDatabase
-from rl_orch.cli.connection import home_folder, make_home, masked, same_database
+from rl_orch.cli.connection import home_folder, make_home, same_database
 from rl_orch.cli.output import err, out, print_json, safe
 from rl_orch.client import Client
 from rl_orch.client.link import error_from

@@ -17,10 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import rl_orch
+from rl_orch.addresses import is_url
 from rl_orch.core.preflight import findings
 from rl_orch.core.preflight.findings import Devices, Finding, failures
 from rl_orch.core.preflight.footprint import footprint
-from rl_orch.core.store.database import DATABASE, Database, hide_password, is_url
+from rl_orch.core.store.database import DATABASE, Database, hide_password
 from rl_orch.core.store.schema_upgrade import schema_version
 from rl_orch.core.store.tables import HEAD
 from rl_orch.errors import BadInput, RlctlError

@@ -26,6 +26,7 @@ from rl_orch.io.policies import artefacts
 from rl_orch.records import EvalReport, ModelVersion, Run, State, StoredVerdict, Verdict
 from rl_orch.records.queries import ModelQuery
 from rl_orch.spec.model import Spec
+from rl_orch.spec.upgrade import without_address
 
 AT_WORK = (State.QUEUED, State.STARTING, State.RUNNING, State.EVALUATING)
 
@@ -398,6 +399,7 @@ def _model(row: sa.Row[Any], aliases: tuple[str, ...]) -> ModelVersion:
         values["verdict"] = Verdict.model_validate_json(values["verdict"])
     for name, nothing_known in (("lineage", {}), ("hyperparams", None)):
         values[name] = _parsed(values[name]) or nothing_known
+    values["hyperparams"] = values["hyperparams"] and without_address(values["hyperparams"])
     return ModelVersion.model_validate(values | {"aliases": aliases})
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
+from rl_orch.addresses import is_url
 from rl_orch.core.store import snapshot
 from rl_orch.errors import BadInput, Conflict, MissingExtra, RlctlError, Unavailable
 from rl_orch.io.files import private
@@ -184,11 +185,6 @@ class Database:
         if self._engine.dialect.name == "postgresql":
             return _postgres_error(error, message)
         return _sqlite_error(error, message)
-
-
-def is_url(location: Path | str) -> bool:
-    """Whether a location is a URL and no path."""
-    return isinstance(location, str) and "://" in location
 
 
 def hide_password(location: Path | str) -> str:
