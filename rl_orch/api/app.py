@@ -26,6 +26,7 @@ from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.tokens import Tokens
 from rl_orch.core.telemetry import Telemetry
+from rl_orch.core.uploads import UploadRoom
 from rl_orch.http import problems
 from rl_orch.http.access import Access, Doorway
 from rl_orch.http.codes import OneTimeCodes
@@ -69,6 +70,7 @@ def create_app(
         codes=OneTimeCodes(),
         telemetry=telemetry or Telemetry(orchestrator),
         jobs=queue or JobQueue(orchestrator),
+        upload_room=UploadRoom(orchestrator.home),
         service=service,
     )
     problems.install(app)

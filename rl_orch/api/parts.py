@@ -10,6 +10,7 @@ from rl_orch.core.jobs.queue import JobQueue
 from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.store.tokens import Tokens
 from rl_orch.core.telemetry import Telemetry
+from rl_orch.core.uploads import UploadRoom
 from rl_orch.http.codes import OneTimeCodes
 from rl_orch.http.limits import HeldSlots
 from rl_orch.http.settings import Settings
@@ -40,6 +41,7 @@ class Parts:
     codes: OneTimeCodes
     telemetry: Telemetry
     jobs: JobQueue
+    upload_room: UploadRoom
     service: ServiceStatus | None
 
     @property

@@ -17,11 +17,11 @@ from rl_orch.core.orchestrator import Orchestrator
 from rl_orch.core.runs import creation
 from rl_orch.core.runs.creation import Draft
 from rl_orch.errors import BadInput, NotFound, RlctlError
-from rl_orch.foreign.archive import MOST_BYTES
 from rl_orch.io.checkpoints import catalog, checkpoint_files
 from rl_orch.io.files import regular, workspaces
 from rl_orch.io.files.sealed import advice
 from rl_orch.io.files.tensors import decode, encode
+from rl_orch.io.files.zips import MOST_BYTES
 from rl_orch.io.machine import room
 from rl_orch.io.policies import artefacts, bundles
 from rl_orch.io.policies.bundles import Bundle

@@ -11,7 +11,11 @@ from rl_orch.io.checkpoints.catalog import CatalogEntry
 from rl_orch.io.metrics import series
 from rl_orch.io.run import history
 from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.heartbeat import last_beat
 from rl_orch.records import EventKind, Run, RunView, State
+
+QUIET_S = 120.0
+"""Silence from here on is worth a word; evaluations and updates may take as long."""
 
 
 def view(store: Store, registry: Registry, run: Run, listed: Sequence[CatalogEntry]) -> RunView:
@@ -37,4 +41,15 @@ def view(store: Store, registry: Registry, run: Run, listed: Sequence[CatalogEnt
         children=tuple(child for child in directory.children() if child in store),
         let_go=directory.let_go(),
         trackers=tracking.statuses(run, spec),
+        quiet_s=quiet_s(run, directory),
     )
+
+
+def quiet_s(run: Run, directory: RunDir) -> float | None:
+    """Seconds from the last event of a training to its last sign of life, by the times of its
+    files; None where that is not long."""
+    beat, told = last_beat(directory.heartbeat), last_beat(directory.events)
+    if run.state is not State.RUNNING or beat is None or told is None:
+        return None
+    quiet = (beat - told) / 1e9
+    return quiet if quiet >= QUIET_S else None

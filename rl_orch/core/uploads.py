@@ -1,16 +1,18 @@
 """Uploads: files and folders that callers bring for runs and jobs, in the home, for some days."""
 
+import errno
 import json
 import re
 import secrets
 import shutil
+import threading
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rl_orch.errors import BadInput, NotFound
+from rl_orch.errors import BadInput, NotFound, Unavailable
 from rl_orch.io.files import archives, private
 from rl_orch.io.machine import room
 
@@ -20,16 +22,69 @@ NAME = re.compile(r"upload:([0-9a-f]{24})")
 PATH = re.compile(r"/uploads/([0-9a-f]{24})/content/")
 ARCHIVE, CONTENT = "archive.tar", "content"
 KEPT_S = 7 * 86400.0
+COPIES = 2
+"""An archive, and what is unpacked of it."""
+
+NO_ROOM = "Free space on the disk of the service's home, then send it again."
 
 
-def reserve(home: Path, size: int) -> tuple[str, Path]:
-    """A new upload of so many bytes: its id, and the file that its archive is written to."""
-    hint = "Free space on the disk of the service's home."
-    room.refuse_without(home, "an upload", 2 * size, hint=hint)
-    upload_id = secrets.token_hex(12)
-    private.own_folder(home / FOLDER)
-    private.inner_folder(home / FOLDER / upload_id)
-    return upload_id, home / FOLDER / upload_id / ARCHIVE
+class UploadRoom:
+    """Uploads under way, and the room on the disk of their home that they are yet to take."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._sizes: dict[str, int] = {}
+
+    def reserve(self, size: int) -> tuple[str, Path]:
+        """A new upload of so many bytes: its id, and the file that its archive is written to. Its
+        room is its own until it is given back."""
+        upload_id = secrets.token_hex(12)
+        with self._lock:
+            room.refuse_without(
+                self._home,
+                "an upload",
+                COPIES * size,
+                promised=self.promised_bytes,
+                kind=Unavailable,
+                hint=f"{NO_ROOM} Uploads under way take theirs until they have ended.",
+            )
+            self._sizes[upload_id] = size
+        path = self._home / FOLDER / upload_id / ARCHIVE
+        try:
+            private.own_folder(self._home / FOLDER)
+            private.inner_folder(path.parent)
+        except BaseException:
+            self.give_back(upload_id)
+            raise
+        return upload_id, path
+
+    def give_back(self, upload_id: str) -> None:
+        """The upload has ended, well or not."""
+        with self._lock:
+            self._sizes.pop(upload_id, None)
+
+    @property
+    def promised_bytes(self) -> int:
+        """Bytes that the uploads under way have yet to write."""
+        return sum(COPIES * size - self._written(name) for name, size in [*self._sizes.items()])
+
+    def _written(self, upload_id: str) -> int:
+        try:
+            return (self._home / FOLDER / upload_id / ARCHIVE).stat().st_size
+        except OSError:
+            return 0
+
+
+@contextmanager
+def told_of_full_disk() -> Iterator[None]:
+    """A disk that fills up while an upload is written is an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Unavailable(f"the upload found no room: {error.strerror}", hint=NO_ROOM) from None
 
 
 def unpack(home: Path, upload_id: str) -> str:

@@ -1,6 +1,5 @@
 """Files that are known here → policies under our names, with their options."""
 
-import io
 import json
 import re
 from collections.abc import Mapping
@@ -13,9 +12,10 @@ from safetensors.numpy import load as decode_tensors
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.foreign import layouts, torch_files
-from rl_orch.foreign.archive import Archive
 from rl_orch.foreign.layouts import ACTIVATION, ASSUMED, SB3, UNNORMALIZED, Placed, Told
 from rl_orch.foreign.perceptrons import Array
+from rl_orch.io.files import npy
+from rl_orch.io.files.zips import Archive
 
 ZIP = b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
@@ -186,10 +186,7 @@ def _safetensors(data: bytes, what: str) -> dict[str, Array]:
 def _array(archive: Archive, name: str) -> Array:
     """An array of an .npz file; one that would have to be unpickled is refused."""
     try:
-        data = np.lib.format.read_array(
-            io.BytesIO(archive.read(name, most=HEADER_BYTES)), allow_pickle=False
-        )
-        return np.array(data, np.float64)
+        return np.array(npy.array(archive.read(name, most=HEADER_BYTES)), np.float64)
     except (ValueError, TypeError, EOFError, MemoryError) as error:
         raise BadInput(f"{archive.what} cannot be read: {name}: {str(error)[:200]}") from None
 

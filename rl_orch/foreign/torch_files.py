@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from rl_orch.errors import BadInput, Damaged
 from rl_orch.foreign import pickles
-from rl_orch.foreign.archive import Archive
 from rl_orch.foreign.pickles import Storage, View
+from rl_orch.io.files.zips import Archive
 
 PICKLE = "data.pkl"
 MOST_DIMENSIONS = 8

@@ -31,7 +31,8 @@ class TrackerStatus(Record):
 class RunView(Record):
     """A run with everything that belongs to it.
 
-    `fails_again` is whether it has failed for a reason that a further attempt would meet again.
+    `fails_again` is whether it has failed for a reason that a further attempt would meet again;
+    `quiet_s` for how long a training whose process lives has told nothing, if that is long.
     """
 
     run: Run
@@ -52,6 +53,7 @@ class RunView(Record):
     let_go: LetGo | None = None
     fails_again: bool = False
     trackers: tuple[TrackerStatus, ...] = ()
+    quiet_s: float | None = None
 
     @property
     def verdict(self) -> Verdict | None:

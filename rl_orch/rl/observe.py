@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from rl_orch.errors import RlctlError
 from rl_orch.records import EvalReport
+from rl_orch.records.text import one_line
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.spec.model import Spec
@@ -19,6 +20,10 @@ Phase: TypeAlias = Literal["collect", "update", "evaluate", "save"]
 
 LONGEST_NAME = 200
 """Characters in the name of a metric."""
+
+
+LONGEST_REASON = 300
+"""Characters of the reason that a callback gives for ending the training."""
 
 
 FIELD_HOOKS = {"collected": "on_step", "updated": "on_update", "evaluated": "on_evaluation"}
@@ -100,10 +105,11 @@ class Callback(Observer):
         requests_of(self).metrics.append((name, number))
 
     def stop(self, why: str) -> None:
-        """End the training as if its budget ended here: it is evaluated, judged and registered."""
+        """End the training as if its budget ended here: it is evaluated, judged and registered.
+        Of the reason, 300 printable characters are kept, on one line."""
         if not isinstance(why, str) or (not why.isascii() and any(map(_is_surrogate, why))):
             raise _refusal(self, f"ends the training with {why!r:.80}; must be text")
-        requests_of(self).stop = why
+        requests_of(self).stop = one_line(why, LONGEST_REASON) or "it gave no reason"
 
     def collected(self, batch: Batch, step: int) -> None:
         """As `on_step`."""

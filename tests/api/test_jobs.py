@@ -1,9 +1,11 @@
 """Jobs over HTTP: queued, followed, cancelled, kept and asked for again; and what is refused."""
 
+import errno
 import io
 import json
 import os
 import re
+import socket
 import sys
 import tarfile
 import threading
@@ -20,6 +22,7 @@ from rl_orch.api.app import create_app
 from rl_orch.cli import connection, rlctl
 from rl_orch.client import Client
 from rl_orch.client.jobs import RemoteJobs
+from rl_orch.core import uploads
 from rl_orch.core.jobs.kinds import Workplace, carry_out, spec_of
 from rl_orch.core.jobs.queue import MOST_WAITING, JobQueue
 from rl_orch.core.orchestrator import Orchestrator
@@ -29,6 +32,7 @@ from rl_orch.core.store.tokens import Tokens
 from rl_orch.errors import Conflict, GateRefused, Problem, SpecInvalid, Unavailable, error_of
 from rl_orch.io import service_note
 from rl_orch.io.files import trees
+from rl_orch.io.machine import room
 from rl_orch.io.processes import import_path, pids
 from rl_orch.io.processes.task_worker import ProgressCallback, unwatched
 from rl_orch.io.run.directory import RunDir
@@ -37,7 +41,7 @@ from rl_orch.records import State
 from rl_orch.records.jobs import DoctorJob, InferJob, Job, JobDone, JobState, JobTask, ProfileJob
 from rl_orch.spec.model import Spec
 from rl_orch.testing import FakeRunner, a_spec, trains_to
-from tests.api.conftest import GENEROUS, OWN, OWNER, Api, InProcess
+from tests.api.conftest import GENEROUS, OWN, OWNER, OWNER_LINE, Api, InProcess
 from tests.integration.conftest import until
 from tests.waiting import PATIENCE_S
 
@@ -789,6 +793,55 @@ def test_an_upload_that_is_too_large_is_refused_before_a_byte_is_written(
     assert not (tmp_path / "home" / "uploads").exists()
     lying = {"Content-Length": "50"}
     assert client.post("/uploads", content=bytes(60), headers=lying).status_code == 400
+    assert not list((tmp_path / "home" / "uploads").glob("*"))
+
+
+def test_an_upload_that_finds_no_room_is_refused_and_leaves_nothing(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = packed({"a": b"x"})
+    free = uploads.COPIES * 2 * len(archive) + room.SPARE_BYTES - 1
+    monkeypatch.setattr(room, "left", lambda _path: room.Room(free, None))
+    app = api.app()
+    client = httpx.Client(
+        transport=InProcess(app, "127.0.0.1"), base_url="http://localhost:7311", headers=OWNER
+    )
+    under_way, _ = app.state.parts.upload_room.reserve(len(archive))
+    answer = client.post("/uploads", content=archive)
+    assert answer.status_code == 503
+    assert (answer.json()["code"], answer.json()["path"]) == ("unavailable", str(tmp_path / "home"))
+    assert "of them for others under way" in answer.json()["detail"]
+    assert "Free space" in answer.json()["hint"]
+    assert [path.name for path in (tmp_path / "home" / "uploads").iterdir()] == [under_way]
+    app.state.parts.upload_room.give_back(under_way)
+    sent = [client.post("/uploads", content=each).status_code for each in (b"junk", archive)]
+    assert sent == [400, 201]
+    assert app.state.parts.upload_room.promised_bytes == 0
+
+
+def test_a_disk_that_fills_up_under_an_upload_is_told_and_has_nothing_left(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("rl_orch.core.uploads.archives.unpack", full)
+    answer = api.client().post("/uploads", content=packed({"a": b"x"}))
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert not list((tmp_path / "home" / "uploads").glob("*"))
+
+
+def test_the_room_of_an_upload_is_given_back_when_its_client_leaves(
+    api: Api, tmp_path: Path
+) -> None:
+    with api.served() as server:
+        upload_room = server.app.state.parts.upload_room
+        with socket.create_connection(server.address) as connection:
+            host = f"Host: localhost:{server.address[1]}"
+            lines = ("POST /uploads HTTP/1.1", host, OWNER_LINE.strip(), "Content-Length: 1000")
+            connection.sendall("\r\n".join([*lines, "", "a part"]).encode())
+            until(lambda: upload_room.promised_bytes > 0)
+        until(lambda: upload_room.promised_bytes == 0)
     assert not list((tmp_path / "home" / "uploads").glob("*"))
 
 

@@ -12,6 +12,8 @@ from rl_orch import orchestrator
 from rl_orch.io.checkpoints import catalog
 from rl_orch.io.processes import pids
 from rl_orch.io.run import command_socket
+from rl_orch.io.run.directory import RunDir
+from rl_orch.io.run.heartbeat import last_beat
 from tests.integration.conftest import RLCTL, SMALL, Shell, until
 from tests.waiting import PATIENCE_S
 
@@ -35,6 +37,70 @@ def launched(shell: Shell) -> tuple[subprocess.Popen[str], dict[str, Any]]:
 def worker_pid(run: dict[str, Any]) -> int:
     """The pid of the run's root, by the lock it holds."""
     return pids.pid_of((Path(run["path"]) / "lock").read_text())
+
+
+HANGING = """
+import pathlib, threading
+import gymnasium, numpy
+HERE = pathlib.Path(__file__).parent
+
+class Hanging(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), numpy.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        if (HERE / "hang").exists():
+            (HERE / "hangs").touch()
+            threading.Event().wait()
+        self.steps += 1
+        return self.observation_space.sample(), 1.0, self.steps == 20, False, {}
+
+gymnasium.register("Hanging-v0", Hanging)
+"""
+
+
+def hanging(shell: Shell, *words: str) -> tuple[subprocess.Popen[str], RunDir]:
+    """A launch whose environment no longer returns from a step, after a while of training."""
+    (shell.folder / "hanging.py").write_text(HANGING)
+    sync = ("env.backend=sync", "train.engine=torch")
+    child = shell.start("launch", "--env", "hanging:Hanging-v0", *LONG, *sync, *words, "--json")
+    watched = orchestrator.connect(shell.home)
+    run = until(lambda: next((run for run in watched.ls().runs if run.env_steps > 0), None))
+    (shell.folder / "hang").touch()
+    until((shell.folder / "hangs").exists)
+    return child, RunDir.of(run)
+
+
+def test_a_run_whose_environment_hangs_says_so_and_is_ended_by_a_stop(shell: Shell) -> None:
+    child, directory = hanging(shell, "runner.stop_grace_s=1")
+    beat = last_beat(directory.heartbeat)
+    until(lambda: last_beat(directory.heartbeat) != beat)  # Its process lives all the same.
+    long_ago = directory.events.stat().st_mtime - 240
+    os.utime(directory.events, (long_ago, long_ago))
+    shown = shell.json("show", directory.path.name)
+    assert (shown["state"], shown["quiet_s"] >= 240) == ("running", True)
+    stopped = shell.json("stop", directory.path.name)
+    assert (stopped["state"], "it ignored SIGTERM for 1 s" in stopped["reason"]) == (
+        "stopped",
+        True,
+    )
+    child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 4
+    assert shell.processes() == []
+
+
+def test_a_run_whose_environment_hangs_is_killed_at_once_where_that_is_asked(shell: Shell) -> None:
+    child, directory = hanging(shell, "runner.stop_grace_s=3600")
+    stopped = shell.json("stop", directory.path.name, "--force")
+    assert (stopped["state"], "killed as asked" in stopped["reason"]) == ("stopped", True)
+    child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 4
+    assert shell.processes() == []
 
 
 @pytest.mark.parametrize(

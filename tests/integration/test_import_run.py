@@ -17,8 +17,7 @@ from rl_orch.core.runs import run_import
 from rl_orch.core.runs.orphans import Orphans
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import BadInput, Conflict, Damaged, NotFound, RlctlError, RunLocked
-from rl_orch.foreign import archive
-from rl_orch.io.files import regular, sealed, trees
+from rl_orch.io.files import regular, sealed, trees, zips
 from rl_orch.io.machine import room
 from rl_orch.io.machine.room import Room
 from rl_orch.io.policies import bundles
@@ -225,7 +224,7 @@ def test_help_and_pages_state_the_limits_that_hold() -> None:
     documents = f"{MAX_BYTES:,} bytes, {regular.JSON_BYTES >> 20} MiB"
     assert f"{documents}, {sealed.MOST_BYTES >> 30} GiB" in page
     help = str(import_policy.command.__doc__)
-    assert f"{archive.MOST_BYTES >> 30} GiB and a bundle {bundles.MOST_BYTES >> 30} GiB" in help
+    assert f"{zips.MOST_BYTES >> 30} GiB and a bundle {bundles.MOST_BYTES >> 30} GiB" in help
     assert (spare in help, policy_import.COPIES) == (True, 4)
 
 

@@ -5,7 +5,9 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from gymnasium import spaces
 from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, Damaged, RlctlError
-from rl_orch.foreign import archive, reading, torch_files
-from rl_orch.foreign.archive import Archive
+from rl_orch.foreign import reading, torch_files
+from rl_orch.io.files import zips
+from rl_orch.io.files.zips import Archive
 from rl_orch.rl.learn.learner import algorithm
 from rl_orch.rl.policies.policy import Setup, policy_tensors
 from rl_orch.spec.resolve import resolve
@@ -192,7 +195,26 @@ def test_an_archive_whose_names_lead_outside_is_refused(name: str) -> None:
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     bomb = zipped({"policy.pth": bytes(64 << 20)}, compression=zipfile.ZIP_DEFLATED)
     assert len(bomb) < 1 << 20
-    assert "grows" in refusal(bomb).message
+    assert re.search(r"67,108,864 bytes unpacked; at most \d,", refusal(bomb).message)
+
+
+def test_an_entry_that_holds_more_than_it_says_is_not_unpacked_beyond_that() -> None:
+    bomb = zipped({"policy.pth": bytes(64 << 20)}, compression=zipfile.ZIP_DEFLATED)
+    at = bomb.index(b"PK\x01\x02") + 24
+    lying = bomb[:at] + struct.pack("<I", 1000) + bomb[at + 4 :]
+    tracemalloc.start()
+    try:
+        assert isinstance(refusal(lying), Damaged)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_entry_that_holds_less_than_it_says_is_refused() -> None:
+    entry = zipped({"policy.pth": b"x" * 10}, compression=zipfile.ZIP_DEFLATED)
+    at = entry.index(b"PK\x01\x02") + 24
+    lying = entry[:at] + struct.pack("<I", 11) + entry[at + 4 :]
+    assert "has 10 bytes in policy.pth, and says 11" in refusal(lying).message
 
 
 def test_an_archive_that_says_it_holds_more_than_any_policy_is_refused() -> None:
@@ -203,7 +225,7 @@ def test_an_archive_that_says_it_holds_more_than_any_policy_is_refused() -> None
 
 
 def test_an_archive_with_too_many_entries_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(zips, "MOST_ENTRIES", 3)
     assert "4 entries" in refusal(zipped({str(n): b"" for n in range(4)})).message
 
 

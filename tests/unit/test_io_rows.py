@@ -185,7 +185,8 @@ def test_an_array_that_claims_more_than_there_is_memory_is_refused(tmp_path: Pat
     assert claimed != header
     with zipfile.ZipFile(name, "w") as archive:
         archive.writestr("observation.npy", claimed)
-    with pytest.raises(BadInput, match=r"in\.npz cannot be read"):
+    problem = r"in\.npz cannot be read: its shape is \[999999999999, 2\], .* bytes; there are 24"
+    with pytest.raises(BadInput, match=problem):
         read(name)
 
 
@@ -244,3 +245,30 @@ def test_arrays_that_would_fill_the_memory_are_refused_before_they_are_unpacked(
     monkeypatch.setattr(tabular, "MOST_UNPACKED", 80_000)
     with pytest.raises(BadInput, match=r"bytes unpacked; at most 80,000 are allowed"):
         list(tabular.read(tmp_path / "it.npz", PLAIN))
+
+
+def test_a_small_file_that_unpacks_to_very_much_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tabular, "SMALL", 80_000)
+    zeros = np.zeros((100_000, 2), np.float32)
+    np.savez_compressed(tmp_path / "zeros.npz", observation=zeros)
+    most = f"{100 * (tmp_path / 'zeros.npz').stat().st_size:,}"
+    problem = f"zeros.npz has 800,128 bytes unpacked; at most {most} are allowed"
+    with pytest.raises(BadInput, match=problem) as refused:
+        read(tmp_path / "zeros.npz")
+    assert refused.value.hint == "Save it as .npy, which may be of any size."
+    np.savez_compressed(tmp_path / "few.npz", observation=zeros[:9000])
+    assert len(read(tmp_path / "few.npz")["observation"]) == 9000
+    table = pyarrow.table({"observation": pyarrow.array([[0.0, 0.0]] * 100_000)})
+    parquet.write_table(table, tmp_path / "it.parquet", use_dictionary=False, compression="zstd")
+    with pytest.raises(BadInput, match=r"row group 1 of it\.parquet"):
+        read(tmp_path / "it.parquet")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_in_either_order_of_memory_are_read(save: Any, order: Any, tmp_path: Path) -> None:
+    save(tmp_path / "in.npz", observation=np.asarray(OBSERVATIONS, order=order))
+    table = read(tmp_path / "in.npz")
+    np.testing.assert_array_equal(table["observation"], OBSERVATIONS)

@@ -423,6 +423,23 @@ def test_a_reason_that_is_no_text_is_refused() -> None:
         trained(spec)
 
 
+@pytest.mark.parametrize(
+    ("why", "kept"),
+    [
+        ("it is größer\n\tthan \x1b[31mred\x1b[0m\x07", "it is größer than red"),
+        ("\x1b]0;title\x07\u202eover\u2028", "over"),
+        ("x" * 10_000, "x" * 299 + "…"),
+        ("x" * 300, "x" * 300),
+        ("\x1b[2J\n", "it gave no reason"),
+    ],
+)
+def test_a_reason_is_one_line_of_printable_text(why: str, kept: str) -> None:
+    mine = acting(on_step=lambda self, batch, step: self.stop(why))
+    with named(mine) as spec:
+        outcome, _ = trained(spec)
+    assert outcome.detail.endswith(f"ended it at step 32: {kept}")
+
+
 def nested(levels: int) -> Any:
     return [nested(levels - 1)] if levels else 0
 

@@ -127,7 +127,7 @@ async def stream_job(id: JobId, request: Request, here: Here) -> Response:
     return counted(_told(id, request, here), request, here)
 
 
-@routes.post("/uploads", **operation("upload", Upload, "operate", 413, status=201))
+@routes.post("/uploads", **operation("upload", Upload, "operate", 413, 503, status=201))
 async def upload(
     request: Request,
     here: Here,
@@ -135,22 +135,26 @@ async def upload(
 ) -> Response:
     """A file or folder for a job, as a tar archive (ustar) of one entry; kept for a week.
 
-    The header Content-Length says how large it is; what is too large, or finds no room on the disk,
-    is refused before a byte is written. Links, devices and paths that lead out of it are refused.
+    The header Content-Length says how large it is; what is too large, or finds no room on the disk
+    beside other uploads under way, is refused before a byte is written. Links, devices and paths
+    that lead out of it are refused.
     """
     most, home = here.settings.max_upload_bytes, here.orchestrator.home
     if content_length is None:
         raise BadInput("an upload says how large it is", path="Content-Length")
     if content_length > most:
         raise TooLarge(f"the upload has {content_length:,} bytes; at most {most:,} are taken")
-    upload_id, path = await _uploading(uploads.reserve, home, content_length)
+    upload_id, path = await _uploading(here.upload_room.reserve, content_length)
     try:
-        with open(path, "xb", opener=private.inner_file) as file:
-            await _written(request, file, content_length)
-        word = await _uploading(uploads.unpack, home, upload_id)
+        with uploads.told_of_full_disk():
+            with open(path, "xb", opener=private.inner_file) as file:
+                await _written(request, file, content_length)
+            word = await _uploading(uploads.unpack, home, upload_id)
     except BaseException:
         uploads.discard(home, upload_id)
         raise
+    finally:
+        here.upload_room.give_back(upload_id)
     return json_response(Upload(upload=word), 201)
 
 

@@ -24,10 +24,10 @@ from rl_orch.http.access import Caller
 from rl_orch.http.operations import Reference, operation, router
 from rl_orch.http.problems import WHOLE_NUMBER
 from rl_orch.io.files import regular
-from rl_orch.io.files.text import clean
 from rl_orch.io.run import logs
 from rl_orch.io.run.events import is_start, parse
 from rl_orch.records import Run
+from rl_orch.records.text import clean
 
 MOST = 1 << 40
 RETRY = format_sse_event(retry=1000)

@@ -84,6 +84,7 @@ def _document(shown: RunView) -> dict[str, Any]:
         "passed_over": shown.passed_over,
         "watched": shown.watched,
         "forecast": shown.forecast,
+        "quiet_s": shown.quiet_s,
         "certificate": shown.certificate,
         "changes": shown.changes,
         "let_go": shown.let_go,

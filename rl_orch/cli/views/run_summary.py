@@ -17,6 +17,7 @@ from rl_orch.cli.views.text import (
     counted,
     interval_text,
     short,
+    span_text,
     state_text,
     tags_text,
 )
@@ -67,6 +68,8 @@ def print_summary(
     speed = "" if run.sps is None else f", {run.sps:,.0f} {run.trained.words}/s"
     budget = f"{run.trained} (budget {run.total_timesteps:,}){speed}"
     row(console, "trained", budget)
+    if shown.quiet_s is not None:
+        row(console, "quiet", safe(_quiet_sentence(shown, flags)))
     if run.eval is not None:
         source = "final" if shown.report is not None else "during training"
         row(console, "evaluated", f"{evaluation_sentence(run.eval)} ({source})")
@@ -89,6 +92,13 @@ def print_summary(
         row(console, name, safe(text))
     row(console, "folder", safe(short(run.path)))
     row(console, "next", safe("\n".join(_next_commands(shown, flags))))
+
+
+def _quiet_sentence(shown: RunView, flags: str) -> str:
+    return (
+        f"its process lives, but has told nothing for {span_text(shown.quiet_s or 0.0)}; if its "
+        f"environment hangs: rlctl stop {shown.run.id}{flags}"
+    )
 
 
 def evaluation_sentence(evaluation: Evaluation) -> str:

@@ -35,21 +35,25 @@ def refuse_without(
     needed: int,
     *,
     files: int = 0,
+    promised: int = 0,
     spare: int = SPARE_BYTES,
+    kind: type[RlctlError] = RlctlError,
     hint: str,
 ) -> None:
-    """Raise if so many bytes and files do not fit: where a folder is or will be."""
+    """Raise if so many bytes and files do not fit: where a folder is or will be, besides the bytes
+    that were promised to others."""
     room = left(folder)
-    if room.bytes is not None and needed + spare > room.bytes:
+    if room.bytes is not None and needed + promised + spare > room.bytes:
         besides = f", and {_mib(spare)} stay free" if spare else ""
-        raise RlctlError(
+        others = f", {_mib(promised)} of them for others under way" if promised else ""
+        raise kind(
             f"{what} takes {_mib(needed)} of disk{besides}; there are "
-            f"{room.bytes // MIB:,} MiB left for {str(folder)!r}",
+            f"{room.bytes // MIB:,} MiB left for {str(folder)!r}{others}",
             path=str(folder),
             hint=hint,
         )
     if room.files is not None and files > room.files:
-        raise RlctlError(
+        raise kind(
             f"{what} has {files:,} files and folders; the disk has room for {room.files:,} more in "
             f"{str(folder)!r}",
             path=str(folder),

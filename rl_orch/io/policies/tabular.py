@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_orch.errors import BadInput, NotFound, RlctlError
-from rl_orch.io.files import regular
+from rl_orch.errors import BadInput, Damaged, NotFound, RlctlError
+from rl_orch.io.files import npy, regular
 from rl_orch.io.files.sealed import advice
+from rl_orch.io.files.zips import Archive, UnpackBounds
 from rl_orch.io.policies.bundles import Port
 from rl_orch.io.policies.nested import flattened
 from rl_orch.io.policies.observed import NUMBERS, exactly, form_of, refuse_unknown_parts
@@ -34,6 +34,11 @@ BATCH = 1024
 MOST_UNPACKED = 4 << 30
 """Bytes of all arrays in an .npz file, or of a row group of a Parquet file, which are in memory at
 once; and of the .npz file itself."""
+
+SMALL = 64 << 20
+"""Bytes that a file may unpack to, however small it is."""
+
+ZIP = b"PK"
 
 LONGEST_LINE = 64 << 20
 """Bytes of one line of JSON."""
@@ -213,26 +218,32 @@ def _misfit(values: Any, port: Port, source: str, row: int) -> BadInput:
 
 def _numpy_rows(path: Path, _ports: Sequence[Port]) -> Iterator[tuple[Mapping[str, Any], float]]:
     try:
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        columns = {OBSERVATION: loaded} if isinstance(loaded, np.ndarray) else _unpacked(loaded)
+        columns = _arrays(path)
         total = min((len(values) for values in columns.values()), default=0)
-    except (ValueError, OSError, EOFError, TypeError, BadZipFile, MemoryError) as error:
+    except Damaged as error:
+        raise BadInput(error.message) from None
+    except (ValueError, OSError, EOFError, TypeError, MemoryError) as error:
         raise BadInput(f"{path.name} cannot be read: {error}") from None
     for start in range(0, total, BATCH):
         stop = min(start + BATCH, total)
         yield {name: values[start:stop] for name, values in columns.items()}, stop / total
 
 
-def _unpacked(archive: Any) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file; if they are not too many bytes to have at once."""
-    with archive:
-        size = sum(entry.file_size for entry in archive.zip.infolist())
-        if size > MOST_UNPACKED:
-            raise ValueError(
-                f"its arrays are {size:,} bytes unpacked; at most {MOST_UNPACKED:,} are allowed, "
-                "since they are in memory at once; .npy, .parquet and .jsonl may be of any size"
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The array of an .npy file, of which only the rows that are asked for are in memory; or all of
+    an .npz file."""
+    with regular.reader(path) as file:
+        if file.read(len(ZIP)) == ZIP:
+            archive = Archive(
+                file, path.name, _bounds("Save it as .npy, which may be of any size.")
             )
-        return dict(archive)
+            names = [name for name in archive.names if name.endswith(".npy")]
+            return {name.removesuffix(".npy"): npy.array(archive.read(name)) for name in names}
+    return {OBSERVATION: np.load(path, mmap_mode="r", allow_pickle=False)}
+
+
+def _bounds(hint: str) -> UnpackBounds:
+    return UnpackBounds(MOST_UNPACKED, SMALL, hint)
 
 
 def _parquet_rows(path: Path, _ports: Sequence[Port]) -> Iterator[tuple[Mapping[str, Any], float]]:
@@ -241,7 +252,7 @@ def _parquet_rows(path: Path, _ports: Sequence[Port]) -> Iterator[tuple[Mapping[
 
     try:
         with parquet.ParquetFile(path) as file:
-            _refuse_large_groups(file.metadata, path.name)
+            _refuse_large_groups(file.metadata, path)
             total, done = file.metadata.num_rows, 0
             for batch in file.iter_batches(BATCH):
                 done += len(batch)
@@ -251,15 +262,17 @@ def _parquet_rows(path: Path, _ports: Sequence[Port]) -> Iterator[tuple[Mapping[
         raise BadInput(f"{path.name} cannot be read: {error}") from None
 
 
-def _refuse_large_groups(metadata: Any, source: str) -> None:
+def _refuse_large_groups(metadata: Any, path: Path) -> None:
     """Raise if a Parquet file has a part too large to be read at once."""
+    bounds = _bounds("Write it with smaller row groups; the file may be of any size.")
+    most = bounds.of(path.stat().st_size)
     for number in range(metadata.num_row_groups):
         size = metadata.row_group(number).total_byte_size
-        if size > MOST_UNPACKED:
+        if size > most:
             raise BadInput(
-                f"row group {number + 1} of {source} has {size:,} bytes; at most "
-                f"{MOST_UNPACKED:,} are read, since it is in memory at once",
-                hint="Write it with smaller row groups; the file may be of any size.",
+                f"row group {number + 1} of {path.name} has {size:,} bytes; at most {most:,} are "
+                "read, since it is in memory at once",
+                hint=bounds.hint,
             )
 
 

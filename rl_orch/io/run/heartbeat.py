@@ -1,7 +1,7 @@
 """Signs of life: a run process touches a file once a second, and its supervisor sees it change.
 
-Only whether the time in the file changes is looked at, never which time it is, so that clocks may
-jump.
+Whether a process lives is seen by whether the time in the file changes, never by which time it is,
+so that clocks may jump.
 """
 
 import threading
@@ -26,7 +26,7 @@ def beating(file: Path) -> Iterator[None]:
 
 
 def last_beat(file: Path) -> int | None:
-    """A value that changes with every beat; None before the first."""
+    """A value that changes with every beat, the time of the file in ns; None before the first."""
     try:
         return file.stat().st_mtime_ns
     except OSError:

@@ -14,8 +14,8 @@ from safetensors.numpy import save as encode_tensors
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.foreign import reading
-from rl_orch.foreign.archive import MOST_BYTES
 from rl_orch.io.files.sealed import advice
+from rl_orch.io.files.zips import MOST_BYTES
 from rl_orch.io.processes.sandbox import confine
 from rl_orch.records.tasks import ReadForeignAnswer, ReadForeignTask
 from rl_orch.worker.task import Tell, answer_one

@@ -7,7 +7,9 @@ import stat
 import struct
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import IO
 
 from rl_orch.errors import BadInput, Damaged
 
@@ -16,10 +18,10 @@ MOST_BYTES = 1 << 30
 """Of all entries together, unpacked; and of the archive itself."""
 
 MOST_GROWTH = 100
-"""Times its size that an entry may grow when it is unpacked."""
+"""Times its size that an archive may grow when it is unpacked."""
 
 SMALL = 1 << 16
-"""Entries up to here may grow as they like."""
+"""Up to here, an archive may grow as it likes."""
 
 ENCRYPTED = 1
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -31,17 +33,34 @@ BROKEN = (
 """What the library raises for a broken archive, by where it is broken."""
 
 
-class Archive:
-    """An archive whose every entry is in bounds; `what` is what errors call it."""
+@dataclass(frozen=True, slots=True)
+class UnpackBounds:
+    """Bytes that an archive may come to, unpacked; `hint` is for who has a larger one."""
 
-    def __init__(self, data: bytes, what: str) -> None:
+    most: int = MOST_BYTES
+    small: int = SMALL
+    hint: str = "Nothing of it was unpacked."
+
+    def of(self, packed: int) -> int:
+        """Bytes that so many packed ones may come to."""
+        return min(self.most, max(self.small, MOST_GROWTH * packed))
+
+
+class Archive:
+    """An archive that is in bounds as a whole; `what` is what errors call it."""
+
+    def __init__(
+        self, data: bytes | IO[bytes], what: str, bounds: UnpackBounds = UnpackBounds()
+    ) -> None:
         self.what = what
+        file = io.BytesIO(data) if isinstance(data, bytes) else data
         try:
-            self._zip = zipfile.ZipFile(io.BytesIO(data))
+            size = file.seek(0, io.SEEK_END)
+            self._zip = zipfile.ZipFile(file)
         except BROKEN as error:
             raise Damaged(f"{what} is no whole zip archive: {error}") from None
         self.names = tuple(info.filename for info in self._zip.infolist())
-        self._refuse(self._zip.infolist())
+        self._refuse(self._zip.infolist(), bounds, size)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -54,18 +73,29 @@ class Archive:
         if size > most:
             raise BadInput(f"{self.what} has {size:,} bytes in {name}; at most {most:,} are read")
         try:
-            return self._zip.read(name)
+            with self._zip.open(name) as file:
+                data = file.read(size + 1)  # Without a number, the library unpacks all that comes.
         except BROKEN as error:
             raise Damaged(f"{self.what} cannot be read: {name}: {error}") from None
+        if len(data) != size:
+            raise Damaged(f"{self.what} has {len(data):,} bytes in {name}, and says {size:,}")
+        return data
 
-    def _refuse(self, entries: list[zipfile.ZipInfo]) -> None:
+    def _refuse(self, entries: list[zipfile.ZipInfo], bounds: UnpackBounds, size: int) -> None:
         if len(entries) > MOST_ENTRIES:
-            self._bomb(f"{len(entries):,} entries; at most {MOST_ENTRIES:,} are allowed")
+            raise BadInput(
+                f"{self.what} has {len(entries):,} entries; at most {MOST_ENTRIES:,} are allowed",
+                hint=bounds.hint,
+            )
         if len(set(self.names)) < len(entries):
             raise BadInput(f"{self.what} has two entries of one name")
-        total = sum(entry.file_size for entry in entries)
-        if total > MOST_BYTES:
-            self._bomb(f"{total:,} bytes unpacked; at most {MOST_BYTES:,} are allowed")
+        total, most = sum(entry.file_size for entry in entries), bounds.of(size)
+        if total > most:
+            raise BadInput(
+                f"{self.what} has {total:,} bytes unpacked; at most {most:,} are allowed for one "
+                f"of {size:,}",
+                hint=bounds.hint,
+            )
         for entry in entries:
             self._refuse_entry(entry)
 
@@ -79,9 +109,3 @@ class Archive:
             raise BadInput(f"{self.what} has an entry that is encrypted: {name!r}")
         if entry.compress_type not in METHODS:
             raise BadInput(f"{self.what} has an entry that is packed in an unusual way: {name!r}")
-        growth = entry.file_size / max(entry.compress_size, 1)
-        if entry.file_size > SMALL and growth > MOST_GROWTH:
-            self._bomb(f"an entry that grows {growth:,.0f}-fold when it is unpacked: {name!r}")
-
-    def _bomb(self, problem: str) -> None:
-        raise BadInput(f"{self.what} has {problem}", hint="Nothing of it was unpacked.")
