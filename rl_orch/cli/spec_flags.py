@@ -125,8 +125,8 @@ class SpecArguments(ArgumentGroup):
 
 def absolute(word: str) -> str:
     """A reference to a policy that a service elsewhere understands: paths are meant from here."""
-    path = Path(word).expanduser()
-    is_path = word.startswith((".", "~")) or (os.sep in word and path.is_dir())
+    path = Path(os.path.expanduser(word))
+    is_path = word.startswith((".", "~")) or (os.sep in word and os.path.isdir(path))
     is_path = is_path or references.is_at(path)
     return str(path.absolute()) if is_path else word
 

@@ -202,6 +202,7 @@ ACT = ("infer", "--observation", "[0, 0, 0, 0]")
         (("eval", "x" * 300), "no policy 'xxx"),
         (("play", "x" * 300), "no policy 'xxx"),
         (("eval", f"./{'x' * 300}"), "cannot be looked at as a path: File name too long"),
+        (("eval", "~no-such-user/x"), "there is no policy at"),
     ],
 )
 def test_policies_that_are_not_named_or_cannot_be_played_so_are_refused(

@@ -22,8 +22,8 @@ def run_at(word: str | None) -> str | None:
     """The id of the run whose directory is named, as tab completion writes it; else the word."""
     if word is None or os.sep not in word:
         return word
-    path = Path(word).expanduser()
-    is_run = (path / "spec.yaml").is_file() and (path / "manifest.json").is_file()
+    path = Path(os.path.expanduser(word))
+    is_run = all(os.path.isfile(path / name) for name in ("spec.yaml", "manifest.json"))
     return path.resolve().name if is_run and path.resolve().parent.name == "runs" else word
 
 

@@ -406,7 +406,7 @@ def path_of(word: str) -> Path | None:
 
 
 def _at(word: str) -> Path:
-    path = Path(word).expanduser().absolute()
+    path = Path(os.path.expanduser(word)).absolute()
     if not path.exists():
         raise _nothing_there(word)
     return path
@@ -422,7 +422,7 @@ def _nothing_there(word: str) -> NotFound:
 
     It says how far the path does lead and what is there.
     """
-    path = Path(word).expanduser().absolute()
+    path = Path(os.path.expanduser(word)).absolute()
     last = next(folder for folder in path.parents if folder.is_dir())
     names = sorted(each.name for each in last.iterdir() if not each.name.startswith("."))
     missing = path.relative_to(last).parts[0]
