@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from rl_orch.errors import RlctlError
-from rl_orch.records.text import clean
+from rl_orch.printable import clean
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rl_orch.errors import RlctlError
+from rl_orch.printable import one_line
 from rl_orch.records import EvalReport
-from rl_orch.records.text import one_line
 from rl_orch.rl.data.batch import Batch
 from rl_orch.rl.snapshot import TrainingSnapshot
 from rl_orch.spec.model import Spec

@@ -17,7 +17,7 @@ from rl_orch.cli.rlctl import COMMANDS, load
 from rl_orch.cli.views.subjects import run_at
 from rl_orch.cli.views.text import counted
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
-from rl_orch.records.text import clean
+from rl_orch.printable import clean
 from tests.conftest import Ran
 
 Rlctl = Callable[..., Ran]

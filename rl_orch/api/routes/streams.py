@@ -26,8 +26,8 @@ from rl_orch.http.problems import WHOLE_NUMBER
 from rl_orch.io.files import regular
 from rl_orch.io.run import logs
 from rl_orch.io.run.events import is_start, parse
+from rl_orch.printable import clean
 from rl_orch.records import Run
-from rl_orch.records.text import clean
 
 MOST = 1 << 40
 RETRY = format_sse_event(retry=1000)

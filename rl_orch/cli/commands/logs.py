@@ -11,8 +11,8 @@ from rl_orch.cli.connection import Connected, ConnectionOptions, RetryingConnect
 from rl_orch.cli.output import unread
 from rl_orch.errors import BadInput
 from rl_orch.io.run.events import OneHistory
+from rl_orch.printable import clean
 from rl_orch.records import Event, Run
-from rl_orch.records.text import clean
 
 LOOK_EVERY_S = 0.2
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rl_orch.io.files import regular
+from rl_orch.printable import clean
 from rl_orch.records import Record
-from rl_orch.records.text import clean
 
 PART_BYTES = 256 << 10
 
