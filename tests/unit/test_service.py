@@ -358,6 +358,15 @@ def test_what_would_fail_again_is_not_retried(
     assert (ended.state, ended.attempt) == (State.FAILED, attempts)
 
 
+def test_a_run_that_failed_twice_alike_is_not_tried_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, fails(1, repeats=True))
+    run = machine.submit("schedule.backoff_s=0", "schedule.retries=3")
+    until(lambda: not machine.verbs.store.get(run.id).active, machine.go_on)
+    ended = machine.verbs.store.get(run.id)
+    assert (ended.state, ended.attempt, ended.retries) == (State.FAILED, 2, 1)
+    assert ended.reason == "it broke; failed twice alike at step 0, not tried again"
+
+
 def test_a_run_at_work_whose_service_died_is_taken_over_with_its_living_process(
     tmp_path: Path,
 ) -> None:

@@ -130,6 +130,19 @@ def worth_a_retry(progress: Progress, gone: Exit) -> bool:
     return last is None or (gone.code != BAD_INPUT and not last.tags.get("final"))
 
 
+def failed_alike(attempt: int, events: Iterable[Event]) -> int | None:
+    """Step at which this attempt and the one before failed by one error, word for word, if so.
+
+    An error in code of others may be one that comes and goes, until it has come again.
+    """
+    ends = {each.attempt: each for each in events if each.value == "failed" and each.key == "ended"}
+    last, before = ends.get(attempt), ends.get(attempt - 1)
+    if last is None or before is None or last.tags.get("repeats") is not True:
+        return None
+    alike = (last.step, last.tags.get("reason")) == (before.step, before.tags.get("reason"))
+    return last.step if alike else None
+
+
 def was_interrupted(gone: Exit, *, watched: bool, idle: int) -> bool:
     """Whether a run process ended by no fault of its run, as in a power cut.
 

@@ -31,6 +31,7 @@ from rl_orch.core.runs.progress import (
     Progress,
     after_training,
     conclusion,
+    failed_alike,
     idle_attempts,
     retry_delay_s,
     was_interrupted,
@@ -444,7 +445,10 @@ class Supervisor:
         used, schedule = self.run.retries, self.spec.schedule
         crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
         again = self.retries and crashed and not self._stopping
-        if again and to is State.LOST and (idle := self._idle_if_interrupted(gone)) is not None:
+        ends = Reader(self.directory.events, [b'"ended"']) if again else ()
+        if (step := failed_alike(self.run.attempt, ends)) is not None:
+            self._become(to, f"{why}; failed twice alike at step {step:,}, not tried again")
+        elif again and to is State.LOST and (idle := self._idle_if_interrupted(gone)) is not None:
             delay_s = retry_delay_s(idle - 1, schedule.backoff_s) if idle else 0.0
             when = f"; it goes on in {delay_s:g} s" if delay_s else ""
             self._requeue(f"{why}; nobody saw it end, so no retry is spent{when}", delay_s)
