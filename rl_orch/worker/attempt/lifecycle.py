@@ -121,7 +121,9 @@ def failure(error: BaseException, step: int) -> End:
         why = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
         lasting = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
         final = lasting and not isinstance(error, NotFound)  # It may be there the next time.
-        return End("failed", step, why, error.hint, error.exit_code, final)
+        cause = error.__cause__
+        repeats = isinstance(cause, Exception) and not isinstance(cause, PASSING)
+        return End("failed", step, why, error.hint, error.exit_code, final, repeats)
     log.exception("attempt failed")
     return End("failed", step, with_place(error), code=1, repeats=not isinstance(error, PASSING))
 
