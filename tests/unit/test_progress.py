@@ -14,6 +14,7 @@ from rl_orch.core.runs.progress import (
 )
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name
+from rl_orch.io.run.heartbeat import Beat
 from rl_orch.io.run.history import fails_again
 from rl_orch.records import Event, EventKind
 from rl_orch.worker.attempt.lifecycle import failure
@@ -67,6 +68,15 @@ def test_only_an_end_that_nobody_saw_is_an_interruption_and_not_for_ever() -> No
     assert not was_interrupted(unseen, watched=True, idle=0)
     assert not was_interrupted(Exit(-9), watched=False, idle=0)
     assert not was_interrupted(unseen, watched=False, idle=SUSPECT)
+
+
+def test_a_heartbeat_is_ahead_of_the_events_and_knows_less_of_the_speed() -> None:
+    seen = Progress(env_steps=100)
+    assert seen.at_beat(None) == seen
+    assert seen.at_beat(Beat(1, 60, None)).env_steps == 100
+    assert seen.at_beat(Beat(1, 591, 12.0)).columns == {"env_steps": 591, "sps": 12.0}
+    told = seen.after(an_event(EventKind.LOG, "charts/SPS", 100, 50.0))
+    assert told.at_beat(Beat(1, 591, 12.0)).columns == {"env_steps": 591, "sps": 50.0}
 
 
 def test_two_attempts_failed_alike_by_one_error_at_one_step_in_a_row() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from rl_orch.core.ports import Exit
 from rl_orch.io.checkpoints import catalog
+from rl_orch.io.run.heartbeat import Beat
 from rl_orch.io.run.history import evaluation_of, number_of
 from rl_orch.records import CLOCK_UNITS, ClockUnit, Evaluation, Event, EventKind, State, Verdict
 
@@ -78,6 +79,16 @@ class Progress:
     def sps(self) -> float | None:
         """Environment steps a second over all of training, evaluations left out."""
         return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
+
+    def at_beat(self, beat: Beat | None) -> "Progress":
+        """The progress as a heartbeat tells it, which is ahead of the events; of the speed, events
+        know more."""
+        if beat is None:
+            return self
+        seen = replace(self, env_steps=max(self.env_steps, beat.step))
+        if self.paced_s or not beat.sps:
+            return seen
+        return replace(seen, paced_steps=beat.step, paced_s=beat.step / beat.sps)
 
     def _paced(self, event: Event) -> "Progress":
         speed = number_of(event.value)

@@ -43,6 +43,7 @@ from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
 from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Reader
+from rl_orch.io.run.heartbeat import reading
 from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
 from rl_orch.spec.model import Spec
 
@@ -150,7 +151,7 @@ class Supervisor:
             raise NotFound(f"its directory is gone: {self.run.path!r}")
         gone = self._poll()
         events = self._read_events()
-        self._follow()
+        self._follow(alive=gone is None)
         self._follow_evaluation()
         self._heed_time_limit()
         self._heed_stop()
@@ -282,11 +283,13 @@ class Supervisor:
 
         return self._follower.read(self.directory.events, self.run.attempt, hear)
 
-    def _follow(self) -> None:
-        """Bring the run's row up to what its events say."""
+    def _follow(self, *, alive: bool) -> None:
+        """Bring the run's row up to what its events say, and its heartbeat while it trains."""
         seen = self._progress
         if not seen.started or self.run.state is State.QUEUED:
             return
+        if alive and self.run.state is not State.EVALUATING:
+            seen = seen.at_beat(reading(self.directory.heartbeat, self.run.attempt))
         left_out = {"eval"} if self.run.state is State.EVALUATING else set[str]()
         changes = {k: v for k, v in seen.columns.items() if k not in left_out}
         self.run = self.run.model_copy(update=changes)
