@@ -18,6 +18,7 @@ from rl_orch.io.processes import import_path
 from rl_orch.io.processes.signals import hear_signals
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.heartbeat import Pulse
 from rl_orch.io.run.sources import Sources
 from rl_orch.records import ClockUnit, EventKind
 from rl_orch.rl.compile_time import COMPILING
@@ -40,10 +41,12 @@ from rl_orch.worker.warm.precompile import precompiling
 def run_attempt(directory: RunDir, attempt: int) -> int:
     """Train in the directory; the exit code is 0 where training ended as it should."""
 
-    def carry_out(beginning: ResumePoint, writer: EventWriter) -> End:
-        return TrainingAttempt(directory, attempt, writer, beginning).carry_out()
+    pulse = Pulse(attempt)
 
-    return carried_out(directory, attempt, partial(find, directory, attempt), carry_out)
+    def carry_out(beginning: ResumePoint, writer: EventWriter) -> End:
+        return TrainingAttempt(directory, attempt, writer, beginning, pulse).carry_out()
+
+    return carried_out(directory, attempt, partial(find, directory, attempt), carry_out, pulse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class TrainingAttempt:
     number: int
     writer: EventWriter
     beginning: ResumePoint
+    pulse: Pulse
 
     def carry_out(self) -> End:
         """Carry the attempt out, and return how it ended."""
@@ -87,6 +91,7 @@ class TrainingAttempt:
                 store=store,
                 changes=changes,
                 sources=sources,
+                pulse=self.pulse,
             )
             with closing(recorder):
                 recorder.tell_exactness(step=beginning.step)

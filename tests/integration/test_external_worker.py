@@ -303,6 +303,39 @@ def test_what_a_program_promises_is_not_passed_off_as_proven(tmp_path: Path) -> 
     assert said.tags["reason"] == "its program says bitwise; nobody has certified it"
 
 
+def test_a_sign_of_life_says_how_far_its_attempt_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.01)
+    now = iter(range(1_000_000))
+    file, pulse = tmp_path / "heartbeat", heartbeat.Pulse(3, timer=lambda: float(next(now)))
+    with heartbeat.beating(file, pulse):
+        until(file.exists)
+        assert heartbeat.reading(file, 3) is None
+
+        def step() -> int | None:
+            seen = heartbeat.reading(file, 3)
+            return None if seen is None else seen.step
+
+        pulse.reached(100_000)
+        until(lambda: step() == 100_000)
+        pulse.reached(99_000_000)
+        until(lambda: step() == 99_000_000)
+        seen = heartbeat.reading(file, 3)
+        assert seen is not None
+        assert (seen.sps or 0) > 0
+        assert heartbeat.reading(file, 2) is None
+
+
+@pytest.mark.parametrize(
+    "said", ["", "3", "3 x 1.0", "3 -1 1.0", f"3 {10**30} 1.0", f"3 5 {'1' * 100}"]
+)
+def test_a_sign_of_life_that_makes_no_sense_says_nothing(tmp_path: Path, said: str) -> None:
+    file = tmp_path / "heartbeat"
+    file.write_text(said)
+    assert heartbeat.reading(file, 3) is None
+
+
 def test_a_sign_of_life_that_is_deleted_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,11 +8,13 @@ from rl_orch.core.ports import Exit
 from rl_orch.core.runs.progress import (
     SUSPECT,
     Progress,
+    failed_alike,
     idle_attempts,
     was_interrupted,
 )
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.io.checkpoints.catalog import checkpoint_name
+from rl_orch.io.run.heartbeat import Beat
 from rl_orch.io.run.history import fails_again
 from rl_orch.records import Event, EventKind
 from rl_orch.worker.attempt.lifecycle import failure
@@ -66,6 +68,33 @@ def test_only_an_end_that_nobody_saw_is_an_interruption_and_not_for_ever() -> No
     assert not was_interrupted(unseen, watched=True, idle=0)
     assert not was_interrupted(Exit(-9), watched=False, idle=0)
     assert not was_interrupted(unseen, watched=False, idle=SUSPECT)
+
+
+def test_a_heartbeat_is_ahead_of_the_events_and_knows_less_of_the_speed() -> None:
+    seen = Progress(env_steps=100)
+    assert seen.at_beat(None) == seen
+    assert seen.at_beat(Beat(1, 60, None)).env_steps == 100
+    assert seen.at_beat(Beat(1, 591, 12.0)).columns == {"env_steps": 591, "sps": 12.0}
+    told = seen.after(an_event(EventKind.LOG, "charts/SPS", 100, 50.0))
+    assert told.at_beat(Beat(1, 591, 12.0)).columns == {"env_steps": 591, "sps": 50.0}
+
+
+def test_two_attempts_failed_alike_by_one_error_at_one_step_in_a_row() -> None:
+    def failed(attempt: int, step: int, why: str = "AssertionError: no", **tags: bool) -> Event:
+        said = {"reason": why, "repeats": True, **tags}
+        event = an_event(EventKind.STATE, "ended", step, "failed", **said)
+        return event.model_copy(update={"attempt": attempt})
+
+    assert failed_alike(2, [failed(1, 64), failed(2, 64)]) == 64
+    assert failed_alike(3, [failed(1, 64), failed(2, 96), failed(3, 96)]) == 96
+    for ends in (
+        [failed(2, 64)],
+        [failed(1, 64), failed(2, 96)],
+        [failed(1, 64), failed(2, 64, "AssertionError: yes")],
+        [failed(1, 64, repeats=False), failed(2, 64, repeats=False)],
+    ):
+        assert failed_alike(2, ends) is None
+    assert failed_alike(3, [failed(1, 64), failed(3, 64)]) is None
 
 
 def test_attempts_are_idle_since_the_last_that_saved_a_checkpoint_further_on() -> None:

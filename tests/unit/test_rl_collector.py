@@ -17,7 +17,7 @@ from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.data.batch import Batch, Column, host_column, on_host
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import ShownMasks, masks_in
-from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.envs.state.seeded_episodes import SeededEpisodes
 from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.policies.policy import Decision, PolicyInput
 from rl_orch.spec.model import Spec

@@ -356,6 +356,7 @@ def test_actions_without_bounds_are_refused_where_they_are_stretched_to_them(
     assert problem.message == (
         f"env.id is 'Free-v0', whose actions have no bounds; {algorithm} needs them"
     )
+    assert "env.wrappers=[module:Class]" in (problem.hint or "")
     assert problems(a_spec("Free-v0"), EnvDescription("Free-v0", box, free)) == []
 
 

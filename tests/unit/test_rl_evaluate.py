@@ -17,7 +17,7 @@ from rl_orch.rl.collect import episodes as playing
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import ShownMasks
 from rl_orch.rl.envs.observations import flat_space
-from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.envs.state.seeded_episodes import SeededEpisodes
 from rl_orch.rl.evaluate import Evaluator, evaluate, evaluation_seed, final_evaluation_seed
 from rl_orch.rl.policies.actor_critic import ActorCritic
 from rl_orch.rl.policies.policy import Actor, Decision, PolicyInput, Setup, policy_tensors

@@ -23,7 +23,7 @@ from rl_orch.rl.collect.collector import Episode
 from rl_orch.rl.collect.rollout import LocalCollector, local
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.info_metrics import InfoMetrics
-from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.envs.state.seeded_episodes import SeededEpisodes
 from rl_orch.rl.envs.trial import try_out
 from rl_orch.rl.evaluate import evaluate
 from rl_orch.rl.train import Training

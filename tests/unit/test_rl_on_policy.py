@@ -19,7 +19,7 @@ from rl_orch.rl.data.batch import Batch, host_column, on_host
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.masks import ShownMasks
 from rl_orch.rl.envs.observations import flat_space
-from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.envs.state.seeded_episodes import SeededEpisodes
 from rl_orch.rl.learn import precision as passes
 from rl_orch.rl.learn.on_policy import Rollout, Rollouts
 from rl_orch.rl.policies.actor_critic import ActorCritic

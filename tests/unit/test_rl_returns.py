@@ -15,7 +15,7 @@ from rl_orch.rl.collect.rollout import LocalCollector
 from rl_orch.rl.data.batch import Batch, on_host
 from rl_orch.rl.data.returns import explained_variance, gae
 from rl_orch.rl.envs import vector
-from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
+from rl_orch.rl.envs.state.seeded_episodes import SeededEpisodes
 from rl_orch.rl.finite_numbers import FiniteNumbers
 from rl_orch.rl.learn.on_policy import Rollouts
 from rl_orch.rl.policies.actor_critic import ActorCritic

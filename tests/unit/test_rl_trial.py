@@ -12,7 +12,8 @@ from gymnasium import spaces
 
 from rl_orch.errors import SpecInvalid
 from rl_orch.rl.envs.describe import describe
-from rl_orch.rl.envs.trial import EnvTrial, misfit, strange, try_out
+from rl_orch.rl.envs.observations import misfit
+from rl_orch.rl.envs.trial import EnvTrial, strange, try_out
 from rl_orch.spec.model import Spec
 from tests.learning import known_envs
 

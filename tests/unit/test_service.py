@@ -358,6 +358,15 @@ def test_what_would_fail_again_is_not_retried(
     assert (ended.state, ended.attempt) == (State.FAILED, attempts)
 
 
+def test_a_run_that_failed_twice_alike_is_not_tried_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, fails(1, repeats=True))
+    run = machine.submit("schedule.backoff_s=0", "schedule.retries=3")
+    until(lambda: not machine.verbs.store.get(run.id).active, machine.go_on)
+    ended = machine.verbs.store.get(run.id)
+    assert (ended.state, ended.attempt, ended.retries) == (State.FAILED, 2, 1)
+    assert ended.reason == "it broke; failed twice alike at step 0, not tried again"
+
+
 def test_a_run_at_work_whose_service_died_is_taken_over_with_its_living_process(
     tmp_path: Path,
 ) -> None:
@@ -731,3 +740,21 @@ def test_a_service_sweeps_what_dead_imports_left_and_no_living_one_however_old(
         assert (held / "half").exists()
     finally:
         living.communicate("done\n")
+
+
+def test_a_run_at_work_is_as_far_as_its_heartbeat_says_and_one_that_ended_as_its_events_say(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path, fails(2))
+    run = machine.submit("schedule.retries=0")
+    machine.tick()
+    directory = RunDir.of(run)
+    with EventWriter(directory.events, run=run.id, attempt=1) as writer:
+        writer.emit(EventKind.STATE, "started", step=0, tags={"after": None})
+    directory.heartbeat.write_text("1 591 12.5\n")
+    machine.tick(2)
+    seen = machine.verbs.store.get(run.id)
+    assert (seen.state, seen.env_steps, seen.sps) == (State.RUNNING, 591, 12.5)
+    machine.runner.finish()
+    machine.tick()
+    assert machine.verbs.store.get(run.id).env_steps == 0

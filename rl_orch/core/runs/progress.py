@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from rl_orch.core.ports import Exit
 from rl_orch.io.checkpoints import catalog
+from rl_orch.io.run.heartbeat import Beat
 from rl_orch.io.run.history import evaluation_of, number_of
 from rl_orch.records import CLOCK_UNITS, ClockUnit, Evaluation, Event, EventKind, State, Verdict
 
@@ -79,6 +80,16 @@ class Progress:
         """Environment steps a second over all of training, evaluations left out."""
         return None if self.paced_s == 0 else round(self.paced_steps / self.paced_s, 1)
 
+    def at_beat(self, beat: Beat | None) -> "Progress":
+        """The progress as a heartbeat tells it, which is ahead of the events; of the speed, events
+        know more."""
+        if beat is None:
+            return self
+        seen = replace(self, env_steps=max(self.env_steps, beat.step))
+        if self.paced_s or not beat.sps:
+            return seen
+        return replace(seen, paced_steps=beat.step, paced_s=beat.step / beat.sps)
+
     def _paced(self, event: Event) -> "Progress":
         speed = number_of(event.value)
         if speed is None or not 1e-6 < speed < 1e12:
@@ -128,6 +139,19 @@ def worth_a_retry(progress: Progress, gone: Exit) -> bool:
     """
     last = progress.ended
     return last is None or (gone.code != BAD_INPUT and not last.tags.get("final"))
+
+
+def failed_alike(attempt: int, events: Iterable[Event]) -> int | None:
+    """Step at which this attempt and the one before failed by one error, word for word, if so.
+
+    An error in code of others may be one that comes and goes, until it has come again.
+    """
+    ends = {each.attempt: each for each in events if each.value == "failed" and each.key == "ended"}
+    last, before = ends.get(attempt), ends.get(attempt - 1)
+    if last is None or before is None or last.tags.get("repeats") is not True:
+        return None
+    alike = (last.step, last.tags.get("reason")) == (before.step, before.tags.get("reason"))
+    return last.step if alike else None
 
 
 def was_interrupted(gone: Exit, *, watched: bool, idle: int) -> bool:

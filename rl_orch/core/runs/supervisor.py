@@ -31,6 +31,7 @@ from rl_orch.core.runs.progress import (
     Progress,
     after_training,
     conclusion,
+    failed_alike,
     idle_attempts,
     retry_delay_s,
     was_interrupted,
@@ -42,6 +43,7 @@ from rl_orch.errors import Damaged, LeaseLost, NotFound, RlctlError
 from rl_orch.io.run import gate_evidence
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import Reader
+from rl_orch.io.run.heartbeat import reading
 from rl_orch.records import Attempt, Event, EventKind, Run, State, Verdict
 from rl_orch.spec.model import Spec
 
@@ -149,7 +151,7 @@ class Supervisor:
             raise NotFound(f"its directory is gone: {self.run.path!r}")
         gone = self._poll()
         events = self._read_events()
-        self._follow()
+        self._follow(alive=gone is None)
         self._follow_evaluation()
         self._heed_time_limit()
         self._heed_stop()
@@ -281,11 +283,13 @@ class Supervisor:
 
         return self._follower.read(self.directory.events, self.run.attempt, hear)
 
-    def _follow(self) -> None:
-        """Bring the run's row up to what its events say."""
+    def _follow(self, *, alive: bool) -> None:
+        """Bring the run's row up to what its events say, and its heartbeat while it trains."""
         seen = self._progress
         if not seen.started or self.run.state is State.QUEUED:
             return
+        if alive and self.run.state is not State.EVALUATING:
+            seen = seen.at_beat(reading(self.directory.heartbeat, self.run.attempt))
         left_out = {"eval"} if self.run.state is State.EVALUATING else set[str]()
         changes = {k: v for k, v in seen.columns.items() if k not in left_out}
         self.run = self.run.model_copy(update=changes)
@@ -444,7 +448,10 @@ class Supervisor:
         used, schedule = self.run.retries, self.spec.schedule
         crashed = to in (State.FAILED, State.LOST) and worth_a_retry(self._progress, gone)
         again = self.retries and crashed and not self._stopping
-        if again and to is State.LOST and (idle := self._idle_if_interrupted(gone)) is not None:
+        ends = Reader(self.directory.events, [b'"ended"']) if again else ()
+        if (step := failed_alike(self.run.attempt, ends)) is not None:
+            self._become(to, f"{why}; failed twice alike at step {step:,}, not tried again")
+        elif again and to is State.LOST and (idle := self._idle_if_interrupted(gone)) is not None:
             delay_s = retry_delay_s(idle - 1, schedule.backoff_s) if idle else 0.0
             when = f"; it goes on in {delay_s:g} s" if delay_s else ""
             self._requeue(f"{why}; nobody saw it end, so no retry is spent{when}", delay_s)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rl_orch.errors import Diverged, RlctlError
-from rl_orch.rl.envs import vector
+from rl_orch.rl.envs import failures, vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import masks_in
@@ -114,25 +114,26 @@ def play(
     resets_next = vector.autoreset(envs) is AutoresetMode.NEXT_STEP
     lanes = envs.num_envs
     resetting = np.zeros(lanes, np.bool_)
-    observations, infos = vector.reset(envs, numbers.seed, numbered=True, first=numbers.first)
-    begins, memory = np.ones(lanes, np.bool_), None
-    masked = spec.agent.action_masks and not spec.runner.traits.serves_policy
-    choices = sum(choices_of(envs.single_action_space))
-    while playing.left:
-        masks = masks_in(infos, lanes, choices) if masked else None
-        decision = policy.decide(PolicyInput(observations, begins, memory, masks), generator)
-        actions = policy.to_env(decision.actions)
-        raw, rewards, terminated, truncated, infos = envs.step(actions)
-        observations, memory = (
-            flatten_observation(envs.single_observation_space, raw),
-            decision.memory,
-        )
-        ended = np.logical_or(terminated, truncated)
-        if playing.note(actions, rewards, terminated, truncated, infos, ended, resetting):
-            tell(numbers.count - playing.left)
-        begins = resetting if resets_next else ended
-        if resets_next:
-            resetting = ended
+    with failures.explained(envs, "in an evaluation"):
+        observations, infos = vector.reset(envs, numbers.seed, numbered=True, first=numbers.first)
+        begins, memory = np.ones(lanes, np.bool_), None
+        masked = spec.agent.action_masks and not spec.runner.traits.serves_policy
+        choices = sum(choices_of(envs.single_action_space))
+        while playing.left:
+            masks = masks_in(infos, lanes, choices) if masked else None
+            decision = policy.decide(PolicyInput(observations, begins, memory, masks), generator)
+            actions = policy.to_env(decision.actions)
+            raw, rewards, terminated, truncated, infos = envs.step(actions)
+            observations, memory = (
+                flatten_observation(envs.single_observation_space, raw),
+                decision.memory,
+            )
+            ended = np.logical_or(terminated, truncated)
+            if playing.note(actions, rewards, terminated, truncated, infos, ended, resetting):
+                tell(numbers.count - playing.left)
+            begins = resetting if resets_next else ended
+            if resets_next:
+                resetting = ended
     return playing.played()
 
 

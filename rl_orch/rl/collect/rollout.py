@@ -9,15 +9,15 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from rl_orch.errors import BadInput
+from rl_orch.errors import BadInput, RlctlError
 from rl_orch.rl.collect.collector import Episode, Weights
 from rl_orch.rl.data.batch import Batch, Column, mapped, named, rows_of, unnamed
 from rl_orch.rl.data.state import StateTree
-from rl_orch.rl.envs import vector
+from rl_orch.rl.envs import failures, vector
 from rl_orch.rl.envs.actions import choices_of
 from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import final_masks, masks_in
-from rl_orch.rl.envs.observations import flat_space, flatten_observation
+from rl_orch.rl.envs.observations import flat_space, flatten_observation, misfit
 from rl_orch.rl.envs.state.capture import Method, capture, restore
 from rl_orch.rl.learn.engine import Stepper, engine_for
 from rl_orch.rl.policies.policy import Actor, PolicyInput, Setup, Traced, untraced, usable_device
@@ -101,7 +101,8 @@ class LocalCollector:
         self._observations: Column
         self._first: NDArray[np.bool_]
         self._masks: NDArray[np.bool_] | None
-        self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
+        with failures.explained(envs, "in its reset"):
+            self._begin(vector.reset(envs, derive(seed, Stream.ENVS)))
         self._columns: _Columns | None = None
         self._traced, self._step = traced, traced("env", envs.step)
         self._run = None if stepper is None else traced("together", stepper.run)
@@ -200,7 +201,13 @@ class LocalCollector:
             shown = PolicyInput(rows_of(columns.observations, t), first, memory, self._masks)
             decision = decide(shown, self.generator)
             columns.actions[t], memory = decision.actions, decision.memory
-            raw, rewards, terminated, truncated, infos = self._step(to_env(decision.actions))
+            actions = to_env(decision.actions)
+            try:
+                raw, rewards, terminated, truncated, infos = self._step(actions)
+            except Exception as error:
+                taken = self.env_steps + t * len(first)
+                failures.explain(self._envs, error, f"after {taken:,} steps of training")
+                raise
             observations = flatten_observation(self.observation_space, raw)
             columns.rewards[t] = rewards
             columns.terminated[t] = terminated
@@ -308,7 +315,13 @@ class LocalCollector:
         following = mapped(columns.observations, lambda array: _by_copy(array[1:]))
         n = len(columns.rewards)
         for (t, env), final in finals.items():
-            _put(following, env * n + t, final)
+            try:
+                _put(following, env * n + t, final)
+            except ValueError as error:
+                what = misfit(flat_space(self.observation_space), final)
+                if what is None:
+                    raise
+                raise RlctlError(f"copy {env} ended an episode with an {what}") from error
         extras: dict[str, Column] = {
             "valid": _by_copy(valid),
             "first": _by_copy(columns.first),

@@ -266,7 +266,8 @@ def _action_bounds(spec: Spec, env: EnvDescription, traits: Traits) -> Problem |
         "env.id",
         env.id,
         f"env.id is {env.id!r}, whose actions have no bounds; {spec.agent.algorithm} needs them",
-        "Use ppo or a2c, or bound them by gymnasium.wrappers.RescaleAction in your environment.",
+        "Use ppo or a2c, or name a wrapper of your own with a bounded action_space, "
+        "env.wrappers=[module:Class]; docs/custom-environments.md has one to copy.",
     )
 
 

@@ -5,7 +5,7 @@ joined by `/`; the entries of a Tuple are called `0`, `1` and so on.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,24 @@ def flatten_observation(space: Space[Any], raw: Any) -> Any:
     if not isinstance(space, _COMPOSITE):
         return np.asarray(raw, dtype=space.dtype)
     return dict(_arrays(space, raw, ""))
+
+
+def misfit(space: Any, value: Any, name: str = "observation") -> str | None:
+    """The shape of a value and that of its space, as a part of a sentence, where they differ."""
+    if isinstance(space, spaces.Dict):
+        keys = list(value) if isinstance(value, Mapping) else type(value).__name__
+        if not isinstance(value, Mapping) or set(keys) != set(space):
+            return f"{name} of {keys}; its space has {list(space)}"
+        parts = [(space[key], value[key], f"{name}[{key!r}]") for key in space]
+        return next(filter(None, (misfit(*part) for part in parts)), None)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(value, Sequence) or len(value) != len(space):
+            return f"{name} of type {type(value).__name__}; its space is a tuple of {len(space)}"
+        inner = zip(space, value, range(len(space)), strict=True)
+        return next(filter(None, (misfit(s, v, f"{name}[{n}]") for s, v, n in inner)), None)
+    if space.shape is None or np.shape(value) == space.shape:
+        return None
+    return f"{name} of shape {np.shape(value)}; its space has the shape {space.shape}"
 
 
 def _leaves(space: Space[Any], name: str = "") -> Iterator[tuple[str, Space[Any]]]:

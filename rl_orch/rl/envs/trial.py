@@ -5,7 +5,7 @@ What cannot be stepped is a problem; what can, but will surprise, is a warning.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from rl_orch.rl.envs.describe import in_process, traits_of
 from rl_orch.rl.envs.goals import ACHIEVED, DESIRED, Rewards, goal_rewards
 from rl_orch.rl.envs.info_metrics import InfoMetrics
 from rl_orch.rl.envs.masks import allowed_action, masks_in
-from rl_orch.rl.envs.observations import flat_space, flatten_observation
+from rl_orch.rl.envs.observations import flat_space, flatten_observation, misfit
 from rl_orch.spec import checks
 from rl_orch.spec.model import Spec
 
@@ -279,24 +279,6 @@ def _is_recorded(name: str, path: str, recorded: Mapping[str, float]) -> bool:
     if path != "env.info_metrics":
         return name in recorded
     return name == TERMS or info_metric(name) in recorded
-
-
-def misfit(space: Any, value: Any, name: str = "observation") -> str | None:
-    """The shape of a value and that of its space, as a part of a sentence, where they differ."""
-    if isinstance(space, spaces.Dict):
-        keys = list(value) if isinstance(value, Mapping) else type(value).__name__
-        if not isinstance(value, Mapping) or set(keys) != set(space):
-            return f"{name} of {keys}; its space has {list(space)}"
-        parts = [(space[key], value[key], f"{name}[{key!r}]") for key in space]
-        return next(filter(None, (misfit(*part) for part in parts)), None)
-    if isinstance(space, spaces.Tuple):
-        if not isinstance(value, Sequence) or len(value) != len(space):
-            return f"{name} of type {type(value).__name__}; its space is a tuple of {len(space)}"
-        inner = zip(space, value, range(len(space)), strict=True)
-        return next(filter(None, (misfit(s, v, f"{name}[{n}]") for s, v, n in inner)), None)
-    if space.shape is None or np.shape(value) == space.shape:
-        return None
-    return f"{name} of shape {np.shape(value)}; its space has the shape {space.shape}"
 
 
 def strange(space: Any, value: Any, name: str = "observation") -> dict[str, str]:

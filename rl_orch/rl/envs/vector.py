@@ -22,6 +22,7 @@ from gymnasium.wrappers import FrameStackObservation, TimeLimit, TransformObserv
 
 from rl_orch import plugins
 from rl_orch.errors import BadInput
+from rl_orch.rl.envs import failures
 from rl_orch.rl.envs.masks import ShownMasks
 from rl_orch.rl.envs.native.envs import NativeEnvs, is_gymnasiums
 from rl_orch.rl.envs.observations import flatten_observation
@@ -232,6 +233,8 @@ def _from_gymnasium(spec: Spec, num_envs: int, backend: str, method: Method) -> 
     if spec.agent.action_masks:
         wrappers.append(ShownMasks)
     wrappers.append(partial(METHODS[method], own_process=backend == "async"))
+    if backend == "async":
+        wrappers.append(failures.ToldByText)
     limit = spec.env.max_episode_steps
     return gymnasium.make_vec(
         full_id(spec.env.id),

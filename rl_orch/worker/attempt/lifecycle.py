@@ -24,7 +24,7 @@ from rl_orch.io.run import command_socket
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.disk_reserve import reserved
 from rl_orch.io.run.events import EventWriter, newest_attempt, read
-from rl_orch.io.run.heartbeat import beating
+from rl_orch.io.run.heartbeat import Pulse, beating
 from rl_orch.records import EventKind
 from rl_orch.spec.options import table
 from rl_orch.worker import log
@@ -74,12 +74,14 @@ def carried_out(
     attempt: int,
     find: Callable[[], Begun],
     carry_out: Callable[[Begun, EventWriter], End],
+    pulse: Pulse | None = None,
 ) -> int:
     """Find out where an attempt begins, carry it out, and return its exit code.
 
-    Meanwhile it holds the directory. The exit code is 0 where it ended as it should.
+    Meanwhile it holds the directory, and its heartbeat tells the `pulse`.
+    The exit code is 0 where it ended as it should.
     """
-    with directory.locked(patience_s=LOCK_PATIENCE_S), beating(directory.heartbeat):
+    with directory.locked(patience_s=LOCK_PATIENCE_S), beating(directory.heartbeat, pulse):
         refuse_superseded(directory, attempt)
         try:
             run = directory.path.name
@@ -121,7 +123,9 @@ def failure(error: BaseException, step: int) -> End:
         why = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
         lasting = isinstance(error, BadInput | Diverged | Damaged) or error.path in table()
         final = lasting and not isinstance(error, NotFound)  # It may be there the next time.
-        return End("failed", step, why, error.hint, error.exit_code, final)
+        cause = error.__cause__
+        repeats = isinstance(cause, Exception) and not isinstance(cause, PASSING)
+        return End("failed", step, why, error.hint, error.exit_code, final, repeats)
     log.exception("attempt failed")
     return End("failed", step, with_place(error), code=1, repeats=not isinstance(error, PASSING))
 

@@ -10,6 +10,7 @@ from rl_orch.io.checkpoints.checkpoint_retention import CheckpointRetention
 from rl_orch.io.checkpoints.replay_segments import SegmentStore
 from rl_orch.io.run.directory import RunDir
 from rl_orch.io.run.events import EventWriter
+from rl_orch.io.run.heartbeat import Pulse
 from rl_orch.io.run.sources import Sources
 from rl_orch.records import EvalReport, EventKind
 from rl_orch.rl.replay.buffer import LogSegment
@@ -39,6 +40,7 @@ class FileRecorder:
         store: SegmentStore | None = None,
         changes: LiveChanges | None = None,
         sources: Sources | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._directory = directory
         self._keep_last = spec.checkpoint.keep_last
@@ -50,6 +52,7 @@ class FileRecorder:
         self._orders = orders
         self._changes = changes
         self._sources = sources
+        self._pulse = pulse
         self.step = 0
 
     def emit(
@@ -134,7 +137,9 @@ class FileRecorder:
         self.emit(EventKind.STATE, "resume", resume["level"], step=step, tags=tags)
 
     def change(self, step: int, env_steps: int) -> LiveChange | None:
-        """The change that counts from this step on, if any."""
+        """The change that counts from this step on, if any; asked once an iteration."""
+        if self._pulse is not None:
+            self._pulse.reached(step)
         return None if self._changes is None else self._changes.due(step, env_steps)
 
     def end_changes(self) -> None:

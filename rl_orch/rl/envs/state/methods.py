@@ -11,7 +11,6 @@ from typing import Any, Literal, SupportsFloat, TypeAlias
 import gymnasium
 import numpy as np
 
-from rl_orch.rl.envs.seeded_episodes import SeededEpisodes
 from rl_orch.rl.envs.state.class_state import class_state
 from rl_orch.rl.envs.state.graph import generators
 from rl_orch.rl.envs.state.graph.arrays import Bytes
@@ -19,6 +18,7 @@ from rl_orch.rl.envs.state.graph.constants import Tables
 from rl_orch.rl.envs.state.graph.errors import Uncapturable
 from rl_orch.rl.envs.state.graph.flatten import FlatGraph, flatten
 from rl_orch.rl.envs.state.graph.refill import refill
+from rl_orch.rl.envs.state.seeded_episodes import SeededEpisodes
 
 Method: TypeAlias = Literal["captured", "redriven", "restarted"]
 

@@ -19,6 +19,7 @@ from rl_orch.errors import RlctlError
 from rl_orch.rl.data.state import StateTree
 from rl_orch.rl.envs import vector
 from rl_orch.rl.envs.actions import choices_of
+from rl_orch.rl.envs.failures import CopyError
 from rl_orch.rl.envs.masks import allowed_action, masks_in
 from rl_orch.rl.envs.state import capture
 from rl_orch.rl.envs.state.class_state import class_state
@@ -259,4 +260,5 @@ def _bytes(value: Any) -> Any:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    own_process = isinstance(error, CopyError)
+    return str(error) if own_process else f"{type(error).__name__}: {error}"
