@@ -31,7 +31,7 @@ PANELS = {
     "Look": {
         "ls": ("ls", "List runs, newest first."),
         "watch": ("watch", "Show the live panel of runs until they have ended."),
-        "show": ("show", "Show one run: result, curve, checkpoints, models."),
+        "show": ("show", "Show runs: result, curve, checkpoints, models."),
         "logs": ("logs", "Print a run's log; -f follows it."),
         "compare": ("compare", "Put runs side by side: results, config difference, curves."),
     },
@@ -46,7 +46,7 @@ PANELS = {
         "stop": ("stop", "Ask a run to end after a last checkpoint."),
         "set": ("set", "Change options of a run while it goes on."),
         "load": ("load", "Give a run other weights while it goes on."),
-        "wait": ("wait", "Wait until a run has ended and exit with its code."),
+        "wait": ("wait", "Wait until runs have ended and exit with their code."),
         "tag": ("tag", "Set and remove tags of a run."),
         "note": ("note", "Note something on a run."),
         "rm": ("rm", "Delete runs that have ended."),

@@ -596,6 +596,23 @@ def test_wait_ends_with_the_code_and_the_document_of_the_group(here: Rlctl, home
     assert f"{homes.mixed}  failed: 1" in here("wait", homes.mixed).out
 
 
+def test_several_are_waited_for_and_shown_and_the_worst_code_is_that_of_all(
+    here: Rlctl, homes: Homes
+) -> None:
+    assert here("wait", "good", "alone").code == 0
+    ran = here("wait", "good", homes.mixed, "alone")
+    assert ran.code == 1
+    assert [line.split()[0] for line in ran.out.splitlines()] == [
+        homes.good,
+        homes.mixed,
+        homes.alone,
+    ]
+    each = [documents(here("show", word, "--json")) for word in ("good", "alone")]
+    assert documents(here("show", "good", "alone", "good", "--json")) == {"runs": each}
+    shown = here("show", "good", "alone").out
+    assert shown == "\n".join(here("show", word).out for word in ("good", "alone"))
+
+
 def test_wait_gives_up_on_a_group_after_the_timeout(rlctl: Rlctl, tmp_path: Path) -> None:
     waiting_group(tmp_path)
     ran = rlctl("wait", "g", "--timeout", "0")

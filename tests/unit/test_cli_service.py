@@ -485,6 +485,10 @@ def test_watch_shows_what_is_under_way_until_it_has_ended(
         assert words == [] or [line.split()[0] for line in ran.out.splitlines()] == shown
         assert rlctl("wait", group).code == 0
         assert rlctl("wait", run_id).code == 0
+    several = rlctl("wait", run_id, group, run_id)
+    assert (several.code, len(several.out.splitlines())) == (0, 2)
+    waited = document(rlctl("wait", run_id, group, "--json"))["runs"]
+    assert waited == [document(rlctl("wait", word, "--json")) for word in (run_id, group)]
     assert f"{run_id}  " in rlctl("watch", run_id).err
     seen = document(rlctl("watch", run_id, group, "--json"))["runs"]
     assert [run["state"] for run in seen] == ["succeeded"] * 3
