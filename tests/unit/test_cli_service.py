@@ -160,6 +160,7 @@ def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceEndpo
         ["logs", "again", "--events"],
         ["logs", "again", "--json", "--all"],
         ["logs", "again", "--all"],
+        ["logs", "again", "--events", "-n", "2"],
         ["compare", "one", "two"],
         ["compare", "good", "two", "--json"],
         ["wait", "good", "--json"],
@@ -323,6 +324,8 @@ def test_a_log_is_followed_as_it_grows_until_the_run_has_ended(
 
     monkeypatch.setattr("rl_orch.cli.commands.logs.time.sleep", next_line)
     assert rlctl("logs", "-f", "talks").out == "one\ntwo\nthree\nrest"
+    assert rlctl("logs", "talks", "--tail", "2").out == "three\nrest"
+    assert rlctl("logs", "-f", "talks", "-n", "0").out == ""
 
 
 def test_events_that_a_later_attempt_has_superseded_are_left_out_unless_all_are_asked_for(
