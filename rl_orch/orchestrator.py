@@ -77,7 +77,7 @@ def connect(
 def run(
     cfg: Config,
     *,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     home: str | Path | None = None,
     in_process: bool = False,
     watch: RunObserver | None = None,
@@ -101,7 +101,7 @@ def run(
 def run_group(
     cfg: Config,
     *,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     home: str | Path | None = None,
     watch: RunObserver | None = None,
 ) -> GroupResult:
@@ -117,7 +117,7 @@ def run_group(
 def resume(
     run_id: str,
     *,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     approximate: bool = False,
     home: str | Path | None = None,
     database: str | Path | None = None,
@@ -133,14 +133,14 @@ def resume(
     connected = connect(home, database=database, runner="inline" if in_process else None)
     if connected.group(run_id) is not None:
         raise BadInput(f"{run_id!r} is a group; resume takes one run", hint="Use resume_group.")
-    how: Any = {"overrides": overrides, "approximate": approximate}
+    how: Any = {"overrides": _listed(overrides), "approximate": approximate}
     return connected.resume(run_id, **how, watch=watch or no_observer)
 
 
 def resume_group(
     group_id: str,
     *,
-    overrides: Sequence[str] = (),
+    overrides: str | Sequence[str] = (),
     approximate: bool = False,
     home: str | Path | None = None,
     database: str | Path | None = None,
@@ -148,11 +148,13 @@ def resume_group(
 ) -> GroupResult:
     """Resume every run of a group that has not come to a final end; as `resume` does."""
     connected = connect(home, database=database)
-    how: Any = {"overrides": overrides, "approximate": approximate}
+    how: Any = {"overrides": _listed(overrides), "approximate": approximate}
     return connected.resume_group(group_id, **how, watch=watch or no_observer)
 
 
-def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | None = None) -> Spec:
+def to_spec(
+    cfg: Config, overrides: str | Sequence[str] = (), *, home: str | Path | None = None
+) -> Spec:
     """The Spec that a configuration means. Environment variables are left to the command line.
 
     One with `start.from` and no environment takes over the spec of that run, found in the home.
@@ -171,9 +173,13 @@ def to_spec(cfg: Config, overrides: Sequence[str] = (), *, home: str | Path | No
         return inherited_here(connect(home), word)
 
     if isinstance(cfg, Spec):
-        return resolve_tuned(document, inherit=inherit, overrides=overrides)
+        return resolve_tuned(document, inherit=inherit, overrides=_listed(overrides))
     say = partial(LOG.warning, "%s")
-    spec = resolve_tuned(document, say=say, inherit=inherit, overrides=overrides)
+    spec = resolve_tuned(document, say=say, inherit=inherit, overrides=_listed(overrides))
     for warning in checks.unread(spec):
         say(str(warning))
     return spec
+
+
+def _listed(overrides: str | Sequence[str]) -> Sequence[str]:
+    return [overrides] if isinstance(overrides, str) else overrides

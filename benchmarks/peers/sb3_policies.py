@@ -33,6 +33,8 @@ VALUED = REPLAYED | {
 }
 QUANTILES: dict[str, Any] = {**SMALL, "n_quantiles": 10}
 
+CONTRIB = ("QRDQN", "TQC", "CrossQ")
+
 CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "sb3-ppo": ("PPO", DISCRETE, 6_144, {"seed": 1}),
     "sb3-a2c": ("A2C", CONTINUOUS, 2_000, {"seed": 1, "policy_kwargs": RELU}),
@@ -41,6 +43,8 @@ CASES: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "sb3-sac-gsde": ("SAC", CONTINUOUS, 1_500, REPLAYED | {"use_sde": True}),
     "sb3-td3": ("TD3", CONTINUOUS, 3_000, REPLAYED | {"learning_rate": 3e-3}),
     "sb3-qrdqn": ("QRDQN", DISCRETE, 20_000, VALUED | {"policy_kwargs": QUANTILES}),
+    "sb3-tqc": ("TQC", CONTINUOUS, 3_000, REPLAYED | {"learning_rate": 3e-3}),
+    "sb3-crossq": ("CrossQ", CONTINUOUS, 3_000, REPLAYED | {"learning_rate": 3e-3}),
     "sb3-normalized": ("PPO", CONTINUOUS, 4_096, {"seed": 1, "policy_kwargs": SMALL}),
 }
 """File → class, environment, steps, options. What is `normalized` is trained behind VecNormalize,
@@ -59,7 +63,7 @@ def main(folder: Path, seed: int, names: list[str]) -> None:
 def case(folder: Path, name: str, seed: int) -> dict[str, Any]:
     """One policy, in a file, and what SB3 says of it."""
     kind, env_id, steps, options = CASES[name]
-    module: Any = import_module("sb3_contrib" if kind == "QRDQN" else "stable_baselines3")
+    module: Any = import_module("sb3_contrib" if kind in CONTRIB else "stable_baselines3")
     vec: Any = import_module("stable_baselines3.common.vec_env")
     env: Any = vec.DummyVecEnv([lambda: gymnasium.make(env_id)])
     played: Any = vec.DummyVecEnv([lambda: Numbered(gymnasium.make(env_id), derived(seed))])
@@ -79,7 +83,7 @@ def case(folder: Path, name: str, seed: int) -> dict[str, Any]:
     seeds = derived(seed)
     return {
         "file": f"{name}.zip",
-        "algorithm": "qrdqn" if kind == "QRDQN" else kind.lower(),
+        "algorithm": kind.lower(),
         "env": env_id,
         "steps": int(model.num_timesteps),
         "reported_by": "stable_baselines3.common.evaluation.evaluate_policy",

@@ -31,7 +31,7 @@ PANELS = {
     "Look": {
         "ls": ("ls", "List runs, newest first."),
         "watch": ("watch", "Show the live panel of runs until they have ended."),
-        "show": ("show", "Show one run: result, curve, checkpoints, models."),
+        "show": ("show", "Show runs: result, curve, checkpoints, models."),
         "logs": ("logs", "Print a run's log; -f follows it."),
         "compare": ("compare", "Put runs side by side: results, config difference, curves."),
     },
@@ -46,7 +46,7 @@ PANELS = {
         "stop": ("stop", "Ask a run to end after a last checkpoint."),
         "set": ("set", "Change options of a run while it goes on."),
         "load": ("load", "Give a run other weights while it goes on."),
-        "wait": ("wait", "Wait until a run has ended and exit with its code."),
+        "wait": ("wait", "Wait until runs have ended and exit with their code."),
         "tag": ("tag", "Set and remove tags of a run."),
         "note": ("note", "Note something on a run."),
         "rm": ("rm", "Delete runs that have ended."),
@@ -119,6 +119,16 @@ ELSEWHERE = {
 }
 """Flags of other tools, and how the same is had here."""
 
+SUB_MEANT = {
+    "token": {
+        **dict.fromkeys(("new", "make", "add"), "create"),
+        "rm": "revoke",
+        "delete": "revoke",
+    },
+    "jobs": {**dict.fromkeys(("stop", "kill"), "cancel"), "status": "show"},
+}
+"""Command → words that are answered with the sub-command that is meant."""
+
 BOTH = {"ls": "list", "list": "ls"}
 """Names of sub-commands that are understood in either spelling."""
 
@@ -131,6 +141,7 @@ SUGGESTED = 3
 PYDANTIC = "Value error, "
 """The beginning of what the parser says of a value, which is of no use to people."""
 
+NO_COMMAND = re.compile("No such command '([^']*)'")
 NOT_A_CHOICE = re.compile("'([^']*)' is not one of (.*)")
 
 Function = Callable[..., Any]
@@ -219,7 +230,8 @@ def load(module: str) -> Function | Mapping[str, Function]:
 
 
 def _group(help: str, functions: Mapping[str, Function]) -> typer.Typer:
-    group = typer.Typer(help=help, rich_markup_mode="rich")
+    group = typer.Typer(help=help, rich_markup_mode="rich", invoke_without_command=True)
+    group.callback()(_help_alone)
     for name, function in functions.items():
         group.command(name)(function)
         if BOTH.get(name, name) not in functions:
@@ -259,7 +271,7 @@ def _usage_error(error: typer.TyperException) -> BadInput:
     context = getattr(error, "ctx", None)
     hint = f"`{context.command_path} --help` lists what it takes." if context else ""
     message = error.format_message().replace(PYDANTIC, "")
-    near = _near_choices(message)
+    near = _near_choices(message) or _near_commands(message, context)
     if (typed := getattr(error, "option_name", None)) is not None and context is not None:
         message = error.message
         if typed in ELSEWHERE:
@@ -292,10 +304,24 @@ def _near_choices(message: str) -> list[str]:
     return difflib.get_close_matches(match[1].lower(), re.findall("'([^']*)'", match[2]), n=1)
 
 
+def _near_commands(message: str, context: typer.Context | None) -> list[str]:
+    """The sub-command that is meant by a word of other tools."""
+    match = NO_COMMAND.search(message)
+    if match is None or context is None:
+        return []
+    meant = SUB_MEANT.get(context.info_name or "", {}).get(match[1])
+    return [] if meant is None else [f"`{context.command_path} {meant}`"]
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"rlctl {__version__}")
         raise typer.Exit
+
+
+def _help_alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def _root(

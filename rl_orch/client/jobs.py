@@ -177,7 +177,10 @@ class RemoteJobs:
 
     def sent(self, word: str) -> str:
         """A word that the service understands: a bundle of this machine becomes an upload."""
-        return self.upload(Path(word)) if bundles.is_bundle(Path(word)) else word
+        if bundles.is_bundle(Path(word)):
+            return self.upload(Path(word))
+        references.refuse_file(word)
+        return word
 
     def begun_there(self, spec: Spec) -> Spec:
         """The spec as the service understands it: a bundle that it begins with becomes an upload,
@@ -278,6 +281,7 @@ def _is_local(word: str | None) -> bool:
     try:
         if bundles.is_bundle(path):
             return True
+        references.refuse_file(word)
         there = references.is_path(word) or (os.sep in word and path.exists())
     except OSError:
         return False

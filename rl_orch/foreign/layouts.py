@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from rl_orch.errors import BadInput
-from rl_orch.foreign.perceptrons import Array, Stack, side_by_side, stack
+from rl_orch.foreign.perceptrons import Array, Stack, numbered, side_by_side, stack
 
 HIDDEN = "agent.network.hidden_sizes"
 ACTIVATION = "agent.network.activation"
 ACTOR_CRITIC = ("ppo", "a2c")
+SQUASHED = ("sac", "tqc")
+"""Their policies are alike; only critics tell them apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +158,38 @@ def _sb3_squashed(tensors: Mapping[str, Array], told: Told) -> Placed:
     else:
         deviation = stack(tensors, hidden, "actor.log_std")
         head, more, used = side_by_side(head, deviation.layers[-1]), {}, deviation.names
-    found = trunk.under("trunk") | Stack((head,)).under("head") | more
-    return Placed(_among(told, ("sac",)), found, mean.names | used, options, (CRITICS,))
+    norms, normalized = _norms(tensors, hidden, len(trunk.layers))
+    found = trunk.under("trunk") | Stack((head,)).under("head") | norms | more
+    algorithm = _among(told, ("crossq",) if norms else _by_critics(tensors))
+    return Placed(algorithm, found, mean.names | used | normalized, options, (CRITICS,))
+
+
+def _by_critics(tensors: Mapping[str, Array]) -> tuple[str, ...]:
+    """The algorithms that a squashed policy can be of: critics of TQC give several quantiles."""
+    critics = numbered(tensors, "critic.qf0.")
+    quantiles = bool(critics) and len(tensors[f"{critics[-1]}.weight"]) > 1
+    return ("tqc",) if quantiles else SQUASHED
+
+
+def _norms(
+    tensors: Mapping[str, Array], place: str, layers: int
+) -> tuple[dict[str, Array], set[str]]:
+    """Statistics of the batch renormalisation before each layer and behind the last one, and their
+    names in SB3; nothing if it has none."""
+    names = numbered(tensors, place, "scale")
+    if names and len(names) != layers + 1:
+        raise BadInput(
+            f"{len(names)} of the layers under {place} normalise; must be {layers + 1}: one before "
+            "each of the others, and one behind the last",
+        )
+    found, used = {}, set()
+    for number, name in enumerate(names):
+        for theirs, ours in NORM.items():
+            if f"{name}.{theirs}" not in tensors:
+                raise BadInput(f"there is no {name}.{theirs}; must be in a layer that normalises")
+            found[f"trunk.norms.{number}.{ours}"] = tensors[f"{name}.{theirs}"]
+            used.add(f"{name}.{theirs}")
+    return found, used
 
 
 def _sb3_deterministic(tensors: Mapping[str, Array], told: Told) -> Placed:
@@ -216,11 +248,11 @@ def _sequential(tensors: Mapping[str, Array], told: Told) -> Placed:
         return _values(found, told)
     if told.algorithm == "td3":
         return _deterministic(found, told)
-    if told.algorithm == "sac":
+    if told.algorithm in SQUASHED:
         trunk, head = Stack(found.layers[:-1]), Stack(found.layers[-1:])
         options = {HIDDEN: found.hidden, ACTIVATION: "relu"}
         both = trunk.under("trunk") | head.under("head")
-        return Placed("sac", both, found.names, options, (CRITICS, ASSUMED))
+        return Placed(told.algorithm, both, found.names, options, (CRITICS, ASSUMED))
     given = "is missing" if told.algorithm is None else f"is {told.algorithm!r}"
     raise BadInput(
         f"layers that are only numbered do not say what they are of: --algo {given}; "
@@ -245,6 +277,8 @@ def _ours(tensors: Mapping[str, Array], told: Told) -> Placed:
         options |= {HIDDEN: before + hidden, "agent.network.dueling": True}
     if body == "head." and "log_std" in tensors:
         options["train.use_sde"] = True
+    if any(map(_under("trunk.norms."), tensors)):
+        possible = ("crossq",)
     if any(map(_under("pipeline.normalizer."), tensors)):
         options["obs.normalize"] = "running"
     return Placed(_among(told, possible), dict(tensors), set(tensors), options, (ASSUMED,))
@@ -267,7 +301,15 @@ def _among(told: Told, possible: tuple[str, ...]) -> str:
     return told.algorithm
 
 
-ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn", "sac", "td3")
+ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn", *SQUASHED, "td3")
+NORM = {
+    "scale": "weight",
+    "bias": "bias",
+    "ra_mean": "mean",
+    "ra_var": "variance",
+    "steps": "batches",
+}
+"""What a layer that normalises has in sb3-contrib → what it has here."""
 CRITICS = "critics are not taken over: the policy can act, and not be trained further"
 UNNORMALIZED = (
     "CleanRL normalises observations here, and saves no statistics: --normalizer has them"
@@ -279,7 +321,7 @@ OURS = {
     "actor.net.": ("td3",),
     "actor.": ACTOR_CRITIC,
     "network.head.": ("dqn", "qrdqn"),
-    "head.": ("sac",),
+    "head.": SQUASHED,
 }
 """Where the last layers of a policy of ours are → which algorithms have it there."""
 

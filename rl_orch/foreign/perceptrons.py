@@ -58,7 +58,7 @@ def stack(tensors: Mapping[str, Array], *places: str) -> Stack:
     where activations are; it may have none."""
     found: list[DenseLayer] = []
     for place in places:
-        names = _numbered(tensors, place) if place.endswith(".") or not place else [place]
+        names = numbered(tensors, place) if place.endswith(".") or not place else [place]
         found += [_layer(tensors, name) for name in names]
     if not found:
         raise BadInput(f"there are no layers under {' and '.join(places)}")
@@ -72,16 +72,17 @@ def stack(tensors: Mapping[str, Array], *places: str) -> Stack:
     return Stack(tuple(found))
 
 
+def numbered(tensors: Iterable[str], place: str, part: str = "weight") -> list[str]:
+    """Names of the numbered layers at a place that have such a part, in order."""
+    pattern = re.compile(re.escape(place) + rf"([0-9]{{1,4}})\.{part}")
+    numbers = sorted(int(match[1]) for name in tensors if (match := pattern.fullmatch(name)))
+    return [f"{place}{number}" for number in numbers]
+
+
 def side_by_side(one: DenseLayer, other: DenseLayer) -> DenseLayer:
     """A layer that gives what two give, the first one's numbers first."""
     weight, bias = ((one.weight, other.weight), (one.bias, other.bias))
     return DenseLayer(np.concatenate(weight), np.concatenate(bias), one.name)
-
-
-def _numbered(tensors: Iterable[str], place: str) -> list[str]:
-    pattern = re.compile(re.escape(place) + r"([0-9]{1,4})\.weight")
-    numbers = sorted(int(match[1]) for name in tensors if (match := pattern.fullmatch(name)))
-    return [f"{place}{number}" for number in numbers]
 
 
 def _layer(tensors: Mapping[str, Array], name: str) -> DenseLayer:

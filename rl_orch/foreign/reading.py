@@ -32,6 +32,9 @@ EXPORT = (
     "In Python: np.savez('stats.npz', mean=venv.obs_rms.mean, var=venv.obs_rms.var); then "
     "--normalizer stats.npz"
 )
+NORM_EPS = 0.001
+"""Of batch renormalisation, here and, unless it is told otherwise, in sb3-contrib."""
+
 CLIPPED_AT = 10.0
 """Where VecNormalize and CleanRL clip what they have normalised, unless they are told otherwise."""
 
@@ -113,6 +116,11 @@ def _sb3(archive: Archive, algorithm: str | None) -> Policy:
         raise BadInput(
             f"{archive.what} was trained with a features extractor of its own, {extractor}",
             hint="Policies without one can be imported (MlpPolicy).",
+        )
+    if arguments.get("batch_norm_eps", NORM_EPS) != NORM_EPS:
+        raise BadInput(
+            f"{archive.what} was trained with batch_norm_eps {arguments['batch_norm_eps']}; "
+            f"must be {NORM_EPS}, which every layer here that normalises has"
         )
     quantiles = arguments.get("n_quantiles", told.get("n_quantiles"))
     known = Told(

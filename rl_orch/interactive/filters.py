@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 from rl_orch.errors import BadInput
 from rl_orch.records import State
 from rl_orch.records.moments import moment
-from rl_orch.records.queries import BIGGEST, Query
+from rl_orch.records.queries import BIGGEST, Query, state_named
 from rl_orch.spec.tags import pair
 
 Moment: TypeAlias = str | float | datetime | timedelta
@@ -69,15 +69,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _states(name: str, value: Any) -> tuple[State, ...]:
-    return tuple(_state(name, _text(name, each)) for each in _several(name, value))
-
-
-def _state(name: str, word: str) -> State:
-    if word in list(State):
-        return State(word)
-    near = difflib.get_close_matches(word.lower(), list(State), n=1)
-    hint = f"Did you mean {str(near[0])!r}?" if near else None
-    raise BadInput(f"{name} is {word!r:.80}; must be of {', '.join(State)}", path=name, hint=hint)
+    return tuple(state_named(_text(name, each), name) for each in _several(name, value))
 
 
 def _tags(name: str, value: Any) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def train(
     env: str,
     algo: str | None = None,
     *,
-    callbacks: Sequence[NamedCallback] = (),
+    callbacks: NamedCallback | Sequence[NamedCallback] = (),
     home: str | Path | None = None,
     raise_on_failure: bool = True,
     progress: bool | None = None,
@@ -35,16 +35,19 @@ def train(
     their names, Stable-Baselines3's among them; whole paths as `**{"eval.episodes": 20}`, groups as
     `obs={"normalize": "running"}`. `seeds` makes it a group of runs. `callbacks` are names of
     plugins, `module:Class`, or classes of a module that the process of a run can import; or pairs
-    of one of these and its arguments, `("my_callbacks:Mine", {"threshold": 5})`.
+    of one of these and its arguments, `("my_callbacks:Mine", {"threshold": 5})`. A single one needs
+    no list.
 
     A run that fails raises `RunFailed` unless `raise_on_failure` is false; one that its gate
     rejects, or that is stopped, does not: `result.state` says so. `progress` is shown in notebooks
     and terminals unless it is false. What the command line warns of is logged as warnings, which
-    Python shows by default. `in_process` trains here, where a debugger can stop.
+    Python shows by default. `in_process` trains here, where a debugger can stop, and where classes
+    of the notebook or script itself are found.
     """
     document = _document(env, algo, options)
     if callbacks:
-        document["train.observers"] = [*map(_entry_of, callbacks)]
+        entries = [_entry_of(each, in_process=in_process) for each in _listed(callbacks)]
+        document["train.observers"] = entries
     spec = to_spec(document, home=home)
     here = connect(home, database=spec.registry.db_path, runner="inline" if in_process else None)
     watch = showing.observer(progress)
@@ -84,25 +87,46 @@ def _unknown(name: str, value: Any) -> Problem:
     return Problem(name, value, f"{name} is unknown: no option goes by that name", hint)
 
 
-def _entry_of(callback: Any) -> Any:
+def _listed(callbacks: Any) -> Sequence[Any]:
+    """Callbacks as a list, of which a single one is given without."""
+    match callbacks:
+        case (_, Mapping() as arguments) if "name" not in arguments:
+            return [callbacks]
+        case [*several]:
+            return several
+    return [callbacks]
+
+
+def _entry_of(callback: Any, *, in_process: bool) -> Any:
     """A callback as a spec names it, with its arguments where there are some."""
     match callback:
         case (named, Mapping() as arguments):
-            return {**arguments, "name": _name_of(named)}
+            return {**arguments, "name": _name_of(named, in_process=in_process)}
         case {"name": named}:
-            return {**callback, "name": _name_of(named)}
-    return _name_of(callback)
+            return {**callback, "name": _name_of(named, in_process=in_process)}
+    return _name_of(callback, in_process=in_process)
 
 
-def _name_of(callback: Any) -> str:
+def _name_of(callback: Any, *, in_process: bool) -> str:
     """The name of a callback in a spec; a class goes by its module, which a run can import."""
     if isinstance(callback, str):
         return callback
-    module, name = getattr(callback, "__module__", None), getattr(callback, "__qualname__", None)
-    if module in (None, "__main__") or name is None or "." in name:
+    if not isinstance(callback, type):
         raise BadInput(
-            f"callback {callback!r:.100} cannot be found by the process of a run",
+            f"callback {callback!r:.100} is neither a name nor a class; a run makes its own object",
             path="train.observers",
-            hint="Put the class into a file, and name it: callbacks=['my_callbacks:Mine'].",
+            hint="Give the class, and arguments beside it: callbacks=[(Mine, {'threshold': 5})].",
         )
-    return f"{module}:{name}"
+    if "." in callback.__qualname__:
+        raise _unfound(callback, "is defined inside of a function or class")
+    if callback.__module__ == "__main__" and not in_process:
+        raise _unfound(callback, "is of this notebook or script, which a run does not import")
+    return f"{callback.__module__}:{callback.__qualname__}"
+
+
+def _unfound(callback: type, why: str) -> BadInput:
+    return BadInput(
+        f"callback {callback!r:.100} {why}",
+        path="train.observers",
+        hint="Put the class into a file, and name it: callbacks=['my_callbacks:Mine'].",
+    )

@@ -1,6 +1,7 @@
 """What to list of runs and models, in which order, and the cursors between pages. Pure."""
 
 import base64
+import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,8 @@ class Query:
 
     `tags` are written `name=value`; `since` and `until` bound when runs were made, in seconds since
     the epoch, the second one excluded. The columns of `sort` are in `SORTS`; runs that are alike in
-    it come in the order of their ids. `algo` may have any of its names.
+    it come in the order of their ids. `algo` may have any of its names, and an `env` without a
+    version is that of any.
     """
 
     limit: int = 50
@@ -123,6 +125,15 @@ def refuse(query: Query) -> None:
             path="sort",
         )
     refuse_limit(query.limit)
+
+
+def state_named(word: str, path: str) -> State:
+    """The state that a word names; raises with the nearest if there is none."""
+    if word in list(State):
+        return State(word)
+    near = difflib.get_close_matches(word.lower(), list(State), n=1)
+    hint = f"Did you mean {str(near[0])!r}?" if near else None
+    raise BadInput(f"{path} is {word!r:.80}; must be of {', '.join(State)}", path=path, hint=hint)
 
 
 def refuse_limit(limit: int) -> None:

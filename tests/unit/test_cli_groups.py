@@ -596,6 +596,23 @@ def test_wait_ends_with_the_code_and_the_document_of_the_group(here: Rlctl, home
     assert f"{homes.mixed}  failed: 1" in here("wait", homes.mixed).out
 
 
+def test_several_are_waited_for_and_shown_and_the_worst_code_is_that_of_all(
+    here: Rlctl, homes: Homes
+) -> None:
+    assert here("wait", "good", "alone").code == 0
+    ran = here("wait", "good", homes.mixed, "alone")
+    assert ran.code == 1
+    assert [line.split()[0] for line in ran.out.splitlines()] == [
+        homes.good,
+        homes.mixed,
+        homes.alone,
+    ]
+    each = [documents(here("show", word, "--json")) for word in ("good", "alone")]
+    assert documents(here("show", "good", "alone", "good", "--json")) == {"runs": each}
+    shown = here("show", "good", "alone").out
+    assert shown == "\n".join(here("show", word).out for word in ("good", "alone"))
+
+
 def test_wait_gives_up_on_a_group_after_the_timeout(rlctl: Rlctl, tmp_path: Path) -> None:
     waiting_group(tmp_path)
     ran = rlctl("wait", "g", "--timeout", "0")
@@ -775,6 +792,36 @@ def test_while_a_run_is_evaluated_lines_say_how_far_that_is_and_nothing_of_train
     panel = panel_module.Panel()
     panel.watch(run.model_copy(update={"reason": "trained; 3 of 12 episodes evaluated"}), [])
     assert "3 of 12 episodes" in shown(panel, monkeypatch, height=20)
+
+
+def test_of_many_evaluations_plain_lines_say_the_newest_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, seconds = ProgressLines(), {"now": 0.0}
+    monkeypatch.setattr("rl_orch.cli.live.progress.time.monotonic", lambda: seconds["now"])
+    run = A_RUN.model_copy(update={"group": None, "state": State.RUNNING, "reason": "started"})
+    fields = {"seq": 1, "attempt": 1, "ts": 1.0, "run": run.id, "kind": EventKind.EVAL}
+
+    def evaluated(step: int, mean: float) -> Event:
+        summary = a_report([mean, mean], step=step, checkpoint="c").summary.model_dump(mode="json")
+        tags = {"summary": summary, "mean_length": 10.0}
+        return Event(**fields, key="eval/mean_return", value=mean, step=step, tags=tags)
+
+    lines.watch(run, [])
+    for tick in range(1, 26):
+        seconds["now"] = float(tick)
+        step = 4 * tick
+        lines.watch(run.model_copy(update={"env_steps": step}), [evaluated(step, float(tick))])
+    lines.watch(run.model_copy(update={"state": State.SUCCEEDED, "reason": "done"}), [])
+    said = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert [words.partition(",")[0] for words in said] == [
+        "0/100  running: started",
+        "4/100  evaluated 1.00",
+        "44/100  evaluated 11.00",
+        "84/100  evaluated 21.00",
+        "100/100  evaluated 25.00",
+        "0/100  succeeded: done",
+    ]
 
 
 DIES = """

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rl_orch.cli.arguments import expanded
 from rl_orch.cli.commands import check
 from rl_orch.cli.connection import ConnectionOptions
 from rl_orch.cli.output import print_json, report_error, safe
-from rl_orch.cli.rlctl import COMMANDS, load
+from rl_orch.cli.rlctl import COMMANDS, SUB_MEANT, load
 from rl_orch.cli.views.subjects import run_at
 from rl_orch.cli.views.text import counted
 from rl_orch.errors import BadInput, Problem, RlctlError, SpecInvalid
@@ -64,10 +64,9 @@ def test_every_command_speaks_json(rlctl: Rlctl, name: str) -> None:
 
 def test_a_command_with_others_under_it_names_them(rlctl: Rlctl) -> None:
     assert all(word in rlctl("token", "--help").out for word in ("create", "ls", "revoke"))
-    for words in (["token"], ["token", "steal"]):
-        ran = rlctl(*words)
-        assert ran.code == 2
-        assert "`rlctl token --help` lists what it takes." in ran.err
+    ran = rlctl("token", "steal")
+    assert ran.code == 2
+    assert "`rlctl token --help` lists what it takes." in ran.err
 
 
 def test_the_version_is_told(rlctl: Rlctl) -> None:
@@ -132,7 +131,7 @@ def test_words_of_other_tools_are_answered_with_what_is_here(
         (["ls", "--limit", "0"], "--limit"),
         (["ls", "--state", "sleeping"], "--state"),
         (["show"], "RUN"),
-        (["show", "a", "b"], "b"),
+        (["logs", "a", "b"], "b"),
         (["options", "--format", "xml"], "--format"),
         (["check", "--lr"], "--lr"),
         (["check", "--lr", "1", "--train-learning-rate", "2"], "--lr is given twice"),
@@ -172,7 +171,7 @@ def test_a_flag_without_its_group_is_answered_with_the_whole_one_alone(
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("ls", "--state", "succeded"), "succeeded"),
+        (("ls", "--state", "succeded"), "'succeeded'"),
         (("token", "create", "x", "--scope", "reed"), "read"),
     ],
 )
@@ -180,8 +179,20 @@ def test_a_wrong_choice_is_answered_with_the_nearest(
     rlctl: Rlctl, words: tuple[str, ...], meant: str
 ) -> None:
     said = rlctl(*words).err
-    assert f"Did you mean {meant}? " in said
+    assert f"Did you mean {meant}?" in said
     assert "Value error" not in said
+
+
+def test_a_group_of_commands_shows_its_help_and_knows_words_of_other_tools(rlctl: Rlctl) -> None:
+    for group in ("jobs", "token", "registry"):
+        bare = rlctl(group)
+        assert (bare.code, bare.out.strip()) == (0, rlctl(group, "--help").out.strip())
+    assert "Did you mean `rlctl token create`?" in rlctl("token", "new").err
+    for group, words in SUB_MEANT.items():
+        functions = load(COMMANDS[group][0])
+        assert isinstance(functions, Mapping)
+        assert set(words.values()) <= set(functions)
+        assert not set(words) & set(functions)
 
 
 def test_a_flag_may_be_written_with_underscores(rlctl: Rlctl) -> None:

@@ -229,6 +229,10 @@ def test_runs_are_listed_by_what_they_are_with_the_columns_that_are_chosen(
     assert all(word in rlctl("ls").out for word in (one.id, "a name", other.id, "many"))
     for words, ids in (
         (["--env", "Acrobot-v1"], [other.id]),
+        (["--env", "Acrobot"], [other.id]),
+        (["--env", "Acro"], []),
+        (["--state", "running,queued", "--env", "Acrobot"], [other.id]),
+        (["--sort", "name", "--name", "a name"], [one.id]),
         (["--algo", "a2c", "--state", "queued"], [other.id]),
         (["--name", "a name"], [one.id]),
         (["--tag", "team=a", "--since", "1h"], [other.id]),
@@ -239,6 +243,13 @@ def test_runs_are_listed_by_what_they_are_with_the_columns_that_are_chosen(
         assert [run["id"] for run in found] == ids
         shown = rlctl("ls", *words, "--columns", "run").out
         assert shown.split() == ["run", *ids] if ids else f"no run matches {words[-1]}" in shown
+    names = [
+        run["name"] for run in json.loads(rlctl("ls", "--sort", "-name", "--json").out)["runs"]
+    ]
+    assert names == sorted(names, reverse=True)
+    first = rlctl("ls", "--sort", "name", "--columns", "name", "-n", "1")
+    assert first.out.splitlines()[1].strip() == names[-1]
+    assert "rlctl ls --sort name " in first.out
     assert rlctl("note", "a name", "a note").code == 0
     lines = rlctl("ls", "--columns", "name,note,tags").out.splitlines()
     assert [" ".join(line.split()) for line in lines if "a name" in line] == [
@@ -246,5 +257,5 @@ def test_runs_are_listed_by_what_they_are_with_the_columns_that_are_chosen(
     ]
     assert "a note" in rlctl("show", one.id).out
     assert json.loads(rlctl("show", one.id, "--json").out)["note"] == "a note"
-    for words in (["--columns", "run,luck"], ["--since", "yesterday"]):
+    for words in (["--columns", "run,luck"], ["--since", "yesterday"], ["--sort", "luck"]):
         assert rlctl("ls", *words).code == 2

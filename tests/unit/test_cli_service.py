@@ -160,6 +160,7 @@ def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceEndpo
         ["logs", "again", "--events"],
         ["logs", "again", "--json", "--all"],
         ["logs", "again", "--all"],
+        ["logs", "again", "--events", "-n", "2"],
         ["compare", "one", "two"],
         ["compare", "good", "two", "--json"],
         ["wait", "good", "--json"],
@@ -323,6 +324,8 @@ def test_a_log_is_followed_as_it_grows_until_the_run_has_ended(
 
     monkeypatch.setattr("rl_orch.cli.commands.logs.time.sleep", next_line)
     assert rlctl("logs", "-f", "talks").out == "one\ntwo\nthree\nrest"
+    assert rlctl("logs", "talks", "--tail", "2").out == "three\nrest"
+    assert rlctl("logs", "-f", "talks", "-n", "0").out == ""
 
 
 def test_events_that_a_later_attempt_has_superseded_are_left_out_unless_all_are_asked_for(
@@ -485,6 +488,10 @@ def test_watch_shows_what_is_under_way_until_it_has_ended(
         assert words == [] or [line.split()[0] for line in ran.out.splitlines()] == shown
         assert rlctl("wait", group).code == 0
         assert rlctl("wait", run_id).code == 0
+    several = rlctl("wait", run_id, group, run_id)
+    assert (several.code, len(several.out.splitlines())) == (0, 2)
+    waited = document(rlctl("wait", run_id, group, "--json"))["runs"]
+    assert waited == [document(rlctl("wait", word, "--json")) for word in (run_id, group)]
     assert f"{run_id}  " in rlctl("watch", run_id).err
     seen = document(rlctl("watch", run_id, group, "--json"))["runs"]
     assert [run["state"] for run in seen] == ["succeeded"] * 3

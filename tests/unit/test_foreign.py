@@ -93,6 +93,38 @@ def test_rows_of_quantiles_are_put_in_our_order() -> None:
     assert bias.tolist() == [0, 2, 4, 1, 3, 5]  # The quantiles of one action, then of the other.
 
 
+def an_sb3_file(state: dict[str, torch.Tensor], **arguments: Any) -> bytes:
+    data = json.dumps({"policy_kwargs": arguments}).encode()
+    return zipped({"data": data, "policy.pth": saved(state)})
+
+
+def weights(file: str) -> dict[str, torch.Tensor]:
+    policy = entries(FOLDER / file)["policy.pth"]
+    found: dict[str, torch.Tensor] = torch.load(io.BytesIO(policy), weights_only=True)
+    return found
+
+
+def test_an_actor_without_critics_is_of_sac_unless_tqc_is_said() -> None:
+    state = {name: each for name, each in weights("sb3-tqc.zip").items() if "critic" not in name}
+    assert reading.policy(an_sb3_file(state), None, "it").placed.algorithm == "sac"
+    assert reading.policy(an_sb3_file(state), "tqc", "it").placed.algorithm == "tqc"
+
+
+def test_what_the_layers_say_goes_before_another_algorithm_that_is_said() -> None:
+    for name in ("tqc", "crossq"):
+        message = refusal((FOLDER / f"sb3-{name}.zip").read_bytes(), "sac").message
+        assert f"the tensors are those of {name}" in message
+
+
+def test_a_policy_that_normalises_otherwise_is_refused() -> None:
+    state = weights("sb3-crossq.zip")
+    assert "batch_norm_eps 0.1" in refusal(an_sb3_file(state, batch_norm_eps=0.1), None).message
+    lost = {name: each for name, each in state.items() if "actor.latent_pi.6." not in name}
+    assert "2 of the layers" in refusal(an_sb3_file(lost), None).message
+    del state["actor.latent_pi.0.ra_var"]
+    assert "no actor.latent_pi.0.ra_var" in refusal(an_sb3_file(state), None).message
+
+
 def test_layers_that_are_only_numbered_need_an_algorithm() -> None:
     assert "must be one of ppo" in refusal(saved(in_torch(LAYERS)), None).message
 
@@ -104,6 +136,8 @@ def test_layers_that_are_only_numbered_need_an_algorithm() -> None:
         ("agent.algorithm=a2c", "obs.normalize=running"),
         ("agent.algorithm=dqn", "agent.network.dueling=true"),
         ("agent.algorithm=sac", "train.use_sde=true"),
+        ("agent.algorithm=tqc",),
+        ("agent.algorithm=crossq",),
         ("agent.algorithm=td3",),
     ],
 )

@@ -12,7 +12,7 @@ import pandas  # type: ignore[import-untyped]
 import pytest
 
 import rl_orch
-from rl_orch import plugins
+from rl_orch import orchestrator, plugins
 from rl_orch.core.ports import Task
 from rl_orch.core.runs.curves import Line
 from rl_orch.errors import BadInput, MissingExtra, NotFound, RunFailed, SpecInvalid
@@ -115,9 +115,40 @@ def test_callbacks_are_named_as_the_process_of_a_run_finds_them() -> None:
     result = rl_orch.train("CartPole-v1", callbacks=pairs)
     entries = ({"name": named[0], **arguments}, {"name": "m:C", **arguments}, "m:C")
     assert result.home.show(result.id).spec.train.observers == entries
-    with pytest.raises(BadInput) as refused:
-        rl_orch.train("CartPole-v1", callbacks=[Local])
-    assert refused.value.path == "train.observers"
+    single: list[Any] = [FakeRunner, named[1], (FakeRunner, arguments), {"name": named[1]}]
+    wanted = (named[0], named[1], {"name": named[0], **arguments}, named[1])
+    for callback, entry in zip(single, wanted, strict=True):
+        result = rl_orch.train("CartPole-v1", callbacks=callback)
+        assert result.home.show(result.id).spec.train.observers == (entry,)
+    main = type("Main", (), {"__module__": "__main__"})
+    wrong: list[Any] = [[Local], Local, [Local()], Local(), 5, [5], main]
+    for callbacks in wrong:
+        with pytest.raises(BadInput) as refused:
+            rl_orch.train("CartPole-v1", callbacks=callbacks)
+        assert refused.value.path == "train.observers"
+
+
+def test_a_training_in_this_process_finds_callbacks_of_the_notebook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Main(rl_orch.Callback):
+        """Defined in a cell."""
+
+        asked = 0
+
+        def __init__(self, spec: Any) -> None:
+            Main.asked += 1
+
+    Main.__module__, Main.__qualname__ = "__main__", "Main"
+    monkeypatch.setattr(sys.modules["__main__"], "Main", Main, raising=False)
+    options: Any = {"total_timesteps": 64, "rollout": {"n_steps": 64}, "eval": {"episodes": 1}}
+    result = rl_orch.train("CartPole-v1", "ppo", callbacks=Main, in_process=True, **options)
+    assert result.home.show(result.id).spec.train.observers == ("__main__:Main",)
+    assert Main.asked
+
+
+def test_a_single_override_needs_no_list() -> None:
+    assert orchestrator.to_spec({"env.id": "CartPole-v1"}, "train.lr=0.5").train.lr == 0.5
 
 
 def test_the_package_lists_what_it_loads_late() -> None:

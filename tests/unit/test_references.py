@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_orch.core.registry.models import Registry
-from rl_orch.core.registry.references import kind_of, source
+from rl_orch.core.registry.references import kind_of, path_of, refuse_file, source
 from rl_orch.core.store.runs import Store
 from rl_orch.errors import Ambiguous, BadInput, NotFound
 from rl_orch.io.checkpoints import external
@@ -110,6 +110,30 @@ def test_what_means_nothing_is_said_to(shop: Shop, word: str, said: str) -> None
     shop.a_model("r-1")
     with pytest.raises(NotFound, match=re.escape(said)):
         source(shop.models(), shop, word)
+
+
+def test_a_file_is_no_policy_and_how_it_becomes_one_is_said(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(shop.a_model("r-1").model_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("sb3.zip", "graph.onnx", "1"):
+        (tmp_path / name).touch()
+    for word in ("sb3.zip", "./sb3.zip", str(tmp_path / "sb3.zip")):
+        for refuse in (refuse_file, path_of):
+            with pytest.raises(BadInput, match=f"{word!r} is a file of Stable-B") as refusal:
+                refuse(word)
+        assert refusal.value.hint == f"`rlctl registry import {word} --env ENV` takes it in first."
+    for word in ("./sb3.zip", f"../{tmp_path.name}/sb3.zip"):
+        with pytest.raises(BadInput, match="is a file of Stable-Baselines3"):
+            source(shop.models(), shop, word)
+    with pytest.raises(BadInput, match=r"'graph\.onnx' is a file, and no policy"):
+        refuse_file("graph.onnx")
+    with pytest.raises(BadInput) as refusal:
+        source(shop.models(), shop, str(model / "model.json"))
+    assert refusal.value.hint == f"Name its folder: {str(model)!r}"
+    refuse_file("1")
+    assert source(shop.models(), shop, "1").path == model
 
 
 def test_a_group_is_no_policy_and_its_best_is_named(shop: Shop) -> None:

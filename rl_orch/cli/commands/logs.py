@@ -1,6 +1,8 @@
 """`rlctl logs`: what a run's processes wrote, and its events."""
 
+import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
 
@@ -15,6 +17,7 @@ from rl_orch.printable import clean
 from rl_orch.records import Event, Run
 
 LOOK_EVERY_S = 0.2
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 Read = Callable[[Connected, str, int], tuple[str, int]]
 """What a run's file has after a byte offset, as it is printed, and where to go on."""
@@ -25,6 +28,10 @@ def command(
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Go on until the run has ended.")
     ] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option("-n", "--tail", metavar="N", min=0, help="Begin with the last N lines."),
+    ] = None,
     events: Annotated[
         bool, typer.Option("--events", help="Its events, one JSON object a line.")
     ] = False,
@@ -47,15 +54,19 @@ def command(
     line = target.retrying(reading=True)
     followed = line.get(run)
     read = _log if not (events or json) else _events if every else _one_history(line, followed)
-    for text in _parts(line, followed.id, read, follow=follow):
+    for text in _parts(line, followed.id, read, follow=follow, tail=tail):
         print(text, end="", flush=True)
         if unread():
             return
 
 
-def _parts(line: RetryingConnection, run_id: str, read: Read, *, follow: bool) -> Iterator[str]:
-    """Whole lines as they appear, until the run has ended and everything is read."""
+def _parts(
+    line: RetryingConnection, run_id: str, read: Read, *, follow: bool, tail: int | None
+) -> Iterator[str]:
+    """Whole lines as they appear, until the run has ended and everything is read; of those that are
+    there, the last ones alone with `tail`."""
     offset = 0
+    last = None if tail is None else deque[str](maxlen=tail)
 
     def rest(connected: Connected) -> tuple[str, int]:
         return read(connected, run_id, offset)
@@ -66,8 +77,14 @@ def _parts(line: RetryingConnection, run_id: str, read: Read, *, follow: bool) -
             text, after = line.ask(rest)
             if after == offset:
                 break
-            yield text
             offset = after
+            if last is None:
+                yield text
+            else:
+                last.extend(LINE.findall(text))
+        if last is not None:
+            yield "".join(last)
+            last = None
         if ended:
             return
         time.sleep(LOOK_EVERY_S)

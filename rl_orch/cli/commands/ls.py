@@ -17,7 +17,7 @@ from rl_orch.core.runs.groups import fold
 from rl_orch.errors import BadInput
 from rl_orch.records import Group, Run, State
 from rl_orch.records.moments import moment
-from rl_orch.records.queries import Page, Query
+from rl_orch.records.queries import NEWEST, SORTS, Page, Query, state_named
 
 Cell = Callable[[Run | Group], str]
 CELLS: dict[str, Cell] = {
@@ -51,8 +51,12 @@ FIXED = ("run", "state", "age")
 
 def command(
     state: Annotated[
-        list[State] | None,
-        typer.Option("--state", help="Only runs in this state, each in a row; may be repeated."),
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="LIST",
+            help=f"Only runs in these states, each in a row, of: {', '.join(State)}.",
+        ),
     ] = None,
     every_run: Annotated[
         bool, typer.Option("--runs", help="A row for every run, also those of groups.")
@@ -67,7 +71,12 @@ def command(
     role: Annotated[
         str | None, typer.Option(help="Only runs that are this to their parent.")
     ] = None,
-    env: Annotated[str | None, typer.Option(help="Only runs on this environment.")] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="Only runs on this environment; without a version, on any version of it."
+        ),
+    ] = None,
     algo: Annotated[str | None, typer.Option(help="Only runs of this algorithm.")] = None,
     name: Annotated[str | None, typer.Option(help="Only runs of this name.")] = None,
     since: Annotated[
@@ -78,6 +87,13 @@ def command(
     ] = None,
     columns: Annotated[
         str | None, typer.Option(metavar="LIST", help=f"Columns, of: {', '.join(CELLS)}.")
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help=f"By {', '.join(SORTS)}, each run in a row; -FIELD turns the order round.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000)] = 50,
     after: Annotated[
@@ -90,28 +106,30 @@ def command(
     """List runs, newest first, a group in one row.
 
     Of a group of which only some runs match, each that does is a row; so is every run with --runs,
-    --state, --parent and --role. With --json: every run, and the groups that those on the page
-    belong to.
+    --state, --parent, --role and --sort. With --json: every run, and the groups that those on the
+    page belong to.
 
     Examples:
 
       rlctl ls --env CartPole-v1 --since 12h --columns run,name,return,tags,note
     """
     chosen = _columns(columns)
+    states = tuple(state_named(word, "--state") for word in _words(state))
     query = Query(
         limit,
         after,
-        tuple(state or ()),
+        states,
         env=env,
         algo=algo,
         name=name,
+        sort=sort or NEWEST.sort,
         parent=parent,
         role=role,
         tags=tuple(tag or ()),
         since=None if since is None else moment(since, flag="--since"),
         until=None if until is None else moment(until, flag="--until"),
     )
-    single = every_run or bool(state or parent or role)
+    single = every_run or bool(states or parent or role or sort)
     connected = target.connect(reading=True)
     if json:
         page = connected.ls(query)
@@ -131,14 +149,14 @@ def command(
         given = {
             "--state": state, "--tag": tag, "--parent": parent, "--role": role, "--env": env,
             "--algo": algo, "--name": name, "--since": since, "--until": until,
-            "--columns": columns,
+            "--sort": sort, "--columns": columns,
         }  # fmt: skip
         _print(rows, cursor, chosen, f"{' --runs' * every_run}{_flags(given)}")
         return
     if warn_of_unlisted(connected, target):
         return
     words = (env, algo, name, parent, role, since, until, after)
-    if filters := [*(state or ()), *(tag or ()), *filter(None, words)]:
+    if filters := [*states, *(tag or ()), *filter(None, words)]:
         out().print(safe(f"no run matches {', '.join(filters)}; `rlctl ls` lists all"))
         return
     where = safe(target.server or short(str(target.folder)))
@@ -160,11 +178,16 @@ def _flags(given: Mapping[str, str | Sequence[str] | None]) -> str:
     return "".join(words)
 
 
+def _words(lists: Sequence[str] | None) -> list[str]:
+    """The words of lists with commas between them."""
+    return [word for text in lists or () for part in text.split(",") if (word := part.strip())]
+
+
 def _columns(typed: str | None) -> tuple[str, ...]:
     """The columns that are asked for, or the usual ones."""
     if typed is None:
         return USUAL
-    chosen = tuple(filter(None, (word.strip() for word in typed.split(","))))
+    chosen = tuple(_words([typed]))
     unknown = [word for word in chosen if word not in CELLS]
     if unknown or not chosen:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""`rlctl show`: one run, or one group, whole."""
+"""`rlctl show`: runs and groups, whole."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -13,38 +13,46 @@ from rl_orch.cli.views import subjects
 from rl_orch.cli.views.grid import grid_of
 from rl_orch.cli.views.group_summary import print_group
 from rl_orch.cli.views.run_summary import print_summary
-from rl_orch.cli.views.subjects import SubjectArgument
+from rl_orch.cli.views.subjects import SubjectsArgument
 from rl_orch.cli.views.text import plain
+from rl_orch.core.runs.groups import RunOrGroup
 from rl_orch.records import Checkpoint, RunView
 from rl_orch.stats.text import figure
 
 
 def command(
-    run: SubjectArgument,
+    runs: SubjectsArgument,
     target: ConnectionOptions,
     json: Json = False,
 ) -> None:
-    """Show one run: result, curve, checkpoints, models.
+    """Show runs: result, curve, checkpoints, models.
 
     A group is shown folded: the mean curve with its band, the statistics over its runs, and a row
     for each of them.
     """
     connected = target.connect(reading=True)
-    subject = subjects.find(connected, run)
-    if subject.group is None:
-        _show_run(connected, subject.id, target.flags, json=json)
-    elif json:
-        print_json(subjects.document(subject))
-    else:
-        print_group(out(), connected, subject, flags=target.flags)
-
-
-def _show_run(connected: Connected, run_id: str, flags: str, *, json: bool) -> None:
-    shown = connected.show(run_id)
+    shown = subjects.find_all(connected, runs)
     if json:
-        print_json(_document(shown))
+        found = [_subject_document(connected, subject) for subject in shown]
+        print_json(subjects.documents(found))
         return
-    console = out()
+    for number, subject in enumerate(shown):
+        if number:
+            out().print()
+        if subject.group is None:
+            _show_run(connected, subject.id, target.flags)
+        else:
+            print_group(out(), connected, subject, flags=target.flags)
+
+
+def _subject_document(connected: Connected, subject: RunOrGroup) -> dict[str, Any]:
+    if subject.group is None:
+        return _document(connected.show(subject.id))
+    return subjects.document(subject)
+
+
+def _show_run(connected: Connected, run_id: str, flags: str) -> None:
+    shown, console = connected.show(run_id), out()
     print_summary(console, shown, connected.history(run_id), shown.verdict, flags=flags)
     if shown.checkpoints:
         console.print()

@@ -33,7 +33,7 @@ def command(
     """Show the live panel of runs until they have ended.
 
     They may have been launched with --detach or in another terminal. Ctrl-C ends the panel alone:
-    the runs go on. Otherwise it exits as `rlctl wait` does for a group.
+    the runs go on. Otherwise it exits as `rlctl wait` does.
 
     Examples:
 
@@ -42,7 +42,7 @@ def command(
       rlctl watch cartpole-k3m9xq steady
     """
     line = target.retrying(reading=True)
-    meant = line.ask(lambda connected: [subjects.find(connected, word) for word in runs or ()])
+    meant = line.ask(lambda connected: subjects.find_all(connected, runs or ()))
     named = {run.id: run for subject in meant for run in subject.runs}
     look: Callable[[], Sequence[Run]] = _UnderWay(line).look
     if named:

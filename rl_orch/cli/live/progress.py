@@ -14,7 +14,7 @@ from rl_orch.cli.live.numbers import LiveNumbers, ended_text
 from rl_orch.cli.live.panel import Panel
 from rl_orch.cli.output import err, live, safe
 from rl_orch.cli.views.text import interval_text
-from rl_orch.records import Event, Run, State
+from rl_orch.records import Evaluation, Event, Run, State
 from rl_orch.stats.text import figure
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def watching(*, quiet: bool, several: bool = False) -> "Iterator[Panel | Progres
 
 
 class ProgressLines:
-    """A line for each evaluation and change of state, and at least every ten seconds.
+    """A line for each change of state, and at least every ten seconds.
 
-    Of a group also a line whenever one of its runs has ended, and none of those that wait.
+    Of evaluations the newest is said, every ten seconds at most and before each change of state. Of
+    a group also a line whenever one of its runs has ended, and none of those that wait.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,8 @@ class ProgressLines:
         self._numbers: dict[str, LiveNumbers] = {}
         self._said_at: dict[str, float] = {}
         self._said: dict[str, str] = {}
+        self._evaluated_at: dict[str, float] = {}
+        self._unsaid: dict[str, tuple[int, Evaluation]] = {}
 
     def recall(self, run: Run, events: Sequence[Event]) -> None:
         """Take in what a run told before anybody watched it; that is no news."""
@@ -77,13 +80,14 @@ class ProgressLines:
         compiling, evaluations = numbers.compiling, numbers.take(events)
         if numbers.compiling not in (None, compiling):
             self._say(run, run.env_steps, str(numbers.compiling))
-        for step, evaluation in evaluations:
-            interval = interval_text(evaluation)
-            what = f"evaluated {figure(evaluation.mean)}, 95 % {interval}, n = {evaluation.n}"
-            self._say(run, step, what)
+        changed = before is not None and run.state is not before.state
+        if evaluations:
+            self._unsaid[run.id] = evaluations[-1]
+        if run.id in self._unsaid and (changed or self._may_evaluate(run)):
+            self._say_of_evaluation(run, *self._unsaid.pop(run.id))
         if run.group is not None and run.state is State.QUEUED:
             return
-        if before is None or run.state is not before.state:
+        if before is None or changed:
             self._say(run, run.env_steps, f"{run.state}: {run.reason}")
             self._say_of_group(run)
         elif run.state is State.EVALUATING or run.reason != before.reason:
@@ -101,6 +105,17 @@ class ProgressLines:
         speed = "" if run.sps is None else f"  {run.sps:,.0f} {run.trained.words}/s"
         line = f"{run.id}  {step:,}/{run.total_timesteps:,}{speed}  {what}"
         self._console.print(safe(line), soft_wrap=True)
+
+    def _may_evaluate(self, run: Run) -> bool:
+        """Whether the last evaluation was said long enough ago."""
+        last = self._evaluated_at.get(run.id)
+        return last is None or time.monotonic() - last >= PLAIN_EVERY_S
+
+    def _say_of_evaluation(self, run: Run, step: int, evaluation: Evaluation) -> None:
+        self._evaluated_at[run.id] = time.monotonic()
+        interval = interval_text(evaluation)
+        what = f"evaluated {figure(evaluation.mean)}, 95 % {interval}, n = {evaluation.n}"
+        self._say(run, step, what)
 
     def _say_of_reason(self, run: Run) -> None:
         """How far the final evaluation is, for one: other words at once, numbers now and then."""

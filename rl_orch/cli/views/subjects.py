@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +36,15 @@ SubjectArgument = Annotated[
     ),
 ]
 
+SubjectsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN...",
+        help="Runs or groups: ids, unique beginnings of them, names, or `last`.",
+        callback=lambda words: [run_at(word) for word in words],
+    ),
+]
+
 
 def reason(subject: RunOrGroup) -> str:
     """Why it is in its state, in words."""
@@ -61,6 +70,17 @@ def find(connected: Connected, reference: str) -> RunOrGroup:
     if group is None:
         return RunOrGroup((connected.get(reference),))
     return of_group(connected, group.id)
+
+
+def find_all(connected: Connected, references: Sequence[str]) -> list[RunOrGroup]:
+    """The runs and groups that are meant, each once."""
+    found = [find(connected, reference) for reference in references]
+    return list({subject.id: subject for subject in found}.values())
+
+
+def documents(shown: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What `--json` shows of one run or group, or of several."""
+    return shown[0] if len(shown) == 1 else {"runs": shown}
 
 
 def find_only(

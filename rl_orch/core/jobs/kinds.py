@@ -102,6 +102,8 @@ class Workplace:
         elif self.folder is None and references.is_at(Path(word)):
             path = Path(os.path.abspath(word))
             return PolicySource(path, references.kind_of(path))
+        elif self.folder is None:
+            references.refuse_file(word)
         try:
             return references.source(self.here.models, self.here, word)
         except OSError as error:

@@ -32,6 +32,15 @@ MOST_RANKED = 1000
 FILES = (catalog.TENSORS, MODEL)
 """Either is in a folder that holds a policy."""
 
+SAVED_BY = {
+    ".zip": "Stable-Baselines3",
+    ".cleanrl_model": "CleanRL",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".safetensors": "safetensors",
+}
+"""Endings of files that can be imported → whose they are."""
+
 NAMED = 5
 """How many models of different tasks an error names."""
 
@@ -364,6 +373,8 @@ def refuse_other_env(
 
 def kind_of(path: Path) -> Kind:
     """In which form a policy is at a path."""
+    if path.is_file():
+        raise _no_folder(str(path))
     if not path.is_dir():
         raise NotFound(
             f"there is no policy at {str(path)!r}",
@@ -399,9 +410,35 @@ def is_at(path: Path) -> bool:
         return False
 
 
+def refuse_file(word: str) -> None:
+    """Raise if a word means a file: as a path, or by its ending. Only for callers who may look at
+    the files of this machine."""
+    path = Path(os.path.expanduser(word))
+    if (is_path(word) or os.sep in word or path.suffix) and os.path.isfile(path):
+        raise _no_folder(word)
+
+
+def _no_folder(word: str) -> BadInput:
+    """The error that a file is no policy; its hint says how it becomes one."""
+    path = Path(os.path.expanduser(word))
+    if (whose := SAVED_BY.get(path.suffix.lower())) is not None:
+        return BadInput(
+            f"{word!r} is a file of {whose}, and no policy of this home yet",
+            path=word,
+            hint=f"`rlctl registry import {shlex.quote(word)} --env ENV` takes it in first.",
+        )
+    inside = is_at(path.parent)
+    return BadInput(
+        f"{word!r} is a file, and no policy",
+        path=word,
+        hint=f"Name its folder: {str(path.parent)!r}" if inside else f"A policy can be {FORMS}.",
+    )
+
+
 def path_of(word: str) -> Path | None:
     """The path that a word means, if it means one: as it is written, or since a policy is there,
     under a bare name too. Only for callers who may look at the files of this machine."""
+    refuse_file(word)
     return _at(word) if _is_there(word) or is_at(Path(word)) else None
 
 
@@ -417,12 +454,14 @@ def _is_there(word: str) -> bool:
     return is_path(word) or (os.sep in word and Path(word).is_dir())
 
 
-def _nothing_there(word: str) -> NotFound:
-    """The error that a path leads nowhere.
+def _nothing_there(word: str) -> RlctlError:
+    """The error that a path leads nowhere, or to a file.
 
     It says how far the path does lead and what is there.
     """
     path = Path(os.path.expanduser(word)).absolute()
+    if path.is_file():
+        return _no_folder(word)
     last = next(folder for folder in path.parents if folder.is_dir())
     names = sorted(each.name for each in last.iterdir() if not each.name.startswith("."))
     missing = path.relative_to(last).parts[0]

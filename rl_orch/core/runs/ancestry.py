@@ -39,6 +39,8 @@ def weights(
         word = runs.get(word).id
     elif home is None and references.is_at(Path(word)):
         word = os.path.abspath(word)
+    elif home is None:
+        references.refuse_file(word)
     try:
         return references.source(models, runs, word)
     except NotFound as error:

@@ -383,9 +383,11 @@ def _submitted(connection: sa.Connection, key: str, digest: str) -> list[str] | 
 
 
 def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
-    columns = ("group", "queue", "env", "algo", "name", "parent", "role")
+    columns = ("group", "queue", "algo", "name", "parent", "role")
     wanted = {name: getattr(query, name) for name in columns}
     conditions = [RUNS.c[name] == value for name, value in wanted.items() if value is not None]
+    if query.env is not None:
+        conditions.append(_of_env(query.env))
     if query.states:
         conditions.append(RUNS.c.state.in_([state.value for state in query.states]))
     if query.since is not None:
@@ -400,6 +402,13 @@ def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
         key, here = sa.tuple_(RUNS.c[query.column], RUNS.c.id), _position(query.after, query.sort)
         conditions.append(key < here if query.descending else key > here)
     return conditions
+
+
+def _of_env(env: str) -> sa.ColumnElement[bool]:
+    """Whether a run is on an environment; without a version, on any version of it."""
+    versions = f"{env}-v"  # Not LIKE, here too.
+    other = sa.func.substr(RUNS.c.env, 1, len(versions)) == versions
+    return sa.or_(RUNS.c.env == env, other)
 
 
 def _row_key(wanted: Sequence[sa.ColumnElement[bool]]) -> sa.ColumnElement[str]:

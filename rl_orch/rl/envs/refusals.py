@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import gymnasium
 from gymnasium import error as gym_error
@@ -43,6 +44,10 @@ def explain(spec: Spec, error: BaseException, doing: str = MAKING) -> Problem:
         package = package_of(name)
         if package is not None and package.module not in sys.modules:
             return _unregistered(env_id, name, package)
+        stem = VERSION.sub("", name)
+        made = getattr(sys.modules.get(module), stem, None)
+        if isinstance(made, type) and issubclass(made, gymnasium.Env):
+            return _class_alone(env_id, module, stem, made)
         hint = _nearest(module, name) or _how_to_name(module, name)
         return _about_id(env_id, "no such environment is registered", hint)
     if isinstance(error, gym_error.DependencyNotInstalled):
@@ -91,6 +96,20 @@ def _nearest(module: str, name: str) -> str | None:
     if near is None or _likeness(near, name) < ALIKE:
         return None
     return f"Did you mean {_with_module(module, near)!r}?"
+
+
+def _class_alone(
+    env_id: str, module: str, name: str, made: type[gymnasium.Env[Any, Any]]
+) -> Problem:
+    """A class of a module in the place of an id that makes it."""
+    what = f"{name} is a class of {module}, and no id that is registered"
+    points = (f"{module}:{name}", made)
+    for own, registered in gymnasium.registry.items():
+        if registered.entry_point in points:
+            return _about_id(env_id, what, f"Did you mean {_with_module(module, own)!r}?")
+    line = f'gymnasium.register(id="{name}-v0", entry_point="{module}:{name}")'
+    written = f"{module}:{name}-v0"
+    return _about_id(env_id, what, f"Add to {module}: `{line}`, and write {written!r}.")
 
 
 def _likeness(one: str, other: str) -> float:
