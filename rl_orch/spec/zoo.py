@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_orch.errors import Problem
 
-PAIR = re.compile(r"([a-z][a-z0-9_]*):(.+)", re.DOTALL)
+PAIR = re.compile(r"([a-z][a-z0-9_]*)([:=])(.+)", re.DOTALL)
 """A name and its value, as the zoo takes them on a command line."""
 
 POLICY = "policy_kwargs"
@@ -65,12 +65,12 @@ def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:
     )
 
 
-def pair(word: str) -> tuple[str, str] | None:
+def pair(word: str, *, signs: str = ":") -> tuple[str, str] | None:
     """The name and the value of a word such as `learning_rate:0.001`, without quotes around it."""
     match = PAIR.fullmatch(word)
-    if match is None:
+    if match is None or match[2] not in signs:
         return None
-    text = match[2].strip()
+    text = match[3].strip()
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     return match[1], text[1:-1] if quoted else text
 

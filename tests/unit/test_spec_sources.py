@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from rl_orch.cli.arguments import expanded
 from rl_orch.cli.commands import check, launch
-from rl_orch.cli.spec_flags import SpecArguments
+from rl_orch.cli.spec_flags import ChangedOptions, SpecArguments
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.interactive import training
 from rl_orch.spec import live, reader
@@ -544,6 +544,61 @@ def test_several_arguments_of_an_environment_may_follow_one_another() -> None:
     with pytest.raises(BadInput) as raised:
         on_frozen_lake("map_name:8x8")
     assert "map_name=8x8" in raised.value.findings()[0]["hint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        (["--env-kwargs", "a=200", "--env-kwargs", "b=rew"], "env.kwargs", {"a": 200, "b": "rew"}),
+        (["--env-kwargs", '{"a": {"c": 1}}', "--env-kwargs", "b=[]"], "env.kwargs",
+         {"a": {"c": 1}, "b": []}),
+        (["--env-kwargs=a=1", "--env-kwargs=a=1"], "env.kwargs", {"a": 1}),
+        (["--env-kwargs", "a=200", "b=rew"], "env.kwargs", {"a": 200, "b": "rew"}),
+        (["--tags", "team=x", "--tags", "b=2", "c=3"], "tags", {"team": "x", "b": "2", "c": "3"}),
+        (["--env-wrappers", "A", "--env-wrappers", "B"], "env.wrappers", ("A", "B")),
+        (["--env-wrappers", '["B", "C"]', "--env-wrappers", "A"], "env.wrappers", ("B", "C", "A")),
+        (["--after", "007", "--after", "x"], "schedule.after", ("007", "x")),
+        (["--net-arch", "64,64", "--net-arch", "64"], "agent.network.hidden_sizes", (64, 64, 64)),
+        (["--lr", "1", "--learning-rate", "1", "--lr", "1"], "train.lr", 1),
+        (["--policy-kwargs", "dict(net_arch=[8])", "--policy-kwargs", '{"ortho_init": false}'],
+         "agent.network.hidden_sizes", (8,)),
+    ],
+)  # fmt: skip
+def test_maps_of_several_flags_are_merged_and_lists_appended(
+    words: list[str], path: str, value: Any, typed: Typed
+) -> None:
+    typed.write(BASE)
+    assert value_at(typed.spec(*words), path) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--env-kwargs", "a=1", "--env-kwargs", "a=2"], "a of --env-kwargs is given twice"),
+        (["--env-kwargs", "a=1", "--env-kwargs", "{a"], "env.kwargs is"),
+        (["--lr", "1", "--lr", "2"], "--lr is given twice, as 1 and as 2"),
+        (["--env-wrappers", "A", "--env-wrapper", "B"], "--env-wrappers is given twice"),
+        (["--hyperparams", "lr:1", "lr:2"], "lr is given twice"),
+        (["--env-kwargs", "a=1", "--tags", "b=2", "where=3"], "env.kwargs.where=3"),
+        (["--env-kwargs", "a=1", "lrr=3"], "Did you mean train.lr?"),
+    ],
+)
+def test_what_several_flags_say_of_one_thing_must_agree(
+    words: list[str], said: str, typed: Typed
+) -> None:
+    typed.write(BASE)
+    with pytest.raises(BadInput) as raised:
+        typed.spec(*words)
+    assert said in f"{raised.value} {raised.value.hint}"
+
+
+def test_flags_of_a_run_that_goes_on_add_up_as_those_of_a_new_one() -> None:
+    typed = ChangedOptions(
+        ["b=2", "gamma=0.5"], flag_tags=["a=1", "c=x y"], flag_schedule__after=["007", "x"]
+    )
+    spec = resolve({"env": "x"}, overrides=typed.overrides)
+    assert (spec.tags, spec.schedule.after) == ({"a": "1", "b": "2", "c": "x y"}, ("007", "x"))
+    assert spec.train.gamma == 0.5
 
 
 def test_a_file_of_the_zoo_by_environment_is_told_how_to_write_it() -> None:
