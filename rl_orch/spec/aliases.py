@@ -25,6 +25,7 @@ ALIASES = {
     "policy_kwargs.activation_fn": "agent.network.activation",
     "policy_kwargs.ortho_init": "agent.network.ortho_init",
     "policy_kwargs.log_std_init": "agent.network.log_std_init",
+    "policy_kwargs.lstm_hidden_size": "feature.embed_dim",
     "policy_kwargs.n_critics": "agent.network.n_critics",
     "train.learning_rate": "train.lr",
     "train.n_epochs": "train.update_epochs",

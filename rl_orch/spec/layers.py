@@ -136,6 +136,9 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
         elif path == ENABLE:
             if spelling.switch(value) is not True:
                 layer.problems.append(mistakes.not_enabled(typed, value))
+        elif path in zoo.ONE_MEMORY:
+            problem = zoo.other_memory(path, value)
+            layer.problems += [] if problem is None else [problem]
         elif not (path == WRAPPER or is_group(path)):
             problem, near = mistakes.unknown(typed, value)
             layer.problems.append(problem)

@@ -468,6 +468,84 @@ def test_arguments_of_a_policy_that_mean_nothing_here_are_refused(arguments: Any
     assert "net_arch" in str(raised.value) or "hidden_sizes" in str(raised.value)
 
 
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "tqc", "crossq"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"net_arch": {"pi": [64], "qf": [128]}},
+        "dict(net_arch=dict(pi=[64], qf=[128]))",
+        "{'net_arch': {'pi': [64], 'qf': [128]}}",
+        "dict(net_arch=[dict(pi=[64], qf=[128])])",
+    ],
+)
+def test_critics_may_have_other_layers_than_the_policy(algorithm: str, arguments: Any) -> None:
+    asked = {"env": "x", "algo": algorithm}
+    network = resolve(asked | {"policy_kwargs": arguments}).agent.network
+    assert (network.hidden_sizes, network.critic_hidden_sizes) == ((64,), (128,))
+    with pytest.raises(SpecInvalid, match="critic_hidden_sizes is given twice"):
+        resolve(asked | {"policy_kwargs": arguments, "critic_hidden_sizes": [1]})
+
+
+def test_critics_of_the_same_layers_are_said_to_have_them() -> None:
+    asked = {"env": "x", "algo": "crossq", "net_arch": {"pi": [8], "qf": [8]}}
+    assert resolve(asked).agent.network.critic_hidden_sizes == (8,)
+
+
+def test_other_layers_of_the_value_function_are_told_to_be_nowhere() -> None:
+    with pytest.raises(SpecInvalid) as raised:
+        resolve({"env": "x", "policy_kwargs": "dict(net_arch=[dict(pi=[8], vf=[4])])"})
+    assert "same widths" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("MlpLstmPolicy", "MlpPolicy"),
+        ("CnnLstmPolicy", "CnnPolicy"),
+        ("MultiInputLstmPolicy", "MultiInputPolicy"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["ppo", "RecurrentPPO", "a2c"])
+def test_a_policy_of_sb3_contrib_that_remembers_is_a_memory(
+    algorithm: str, policy: str, expected: str
+) -> None:
+    ours = "dict(lstm_hidden_size=32, n_lstm_layers=1, shared_lstm=True, enable_critic_lstm=False)"
+    asked = {"env": "x", "algo": algorithm, "policy": policy, "policy_kwargs": ours}
+    spec = resolve(asked)
+    assert (spec.agent.policy_type, spec.feature.encoder) == (expected, "lstm")
+    assert spec.feature.embed_dim == 32
+    assert resolve(asked, overrides=["feature.encoder=gru"]).feature.encoder == "gru"
+
+
+@pytest.mark.parametrize(
+    "argument", ["n_lstm_layers=2", "shared_lstm=False", "enable_critic_lstm=True"]
+)
+def test_another_memory_than_ours_is_refused_with_the_reason(argument: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"policy_kwargs\.\w+ is \w+; must be \w+: "):
+        resolve({"env": "x", "policy_kwargs": f"dict({argument})"})
+
+
+@pytest.mark.parametrize("value", [[4, "step"], (4, "step"), "(4, 'step')", '[4, "step"]'])
+def test_a_frequency_in_steps_is_a_count(value: Any) -> None:
+    assert resolve({"env": "x", "algo": "sac", "train_freq": value}).rollout.steps == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("train_freq", [1, "episode"], "not in episodes"),
+        ("train_freq", "(1, 'episode')", "not in episodes"),
+        ("ent_coef", "auto_0.1", "ent_coef=auto"),
+    ],
+)
+def test_a_value_of_the_zoo_that_cannot_be_had_is_answered_with_what_can(
+    name: str, value: Any, said: str
+) -> None:
+    with pytest.raises(SpecInvalid) as raised:
+        resolve({"env": "x", "algo": "sac", name: value})
+    assert said in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(
     ("name", "path", "schedule"),
     [
@@ -661,6 +739,7 @@ NORMALIZED = [
     ("dict(norm_obs=True, norm_reward=False)", "running", False),
     ("dict(norm_obs=False, norm_reward=True)", "none", True),
     ("dict(norm_obs=False)", "none", True),
+    ("{'norm_obs': True, 'norm_reward': False}", "running", False),
     ({"norm_reward": False}, "running", False),
 ]
 
