@@ -50,13 +50,20 @@ FLAGS = {
     "eval.every": ("--eval-freq",),
     "eval.episodes": ("--n-eval-episodes",),
     "checkpoint.every": ("--save-freq",),
-    "start.from": ("--trained-agent",),
+    "env.backend": ("--vec-env",),
+    "start.from": ("--trained-agent", "-i"),
     "resources.threads": ("--num-threads",),
     "gates.min_return": ("--min-reward",),
     "gates.min_success_rate": ("--min-success-rate",),
     "agent.policy_type": ("--policy",),
+    "train.clip_range": ("--clip-coef",),
+    "train.normalize_advantage": ("--norm-adv",),
+    "train.exploration_initial_eps": ("--start-e",),
+    "train.exploration_final_eps": ("--end-e",),
+    "train.target_update_interval": ("--target-network-frequency",),
+    "rollout.steps": ("--num-steps",),
 }
-"""Flags besides those of a path, most of them by the words of Stable-Baselines3 and of its zoo."""
+"""Flags besides those of a path, by the words of Stable-Baselines3, of its zoo and of CleanRL."""
 
 ALGORITHMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "maskableppo": ("ppo", {"agent.action_masks": True}),

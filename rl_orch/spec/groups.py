@@ -33,6 +33,7 @@ from rl_orch.spec.spelling import (
     seconds,
     seeds,
     sizes,
+    stepping,
     strategy,
     switch,
     whole,
@@ -165,7 +166,7 @@ class EnvGroup(OptionGroup):
         ge=0,
         le=LAST_SEED,
     )
-    backend: Word = option(
+    backend: Annotated[Word, BeforeValidator(stepping)] = option(
         "auto",
         "How copies are stepped: `native` (kernels, for classic control), `sync`, `async` (a "
         "process each), `vector` (the environment's own vector form), `envpool` (EnvPool's "

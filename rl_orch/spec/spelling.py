@@ -64,6 +64,15 @@ def auto(value: Any) -> Any:
     return number(value)
 
 
+BACKENDS = {"dummy": "sync", "subproc": "async"}
+"""What the zoo calls the ways of stepping copies, and what they are called here."""
+
+
+def stepping(value: Any) -> Any:
+    """How copies are stepped, also in the zoo's words."""
+    return BACKENDS.get(value, value) if isinstance(value, str) else value
+
+
 def switch(value: Any) -> Any:
     """A boolean from `1`, `"on"`, `"yes"`, `"false"`."""
     if isinstance(value, bool) or not isinstance(value, int | str):

@@ -679,6 +679,30 @@ def test_flags_of_a_run_that_goes_on_add_up_as_those_of_a_new_one() -> None:
     assert spec.train.gamma == 0.5
 
 
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        (["--vec-env", "subproc"], "env.backend", "async"),
+        (["--vec-env", "dummy"], "env.backend", "sync"),
+        (["-i", "x"], "start.from", "x"),
+        (["--start-e", "0.5"], "train.exploration_initial_eps", 0.5),
+        (["--end-e", "0.25"], "train.exploration_final_eps", 0.25),
+        (["--exploration-fraction", "0.25"], "train.exploration_fraction", 0.25),
+        (["--clip-coef", "0.1"], "train.clip_range", 0.1),
+        (["--target-network-frequency", "500"], "train.target_update_interval", 500),
+        (["--no-norm-adv"], "train.normalize_advantage", False),
+        (["--update-epochs", "4"], "train.update_epochs", 4),
+        (["--tau", "0.5"], "train.tau", 0.5),
+        (["--num-steps", "128"], "rollout.steps", 128),
+    ],
+)
+def test_flags_of_the_zoo_and_of_cleanrl_mean_what_they_mean_there(
+    words: list[str], path: str, value: Any, typed: Typed
+) -> None:
+    typed.write(BASE)
+    assert value_at(typed.spec(*words), path) == value
+
+
 def test_a_file_of_the_zoo_by_environment_is_told_how_to_write_it() -> None:
     document: dict[str, dict[str, Any]] = {
         "MountainCar-v0": {"n_envs": 16, "n_timesteps": 1e6, "policy": "MlpPolicy"},
