@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import starmap
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +89,7 @@ class SpecArguments(ArgumentGroup):
                 self._add(word)
             elif not _continues_a_map(word, self.flags):
                 self.overrides.append(word)
-        _refuse_loose_numbers(self.overrides, self.flags)
+        _refuse_loose_words(self.overrides, self.flags)
         for word in hyperparams or ():
             self._add(word)
 
@@ -187,8 +187,14 @@ def _as_typed(name: str) -> str:
     return next((flag for flag in typed if flag.startswith("--")), name)
 
 
-def _refuse_loose_numbers(words: Sequence[str], flags: Mapping[str, str]) -> None:
-    """Raise if a list was typed as argparse takes it: `--seeds 1 2 3`."""
+def _refuse_loose_words(words: Sequence[str], flags: Mapping[str, str]) -> None:
+    """Raise if an override was typed with a space, `lr 1e-3`, or a list as argparse takes it,
+    `--seeds 1 2 3`."""
+    for word, value in pairwise([*words, ""]):
+        if path_of(word) in table() or word in short_names():
+            given = "" if "=" in value or value.startswith("~") else value
+            message = f"{f'{word} {given}'.strip()} is no override"
+            raise BadInput(message, hint=f"In one word: {word}={given or 'VALUE'}")
     loose = [word for word in words if word.isdecimal()]
     lists = [
         path for path in flags if path == "seeds" or (path in table() and table()[path].numbers)
@@ -299,7 +305,7 @@ class ChangedOptions(ArgumentGroup):
     def __init__(self, words: Overrides = None, **flags: str | list[str] | bool | None) -> None:
         given = dict(_given_flags(flags))
         words = [word for word in words or () if not _continues_a_map(word, given)]
-        _refuse_loose_numbers(words, given)
+        _refuse_loose_words(words, given)
         self.overrides = [*words, *starmap(_as_override, given.items())]
 
 

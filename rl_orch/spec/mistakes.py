@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,9 @@ ZOO_ONLY = {
 }
 """Options with values of Stable-Baselines3's that cannot be had here: what those hold, and what
 can be had."""
+
+DOTTED = re.compile(r"[A-Za-z_][\w.]*\.[A-Z]\w*")
+"""A class as Python names one, where `module:Class` is meant."""
 
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
@@ -154,11 +158,16 @@ def _correction(option: Option, value: Any) -> str | None:
     if option.path in SCHEDULES and callable(value):
         name, schedule = option.path.rpartition(".")[2], SCHEDULES[option.path].rpartition(".")[2]
         return f"It falls by {schedule}='linear' or 'cosine'; {name}='lin_0.001' is both in one."
+    if "plugin" in option.allowed and isinstance(value, str) and DOTTED.fullmatch(value):
+        module, _, name = value.rpartition(".")
+        return f"Did you mean {module}:{name}?"
     if option.path == "agent.algorithm" and isinstance(value, str):
         return _nearest_algorithm(option, value)
     if option.path == "obs.normalize" and (isinstance(value, dict) or "(" in str(value)):
         named = ", ".join(f"{name} is {path}" for name, path in NORMALIZER.items())
         return f"Of VecNormalize's arguments {named}; others have no option."
+    if option.mapping and isinstance(value, str) and re.fullmatch(r"\w+", value):
+        return f"Write {value}=VALUE."
     if option.path in ZOO_ONLY and (hint := _instead_of_zoo(option.path, str(value))):
         return hint
     if option.choices and isinstance(value, str):

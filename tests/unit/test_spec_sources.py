@@ -828,6 +828,40 @@ def test_numbers_that_stand_alone_are_told_to_be_one_word() -> None:
     assert refused.value.hint == "For example: --seeds 1,2,3"
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["train.lr", "1e-3"], "In one word: train.lr=1e-3"),
+        (["gamma", "1"], "In one word: gamma=1"),
+        (["env", "Taxi"], "In one word: env=Taxi"),
+        (["seed=1", "lr", "gamma=1"], "In one word: lr=VALUE"),
+    ],
+)
+@pytest.mark.parametrize("group", [SpecArguments, ChangedOptions])
+def test_an_override_that_is_typed_with_a_space_is_told_to_be_one_word(
+    words: list[str], hint: str, group: Callable[[list[str]], object]
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        group(words)
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [
+        ({"tags": "team"}, "Write team=VALUE."),
+        ({"agent.algorithm": "reinforce.Reinforce"}, "Did you mean reinforce:Reinforce?"),
+        ({"feature.encoder": "my.parts.Encoder"}, "Did you mean my.parts:Encoder?"),
+    ],
+)
+def test_a_form_that_is_nearly_right_is_answered_with_the_right_one(
+    flags: dict[str, str], hint: str
+) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        resolve({"env": "x"}, flags=flags)
+    assert refused.value.hint == hint
+
+
 def test_a_run_that_goes_on_takes_short_names_too() -> None:
     spec = resolve({"env": "CartPole-v1", "lr": 1e-3})
     assert live.change(spec, ["lr=1e-4"]) == {"train.lr": [1e-3, 1e-4]}
